@@ -1,0 +1,61 @@
+# Two commands set up a fresh machine: `make run` and `make test`. `make help` lists the others.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+SOURCES := src tests simulation spec
+
+.DEFAULT_GOAL := help
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("mdserver needs Python 3.11 or newer, this is %s (set PYTHON=...)" % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@ $(VENV)/.run
+
+run: $(VENV)/.run ## install what the server needs and start it on 127.0.0.1:8800
+	@exec $(BIN)/mdserver run --config conf/loopback.conf
+
+check: $(VENV)/.dev ## format, rules, types, layers, spelling
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell src tests docs spec simulation conf README.md CHANGELOG.md Makefile pyproject.toml
+
+format: $(VENV)/.dev ## put the sources into the house style
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet pyproject.toml
+lock: ## resolve the lock files in requirements/ anew
+	$(LOCK) --extra build -o requirements/run.txt
+	$(LOCK) --extra build --extra dev -o requirements/dev.txt
+	$(LOCK) --extra build --extra dev --extra kafka --extra pipeline -o requirements/pipeline.txt
+
+quick: $(VENV)/.dev ## the tests that take under two minutes together
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not pipeline"
+
+test: $(VENV)/.dev ## every test; installs what they need
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
+	$(BIN)/python -m coverage report
+	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec
+
+clean: ## remove everything that make made
+	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+
+.PHONY: help run check format lock quick test clean

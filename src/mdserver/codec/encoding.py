@@ -1,0 +1,49 @@
+"""The two encodings as seen by the rest of the server and by clients.
+
+`mdserver.codec.json_form` and `mdserver.codec.binary_form` hold one implementation each of both
+protocols below.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from mdserver.core.commands import AnyCommand, WireCommand
+from mdserver.core.events import Delivery, MessageEvent, WireEvent
+
+
+class ServerCodec(Protocol):
+    """The server's side of one encoding; holds no state of a connection."""
+
+    text: bool
+    """Whether its WebSocket messages are text messages."""
+
+    def commands(self, data: bytes) -> list[AnyCommand]:
+        """Decode one WebSocket message.
+
+        Raises RemoteProtocolError where the whole message is beyond understanding; a single
+        command that is gives `Malformed` in its place.
+        """
+
+    def event(self, event: WireEvent) -> bytes:
+        """Encode one event as one frame."""
+
+    def delivery(self, delivery: Delivery) -> bytes:
+        """Encode a message as one frame, once: the frame is kept in the delivery."""
+
+    def join(self, frames: Sequence[bytes]) -> bytes:
+        """Put several frames into the payload of one WebSocket message."""
+
+
+class ClientCodec(Protocol):
+    """A client's side of one encoding, with the state of one connection (subject aliases)."""
+
+    text: bool
+
+    def command(self, command: WireCommand) -> bytes:
+        """Encode one command as one frame."""
+
+    def join(self, frames: Sequence[bytes]) -> bytes:
+        """Put several frames into the payload of one WebSocket message."""
+
+    def events(self, data: bytes) -> list[WireEvent | MessageEvent]:
+        """Decode one WebSocket message; RemoteProtocolError where the server broke the rules."""

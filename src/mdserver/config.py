@@ -1,0 +1,1 @@
+"""The parameter table: every `Name = value` that `mdserver run` understands."""

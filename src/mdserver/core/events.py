@@ -1,0 +1,171 @@
+"""What the server sends: one class an event, the table of both encodings (docs/protocol.md)."""
+
+import enum
+
+import msgspec
+
+from mdserver.core.commands import CommandId
+from mdserver.core.message import Entry, MessageType, Position, Qos
+
+
+class StatusName(enum.Enum):
+    """The statuses of the client API, without their `NOTIFY_` prefix."""
+
+    DATA_SYNC = "DATA_SYNC"
+    DATA_RESYNC = "DATA_RESYNC"
+    SUBSCRIBE_ALLOW = "SUBSCRIBE_ALLOW"
+    SUBSCRIBE_DENY = "SUBSCRIBE_DENY"
+    PUBLISH_OK = "PUBLISH_OK"
+    PUBLISH_FAILED = "PUBLISH_FAILED"
+    PUBLISH_DENIED = "PUBLISH_DENIED"
+    MESSAGE_SIZE_LIMIT_EXCEEDED = "MESSAGE_SIZE_LIMIT_EXCEEDED"
+    CONNECT_OK = "CONNECT_OK"
+    CONNECT_DENY = "CONNECT_DENY"
+    TOKEN_TO_EXPIRE = "TOKEN_TO_EXPIRE"
+    TOKEN_EXPIRED = "TOKEN_EXPIRED"
+    TOKEN_INVALID = "TOKEN_INVALID"
+    TOKEN_UPDATED = "TOKEN_UPDATED"
+
+
+class Event(msgspec.Struct, frozen=True, tag_field="op", kw_only=True, omit_defaults=True):
+    """Base of all events but messages, which are `Delivery` below."""
+
+
+class Connected(Event, frozen=True, tag="connected"):
+    """Always the first event of a session. `path`: of an HTTP stream, where commands go."""
+
+    session: str
+    member: str
+    version: int
+    history: str
+    groups: int
+    keepalive_ms: int
+    message_bytes_max: int
+    path: str | None = None
+
+
+class MissingRange(msgspec.Struct, frozen=True, rename={"first": "from", "last": "to"}):
+    """Both ends belong to the range."""
+
+    first: "WirePosition"
+    last: "WirePosition"
+
+
+class WirePosition(msgspec.Struct, frozen=True):
+    """A position as clients see it."""
+
+    history: str
+    epoch: int
+    seq: int
+
+
+class Status(Event, frozen=True, tag="status"):
+    """A result or a notice; which keys go with which status is said in docs/protocol.md."""
+
+    status: StatusName
+    info: str | None = None
+    subject: str | None = None
+    reason: str | None = None
+    closure: str | None = None
+    id: CommandId = None
+    epoch: int | None = None
+    seq: int | None = None
+    missing: MissingRange | None = None
+    certain: bool | None = None
+    duplicate: bool = False
+    expected: int | None = None
+
+
+class Reset(Event, frozen=True, tag="reset"):
+    """The numbering of these subjects starts anew under another history id."""
+
+    history: str
+    subjects: list[str]
+
+
+class Move(Event, frozen=True, tag="move"):
+    """Connect elsewhere after the delay."""
+
+    delay_ms: int
+    reason: str
+    servers: list[str] | None = None
+
+
+class Error(Event, frozen=True, tag="error"):
+    """A command that could not be understood; nothing else happened."""
+
+    code: str
+    reason: str
+    id: CommandId = None
+
+
+class Pong(Event, frozen=True, tag="pong"):
+    """The answer to a ping."""
+
+    t: msgspec.Raw
+
+
+class Closed(Event, frozen=True, tag="closed"):
+    """The last event of an HTTP stream; a WebSocket says the same in its close frame."""
+
+    code: int
+    reason: str
+
+
+class MessageEvent(Event, frozen=True, tag="message"):
+    """A message as a client decodes it; the server encodes the same keys from a `Delivery`."""
+
+    subject: str
+    type: MessageType
+    epoch: int
+    seq: int
+    content: str | None = None
+    content_base64: bytes | None = None
+    fields: dict[str, str] | None = None
+    qos: Qos = Qos.GUARANTEED
+    retained: bool = True
+    closure: str | None = None
+    reply_subject: str | None = None
+    compressed: bool = False
+    match: str | None = None
+    prev: Position | None = None
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """The answer to `commands.Fetch`. Never on the wire: for the HTTP paths.
+
+    `missing` is given when the position asked for is older than the cache.
+    """
+
+    deliveries: list["Delivery"]
+    missing: MissingRange | None = None
+
+
+class Delivery:
+    """One message on its way to any number of sessions: the same object for all of them.
+
+    The codec keeps the encoded frames in `json` and `binary`, so that each encoding is made once
+    however many sessions take it (docs/design.md, "Fan-out"), and in `alias` the number that the
+    binary frame gives the subject (0: none, the frame spells it). Everything else is fixed.
+    """
+
+    __slots__ = ("alias", "binary", "entry", "json", "match", "prev", "type")
+
+    def __init__(
+        self,
+        entry: Entry,
+        type: MessageType,  # noqa: A002 - the name on the wire
+        match: str | None = None,
+        prev: Position | None = None,
+    ) -> None:
+        self.entry = entry
+        self.type = type
+        self.match = match
+        self.prev = prev
+        self.json: bytes | None = None
+        self.binary: bytes | None = None
+        self.alias = 0
+
+
+WireEvent = Connected | Status | Reset | Move | Error | Pong | Closed
+AnyEvent = WireEvent | Delivery | Fetched

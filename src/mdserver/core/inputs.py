@@ -1,0 +1,72 @@
+"""What `Node.step` takes. Frozen values, built O(1) times a publish.
+
+A session is named by an integer that the driver counts; a timer by a tuple that the core chose.
+"""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from mdserver.core.commands import AnyCommand
+from mdserver.core.events import StatusName
+
+TimerKey = tuple[str | int, ...]
+
+
+@frozen
+class Opened:
+    """A client connected. `address` is its IP address as text, without the port."""
+
+    session: int
+    address: str
+    transport: str = "websocket"
+    secure: bool = False
+
+
+@frozen
+class Received:
+    """What one read of a client's connection brought, in order."""
+
+    session: int
+    commands: Sequence[AnyCommand]
+
+
+@frozen
+class Closed:
+    """A client's connection ended, by whichever side."""
+
+    session: int
+    reason: str
+
+
+@frozen
+class TimerDue:
+    """A timer that the core set is due."""
+
+    timer: TimerKey
+
+
+@frozen
+class Grants:
+    """What a token allows: patterns of subjects, and until when (ns since the Unix epoch)."""
+
+    subscribe: tuple[str, ...] = ()
+    publish: tuple[str, ...] = ()
+    expires: int | None = None
+    user: str | None = None
+
+
+@frozen
+class Denied:
+    """Why something is not allowed; `status` where it is about a token."""
+
+    reason: str
+    status: StatusName | None = None
+
+
+@frozen
+class Decided:
+    """The answer to an `outputs.Ask`: grants for `connect` and `token`, None for a plain yes."""
+
+    request: int
+    verdict: Grants | Denied | None

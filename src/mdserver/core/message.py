@@ -1,0 +1,61 @@
+"""What is published, and what it becomes once it has a place in the log."""
+
+import enum
+
+import msgspec
+
+
+class Qos(enum.Enum):
+    """GUARANTEED messages have a position and are cached; STANDARD ones are sent at most once."""
+
+    GUARANTEED = "GUARANTEED"
+    STANDARD = "STANDARD"
+
+
+class MessageType(enum.Enum):
+    """Why a message is delivered."""
+
+    SNAPSHOT = "SNAPSHOT"
+    UPDATE = "UPDATE"
+    RECOVERED = "RECOVERED"
+    HISTORICAL = "HISTORICAL"
+
+
+class Position(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """A place in a subject's numbering. Positions of different history ids are never compared."""
+
+    epoch: int
+    seq: int
+
+
+class Publication(msgspec.Struct, frozen=True, array_like=True):
+    """One message as its publisher gave it.
+
+    `content` is UTF-8 where `text` is true, anything else otherwise. `fields` is never empty: None
+    stands for no fields. `publisher` and `number` are empty and 0 for a publication without a
+    number. `time` is when the first member took it, in nanoseconds since the Unix epoch.
+    """
+
+    subject: str
+    content: bytes
+    text: bool = True
+    fields: dict[str, str] | None = None
+    closure: str | None = None
+    retained: bool = True
+    qos: Qos = Qos.GUARANTEED
+    compressed: bool = False
+    reply_subject: str | None = None
+    publisher: str = ""
+    number: int = 0
+    time: int = 0
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """A publication with its place: `seq` counts within the subject and rises by exactly one.
+
+    STANDARD publications become entries with epoch 0 and seq 0; those are never in a log.
+    """
+
+    epoch: int
+    seq: int
+    publication: Publication

@@ -1,0 +1,92 @@
+"""What `Node.step` gives back, for the driver to carry out in order."""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from mdserver.core.events import AnyEvent, Delivery
+from mdserver.core.inputs import TimerKey
+from mdserver.core.message import Entry
+
+
+@frozen
+class Deliver:
+    """One message to many sessions. The list is shared: nobody may change it."""
+
+    delivery: Delivery
+    sessions: Sequence[int]
+
+
+@frozen
+class Send:
+    """One event to one session."""
+
+    session: int
+    event: AnyEvent
+
+
+@frozen
+class Disconnect:
+    """Send what is waiting, then close the session's connection with this code and reason."""
+
+    session: int
+    code: int
+    reason: str
+
+
+@frozen
+class SetTimer:
+    """Give `TimerDue(timer)` back at this time (ns). Setting a timer again moves it."""
+
+    timer: TimerKey
+    at: int
+
+
+@frozen
+class CancelTimer:
+    """Forget a timer; one that was never set, or is already due, is no error."""
+
+    timer: TimerKey
+
+
+@frozen
+class Ask:
+    """An entitlement decision that the core cannot take itself; answered by `Decided`.
+
+    `action` is one of "connect", "token", "subscribe", "publish", "disconnect"; `token` and
+    `subject` are given where the action has one.
+    """
+
+    request: int
+    session: int
+    action: str
+    token: str | None = None
+    subject: str | None = None
+
+
+@frozen
+class Committed:
+    """Entries of a subject group that are now committed, in log order: for the journal."""
+
+    group: int
+    entries: Sequence[Entry]
+
+
+@frozen
+class Log:
+    """Something for the log or an audit stream: a name, and named values of plain types."""
+
+    stream: str
+    name: str
+    values: dict[str, str | int | float | bool | None]
+
+
+@frozen
+class Trace:
+    """A protocol step, one to one with an action of the specification."""
+
+    name: str
+    values: dict[str, str | int | bool | None]
+
+
+Output = Deliver | Send | Disconnect | SetTimer | CancelTimer | Ask | Committed | Log | Trace

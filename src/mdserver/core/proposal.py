@@ -1,0 +1,43 @@
+"""What the broker asks of the group logs, and what they answer."""
+
+from attrs import frozen
+
+from mdserver.core.commands import CommandId
+from mdserver.core.message import Publication
+
+
+@frozen
+class Origin:
+    """Who waits for the result of a publication, and what it carried to be told apart."""
+
+    session: int
+    closure: str | None
+    id: CommandId
+
+
+@frozen
+class Proposal:
+    """A publication that passed validation and entitlement and wants a place in its group's log.
+
+    A STANDARD publication has no place: it goes to every member in sight, once.
+    """
+
+    origin: Origin
+    publication: Publication
+
+
+@frozen
+class Outcome:
+    """What became of a proposal; exactly one for each.
+
+    `reason` is None when it is committed. `duplicate` with epoch 0: the number was taken so long
+    ago that its position is forgotten. `certain`: a refusal that surely left no trace.
+    """
+
+    origin: Origin
+    epoch: int = 0
+    seq: int = 0
+    duplicate: bool = False
+    reason: str | None = None
+    certain: bool = True
+    expected: int | None = None

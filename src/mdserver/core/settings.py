@@ -1,0 +1,25 @@
+"""What the broker is told at its start; `mdserver.config` makes it from the parameters."""
+
+from attrs import frozen
+
+from mdserver import limits
+
+
+@frozen
+class BrokerSettings:
+    """Limits and switches of one member's broker. Durations in nanoseconds, sizes in bytes."""
+
+    member: str = "mdserver"
+    subject_segments_min: int = 2
+    groups: int = limits.SUBJECT_GROUPS
+    message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    subjects_max: int = limits.SUBJECTS_MAX
+    subscriptions_per_session_max: int = limits.SUBSCRIPTIONS_PER_SESSION_MAX
+    cached_messages_per_subject: int = limits.CACHED_MESSAGES_PER_SUBJECT
+    cache_expire: int = limits.CACHE_EXPIRE_S * limits.NS_PER_S
+    cache_bytes_max: int = limits.CACHE_BYTES_MAX
+    snapshot_expire: int | None = None
+    publish_snapshot: bool = True
+    keepalive: int = limits.KEEPALIVE_INTERVAL_S * limits.NS_PER_S
+    ask_connect: bool = False  # entitlement JWT and Custom: every session needs a verdict
+    ask_each: bool = False  # entitlement Custom: a verdict for each subscription and publication
