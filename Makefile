@@ -41,6 +41,9 @@ format: $(VENV)/.dev ## put the sources into the house style
 	$(BIN)/ruff check --fix $(SOURCES)
 
 LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet pyproject.toml
+docs: $(VENV)/.dev ## write the pages that are made of the parameter table
+	$(BIN)/python -m mdserver.config
+
 lock: ## resolve the lock files in requirements/ anew
 	$(LOCK) --extra build -o requirements/run.txt
 	$(LOCK) --extra build --extra dev -o requirements/dev.txt
@@ -58,4 +61,4 @@ test: $(VENV)/.dev ## every test; installs what they need
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help run check format lock quick test clean
+.PHONY: help run check format docs lock quick test clean

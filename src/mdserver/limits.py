@@ -6,6 +6,7 @@ are fixed by the protocol.
 
 KB = 1024
 MB = 1024 * KB
+GB = 1024 * MB
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -65,3 +66,6 @@ PUBLISHER_IDLE_S = 3600
 # HTTP heads and bodies that come before any session exists
 HTTP_HEAD_BYTES_MAX = 16 * KB
 HTTP_BODY_BYTES_MAX = 1 * MB
+
+# Configuration files
+CONFIG_BYTES_MAX = 1 * MB

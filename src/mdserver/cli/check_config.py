@@ -1,0 +1,26 @@
+"""`mdserver check-config`: the effective configuration, one parameter a line, with its origin."""
+
+from pathlib import Path
+
+import click
+
+from mdserver.cli.configured import configuration_options, effective
+from mdserver.config import PARAMETERS
+
+
+@click.command("check-config")
+@configuration_options
+def command(file: Path | None, overrides: tuple[str, ...]) -> None:
+    """Print the effective configuration and where each value comes from.
+
+    One parameter a line: name, value, origin. Values of secret parameters are not shown. Exit
+    status 2, and one line on stderr, if something is wrong.
+    """
+    loaded = effective(file, overrides)
+    lines = {
+        row.name: f"{row.name} = {row.show(getattr(loaded.config, row.attribute))}".rstrip()
+        for row in PARAMETERS.values()
+    }
+    width = max(len(line) for line in lines.values())
+    for name, line in lines.items():
+        click.echo(f"{line:<{width}}  # {loaded.origins[name]}")

@@ -1,0 +1,45 @@
+"""The options `--config` and `--set`, and what the layers are told of the configuration."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mdserver.config import Config, Loaded, load
+from mdserver.core.settings import BrokerSettings
+
+
+def configuration_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--config FILE` and `--set Name=value` to a subcommand."""
+    command = click.option(
+        "--set", "overrides", multiple=True, metavar="NAME=VALUE",
+        help="Set a parameter; wins over the file and the environment. Repeatable.",
+    )(command)  # fmt: skip
+    return click.option(
+        "--config", "file", type=click.Path(path_type=Path), metavar="FILE",
+        help="The configuration file.",
+    )(command)  # fmt: skip
+
+
+def effective(file: Path | None, overrides: tuple[str, ...]) -> Loaded:
+    """The configuration of this process. Raises `ConfigError`."""
+    return load(file, os.environ, overrides)
+
+
+def broker_settings(config: Config) -> BrokerSettings:
+    """What the broker is told."""
+    return BrokerSettings(
+        member=config.node_name,
+        subject_segments_min=config.subject_min_segments,
+        message_bytes_max=config.max_message_size,
+        subjects_max=config.max_subjects,
+        subscriptions_per_session_max=config.max_subscriptions_per_session,
+        cached_messages_per_subject=config.max_cached_messages_per_subject,
+        cache_expire=config.cache_expire_time,
+        cache_bytes_max=config.max_cache_bytes,
+        snapshot_expire=config.snapshot_expire_time,
+        publish_snapshot=config.publish_snapshot_message,
+        keepalive=config.keep_alive_interval,
+    )

@@ -1,0 +1,85 @@
+"""The `mdserver` command: finds the subcommand, and turns what goes wrong into one line.
+
+Exit status: 0 done, 1 refused or failed, 2 bad usage or configuration, 130 interrupted.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from mdserver import __version__
+from mdserver.errors import ConfigError, MdserverError
+
+COMMANDS = {
+    "run": "Run a server.",
+    "check-config": "Print the effective configuration and where each value comes from.",
+    "pub": "Publish messages.",
+    "sub": "Subscribe to subjects and print what arrives.",
+    "snapshot": "Print the snapshot of a subject.",
+}
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """Imports the module of a subcommand when it is called, not before: a start takes less time.
+
+    The module has the name of the subcommand and a click command of the name `command`.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"mdserver.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="mdserver")
+def mdserver() -> None:
+    """Real-time messaging server: subjects pushed to very many subscribers, losing none."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the `mdserver` command."""
+    sys.exit(exit_status(arguments))
+
+
+def exit_status(arguments: Sequence[str] | None = None) -> int:
+    """Runs a subcommand; errors that were made on purpose become one line on stderr."""
+    try:
+        status = mdserver.main(arguments, prog_name="mdserver", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except ConfigError as error:
+        click.echo(str(error), err=True)
+        return EXIT_USAGE
+    except MdserverError as error:
+        click.echo(f"mdserver: {error}", err=True)
+        return EXIT_FAILED
+    except BrokenPipeError:
+        # Who read our output has gone, like `head`: there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    return status if isinstance(status, int) else 0
+
+
+if __name__ == "__main__":
+    main()

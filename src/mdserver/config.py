@@ -1,1 +1,0 @@
-"""The parameter table: every `Name = value` that `mdserver run` understands."""

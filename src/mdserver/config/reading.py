@@ -1,0 +1,152 @@
+"""Where parameters come from: a file, the environment, `--set`; the later one wins.
+
+A file has one `Name = value` a line. `#` at the start of a line makes it a comment, `\\` at the end
+joins the next line to it, without that line's leading blanks.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from mdserver import limits
+from mdserver.config.table import PARAMETERS, Config, Parameter
+from mdserver.errors import ConfigError
+
+DEFAULT_ORIGIN = "default"
+
+
+@frozen
+class Loaded:
+    """A configuration, and for each parameter name where its value comes from."""
+
+    config: Config
+    origins: dict[str, str]
+
+
+@frozen
+class Setting:
+    """One `name = text` and where it stands."""
+
+    origin: str
+    name: str
+    text: str
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+) -> Loaded:
+    """The effective configuration.
+
+    `environment` holds the environment variables, `overrides` the arguments of `--set`. Raises
+    `ConfigError` with one line that says where the first mistake is and what would be right.
+    """
+    arguments: dict[str, Any] = {}
+    origins = dict.fromkeys(PARAMETERS, DEFAULT_ORIGIN)
+    sources: list[Iterable[Setting]] = [
+        file_settings(file) if file else (),
+        environment_settings(environment or {}),
+        override_settings(overrides),
+    ]
+    for source in sources:
+        seen: dict[str, str] = {}
+        for setting in source:
+            row = _known(setting)
+            if row.name in seen:
+                raise ConfigError(
+                    f"{setting.origin}: {row.name} is already set at {seen[row.name]}; "
+                    "remove one of the two"
+                )
+            seen[row.name] = setting.origin
+            arguments[row.attribute] = _value(row, setting)
+            origins[row.name] = setting.origin
+    return Loaded(Config(**arguments), origins)
+
+
+def file_settings(file: Path) -> Iterator[Setting]:
+    """The settings of a file in its order."""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(limits.CONFIG_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
+    if len(content) > limits.CONFIG_BYTES_MAX:
+        raise ConfigError(f"{file}: larger than {limits.CONFIG_BYTES_MAX} bytes")
+    for number, line in _logical_lines(file, content.removeprefix(b"\xef\xbb\xbf")):
+        origin = f"{file}:{number}"
+        name, equals, text = line.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"{origin}: expected `Name = value`")
+        yield Setting(origin, name.strip(), text.strip())
+
+
+def _logical_lines(file: Path, content: bytes) -> Iterator[tuple[int, str]]:
+    """Lines that say something, with the number of the first of those that were joined."""
+    first, joined = 0, ""
+    for number, raw in enumerate(content.split(b"\n"), start=1):
+        try:
+            line = raw.decode().strip()
+        except UnicodeDecodeError:
+            raise ConfigError(f"{file}:{number}: not UTF-8 text") from None
+        if not first and (not line or line.startswith("#")):
+            continue
+        first = first or number
+        if line.endswith("\\"):
+            joined += line[:-1]
+            continue
+        yield first, joined + line
+        first, joined = 0, ""
+    if first:
+        raise ConfigError(f"{file}:{first}: the file ends after a `\\` that joins another line")
+
+
+def environment_settings(environment: Mapping[str, str]) -> Iterator[Setting]:
+    """The settings in variables whose names begin with `MDSERVER_`."""
+    by_variable = {row.environment: row.name for row in PARAMETERS.values()}
+    for variable, text in environment.items():
+        if not variable.startswith("MDSERVER_"):
+            continue
+        if variable not in by_variable:
+            raise ConfigError(
+                f"environment: {variable}: no such parameter{_nearest(variable, by_variable)}"
+            )
+        yield Setting(f"environment {variable}", by_variable[variable], text.strip())
+
+
+def override_settings(overrides: Iterable[str]) -> Iterator[Setting]:
+    """The settings in arguments of the form `Name=value`."""
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--set {override}: expected `Name=value`")
+        yield Setting("--set", name.strip(), text.strip())
+
+
+def _known(setting: Setting) -> Parameter:
+    row = PARAMETERS.get(setting.name)
+    if row is None:
+        raise ConfigError(
+            f"{setting.origin}: {setting.name}: no such parameter"
+            f"{_nearest(setting.name, PARAMETERS)}"
+        )
+    return row
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    by_lower_case = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.5)
+    if not close:
+        return "; docs/configuration.md lists all of them"
+    return f"; the nearest known name is {by_lower_case[close[0]]}"
+
+
+def _value(row: Parameter, setting: Setting) -> object:
+    try:
+        return row.kind.parse(setting.text)
+    except ValueError as error:
+        shown = row.name if row.secret else f"{row.name} = {setting.text}".rstrip()
+        raise ConfigError(f"{setting.origin}: {shown}: {error}") from None

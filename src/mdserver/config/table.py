@@ -1,0 +1,275 @@
+"""The parameter table: every `Name = value` that `mdserver run` understands.
+
+A section is an attrs class, a parameter one of its fields; `Config` is all of them together. The
+documentation and the commented configuration file are made from this table
+(`python -m mdserver.config`), so each meaning is one paragraph for an operator.
+"""
+
+import enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+
+from mdserver import limits
+from mdserver.config import values
+from mdserver.config.values import Address, Kind
+from mdserver.limits import GB, KB, MB, NS_PER_S
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Parameter:
+    """One parameter. `attribute` is its field in `Config`; a `secret` is never shown."""
+
+    name: str
+    kind: Kind[Any]
+    default: Any
+    meaning: str
+    reloadable: bool
+    secret: bool
+    attribute: str = ""
+
+    @property
+    def environment(self) -> str:
+        """The environment variable that sets it."""
+        return "MDSERVER_" + self.name.upper().replace(".", "_")
+
+    def show(self, value: object) -> str:
+        """The value as it would be written, or that it is hidden."""
+        return "(hidden)" if self.secret and value else self.kind.show(value)
+
+
+def parameter(
+    name: str,
+    kind: Kind[T],
+    default: T,
+    meaning: str,
+    *,
+    reloadable: bool = False,
+    secret: bool = False,
+) -> T:
+    """A field of a section that is set by the parameter `name`."""
+    row = Parameter(name, kind, default, " ".join(meaning.split()), reloadable, secret)
+    field: T = attrs.field(default=default, metadata={"parameter": row})
+    return field
+
+
+class Entitlement(enum.Enum):
+    """Who decides what a client may do."""
+
+    NONE = "None"
+    BASIC = "Basic"
+
+
+class LogLevel(enum.Enum):
+    """How much the server log says."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Listening:
+    """Listening"""
+
+    listen: tuple[Address, ...] = parameter(
+        "Listen",
+        values.listed(values.address(80), 64, "a comma list of `host:port`"),
+        (Address("127.0.0.1", 8800),),
+        """Where clients connect without TLS: WebSocket and HTTP share each port. `*` stands for
+        every address of the host, IPv4 and IPv6; an IPv6 address stands in brackets; a missing
+        port means 80, port 0 lets the system choose one.""",
+    )
+    node_name: str = parameter(
+        "NodeName",
+        values.text(128),
+        "mdserver",
+        """How this server calls itself: clients see it as `member` in `connected`, and it stands
+        in logs.""",
+    )
+    allowed_origins: tuple[str, ...] = parameter(
+        "AllowedOrigins",
+        values.listed(values.text(512), 256, "a comma list of origins, or `*`"),
+        ("*",),
+        """Web pages of which origins (`https://www.example.com`) may connect from a browser; `*`
+        allows all. Other origins are refused with 403. Programs that send no Origin header are not
+        concerned.""",
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Messages:
+    """Subjects, messages and cache"""
+
+    subject_min_segments: int = parameter(
+        "SubjectMinSegments",
+        values.whole(1, 2),
+        2,
+        """How many segments a subject has at least: 2 refuses subjects such as `/stocks`.""",
+    )
+    max_message_size: int = parameter(
+        "MaxMessageSize",
+        values.size(1, 64 * MB),
+        limits.MESSAGE_BYTES_MAX,
+        """The largest publication: content, field names and field values together, in UTF-8 bytes.
+        A larger one is answered with `MESSAGE_SIZE_LIMIT_EXCEEDED`; the session goes on.""",
+    )
+    max_subjects: int = parameter(
+        "MaxSubjects",
+        values.whole(1, 100_000_000),
+        limits.SUBJECTS_MAX,
+        """How many subjects the cache may hold. A publication to one more fails, and says so.""",
+    )
+    max_cached_messages_per_subject: int = parameter(
+        "MaxCachedMessagesPerSubject",
+        values.whole(0, 1_000_000),
+        limits.CACHED_MESSAGES_PER_SUBJECT,
+        """How many of the newest messages of a subject are kept for history and recovery.""",
+    )
+    cache_expire_time: int = parameter(
+        "CacheExpireTime",
+        values.duration(NS_PER_S, 365 * 86400 * NS_PER_S),
+        limits.CACHE_EXPIRE_S * NS_PER_S,
+        """How long a message is kept for history and recovery. It goes earlier when newer ones
+        exceed `MaxCachedMessagesPerSubject` or `MaxCacheBytes`. The snapshot stays, see
+        `SnapshotExpireTime`.""",
+    )
+    max_cache_bytes: int = parameter(
+        "MaxCacheBytes",
+        values.size(MB, 1024 * GB),
+        limits.CACHE_BYTES_MAX,
+        """How many bytes all cached messages and snapshots together may take, counted with the
+        overhead of each; docs/operations.md says how to choose it.""",
+    )
+    publish_snapshot_message: bool = parameter(
+        "PublishSnapshotMessage",
+        values.BOOLEAN,
+        True,
+        """Whether a new subscriber first gets the snapshot of the subject, if there is one.""",
+    )
+    snapshot_expire_time: int | None = parameter(
+        "SnapshotExpireTime",
+        values.optional(values.duration(NS_PER_S, 3650 * 86400 * NS_PER_S), "unlimited"),
+        None,
+        """How long the snapshot of a subject is kept after its last message.""",
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Clients:
+    """Connections and their limits"""
+
+    max_connections: int = parameter(
+        "MaxConnections",
+        values.whole(1, 10_000_000),
+        limits.CONNECTIONS_MAX,
+        """How many connections of clients are open at the same time. Others are answered with 503
+        and a `Retry-After` header. The limit of open files of the process bounds it as well.""",
+    )
+    max_connections_per_address: int = parameter(
+        "MaxConnectionsPerAddress",
+        values.whole(1, 10_000_000),
+        limits.CONNECTIONS_PER_ADDRESS_MAX,
+        """The same for one IP address.""",
+    )
+    max_subscriptions_per_session: int = parameter(
+        "MaxSubscriptionsPerSession",
+        values.whole(1, 10_000_000),
+        limits.SUBSCRIPTIONS_PER_SESSION_MAX,
+        """How many subjects and patterns a client may be subscribed to at the same time.""",
+    )
+    buffer_limit_send: int = parameter(
+        "BufferLimit.Send",
+        values.size(64 * KB, GB),
+        limits.OUTBOX_BYTES_MAX,
+        """How many bytes may wait for a client that reads more slowly than it is sent. At the
+        limit it is disconnected with code 4001, upon which a client reconnects and recovers what
+        it missed.""",
+    )
+    buffer_limit_receive: int = parameter(
+        "BufferLimit.Receive",
+        values.size(16 * KB, GB),
+        limits.RECEIVE_BYTES_MAX,
+        """How many received bytes of a client may wait to be handled; the body of an HTTP request
+        is not larger either.""",
+    )
+    keep_alive_interval: int = parameter(
+        "KeepAliveInterval",
+        values.duration(NS_PER_S, 86400 * NS_PER_S),
+        limits.KEEPALIVE_INTERVAL_S * NS_PER_S,
+        """After this long without a word from a client the server pings it; a client that is
+        silent for twice as long is disconnected with code 4004.""",
+    )
+    handshake_timeout: int = parameter(
+        "HandshakeTimeout",
+        values.duration(NS_PER_S, 3600 * NS_PER_S),
+        limits.HANDSHAKE_TIMEOUT_S * NS_PER_S,
+        """How long a client may take for the head of an HTTP request, its body, or the WebSocket
+        hand-shake.""",
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Rights:
+    """Entitlement"""
+
+    entitlement: Entitlement = parameter(
+        "Entitlement",
+        values.choice(Entitlement),
+        Entitlement.BASIC,
+        """Who may do what. `None`: everybody may subscribe and publish. `Basic`: everybody may
+        subscribe, only clients with the token `EntitlementAllowToken` may publish.""",
+    )
+    entitlement_allow_token: str = parameter(
+        "EntitlementAllowToken",
+        values.text(limits.TOKEN_BYTES_MAX),
+        "",
+        """The token with which a client may publish under `Entitlement = Basic`. While it is empty
+        nobody may publish.""",
+        secret=True,
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Logs:
+    """Logs"""
+
+    log_folder: Path | None = parameter(
+        "LogFolder",
+        values.optional(values.PATH, "stderr"),
+        None,
+        """The folder of the server log `mdserver.log` (JSON lines). `stderr` writes to the standard
+        error stream.""",
+    )
+    log_level: LogLevel = parameter(
+        "LogLevel",
+        values.choice(LogLevel),
+        LogLevel.INFO,
+        """How much the server log says.""",
+        reloadable=True,
+    )
+
+
+SECTIONS: tuple[type[Any], ...] = (Listening, Messages, Clients, Rights, Logs)
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Config(Listening, Messages, Clients, Rights, Logs):
+    """All parameters with their values. Times in nanoseconds, sizes in bytes."""
+
+
+def section_parameters(section: type[Any]) -> list[Parameter]:
+    """The parameters of a section, in the order of the table."""
+    return [
+        attrs.evolve(field.metadata["parameter"], attribute=field.name)
+        for field in attrs.fields(section)
+    ]
+
+
+PARAMETERS: dict[str, Parameter] = {
+    row.name: row for section in SECTIONS for row in section_parameters(section)
+}

@@ -1,0 +1,45 @@
+"""`mdserver check-config` prints what `run` would use, or one line that says what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from mdserver.cli.main import exit_status
+from mdserver.config import PARAMETERS
+
+
+@pytest.fixture(autouse=True)
+def no_parameters_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for row in PARAMETERS.values():
+        monkeypatch.delenv(row.environment, raising=False)
+
+
+def test_every_parameter_with_its_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.conf"
+    file.write_text("\nMaxSubjects = 7\nEntitlementAllowToken = s3cret\n", encoding="utf-8")
+    monkeypatch.setenv("MDSERVER_MAXCONNECTIONS", "9")
+    assert exit_status(["check-config", "--config", str(file), "--set", "Listen=*:0"]) == 0
+    out, err = capsys.readouterr()
+    lines = [line.rsplit("  # ", 1) for line in out.splitlines()]
+    shown = {name.rstrip(): origin for name, origin in lines}
+    assert [line.split(" = ")[0] for line in shown] == list(PARAMETERS)
+    assert shown["MaxSubjects = 7"] == f"{file}:2"
+    assert shown["MaxConnections = 9"] == "environment MDSERVER_MAXCONNECTIONS"
+    assert shown["Listen = *:0"] == "--set"
+    assert shown["LogLevel = info"] == "default"
+    assert "s3cret" not in out
+    assert err == ""
+
+
+def test_a_mistake_is_one_line_and_exit_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.conf"
+    file.write_text("MaxSubject = 7\n", encoding="utf-8")
+    assert exit_status(["check-config", "--config", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    expected = "MaxSubject: no such parameter; the nearest known name is MaxSubjects"
+    assert err == f"{file}:1: {expected}\n"

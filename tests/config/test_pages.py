@@ -1,0 +1,37 @@
+"""What is made of the table is what lies in the repository."""
+
+from pathlib import Path
+
+import pytest
+
+from mdserver.config import PARAMETERS, Config, load
+from mdserver.config.pages import PAGES, sample_file
+
+TOP = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_committed_page_is_up_to_date(name: str) -> None:
+    assert (TOP / name).read_text(encoding="utf-8") == PAGES[name](), "run `make docs`"
+
+
+def test_the_sample_without_comment_marks_is_the_default_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "sample.conf"
+    lines = sample_file().splitlines()
+    file.write_text(
+        "\n".join(
+            line[1:] if line.startswith("#") and not line.startswith("# ") else line
+            for line in lines
+        ),
+        encoding="utf-8",
+    )
+    loaded = load(file)
+    assert loaded.config == Config()
+    assert {name for name, origin in loaded.origins.items() if origin.startswith(str(file))} == set(
+        PARAMETERS
+    )
+
+
+@pytest.mark.parametrize("file", sorted((TOP / "conf").rglob("*.conf")), ids=str)
+def test_every_example_configuration_is_valid(file: Path) -> None:
+    assert load(file).config is not None

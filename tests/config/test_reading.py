@@ -1,0 +1,133 @@
+"""Files, environment and `--set`: what is read, where it came from, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdserver.config import PARAMETERS, Address, Config, Entitlement, load
+from mdserver.config.reading import DEFAULT_ORIGIN, file_settings
+from mdserver.errors import ConfigError
+from mdserver.limits import CONFIG_BYTES_MAX, KB, MB
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write_file(content: str | bytes) -> Path:
+        file = tmp_path / "x.conf"
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return file
+
+    return write_file
+
+
+def test_nothing_given_means_the_defaults() -> None:
+    loaded = load()
+    assert loaded.config == Config()
+    assert set(loaded.origins.values()) == {DEFAULT_ORIGIN}
+    assert list(loaded.origins) == list(PARAMETERS)
+
+
+def test_a_file_with_comments_blank_lines_and_joined_lines(write) -> None:
+    file = write(
+        "\ufeff# a comment\r\n"
+        "\n"
+        "Listen = 127.0.0.1:1, \\\n"
+        "   [::1]:2\n"
+        "  # another comment\n"
+        "EntitlementAllowToken = a # b = c\n"
+        "Entitlement=none\n"
+    )
+    loaded = load(file)
+    assert loaded.config.listen == (Address("127.0.0.1", 1), Address("::1", 2))
+    assert loaded.config.entitlement_allow_token == "a # b = c"
+    assert loaded.config.entitlement is Entitlement.NONE
+    assert loaded.origins["Listen"] == f"{file}:3"
+    assert loaded.origins["Entitlement"] == f"{file}:7"
+
+
+def test_later_sources_win(write) -> None:
+    file = write("MaxMessageSize = 1KB\nMaxSubjects = 5\nBufferLimit.Send = 1MB\n")
+    environment = {
+        "MDSERVER_MAXMESSAGESIZE": "2KB",
+        "MDSERVER_BUFFERLIMIT_SEND": "2MB",
+        "PATH": "/bin",
+    }
+    loaded = load(file, environment, ["BufferLimit.Send = 3MB"])
+    assert loaded.config.max_subjects == 5
+    assert loaded.config.max_message_size == 2 * KB
+    assert loaded.config.buffer_limit_send == 3 * MB
+    assert loaded.origins["MaxSubjects"] == f"{file}:2"
+    assert loaded.origins["MaxMessageSize"] == "environment MDSERVER_MAXMESSAGESIZE"
+    assert loaded.origins["BufferLimit.Send"] == "--set"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("\nMaxSubject = 1", ":2: MaxSubject: no such parameter; the nearest known name is"),
+        ("listen = *", ":1: listen: no such parameter; the nearest known name is Listen"),
+        ("Qwxyz = 1", ":1: Qwxyz: no such parameter; docs/configuration.md lists all of them"),
+        ("MaxSubjects = 1\nMaxSubjects = 2", ":2: MaxSubjects is already set at "),
+        ("MaxSubjects = many", ":1: MaxSubjects = many: expected a whole number from 1 to "),
+        ("MaxSubjects =", ":1: MaxSubjects =: expected a whole number from 1 to "),
+        ("MaxSubjects", ":1: expected `Name = value`"),
+        ("= 3", ":1: expected `Name = value`"),
+        ("Listen = a:1,\\\n b:x", ":1: Listen = a:1,b:x: b:x: expected `host:port`"),
+        ("# c\nListen = a \\", ":2: the file ends after a `\\`"),
+        (b"# fine\nListen = \xff", ":2: not UTF-8 text"),
+        ("#" * (CONFIG_BYTES_MAX + 1), f": larger than {CONFIG_BYTES_MAX} bytes"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_a_file(write, content: str | bytes, message: str) -> None:
+    file = write(content)
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert str(caught.value).startswith(f"{file}{message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_secret_is_not_repeated_in_an_error(write) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(write(f"EntitlementAllowToken = {'s3cret' * 5000}"))
+    assert "s3cret" not in str(caught.value)
+    assert "EntitlementAllowToken: expected text of at most" in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.conf: cannot be read: No such file"):
+        load(tmp_path / "none.conf")
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(tmp_path)
+
+
+def test_mistakes_in_the_environment() -> None:
+    with pytest.raises(
+        ConfigError, match=r"MDSERVER_LISTN: no such parameter; .* MDSERVER_LISTEN$"
+    ):
+        load(environment={"MDSERVER_LISTN": "*"})
+    with pytest.raises(ConfigError, match="environment MDSERVER_MAXSUBJECTS: MaxSubjects = x: "):
+        load(environment={"MDSERVER_MAXSUBJECTS": "x"})
+
+
+def test_mistakes_in_overrides() -> None:
+    with pytest.raises(ConfigError, match="--set Listen: expected `Name=value`"):
+        load(overrides=["Listen"])
+    with pytest.raises(ConfigError, match=r"--set: Lsten: no such parameter; .* Listen$"):
+        load(overrides=["Lsten=*"])
+    with pytest.raises(ConfigError, match="--set: MaxSubjects is already set at --set"):
+        load(overrides=["MaxSubjects=1", "MaxSubjects=2"])
+
+
+@given(content=st.binary(max_size=200))
+def test_any_file_is_read_or_refused_with_one_line(tmp_path_factory, content: bytes) -> None:
+    file = tmp_path_factory.mktemp("any") / "x.conf"
+    file.write_bytes(content)
+    settings, refusals = [], []
+    try:
+        settings = list(file_settings(file))
+    except ConfigError as error:
+        refusals.append(str(error))
+    assert all("\n" not in refusal for refusal in refusals)
+    assert all(setting.name and "\n" not in setting.text for setting in settings)
