@@ -65,11 +65,11 @@ def test_a_single_file_starts_anew(tmp_path: Path) -> None:
 
 def test_a_torn_last_line_does_not_join_the_next_one(tmp_path: Path) -> None:
     file = tmp_path / "x.log"
-    file.write_bytes(b"whole\nto")
+    file.write_bytes(b"whole\ntor")
     sink = RotatingFile(file, 1 << 20, 3)
     sink.write(b"next\n")
     sink.close()
-    assert file.read_bytes() == b"whole\nto\nnext\n"
+    assert file.read_bytes() == b"whole\ntor\nnext\n"
 
 
 def test_beyond_the_bound_lines_are_dropped_and_counted() -> None:
