@@ -1,0 +1,1 @@
+"""Append-only segment files of committed messages and events."""
