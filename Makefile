@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
-SOURCES := src tests simulation spec
+SOURCES := src tests simulation spec docs/examples
 
 .DEFAULT_GOAL := help
 

@@ -1,0 +1,87 @@
+"""A server in a process of its own, as its users run it."""
+
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import define
+
+READY = re.compile(r"mdserver ready: (\S+(?: \S+)*)\n")
+START_TIMEOUT_S = 20
+STOP_TIMEOUT_S = 20
+
+
+@define
+class LiveServer:
+    """A running `mdserver run`. `urls` are those of its ready line, in the order of `Listen`."""
+
+    process: subprocess.Popen[str]
+    urls: list[str]
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return self.urls[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def stop(self) -> int:
+        """Drains the server and gives its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_TIMEOUT_S)
+
+
+@contextmanager
+def live_server(
+    folder: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[LiveServer]:
+    """Runs `mdserver run` with these arguments until the end of the `with` block.
+
+    Without arguments everybody may do everything, on a free port of 127.0.0.1. The server log goes
+    to a file in `folder`. A server that is still there at the end must end by SIGTERM, with 0.
+    """
+    command = [sys.executable, "-m", "mdserver.cli.main", "run"]
+    command += arguments or ("--set", "Listen=127.0.0.1:0", "--set", "Entitlement=None")
+    log = folder / "server.stderr"
+    with log.open("a", encoding="utf-8") as stderr:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=dict(environment) if environment is not None else None,
+        )
+    with process:
+        try:
+            server = LiveServer(process, _ready_urls(process, log), log)
+            yield server
+            if process.returncode is None:
+                status = server.stop()
+                assert status == 0, f"exit status {status}: {log.read_text(encoding='utf-8')}"
+        finally:
+            process.kill()
+
+
+def _ready_urls(process: subprocess.Popen[str], log: Path) -> list[str]:
+    assert process.stdout is not None
+    deadline = time.monotonic() + START_TIMEOUT_S
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        if not selector.select(deadline - time.monotonic()):
+            raise AssertionError(f"no ready line: {log.read_text(encoding='utf-8')}")
+    line = process.stdout.readline()
+    ready = READY.fullmatch(line)
+    assert ready, f"{line!r} is no ready line: {log.read_text(encoding='utf-8')}"
+    return ready[1].split(" ")
