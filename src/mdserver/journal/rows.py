@@ -1,0 +1,112 @@
+"""The columns of the journal's streams: one class a stream, one JSON object a line.
+
+The classes are the documentation of record (docs/pipeline.md repeats them as a table). `v` is the
+version of a stream's columns: a reader takes the versions it knows and sets other lines aside. A
+column may be added without a new version; none is renamed, removed or given another meaning.
+All times are microseconds since the Unix epoch, UTC.
+"""
+
+from zlib import crc32
+
+import msgspec
+
+from mdserver.core.message import Entry
+
+ROW_VERSION = 1
+NS_PER_US = 1_000
+
+
+class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A committed message. `content` is text, `content_base64` stands in its place for bytes."""
+
+    v: int
+    history: str
+    subject: str
+    epoch: int
+    seq: int
+    group: int
+    ts_pub: int
+    """When the first member took it."""
+    ts_server: int
+    """When the member that writes this journal learned that it is committed."""
+    node: str
+    crc: int
+    """`checksum` below."""
+    content: str | None = None
+    content_base64: bytes | None = None
+    fields: dict[str, str] | None = None
+    closure: str | None = None
+    retained: bool = True
+    qos: str = "GUARANTEED"
+    compressed: bool = False
+    reply_subject: str | None = None
+    publisher: str = ""
+    number: int = 0
+
+
+class ReceiptRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one session got of one subject in one epoch within a minute: a range, not a delivery."""
+
+    v: int
+    session: str
+    subscriber: str
+    history: str
+    subject: str
+    epoch: int
+    seq_lo: int
+    seq_hi: int
+    n: int
+    """Deliveries counted once: without `dups`."""
+    crc_sum: int
+    """Sum of `checksum` over those n."""
+    dups: int
+    reordered: int
+    conflated: int
+    via: str
+    """The member that the session was connected to."""
+    opened_ts: int
+    closed_ts: int
+
+
+class StatRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of one indicator at one moment, sampled once a second."""
+
+    v: int
+    ts: int
+    node: str
+    indicator: str
+    value: float
+
+
+def checksum(subject: str, epoch: int, seq: int, content: bytes) -> int:
+    """What subscriber and archive compare: CRC-32 of subject, epoch, seq and content."""
+    head = f"{subject}|{epoch}|{seq}|".encode()
+    return crc32(content, crc32(head))
+
+
+def message_row(entry: Entry, group: int, history: str, node: str, now: int) -> MessageRow:
+    """The row of a committed entry; `now` in ns is when it was learned."""
+    publication = entry.publication
+    content = publication.content
+    return MessageRow(
+        v=ROW_VERSION,
+        history=history,
+        subject=publication.subject,
+        epoch=entry.epoch,
+        seq=entry.seq,
+        group=group,
+        ts_pub=publication.time // NS_PER_US,
+        ts_server=now // NS_PER_US,
+        node=node,
+        crc=checksum(publication.subject, entry.epoch, entry.seq, content),
+        content=content.decode() if publication.text else None,
+        content_base64=None if publication.text else content,
+        fields=publication.fields,
+        closure=publication.closure,
+        retained=publication.retained,
+        qos=publication.qos.value,
+        compressed=publication.compressed,
+        reply_subject=publication.reply_subject,
+        publisher=publication.publisher,
+        number=publication.number,
+    )
