@@ -27,7 +27,14 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
 	@touch $@ $(VENV)/.run
 
 run: $(VENV)/.run ## install what the server needs and start it on 127.0.0.1:8800
+	@echo "Open http://127.0.0.1:8800/ in a browser, or try in two other terminals:"
+	@echo "    $(BIN)/mdserver sub '/greetings/**'"
+	@echo "    $(BIN)/mdserver pub /greetings/hello 'Hello, world'"
+	@echo "Ctrl-C ends the server."
 	@exec $(BIN)/mdserver run --config conf/loopback.conf
+
+demo: $(VENV)/.dev ## replay real stock prices through a server and watch them arrive
+	@$(BIN)/python docs/examples/demo.py
 
 check: $(VENV)/.dev ## format, rules, types, layers, spelling
 	$(BIN)/ruff format --check $(SOURCES)
@@ -61,4 +68,4 @@ test: $(VENV)/.dev ## every test; installs what they need
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help run check format docs lock quick test clean
+.PHONY: help run demo check format docs lock quick test clean

@@ -1,0 +1,32 @@
+"""What a running server takes of a configuration that was read again."""
+
+import attrs
+from attrs import frozen
+
+from mdserver.config.table import PARAMETERS, Config
+
+
+@frozen
+class Reload:
+    """`config` is in force from now on. The names are those of parameters whose value changed:
+    `taken` those that a running server takes, `refused` those that need a restart.
+    """
+
+    config: Config
+    taken: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+def reloaded(old: Config, new: Config) -> Reload:
+    """Joins the reloadable changes of `new` to `old`."""
+    changed = [
+        row
+        for row in PARAMETERS.values()
+        if getattr(old, row.attribute) != getattr(new, row.attribute)
+    ]
+    taken = [row for row in changed if row.reloadable]
+    return Reload(
+        attrs.evolve(old, **{row.attribute: getattr(new, row.attribute) for row in taken}),
+        tuple(row.name for row in taken),
+        tuple(row.name for row in changed if not row.reloadable),
+    )
