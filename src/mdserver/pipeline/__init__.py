@@ -1,0 +1,1 @@
+"""PySpark jobs beside the server: archive, rollup, derive, audit, replay, capacity."""

@@ -1,0 +1,100 @@
+"""The job `archive`: every line of the journal's streams into Delta tables, exactly once."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from attrs import frozen
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mdserver.pipeline import delta, rows
+from mdserver.pipeline.sources import Source
+
+COMPACT_EVERY_S = 3600.0
+SORT = {"messages": ["subject", "epoch", "seq"], "receipts": ["subject", "epoch", "seq_lo"]}
+
+
+@frozen
+class Archived:
+    """What one batch of one stream brought; `rows` is None for a batch that was there already."""
+
+    stream: str
+    batch_id: int
+    rows: int | None
+    bad: int
+    seconds: float
+
+
+Report = Callable[[Archived], None]
+
+
+class Archive:
+    """One streaming query a stream, all into the tables of one folder."""
+
+    def __init__(self, spark: SparkSession, source: Source, tables: Path, report: Report) -> None:
+        self._spark = spark
+        self._source = source
+        self._tables = tables
+        self._report = report
+        self._compacted: dict[str, float] = {}
+
+    def start(self, *, once: bool, trigger_s: float = 1.0) -> list[StreamingQuery]:
+        """Start the queries; with `once` each ends when it has caught up with its source."""
+        streams = [name for name in rows.STREAMS if self._source.has(name)]
+        for name in (*streams, "quarantine"):
+            delta.table(self._tables, name)
+        return [self._query(rows.STREAMS[name], once, trigger_s) for name in streams]
+
+    def _query(self, stream: rows.Stream, once: bool, trigger_s: float) -> StreamingQuery:
+        writer = (
+            self._source.stream(self._spark, stream.name)
+            .writeStream.queryName(f"archive-{stream.name}")
+            .option("checkpointLocation", str(self._tables / "_checkpoints" / stream.name))
+            .foreachBatch(self._sink(stream))
+        )
+        if once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{trigger_s} seconds")
+        return writer.start()
+
+    def _sink(self, stream: rows.Stream) -> Callable[[DataFrame, int], None]:
+        def sink(raw: DataFrame, batch_id: int) -> None:
+            began = time.monotonic()
+            written, bad = archive_batch(raw, batch_id, stream, self._tables)
+            self._report(Archived(stream.name, batch_id, written, bad, time.monotonic() - began))
+            self._compact_when_due(stream.name)
+
+        return sink
+
+    def _compact_when_due(self, name: str) -> None:
+        now = time.monotonic()
+        if now - self._compacted.setdefault(name, now) >= COMPACT_EVERY_S:
+            self._compacted[name] = now
+            delta.compact(self._tables, name)
+
+
+def archive_batch(
+    raw: DataFrame, batch_id: int, stream: rows.Stream, tables: Path
+) -> tuple[int | None, int]:
+    """Put one batch of raw lines into its table, and what cannot be used into `quarantine`.
+
+    Each table takes the batch in a transaction of its own; after a crash between the two the
+    first is skipped and the second made up for. Returns the rows committed, and those set aside.
+    """
+    job = f"archive-{stream.name}"
+    parsed = rows.parse(raw, stream)
+    # Counting on the way saves a second pass over the lines of batches that are all good.
+    counted = Observation()
+    bad_lines = f.count(f.when(f.col("reason").isNotNull(), 1)).alias("bad")
+    good = rows.split(parsed.observe(counted, bad_lines), stream).good
+    good = good.withColumn("batch_id", f.lit(batch_id).cast("bigint"))
+    if stream.name in SORT:
+        good = good.sortWithinPartitions(*SORT[stream.name])
+    written = delta.commit_batch(tables, stream.name, job, batch_id, good)
+    if written is not None and not counted.get["bad"]:
+        return written, 0
+    bad = rows.split(parsed, stream).bad.withColumn("batch_id", f.lit(batch_id).cast("bigint"))
+    return written, delta.commit_batch(tables, "quarantine", job, batch_id, bad) or 0

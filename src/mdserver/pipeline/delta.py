@@ -1,0 +1,123 @@
+"""Delta tables without another jar: Spark writes the Parquet files, the driver commits them.
+
+Exactly once: each batch of a streaming job is one Delta transaction that carries (job, batch id).
+A batch that comes again after a crash is either in the table already, then it is skipped, or not,
+then its files are staged anew over those of the crashed attempt. The two numbers that must agree
+are checked and committed on one table handle; another writer of the same job is refused by Delta
+(Delta Lake protocol, "Transaction Identifiers").
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyspark.sql import DataFrame
+
+from mdserver.pipeline import schema
+
+PARTITIONS: dict[str, list[str]] = {"messages": ["root", "dt"]}
+SCHEMAS: dict[str, pa.Schema] = {
+    "messages": schema.MESSAGES_TABLE,
+    "receipts": schema.RECEIPTS_TABLE,
+    "stats": schema.STATS_TABLE,
+    "quarantine": schema.QUARANTINE_TABLE,
+}
+LOG_RETENTION = {"delta.logRetentionDuration": "interval 30 days"}
+CHECKPOINT_INTERVAL = 100
+TARGET_FILE_BYTES = 128 << 20
+
+
+def table(tables: Path, name: str) -> DeltaTable:
+    """The Delta table of that name, made from its schema if it is not there yet."""
+    path = tables / name
+    if DeltaTable.is_deltatable(str(path)):
+        return DeltaTable(path)
+    path.mkdir(parents=True, exist_ok=True)
+    return DeltaTable.create(
+        path,
+        schema=SCHEMAS[name],
+        mode="ignore",
+        partition_by=PARTITIONS.get(name),
+        configuration=LOG_RETENTION,
+    )
+
+
+def commit_batch(tables: Path, name: str, job: str, batch_id: int, frame: DataFrame) -> int | None:
+    """Append the frame to the table in the transaction (job, batch id).
+
+    Returns how many rows were committed, or None where the batch is in the table already. Raises
+    deltalake's CommitFailedError where another writer of the same job got there first.
+    """
+    target = table(tables, name)
+    done = target.transaction_version(job)
+    if done is not None and done >= batch_id:
+        return None
+    partitions = PARTITIONS.get(name, [])
+    staged = f"data/{job}/b{batch_id}"
+    writer = frame.write.mode("overwrite")
+    if partitions:
+        writer = writer.partitionBy(*partitions)
+    writer.parquet(str(tables / name / staged))
+    adds, rows = _add_actions(tables / name, staged, partitions)
+    commit_staged(target, adds, job, batch_id, partitions)
+    return rows
+
+
+def commit_staged(
+    target: DeltaTable,
+    adds: list[AddAction | RemoveAction],
+    job: str,
+    batch_id: int,
+    partitions: Sequence[str],
+) -> None:
+    """The second half of a batch: what Spark staged becomes part of the table, at once."""
+    target.create_write_transaction(
+        adds,
+        "append",
+        target.schema(),
+        list(partitions),
+        commit_properties=CommitProperties(app_transactions=[Transaction(job, batch_id)]),
+        post_commithook_properties=PostCommitHookProperties(
+            create_checkpoint=batch_id % CHECKPOINT_INTERVAL == CHECKPOINT_INTERVAL - 1,
+            cleanup_expired_logs=False,
+        ),
+    )
+
+
+def compact(tables: Path, name: str) -> dict[str, object]:
+    """Join the small files of a table; readers and writers go on meanwhile."""
+    metrics: dict[str, object] = table(tables, name).optimize.compact(target_size=TARGET_FILE_BYTES)
+    return metrics
+
+
+def _add_actions(
+    folder: Path, staged: str, partitions: Sequence[str]
+) -> tuple[list[AddAction | RemoveAction], int]:
+    adds: list[AddAction | RemoveAction] = []
+    total = 0
+    for path in sorted((folder / staged).rglob("*.parquet")):
+        rows = pq.read_metadata(path).num_rows
+        if not rows:
+            continue
+        stat = path.stat()
+        named = dict(part.split("=", 1) for part in path.parent.relative_to(folder / staged).parts)
+        # Spark escapes partition values in folder names; the log has the value itself, and the
+        # path as it stands on disk.
+        values = {name: unquote(named[name]) for name in partitions}
+        adds.append(
+            AddAction(
+                str(path.relative_to(folder)),
+                stat.st_size,
+                values,
+                stat.st_mtime_ns // 1_000_000,
+                True,
+                json.dumps({"numRecords": rows}),
+            )
+        )
+        total += rows
+    return adds, total

@@ -1,0 +1,66 @@
+"""What a job needs from the machine, checked before Spark starts: one clear line each."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from mdserver.errors import MdserverError
+
+JAVA_MIN = 17
+JARS_VARIABLE = "MDSERVER_SPARK_JARS"
+CONNECTOR = "spark-sql-kafka-0-10_2.13-*.jar"
+MODULES = ("pyspark", "deltalake", "pyarrow", "yaml")
+
+
+class PipelineError(MdserverError):
+    """A job cannot run; the message is one line that says why and what would help."""
+
+
+def check_extra() -> None:
+    """Raise PipelineError unless the extra `mdserver[pipeline]` is installed."""
+    missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PipelineError(
+            f"the pipeline needs {', '.join(missing)}: install the extra with"
+            " pip install 'mdserver[pipeline]'"
+        )
+
+
+def check_java(environment: Mapping[str, str]) -> None:
+    """Raise PipelineError unless Java 17 or newer is where Spark will look for it."""
+    home = environment.get("JAVA_HOME")
+    java = (
+        Path(home) / "bin" / "java" if home else shutil.which("java", path=environment.get("PATH"))
+    )
+    where = f"JAVA_HOME={home}" if home else "PATH"
+    if java is None or not os.access(java, os.X_OK):
+        raise PipelineError(
+            f"Spark needs Java {JAVA_MIN} or newer, and {where} has no java program"
+        )
+    shown = subprocess.run(
+        [str(java), "-version"], capture_output=True, text=True, timeout=30, check=False
+    )
+    match = re.search(r'version "(\d+)', shown.stderr)
+    if match is None or int(match[1]) < JAVA_MIN:
+        found = match[1] if match else "something that does not say its version"
+        raise PipelineError(f"Spark needs Java {JAVA_MIN} or newer; {java} is {found}")
+
+
+def kafka_jars(environment: Mapping[str, str]) -> list[Path]:
+    """The jars of Spark's Kafka connector, from the folder that MDSERVER_SPARK_JARS names.
+
+    Raises PipelineError where the variable is missing or the folder lacks the connector.
+    """
+    folder = environment.get(JARS_VARIABLE)
+    if not folder:
+        raise PipelineError(
+            f"reading Kafka needs Spark's connector: set {JARS_VARIABLE} to the folder of its jars"
+            " (docs/pipeline.md says how to make it)"
+        )
+    if not list(Path(folder).glob(CONNECTOR)):
+        raise PipelineError(f"{JARS_VARIABLE}: {folder} holds no {CONNECTOR}")
+    return sorted(Path(folder).glob("*.jar"))

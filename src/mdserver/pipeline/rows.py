@@ -1,0 +1,145 @@
+"""Raw lines -> columns of the tables. Pure: a DataFrame in, DataFrames out.
+
+A line that cannot be used is not lost and stops nobody: it comes out with its reason for the
+table `quarantine`.
+"""
+
+from attrs import frozen
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from mdserver.pipeline import schema
+
+ROW_VERSION = 1
+CORRUPT = "_corrupt"
+
+
+@frozen
+class Parsed:
+    """What became of raw lines: rows of the stream's table, and those set aside."""
+
+    good: DataFrame
+    bad: DataFrame
+
+
+@frozen
+class Stream:
+    """How one stream of the journal becomes a table."""
+
+    name: str
+    row: t.StructType
+    required: tuple[str, ...]
+
+
+MESSAGES = Stream(
+    "messages", schema.MESSAGE_ROW, ("history", "subject", "epoch", "seq", "ts_server", "crc")
+)
+RECEIPTS = Stream(
+    "receipts",
+    schema.RECEIPT_ROW,
+    ("session", "history", "subject", "epoch", "seq_lo", "seq_hi", "n", "crc_sum"),
+)
+STATS = Stream("stats", schema.STAT_ROW, ("ts", "node", "indicator", "value"))
+STREAMS = {stream.name: stream for stream in (MESSAGES, RECEIPTS, STATS)}
+
+
+def parse(raw: DataFrame, stream: Stream) -> DataFrame:
+    """Add `row` (the parsed columns, null where that is impossible) and `reason` to raw lines."""
+    row_type = t.StructType([*stream.row.fields, t.StructField(CORRUPT, t.StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    parsed = raw.withColumn("row", f.from_json("value", row_type, options))
+    return parsed.withColumn("reason", _reason(stream))
+
+
+def split(parsed: DataFrame, stream: Stream) -> Parsed:
+    """Rows for the stream's table, and rows for `quarantine`."""
+    project = PROJECTIONS[stream.name]
+    good = project(parsed.where("reason is null"))
+    bad = parsed.where("reason is not null").select(
+        f.lit(stream.name).alias("stream"),
+        "reason",
+        f.col("value").alias("line"),
+        "src_kind",
+        "src_partition",
+        "src_pos",
+    )
+    return Parsed(good, bad)
+
+
+def _reason(stream: Stream) -> Column:
+    """Why a line cannot be used, or null."""
+    row = f.col("row")
+    reason = f.when(
+        row.isNull() | row[CORRUPT].isNotNull(), f.lit("not a JSON object of this stream")
+    )
+    reason = reason.when(row["v"].isNull(), f.lit("v is missing"))
+    unknown = f.concat(f.lit("v is "), row["v"].cast("string"), f.lit(f", known is {ROW_VERSION}"))
+    reason = reason.when(row["v"] != ROW_VERSION, unknown)
+    for name in stream.required:
+        reason = reason.when(row[name].isNull(), f.lit(f"{name} is missing"))
+    if stream is MESSAGES:
+        reason = reason.when(~row["subject"].startswith("/"), f.lit("subject has no leading slash"))
+        neither = row["content"].isNull() & row["content_base64"].isNull()
+        reason = reason.when(neither, f.lit("content is missing"))
+        reason = reason.when(row["crc"] != _crc(row), f.lit("crc does not fit the content"))
+    return reason
+
+
+def _crc(row: Column) -> Column:
+    head = f.concat_ws("|", row["subject"], row["epoch"], row["seq"], f.lit(""))
+    content = f.coalesce(f.encode(row["content"], "UTF-8"), f.unbase64(row["content_base64"]))
+    return f.crc32(f.concat(f.encode(head, "UTF-8"), content))
+
+
+def _time(column: Column) -> Column:
+    return f.timestamp_micros(column)
+
+
+def _messages(parsed: DataFrame) -> DataFrame:
+    row = f.col("row")
+    subject = row["subject"]
+    segments = f.split(subject, "/", 3)
+    numbered = f.concat_ws("/", row["publisher"], row["number"])
+    return parsed.select(
+        segments[1].alias("root"),
+        subject.alias("subject"),
+        segments[2].alias("key"),
+        row["history"].alias("history"),
+        row["epoch"].alias("epoch"),
+        row["seq"].alias("seq"),
+        row["content"].alias("content"),
+        row["content_base64"].alias("content_base64"),
+        row["fields"].alias("fields"),
+        f.coalesce(row["retained"], f.lit(True)).alias("retained"),
+        f.coalesce(row["qos"], f.lit("GUARANTEED")).alias("qos"),
+        _time(row["ts_pub"]).alias("ts_pub"),
+        _time(row["ts_server"]).alias("ts_server"),
+        "ts_broker",
+        row["publisher"].alias("publisher"),
+        f.when(row["number"] > 0, numbered).alias("message_id"),
+        row["node"].alias("node"),
+        "src_kind",
+        "src_partition",
+        "src_pos",
+        row["crc"].alias("crc"),
+        f.date_format(_time(row["ts_server"]), "yyyy-MM-dd").alias("dt"),
+    )
+
+
+def _receipts(parsed: DataFrame) -> DataFrame:
+    row = f.col("row")
+    names = [n for n in schema.RECEIPT_ROW.names if n not in {"v", "opened_ts", "closed_ts"}]
+    times = [_time(row[name]).alias(name) for name in ("opened_ts", "closed_ts")]
+    return parsed.select(*(row[name].alias(name) for name in names), *times)
+
+
+def _stats(parsed: DataFrame) -> DataFrame:
+    row = f.col("row")
+    return parsed.select(
+        _time(row["ts"]).alias("ts"),
+        *(row[name].alias(name) for name in ("node", "indicator", "value")),
+    )
+
+
+PROJECTIONS = {"messages": _messages, "receipts": _receipts, "stats": _stats}

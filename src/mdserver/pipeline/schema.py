@@ -1,0 +1,138 @@
+"""Tables of the archive: their columns for Spark and for Delta.
+
+Journal lines and Kafka records are parsed with the `_ROW` types (the columns that
+`mdserver.journal.rows` documents); tables have the `_TABLE` schemas. Delta tables are made from
+these, never from the first file, so that a column has its type from the start.
+"""
+
+import pyarrow as pa
+from pyspark.sql import types as t
+
+MESSAGE_ROW = t.StructType(
+    [
+        t.StructField("v", t.IntegerType()),
+        t.StructField("history", t.StringType()),
+        t.StructField("subject", t.StringType()),
+        t.StructField("epoch", t.LongType()),
+        t.StructField("seq", t.LongType()),
+        t.StructField("group", t.IntegerType()),
+        t.StructField("ts_pub", t.LongType()),
+        t.StructField("ts_server", t.LongType()),
+        t.StructField("node", t.StringType()),
+        t.StructField("crc", t.LongType()),
+        t.StructField("content", t.StringType()),
+        t.StructField("content_base64", t.StringType()),
+        t.StructField("fields", t.MapType(t.StringType(), t.StringType())),
+        t.StructField("closure", t.StringType()),
+        t.StructField("retained", t.BooleanType()),
+        t.StructField("qos", t.StringType()),
+        t.StructField("compressed", t.BooleanType()),
+        t.StructField("reply_subject", t.StringType()),
+        t.StructField("publisher", t.StringType()),
+        t.StructField("number", t.LongType()),
+    ]
+)
+
+RECEIPT_ROW = t.StructType(
+    [
+        t.StructField("v", t.IntegerType()),
+        t.StructField("session", t.StringType()),
+        t.StructField("subscriber", t.StringType()),
+        t.StructField("history", t.StringType()),
+        t.StructField("subject", t.StringType()),
+        t.StructField("epoch", t.LongType()),
+        t.StructField("seq_lo", t.LongType()),
+        t.StructField("seq_hi", t.LongType()),
+        t.StructField("n", t.LongType()),
+        t.StructField("crc_sum", t.LongType()),
+        t.StructField("dups", t.LongType()),
+        t.StructField("reordered", t.LongType()),
+        t.StructField("conflated", t.LongType()),
+        t.StructField("via", t.StringType()),
+        t.StructField("opened_ts", t.LongType()),
+        t.StructField("closed_ts", t.LongType()),
+    ]
+)
+
+STAT_ROW = t.StructType(
+    [
+        t.StructField("v", t.IntegerType()),
+        t.StructField("ts", t.LongType()),
+        t.StructField("node", t.StringType()),
+        t.StructField("indicator", t.StringType()),
+        t.StructField("value", t.DoubleType()),
+    ]
+)
+
+TIME = pa.timestamp("us", "UTC")
+
+MESSAGES_TABLE = pa.schema(
+    [
+        ("root", pa.string()),
+        ("subject", pa.string()),
+        ("key", pa.string()),
+        ("history", pa.string()),
+        ("epoch", pa.int64()),
+        ("seq", pa.int64()),
+        ("content", pa.string()),
+        ("content_base64", pa.string()),
+        ("fields", pa.map_(pa.string(), pa.string())),
+        ("retained", pa.bool_()),
+        ("qos", pa.string()),
+        ("ts_pub", TIME),
+        ("ts_server", TIME),
+        ("ts_broker", TIME),
+        ("publisher", pa.string()),
+        ("message_id", pa.string()),
+        ("node", pa.string()),
+        ("src_kind", pa.string()),
+        ("src_partition", pa.int64()),
+        ("src_pos", pa.int64()),
+        ("crc", pa.int64()),
+        ("batch_id", pa.int64()),
+        ("dt", pa.string()),
+    ]
+)
+
+RECEIPTS_TABLE = pa.schema(
+    [
+        ("session", pa.string()),
+        ("subscriber", pa.string()),
+        ("history", pa.string()),
+        ("subject", pa.string()),
+        ("epoch", pa.int64()),
+        ("seq_lo", pa.int64()),
+        ("seq_hi", pa.int64()),
+        ("n", pa.int64()),
+        ("crc_sum", pa.int64()),
+        ("dups", pa.int64()),
+        ("reordered", pa.int64()),
+        ("conflated", pa.int64()),
+        ("via", pa.string()),
+        ("opened_ts", TIME),
+        ("closed_ts", TIME),
+        ("batch_id", pa.int64()),
+    ]
+)
+
+STATS_TABLE = pa.schema(
+    [
+        ("ts", TIME),
+        ("node", pa.string()),
+        ("indicator", pa.string()),
+        ("value", pa.float64()),
+        ("batch_id", pa.int64()),
+    ]
+)
+
+QUARANTINE_TABLE = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("reason", pa.string()),
+        ("line", pa.string()),
+        ("src_kind", pa.string()),
+        ("src_partition", pa.int64()),
+        ("src_pos", pa.int64()),
+        ("batch_id", pa.int64()),
+    ]
+)

@@ -1,0 +1,97 @@
+"""The archive holds what the journal held: every row, once, bad ones aside."""
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from mdserver.core.message import Publication
+from mdserver.pipeline import delta
+from mdserver.pipeline.archive import Archive, Archived
+from mdserver.pipeline.sources import JournalSource
+
+from .conftest import write_lines, write_messages
+
+pytestmark = pytest.mark.pipeline
+
+
+def run_archive(spark: object, journal: Path, tables: Path) -> list[Archived]:
+    reports: list[Archived] = []
+    archive = Archive(spark, JournalSource(journal), tables, reports.append)
+    for query in archive.start(once=True):
+        query.awaitTermination()
+    return reports
+
+
+def places(tables: Path) -> list[tuple[str, int, int]]:
+    table = DeltaTable(tables / "messages").to_pyarrow_table(columns=["subject", "epoch", "seq"])
+    return sorted((row["subject"], row["epoch"], row["seq"]) for row in table.to_pylist())
+
+
+def test_every_row_once(spark: object, tmp_path: Path) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    publications = [
+        Publication(f"/a=b {n % 3}/key/{n % 7}", b"%d" % n, fields={"n": str(n)})
+        for n in range(500)
+    ] + [Publication("/bytes/x", b"\xff\x00", text=False, retained=False)]
+    write_messages(journal, publications)
+    run_archive(spark, journal, tables)
+    run_archive(spark, journal, tables)
+    counts: dict[str, int] = {}
+    expected = []
+    for publication in publications:
+        counts[publication.subject] = counts.get(publication.subject, 0) + 1
+        expected.append((publication.subject, 1, counts[publication.subject]))
+    assert places(tables) == sorted(expected)
+    rows = DeltaTable(tables / "messages").to_pyarrow_table(filters=[("root", "=", "bytes")])
+    (row,) = rows.to_pylist()
+    assert (row["content"], row["content_base64"], row["key"]) == (None, "/wA=", "x")
+    assert row["retained"] is False
+
+
+def test_bad_lines_are_set_aside_with_their_reason(spark: object, tmp_path: Path) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    write_messages(journal, [Publication("/a/b", b"x")])
+    good = next((journal / "messages").glob("*.jsonl")).read_bytes().strip()
+    write_lines(
+        journal / "messages",
+        [
+            b"{not json",
+            good.replace(b'"v":1', b'"v":9'),
+            good.replace(b'"content":"x"', b'"content":"y"'),
+            good.replace(b'"subject":"/a/b",', b""),
+        ],
+    )
+    reports = run_archive(spark, journal, tables)
+    assert sum(report.bad for report in reports) == 4
+    assert places(tables) == [("/a/b", 1, 1)]
+    bad = DeltaTable(tables / "quarantine").to_pyarrow_table().to_pylist()
+    assert sorted(row["reason"] for row in bad) == [
+        "crc does not fit the content",
+        "not a JSON object of this stream",
+        "subject is missing",
+        "v is 9, known is 1",
+    ]
+
+
+def test_a_batch_that_is_in_the_table_is_skipped(spark: object, tmp_path: Path) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    write_messages(journal, [Publication("/a/b", b"x"), Publication("/a/b", b"y")])
+    run_archive(spark, journal, tables)
+    # The driver died between the commit of the table and Spark's own.
+    (tables / "_checkpoints" / "messages" / "commits" / "0").unlink()
+    (tables / "_checkpoints" / "messages" / "commits" / ".0.crc").unlink()
+    reports = run_archive(spark, journal, tables)
+    assert [report.rows for report in reports] == [None]
+    assert places(tables) == [("/a/b", 1, 1), ("/a/b", 1, 2)]
+
+
+def test_compaction_keeps_the_rows(spark: object, tmp_path: Path) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    for number in range(3):
+        write_messages(journal, [Publication("/a/b", b"%d" % number)], first_seq=number + 1)
+        run_archive(spark, journal, tables)
+    before = places(tables)
+    metrics = delta.compact(tables, "messages")
+    assert metrics["numFilesRemoved"] == 3
+    assert places(tables) == before == [("/a/b", 1, n) for n in (1, 2, 3)]
