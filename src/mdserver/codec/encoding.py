@@ -47,3 +47,26 @@ class ClientCodec(Protocol):
 
     def events(self, data: bytes) -> list[WireEvent | MessageEvent]:
         """Decode one WebSocket message; RemoteProtocolError where the server broke the rules."""
+
+
+def message_event(delivery: Delivery) -> MessageEvent:
+    """The `message` event of a delivery, with the keys that docs/protocol.md gives it."""
+    entry = delivery.entry
+    publication = entry.publication
+    text = publication.text
+    return MessageEvent(
+        subject=publication.subject,
+        type=delivery.type,
+        epoch=entry.epoch,
+        seq=entry.seq,
+        content=publication.content.decode() if text else None,
+        content_base64=None if text else publication.content,
+        fields=publication.fields,
+        qos=publication.qos,
+        retained=publication.retained,
+        closure=publication.closure,
+        reply_subject=publication.reply_subject,
+        compressed=publication.compressed,
+        match=delivery.match,
+        prev=delivery.prev,
+    )

@@ -5,49 +5,69 @@ the wire. `Malformed` stands in for a command that could not be understood, so t
 in order.
 """
 
+from typing import Annotated
+
 import msgspec
 
+from mdserver import limits
 from mdserver.core.message import MessageType, Position, Qos
 
+# What the decoders hold the keys to. Integers stay within 64 bits, because MessagePack, which
+# carries them between members, has no larger ones; lengths of strings count characters here.
+INTEGER_MAX = 2**63 - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
+Number = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Token = Annotated[str, msgspec.Meta(max_length=limits.TOKEN_BYTES_MAX)]
+Name = Annotated[str, msgspec.Meta(max_length=limits.PUBLISHER_BYTES_MAX)]
+Closure = Annotated[str, msgspec.Meta(max_length=limits.CLOSURE_BYTES_MAX)]
+Fields = Annotated[dict[str, str], msgspec.Meta(max_length=limits.FIELDS_MAX)]
+Subjects = Annotated[list[str], msgspec.Meta(max_length=limits.SUBJECTS_PER_COMMAND_MAX)]
+
 CommandId = str | int | None
+WireId = (
+    Annotated[str, msgspec.Meta(max_length=limits.CLOSURE_BYTES_MAX)]
+    | Annotated[int, msgspec.Meta(ge=-INTEGER_MAX, le=INTEGER_MAX)]
+    | None
+)
 
 
-class Command(msgspec.Struct, frozen=True, tag_field="op", kw_only=True):
+class Command(msgspec.Struct, frozen=True, tag_field="op", kw_only=True, omit_defaults=True):
     """Base of all commands. `id` comes back with errors and results about the command."""
 
-    id: CommandId = None
+    id: WireId = None
 
 
 class Connect(Command, frozen=True, tag="connect"):
     """First command, if sent at all."""
 
-    token: str | None = None
-    client: str | None = None
-    publisher: str | None = None
-    keepalive_ms: int | None = None
+    token: Token | None = None
+    client: Name | None = None
+    publisher: Name | None = None
+    keepalive_ms: Milliseconds | None = None
 
 
 class PositionAfter(msgspec.Struct, frozen=True):
     """Recover what came after this position of that history id."""
 
     history: str
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
 
 
 class Subscribe(Command, frozen=True, tag="subscribe"):
     """Subscribe to subjects and patterns."""
 
-    subjects: list[str]
-    history: int = 0
-    conflation_ms: int = 0
+    subjects: Subjects
+    history: Count = 0
+    conflation_ms: Milliseconds = 0
     positions: dict[str, PositionAfter] | None = None
 
 
 class Unsubscribe(Command, frozen=True, tag="unsubscribe"):
     """End subscriptions."""
 
-    subjects: list[str]
+    subjects: Subjects
 
 
 class Publish(Command, frozen=True, tag="publish"):
@@ -56,19 +76,19 @@ class Publish(Command, frozen=True, tag="publish"):
     subject: str
     content: str | None = None
     content_base64: bytes | None = None
-    fields: dict[str, str] | None = None
-    closure: str | None = None
+    fields: Fields | None = None
+    closure: Closure | None = None
     retained: bool = True
     qos: Qos = Qos.GUARANTEED
     compressed: bool = False
     reply_subject: str | None = None
-    number: int | None = None
+    number: Number | None = None
 
 
 class RenewToken(Command, frozen=True, tag="token"):
     """Renew the entitlement token in band."""
 
-    token: str
+    token: Token
 
 
 class Ping(Command, frozen=True, tag="ping"):

@@ -1,0 +1,139 @@
+"""The JSON form of the protocol: one object, or an array of objects, a text message."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from mdserver.codec.encoding import message_event
+from mdserver.codec.reading import CommandReader, checked, ill_formed
+from mdserver.core.commands import AnyCommand, Ping, Publish, WireCommand
+from mdserver.core.events import Delivery, MessageEvent, WireEvent
+from mdserver.errors import RemoteProtocolError
+
+_FORM = "JSON"
+_NOT_WELL_FORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_encode = msgspec.json.Encoder().encode
+_objects = msgspec.json.Decoder(list[msgspec.Raw])
+_reader = CommandReader(msgspec.json.Decoder)
+
+
+class JsonCodec:
+    """The server's side; `JSON` is the one instance that is needed."""
+
+    text = True
+
+    def __init__(self) -> None:
+        self._fast = msgspec.json.Decoder(WireCommand | list[WireCommand])
+
+    def commands(self, data: bytes) -> list[AnyCommand]:
+        """Decode one message (section "JSON" of docs/protocol.md).
+
+        Raises RemoteProtocolError (4100) for what is not JSON and for a top-level scalar.
+        """
+        try:
+            decoded = self._fast.decode(data)
+            commands = decoded if type(decoded) is list else [decoded]
+            return [
+                checked(command) if type(command) is Publish else _echoable(command)
+                for command in commands
+            ]
+        except msgspec.ValidationError:
+            return self._one_by_one(data)
+        except _NOT_WELL_FORMED as error:
+            raise ill_formed(error, _FORM) from None
+
+    def _one_by_one(self, data: bytes) -> list[AnyCommand]:
+        start = data.lstrip(b" \t\r\n")[:1]
+        if start not in (b"{", b"["):
+            raise RemoteProtocolError("A message is an object or an array of objects.")
+        try:
+            parts = _objects.decode(data) if start == b"[" else [data]
+            return [_echoable(_reader.read(part)) for part in parts]
+        except _NOT_WELL_FORMED as error:
+            raise ill_formed(error, _FORM) from None
+
+    def event(self, event: WireEvent) -> bytes:
+        """One event as one JSON object."""
+        return _encode(event)
+
+    def delivery(self, delivery: Delivery) -> bytes:
+        """A message as one JSON object, made once a delivery."""
+        frame = delivery.json
+        if frame is None:
+            frame = delivery.json = _encode(message_event(delivery))
+        return frame
+
+    def join(self, frames: Sequence[bytes]) -> bytes:
+        """One object as it is, several as an array."""
+        return _join(frames)
+
+
+class JsonClient:
+    """A client's side. JSON has no state of a connection: subjects are always spelled."""
+
+    text = True
+
+    def __init__(self) -> None:
+        self._fast = msgspec.json.Decoder(WireEvent | MessageEvent | list[WireEvent | MessageEvent])
+        self._op = msgspec.json.Decoder(_Op)
+
+    def command(self, command: WireCommand) -> bytes:
+        """One command as one JSON object."""
+        return _encode(command)
+
+    def join(self, frames: Sequence[bytes]) -> bytes:
+        """One object as it is, several as an array."""
+        return _join(frames)
+
+    def events(self, data: bytes) -> list[WireEvent | MessageEvent]:
+        """Decode one message; events of an unknown `op` are left out, for later versions' sake.
+
+        Raises RemoteProtocolError for anything else that is no event.
+        """
+        try:
+            decoded = self._fast.decode(data)
+        except msgspec.ValidationError:
+            decoded = self._one_by_one(data)
+        except _NOT_WELL_FORMED as error:
+            raise ill_formed(error, _FORM) from None
+        events = decoded if type(decoded) is list else [decoded]
+        for event in events:
+            if type(event) is MessageEvent and (
+                event.content is None and event.content_base64 is None
+            ):
+                raise RemoteProtocolError(f"A message of {event.subject} came without content.")
+        return events
+
+    def _one_by_one(self, data: bytes) -> list[WireEvent | MessageEvent]:
+        try:
+            parts = _objects.decode(data) if data.lstrip(b" \t\r\n")[:1] == b"[" else [data]
+            return [
+                self._fast.decode(part) for part in parts if self._op.decode(part).op in EVENT_OPS
+            ]
+        except _NOT_WELL_FORMED as error:
+            raise ill_formed(error, _FORM) from None
+
+
+class _Op(msgspec.Struct):
+    op: str
+
+
+EVENT_OPS = frozenset(
+    str(kind.__struct_config__.tag) for kind in (*WireEvent.__args__, MessageEvent)
+)
+
+
+def _echoable(command: AnyCommand) -> AnyCommand:
+    """A ping's `t` goes back as it came; msgspec does not look into the strings of raw values."""
+    if type(command) is Ping:
+        bytes(command.t).decode()
+    return command
+
+
+def _join(frames: Sequence[bytes]) -> bytes:
+    if len(frames) == 1:
+        return frames[0]
+    return b"[" + b",".join(frames) + b"]"
+
+
+JSON = JsonCodec()

@@ -1,0 +1,176 @@
+"""Reading commands from either encoding, and saying what is wrong with those that are not any.
+
+msgspec decodes a good command in one pass. Only a bad one is taken apart key by key, to name the
+key and to say what would be right.
+"""
+
+import difflib
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from mdserver import limits
+from mdserver.core.commands import (
+    Command,
+    CommandId,
+    Connect,
+    Malformed,
+    Ping,
+    Publish,
+    RenewToken,
+    Subscribe,
+    Unsubscribe,
+    WireCommand,
+    WireId,
+)  # fmt: skip
+from mdserver.errors import RemoteProtocolError
+
+UNKNOWN_OP = "unknown-op"
+MISSING_KEY = "missing-key"
+WRONG_TYPE = "wrong-type"
+INVALID_VALUE = "invalid-value"
+
+_COMMANDS: tuple[type[Command], ...] = (
+    Connect, Subscribe, Unsubscribe, Publish, RenewToken, Ping
+)  # fmt: skip
+OPS = {str(kind.__struct_config__.tag): kind for kind in _COMMANDS}
+
+_TEXT = "a string"
+_COUNT = "an integer, 0 or more"
+_MILLISECONDS = "an integer, a number of milliseconds from 0 to 2147483647"
+_EXPECTED = {
+    "op": _TEXT,
+    "id": f"a string of at most {limits.CLOSURE_BYTES_MAX} characters or an integer of 64 bits",
+    "token": f"a string of at most {limits.TOKEN_BYTES_MAX} characters",
+    "client": f"a string of at most {limits.PUBLISHER_BYTES_MAX} characters",
+    "publisher": f"a string of at most {limits.PUBLISHER_BYTES_MAX} characters",
+    "keepalive_ms": _MILLISECONDS,
+    "subjects": f"a list of at most {limits.SUBJECTS_PER_COMMAND_MAX} strings",
+    "history": _COUNT,
+    "conflation_ms": _MILLISECONDS,
+    "positions": "an object from subject to position: history (a string), epoch and seq "
+    "(integers, 0 or more)",
+    "subject": _TEXT,
+    "content": _TEXT,
+    "content_base64": "base64 in a string (JSON) or bytes (binary form)",
+    "fields": f"an object of at most {limits.FIELDS_MAX} names with a string each",
+    "closure": f"a string of at most {limits.CLOSURE_BYTES_MAX} characters",
+    "retained": "true or false",
+    "qos": '"GUARANTEED" or "STANDARD"',
+    "compressed": "true or false",
+    "reply_subject": _TEXT,
+    "number": "an integer, 1 or more",
+    "t": "any value",
+}
+_OTHER_TYPE = re.compile(r", got `")
+
+
+class Decoder(Protocol):
+    """A decoder of msgspec for one type, in either encoding."""
+
+    def decode(self, data: bytes, /) -> Any:
+        """Decode `data`; msgspec.ValidationError where it is of another type."""
+
+
+class CommandReader:
+    """Reads single commands in one encoding; `decoder` makes msgspec's decoder for a type."""
+
+    def __init__(self, decoder: Callable[[Any], Decoder]) -> None:
+        self._command = decoder(WireCommand)
+        self._object = decoder(dict[str, msgspec.Raw])
+        self._text = decoder(str)
+        self._id = decoder(WireId)
+        self._keys = {
+            op: [
+                (field.encode_name, decoder(field.type), field.required)
+                for field in msgspec.structs.fields(kind)
+            ]
+            for op, kind in OPS.items()
+        }
+
+    def read(self, data: bytes) -> WireCommand | Malformed:
+        """The command in `data`, or what is wrong with it.
+
+        Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError where `data` is not even
+        well-formed in this encoding.
+        """
+        try:
+            command: WireCommand = self._command.decode(data)
+        except msgspec.ValidationError as error:
+            return self._explain(data, str(error))
+        return checked(command) if type(command) is Publish else command
+
+    def _explain(self, data: bytes, error: str) -> Malformed:
+        try:
+            keys: dict[str, bytes] = self._object.decode(data)
+        except msgspec.ValidationError:
+            return Malformed(
+                WRONG_TYPE, "A command is an object with string keys, among them `op`."
+            )
+        id_: CommandId = None
+        reading = "id"
+        try:
+            id_ = self._id.decode(keys["id"]) if "id" in keys else None
+            reading = "op"
+            op = self._text.decode(keys["op"]) if "op" in keys else None
+        except msgspec.ValidationError as problem:
+            return _bad_key(reading, problem, id_)
+        if op not in OPS:
+            return _bad_op(op, id_)
+        return self._explain_keys(op, keys, id_) or Malformed(INVALID_VALUE, f"{error}.", id_)
+
+    def _explain_keys(self, op: str, keys: dict[str, bytes], id_: CommandId) -> Malformed | None:
+        for name, decoder, required in self._keys[op]:
+            if name not in keys:
+                if required:
+                    reason = f'"{op}" needs the key `{name}`: {_EXPECTED[name]}.'
+                    return Malformed(MISSING_KEY, reason, id_)
+                continue
+            try:
+                decoder.decode(keys[name])
+            except msgspec.ValidationError as problem:
+                return _bad_key(name, problem, id_)
+        return None
+
+
+def checked(command: Publish) -> Publish | Malformed:
+    """A publication has one of the two kinds of content; types alone cannot say so."""
+    if (command.content is None) != (command.content_base64 is None):
+        return command
+    if command.content is None:
+        return Malformed(
+            MISSING_KEY,
+            '"publish" needs the key `content` (a string) or `content_base64` (bytes).',
+            command.id,
+        )
+    return Malformed(
+        INVALID_VALUE,
+        '"publish" takes either `content` or `content_base64`, not both.',
+        command.id,
+    )
+
+
+def ill_formed(error: Exception, form: str) -> RemoteProtocolError:
+    """What to tell the sender of bytes that are not well-formed in `form`."""
+    if isinstance(error, RecursionError):
+        return RemoteProtocolError(f"The {form} is nested too deeply.")
+    if isinstance(error, UnicodeDecodeError):
+        return RemoteProtocolError(f"The {form} has a string that is not valid UTF-8.")
+    return RemoteProtocolError(f"That is not well-formed {form}: {error}.")
+
+
+def _bad_key(name: str, problem: msgspec.ValidationError, id_: CommandId) -> Malformed:
+    code = WRONG_TYPE if _OTHER_TYPE.search(str(problem)) else INVALID_VALUE
+    return Malformed(code, f"`{name}` must be {_EXPECTED[name]}.", id_)
+
+
+def _bad_op(op: str | None, id_: CommandId) -> Malformed:
+    known = ", ".join(f'"{known}"' for known in OPS)
+    if op is None:
+        return Malformed(MISSING_KEY, f"A command needs the key `op`: {known}.", id_)
+    shown = op[:32]
+    near = difflib.get_close_matches(shown, OPS, 1)
+    hint = f'the nearest is "{near[0]}"' if near else f"there are {known}"
+    return Malformed(UNKNOWN_OP, f'There is no command "{shown}": {hint}.', id_)
