@@ -19,6 +19,7 @@ COMMANDS = {
     "pub": "Publish messages.",
     "sub": "Subscribe to subjects and print what arrives.",
     "snapshot": "Print the snapshot of a subject.",
+    "token": "Make or explain an entitlement token.",
 }
 
 EXIT_FAILED = 1

@@ -1,0 +1,174 @@
+"""`mdserver token`: makes entitlement tokens (JWT, RFC 7519) for trying things out, and explains
+any token.
+"""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+from mdserver import limits
+from mdserver.config import values
+from mdserver.config.keys import hmac_secret
+from mdserver.errors import MdserverError
+
+PERMISSIONS = {"sub": "subscribe to", "pub": "publish to", "all": "subscribe and publish to"}
+HMAC_ALGORITHMS: tuple[str, ...] = ("HS256", "HS384", "HS512")
+RSA_ALGORITHMS: tuple[str, ...] = ("RS256", "RS384", "RS512")
+EC_ALGORITHMS: tuple[str, ...] = ("ES256",)
+ALGORITHMS = HMAC_ALGORITHMS + RSA_ALGORITHMS + EC_ALGORITHMS
+_DURATION = values.duration(limits.NS_PER_S, 3650 * 86400 * limits.NS_PER_S)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("token")
+@click.option("--sub", multiple=True, metavar="PATTERN", help="May subscribe. Repeatable.")
+@click.option("--pub", multiple=True, metavar="PATTERN", help="May publish. Repeatable.")
+@click.option("--all", "both", multiple=True, metavar="PATTERN", help="May do both. Repeatable.")
+@click.option("--expires", default="1h", show_default=True, help="For how long it is valid.")
+@click.option("--user", help="Who the token is for; stands in logs.")
+@click.option("--audience", help="The `aud` claim, as in EntitlementJWT.Audience.")
+@click.option("--issuer", help="The `iss` claim, as in EntitlementJWT.Issuer.")
+@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="Default: what fits the key.")
+@click.option("--secret-file", type=_FILE, help="The secret of an HMAC signature.")
+@click.option("--key-file", type=_FILE, help="A private key (PEM); with --explain a public one.")
+@click.option("--explain", metavar="TOKEN", help="Say what a token holds instead.")
+def command(
+    *,
+    sub: tuple[str, ...],
+    pub: tuple[str, ...],
+    both: tuple[str, ...],
+    expires: str,
+    user: str | None,
+    audience: str | None,
+    issuer: str | None,
+    algorithm: str | None,
+    secret_file: Path | None,
+    key_file: Path | None,
+    explain: str | None,
+) -> None:
+    """Make an entitlement token, or explain one.
+
+    The token goes to stdout. It is signed with the secret of --secret-file or the private key of
+    --key-file; the server checks it with the same secret or the public key.
+    """
+    if secret_file and key_file:
+        raise click.UsageError("Give --secret-file or --key-file, not both.")
+    if explain is not None:
+        click.echo(explanation(explain, secret_file, key_file, time.time()))
+        return
+    if not (sub or pub or both):
+        raise click.UsageError("A token without --sub, --pub or --all allows nothing.")
+    key, algorithm = signing_key(secret_file, key_file, algorithm)
+    permissions = {"sub": sub, "pub": pub, "all": both}
+    claims: dict[str, Any] = {
+        "exp": int(time.time()) + lifetime_s(expires),
+        "permissions": {name: list(patterns) for name, patterns in permissions.items() if patterns},
+    }
+    optional = {"sub": user, "aud": audience, "iss": issuer}
+    claims |= {name: value for name, value in optional.items() if value is not None}
+    click.echo(jwt.encode(claims, key, algorithm))
+
+
+def lifetime_s(text: str) -> int:
+    """Seconds of a duration such as `1h`."""
+    try:
+        return _DURATION.parse(text) // limits.NS_PER_S
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--expires") from None
+
+
+def signing_key(
+    secret_file: Path | None, key_file: Path | None, algorithm: str | None
+) -> tuple[Any, str]:
+    """The key to sign with and the algorithm that fits it."""
+    if secret_file:
+        key: Any = hmac_secret(secret_file)
+        fitting = HMAC_ALGORITHMS
+    elif key_file:
+        key, fitting = pem_key(key_file, private=True)
+    else:
+        raise click.UsageError("Give the key to sign with: --secret-file or --key-file.")
+    if algorithm and algorithm not in fitting:
+        raise click.UsageError(f"{algorithm} does not fit this key; {', '.join(fitting)} does.")
+    return key, algorithm or fitting[0]
+
+
+def pem_key(file: Path, *, private: bool) -> tuple[Any, tuple[str, ...]]:
+    """The key in a PEM file, and its algorithms, the usual one first."""
+    key: object
+    try:
+        pem = file.read_bytes()
+        key = load_pem_private_key(pem, password=None) if private else load_pem_public_key(pem)
+    except (ValueError, TypeError, OSError) as error:
+        kind = "private" if private else "public"
+        raise MdserverError(f"{file}: no {kind} key in PEM form: {error}") from None
+    if isinstance(key, rsa.RSAPrivateKey | rsa.RSAPublicKey):
+        return key, RSA_ALGORITHMS
+    if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey) and isinstance(
+        key.curve, ec.SECP256R1
+    ):
+        return key, EC_ALGORITHMS
+    raise MdserverError(f"{file}: expected an RSA key, or an EC key on the curve P-256")
+
+
+def explanation(token: str, secret_file: Path | None, key_file: Path | None, now_s: float) -> str:
+    """What a token holds and whether it is valid, in lines for people."""
+    try:
+        header = jwt.get_unverified_header(token)
+        claims = jwt.decode(token, options={"verify_signature": False})
+    except jwt.PyJWTError as error:
+        raise MdserverError(f"this is no token: {error}") from None
+    lines = [f"signed with {header.get('alg')}: {verdict(token, secret_file, key_file)}"]
+    lines += [f"key: {header['kid']}"] if "kid" in header else []
+    lines.append(expiry(claims.get("exp"), now_s))
+    lines += [f"{name}: {claims[name]}" for name in ("sub", "aud", "iss") if name in claims]
+    permissions = claims.get("permissions")
+    if not isinstance(permissions, dict):
+        return "\n".join([*lines, "no claim `permissions`: the server refuses it"])
+    for name, verb in PERMISSIONS.items():
+        patterns = permissions.get(name, [])
+        if not isinstance(patterns, list):
+            return "\n".join([*lines, f"`permissions.{name}` is no list: the server refuses it"])
+        lines += [f"may {verb} {pattern}" for pattern in patterns]
+    return "\n".join(lines)
+
+
+def verdict(token: str, secret_file: Path | None, key_file: Path | None) -> str:
+    """Whether the signature is right, as far as it can be told."""
+    if secret_file:
+        key: Any = hmac_secret(secret_file)
+        algorithms = HMAC_ALGORITHMS
+    elif key_file:
+        key, algorithms = pem_key(key_file, private=False)
+    else:
+        return "not checked, that needs --secret-file or --key-file"
+    try:
+        jwt.decode(
+            token, key, algorithms=algorithms,
+            options={"verify_exp": False, "verify_aud": False, "verify_sub": False},
+        )  # fmt: skip
+    except jwt.PyJWTError as error:
+        return f"not valid ({error})"
+    return "valid"
+
+
+def expiry(claim: object, now_s: float) -> str:
+    """When a token expires, in words."""
+    if not isinstance(claim, int | float):
+        return "no claim `exp`: the server refuses it"
+    try:
+        moment = datetime.fromtimestamp(claim, UTC)
+    except (OverflowError, OSError, ValueError):
+        return f"expires at {claim}, which is no time"
+    left = int(claim - now_s)
+    word = f"in {left} s" if left > 0 else f"{-left} s ago"
+    return f"expires {moment:%Y-%m-%d %H:%M:%S} UTC, {word}"
