@@ -1,0 +1,181 @@
+"""The log of one subject group, as one member holds it.
+
+A log is a row of entries of which the first `committed` are agreed for ever; the rest is a tail
+that a later epoch may replace. Entries at the beginning are dropped once they are committed and
+newer ones are plenty: the cache and the tables below stand for them. The tables (numbering of
+subjects, publishers) follow from the log alone and are kept for its end.
+
+A *run* says which entries came from one contact: entry `start + i` answers its ticket `first + i`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from mdserver.cluster.dedupe import Numbers, Publishers
+from mdserver.core.message import Entry, Publication
+
+FORGET = ""
+"""The subject of a log entry that forgets its publisher. No client can publish to it."""
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True):
+    """Entries `start` to `start + count` of the log are a contact's tickets from `first` on."""
+
+    start: int
+    count: int
+    contact: str
+    first: int
+
+
+class Tables(msgspec.Struct, array_like=True):
+    """What stands for the dropped beginning of a log: subject -> last seq, and the publishers."""
+
+    numbering: dict[str, int]
+    publishers: dict[str, Numbers]
+
+
+class GroupLog:
+    """Entries `base` to `length` of a group, the tables for its end, and how far it is committed.
+
+    `epoch` is the newest epoch whose coordinator's log this one is a prefix of: the *accepted
+    epoch* of a seed. `kept` bounds the committed entries that stay for members that were away.
+    """
+
+    __slots__ = ("_removed", "base", "committed", "entries", "epoch", "kept", "numbering",
+                 "publishers", "runs")  # fmt: skip
+
+    def __init__(self, kept: int) -> None:
+        self.kept = kept
+        self.clear()
+
+    def clear(self) -> None:
+        """Become the empty log of no epoch."""
+        self.epoch = 0
+        self.base = 0
+        self.committed = 0
+        self.entries: list[Entry] = []
+        self.runs: list[Run] = []
+        self.numbering: dict[str, int] = {}
+        self.publishers = Publishers()
+        self._removed: dict[int, Numbers | None] = {}
+
+    @property
+    def length(self) -> int:
+        """How many entries the log has, dropped ones included."""
+        return self.base + len(self.entries)
+
+    def number(self, epoch: int, publications: Iterable[Publication], run: Run | None) -> None:
+        """Append publications under the next sequence numbers of their subjects."""
+        numbering, entries = self.numbering, self.entries
+        for publication in publications:
+            seq = numbering.get(publication.subject, 0) + 1
+            numbering[publication.subject] = seq
+            entry = Entry(epoch, seq, publication)
+            entries.append(entry)
+            if publication.publisher:
+                self._note(entry)
+        if run is not None:
+            self.runs.append(run)
+
+    def append(self, entries: Sequence[Entry], runs: Iterable[Run]) -> None:
+        """Append entries that a coordinator numbered."""
+        numbering = self.numbering
+        for entry in entries:
+            self.entries.append(entry)
+            numbering[entry.publication.subject] = entry.seq
+            if entry.publication.publisher:
+                self._note(entry)
+        self.runs.extend(runs)
+
+    def _note(self, entry: Entry) -> None:
+        publication = entry.publication
+        if publication.subject == FORGET:
+            self._removed[self.length] = self.publishers.forget(publication.publisher)
+        elif publication.number:
+            self.publishers.apply(entry)
+
+    def truncate(self, length: int) -> None:
+        """Drop the entries from `length` on; they are not committed."""
+        assert length >= self.committed, "a committed entry is never dropped"
+        while self.length > length:
+            at = self.length
+            entry = self.entries.pop()
+            publication = entry.publication
+            if entry.seq > 1:
+                self.numbering[publication.subject] = entry.seq - 1
+            else:
+                del self.numbering[publication.subject]
+            if publication.subject == FORGET:
+                removed = self._removed.pop(at)
+                if removed is not None:
+                    self.publishers.table[publication.publisher] = removed
+            elif publication.publisher and publication.number:
+                self.publishers.undo(entry)
+        self.runs = [run for run in self.runs if run.start < length]
+        if self.runs and self.runs[-1].start + self.runs[-1].count > length:
+            last = self.runs[-1]
+            self.runs[-1] = msgspec.structs.replace(last, count=length - last.start)
+
+    def since(self, start: int) -> list[Entry]:
+        """The entries from `start` on, which is not before `base`."""
+        return self.entries[start - self.base :]
+
+    def runs_since(self, start: int) -> list[Run]:
+        """The runs of uncommitted entries that reach beyond `start`."""
+        return [run for run in self.runs if run.start + run.count > start]
+
+    def commit(self, length: int) -> tuple[list[Entry], list[Run]]:
+        """Commit the entries up to `length`; returns those for subscribers, and their runs."""
+        assert self.committed <= length <= self.length
+        entries = self.entries[self.committed - self.base : length - self.base]
+        self.committed = length
+        runs = self._take_runs(length)
+        if self._removed:
+            self._removed = {at: held for at, held in self._removed.items() if at > length}
+            entries = [entry for entry in entries if entry.publication.subject != FORGET]
+        if length - self.base > 2 * self.kept:
+            del self.entries[: length - self.kept - self.base]
+            self.base = length - self.kept
+        return entries, runs
+
+    def _take_runs(self, length: int) -> list[Run]:
+        runs = self.runs
+        if not runs:
+            return runs
+        last = runs[-1]
+        if last.start + last.count <= length:
+            self.runs = []
+            return runs
+        taken: list[Run] = []
+        left: list[Run] = []
+        for run in runs:
+            within = min(max(length - run.start, 0), run.count)
+            if within:
+                taken.append(Run(run.start, within, run.contact, run.first))
+            if within < run.count:
+                left.append(Run(run.start + within, run.count - within, run.contact,
+                                run.first + within))  # fmt: skip
+        self.runs = left
+        return taken
+
+    def tables(self) -> Tables:
+        """The tables as they are at `committed`: what a member needs that has none of the log."""
+        shadow = GroupLog(0)
+        shadow.base = self.committed
+        shadow.committed = self.committed
+        shadow.numbering = dict(self.numbering)
+        shadow.publishers.table = self.publishers.copied()
+        shadow.entries = self.since(self.committed)
+        shadow._removed = dict(self._removed)
+        shadow.truncate(self.committed)
+        return Tables(shadow.numbering, shadow.publishers.table)
+
+    def install(self, start: int, tables: Tables) -> None:
+        """Replace the whole log by tables that stand for its first `start`, committed entries."""
+        epoch = self.epoch
+        self.clear()
+        self.epoch = epoch
+        self.base = self.committed = start
+        self.numbering = tables.numbering
+        self.publishers.table = tables.publishers
