@@ -1,0 +1,152 @@
+"""The job `audit`: what subscribers say they got, held against what was archived.
+
+A receipt is a range (history, subject, epoch, seq_lo..seq_hi) with a count and a sum of checksums.
+The archive's counts and sums up to each seq (prefix sums) give what any range must show, so a
+receipt is judged by looking up its two ends, however many deliveries it stands for. A client ends a
+range where its numbering breaks, so a loss lies between two ranges of a session and has an exact
+place.
+"""
+
+from attrs import frozen
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+PLACE = ["history", "subject", "epoch"]
+VIEW = ["session", "history", "subject"]
+GRACE_S = 5
+
+VERDICTS = (
+    "exact",
+    "conflated",
+    "loss",
+    "dup_or_corrupt",
+    "reordered",
+    "not_archived",
+    "unknown_epoch",
+)
+
+
+@frozen
+class Verdicts:
+    """`receipts`: each receipt with its verdict; `gaps`: what lies between a session's receipts."""
+
+    receipts: DataFrame
+    gaps: DataFrame
+
+
+def audit(messages: DataFrame, receipts: DataFrame) -> Verdicts:
+    """Judge every receipt, and find what no receipt of a session covers.
+
+    STANDARD messages promise nothing and have no place; they are left out.
+    """
+    kept = messages.where("qos = 'GUARANTEED'").dropDuplicates([*PLACE, "seq"])
+    return Verdicts(judge_ranges(kept, receipts), find_gaps(kept, receipts))
+
+
+def acked_not_archived(acked: DataFrame, messages: DataFrame) -> DataFrame:
+    """Acknowledged publications (history, subject, epoch, seq) that the archive lacks."""
+    return acked.join(messages.select(*PLACE, "seq"), [*PLACE, "seq"], "left_anti")
+
+
+def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
+    """Receipts with `expected_n`, `verdict`, `first_bad_seq` (null when exact) and `reason`."""
+    along = Window.partitionBy(*PLACE).orderBy("seq")
+    sums = messages.select(
+        *PLACE,
+        "seq",
+        f.row_number().over(along).alias("count_to"),
+        f.sum("crc").over(along).alias("crc_to"),
+        "crc",
+    )
+    low = sums.select(
+        *PLACE,
+        f.col("seq").alias("seq_lo"),
+        (f.col("count_to") - 1).alias("count_before"),
+        (f.col("crc_to") - f.col("crc")).alias("crc_before"),
+    )
+    high = sums.select(*PLACE, f.col("seq").alias("seq_hi"), "count_to", "crc_to")
+    epochs = messages.select(*PLACE).distinct().withColumn("known", f.lit(True))
+    return (
+        receipts.join(low, [*PLACE, "seq_lo"], "left")
+        .join(high, [*PLACE, "seq_hi"], "left")
+        .join(epochs, PLACE, "left")
+        .withColumn("expected_n", f.col("count_to") - f.col("count_before"))
+        .withColumn("expected_crc", f.col("crc_to") - f.col("crc_before"))
+        .withColumn("verdict", _verdict())
+        .withColumn("first_bad_seq", f.when(_is_bad(), f.col("seq_lo")))
+        .withColumn("reason", _reason())
+        .select(*receipts.columns, "expected_n", "verdict", "first_bad_seq", "reason")
+    )
+
+
+def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
+    """What a session missed between two of its ranges, or after its last one.
+
+    Columns: session, subscriber, history, subject, seq_lo, seq_hi, n (archived messages in there).
+    What was committed within `GRACE_S` before the end of the last range may still have been under
+    way, and is no loss. Sequence numbers go on across epochs, so a gap may span a change of epoch.
+    """
+    order = Window.partitionBy(*VIEW).orderBy("seq_lo", "seq_hi")
+    seen = receipts.where("conflated = 0").withColumn(
+        "reached", f.max("seq_hi").over(order.rowsBetween(Window.unboundedPreceding, 0))
+    )
+    between = seen.withColumn("next", f.lead("seq_lo").over(order)).select(
+        *VIEW,
+        "subscriber",
+        (f.col("reached") + 1).alias("seq_lo"),
+        (f.col("next") - 1).alias("seq_hi"),
+        f.lit(None).cast("timestamp").alias("until"),
+    )
+    after = seen.groupBy(*VIEW).agg(
+        f.first("subscriber").alias("subscriber"),
+        (f.max("seq_hi") + 1).alias("seq_lo"),
+        f.lit(2**62).alias("seq_hi"),
+        (f.max("closed_ts") - f.expr(f"interval {GRACE_S} seconds")).alias("until"),
+    )
+    candidates = between.where("seq_lo <= seq_hi").unionByName(after).alias("gap")
+    placed = messages.select("history", "subject", "seq", "ts_server").alias("m")
+    inside = (
+        (f.col("m.history") == f.col("gap.history"))
+        & (f.col("m.subject") == f.col("gap.subject"))
+        & f.col("m.seq").between(f.col("gap.seq_lo"), f.col("gap.seq_hi"))
+        & (f.col("gap.until").isNull() | (f.col("m.ts_server") < f.col("gap.until")))
+    )
+    return (
+        candidates.join(placed, inside)
+        .groupBy(*(f.col(f"gap.{name}").alias(name) for name in [*VIEW, "subscriber", "seq_lo"]))
+        .agg(f.max("m.seq").alias("seq_hi"), f.count("*").alias("n"))
+    )
+
+
+def _is_bad() -> Column:
+    return ~f.col("verdict").isin("exact", "conflated")
+
+
+def _verdict() -> Column:
+    ends_known = f.col("count_to").isNotNull() & f.col("count_before").isNotNull()
+    verdict = f.when(f.col("known").isNull(), f.lit("unknown_epoch"))
+    verdict = verdict.when(~ends_known, f.lit("not_archived"))
+    verdict = verdict.when(f.col("conflated") > 0, f.lit("conflated"))
+    verdict = verdict.when(f.col("n") < f.col("expected_n"), f.lit("loss"))
+    wrong = (f.col("n") > f.col("expected_n")) | (f.col("crc_sum") != f.col("expected_crc"))
+    verdict = verdict.when(wrong | (f.col("dups") > 0), f.lit("dup_or_corrupt"))
+    verdict = verdict.when(f.col("reordered") > 0, f.lit("reordered"))
+    return verdict.otherwise("exact")
+
+
+def _reason() -> Column:
+    verdict = f.col("verdict")
+    numbers = f.format_string(
+        "%d received, %d archived, %d twice, %d out of order",
+        f.col("n"),
+        f.col("expected_n"),
+        f.col("dups"),
+        f.col("reordered"),
+    )
+    corrupt = (f.col("n") == f.col("expected_n")) & (f.col("dups") == 0)
+    reason = f.when(verdict == "unknown_epoch", f.lit("the archive has nothing of this epoch"))
+    reason = reason.when(verdict == "not_archived", f.lit("an end of the range is not archived"))
+    reason = reason.when(
+        (verdict == "dup_or_corrupt") & corrupt, f.lit("checksums differ: content was altered")
+    )
+    return reason.when(_is_bad(), numbers)

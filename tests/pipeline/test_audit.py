@@ -1,0 +1,118 @@
+"""The audit names each kind of damage, and nothing that is whole."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mdserver.journal.rows import checksum
+from mdserver.pipeline import audit
+
+pytestmark = pytest.mark.pipeline
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+MESSAGE = (
+    "history string, subject string, epoch bigint, seq bigint, crc bigint, qos string,"
+    " ts_server timestamp"
+)
+RECEIPT = (
+    "session string, subscriber string, history string, subject string, epoch bigint,"
+    " seq_lo bigint, seq_hi bigint, n bigint, crc_sum bigint, dups bigint, reordered bigint,"
+    " conflated bigint, via string, opened_ts timestamp, closed_ts timestamp"
+)
+
+
+def crc(seq: int, subject: str = "/a/b", epoch: int = 1) -> int:
+    return checksum(subject, epoch, seq, b"m%d" % seq)
+
+
+def messages(spark: Any, last: int = 100) -> Any:
+    rows = [
+        ("h", "/a/b", 1, seq, crc(seq), "GUARANTEED", START + timedelta(seconds=seq))
+        for seq in range(1, last + 1)
+    ]
+    return spark.createDataFrame(rows, MESSAGE)
+
+
+def receipt(seqs: Sequence[int], **changed: Any) -> tuple[Any, ...]:
+    row: dict[str, Any] = {
+        "session": "s1",
+        "subscriber": "ann",
+        "history": "h",
+        "subject": "/a/b",
+        "epoch": 1,
+        "seq_lo": min(seqs),
+        "seq_hi": max(seqs),
+        "n": len(set(seqs)),
+        "crc_sum": sum(crc(seq) for seq in set(seqs)),
+        "dups": len(seqs) - len(set(seqs)),
+        "reordered": sum(b < a for a, b in zip(seqs, seqs[1:], strict=False)),
+        "conflated": 0,
+        "via": "n1",
+        "opened_ts": START,
+        "closed_ts": START + timedelta(seconds=max(seqs)),
+    }
+    return tuple((row | changed).values())
+
+
+def judge(spark: Any, *receipts: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    verdicts = audit.audit(messages(spark), spark.createDataFrame(list(receipts), RECEIPT))
+    return verdicts.receipts.orderBy("session", "seq_lo").collect(), verdicts.gaps.collect()
+
+
+def test_whole_ranges_are_exact_and_leave_no_gap(spark: Any) -> None:
+    judged, gaps = judge(spark, receipt(range(1, 61)), receipt(range(61, 101)))
+    assert [(row.verdict, row.first_bad_seq, row.reason) for row in judged] == [
+        ("exact", None, None)
+    ] * 2
+    assert gaps == []
+
+
+def test_a_session_may_begin_late(spark: Any) -> None:
+    judged, gaps = judge(spark, receipt(range(40, 101)))
+    assert [row.verdict for row in judged] == ["exact"]
+    assert gaps == []
+
+
+DAMAGED = {
+    "a gap inside": (receipt([11, 12, 14, 15], session="a gap inside"), "loss"),
+    "twice": (receipt([11, 12, 12, 13], session="twice"), "dup_or_corrupt"),
+    "altered": (receipt([11, 12], crc_sum=crc(11) + 7, session="altered"), "dup_or_corrupt"),
+    "swapped": (receipt([11, 13, 12, 14], session="swapped"), "reordered"),
+    "beyond the archive": (receipt([99, 100, 101], session="beyond the archive"), "not_archived"),
+    "foreign epoch": (receipt([11, 12], epoch=4, session="foreign epoch"), "unknown_epoch"),
+    "conflated": (receipt([11, 15], conflated=2, session="conflated"), "conflated"),
+}
+
+
+def test_each_damage_has_its_verdict(spark: Any) -> None:
+    judged, _ = judge(spark, *(row for row, _ in DAMAGED.values()))
+    assert {row.session: row.verdict for row in judged} == {
+        session: verdict for session, (_, verdict) in DAMAGED.items()
+    }
+    named = {row.session for row in judged if row.first_bad_seq is not None and row.reason}
+    assert named == DAMAGED.keys() - {"conflated"}
+
+
+def test_a_gap_between_two_ranges_is_placed_exactly(spark: Any) -> None:
+    judged, gaps = judge(spark, receipt(range(1, 41)), receipt(range(44, 101)))
+    assert {row.verdict for row in judged} == {"exact"}
+    assert [(g.session, g.subject, g.seq_lo, g.seq_hi, g.n) for g in gaps] == [
+        ("s1", "/a/b", 41, 43, 3)
+    ]
+
+
+def test_what_came_long_before_the_end_of_the_last_range_is_a_gap(spark: Any) -> None:
+    closed = START + timedelta(seconds=60)
+    _, gaps = judge(spark, receipt(range(1, 51), closed_ts=closed))
+    assert [(g.seq_lo, g.seq_hi, g.n) for g in gaps] == [(51, 54, 4)]
+
+
+def test_acked_and_not_archived(spark: Any) -> None:
+    acked = spark.createDataFrame(
+        [("h", "/a/b", 1, 100), ("h", "/a/b", 1, 101)],
+        "history string, subject string, epoch bigint, seq bigint",
+    )
+    lost = audit.acked_not_archived(acked, messages(spark)).collect()
+    assert [row.seq for row in lost] == [101]
