@@ -1,0 +1,74 @@
+"""What a client has seen of each subject: to recover from there, and to drop what comes twice."""
+
+from collections.abc import Iterable, Iterator
+
+from mdserver.core.commands import PositionAfter
+from mdserver.core.events import MessageEvent
+from mdserver.core.message import MessageType
+from mdserver.limits import CLIENT_POSITIONS_MAX
+
+Seen = tuple[str, int, int]
+"""History id, epoch, seq."""
+
+
+class Positions:
+    """The newest position of each subject.
+
+    At the bound the oldest subject is forgotten: it then gets its snapshot instead of a recovery.
+    """
+
+    def __init__(self, positions_max: int = CLIENT_POSITIONS_MAX) -> None:
+        self.history = ""
+        self._positions_max = positions_max
+        self._seen: dict[str, Seen] = {}
+        self.replayed: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._seen)
+
+    def connected(self, history: str) -> None:
+        """Messages from now on are numbered in this history."""
+        self.history = history
+        self.replayed = {}
+
+    def reset(self, history: str, subjects: Iterable[str]) -> None:
+        """These subjects are numbered anew."""
+        self.history = history
+        for subject in subjects:
+            self._seen.pop(subject, None)
+
+    def replay(self, subject: str) -> None:
+        """The application asked for the history of this subject, also for what it has seen."""
+        if subject in self._seen:
+            self.replayed[subject] = None
+
+    def forget(self, subject: str) -> None:
+        """The subject is not subscribed any more."""
+        self._seen.pop(subject, None)
+        self.replayed.pop(subject, None)
+
+    def get(self, subject: str) -> PositionAfter | None:
+        """The position to recover from."""
+        seen = self._seen.get(subject)
+        return None if seen is None else PositionAfter(*seen)
+
+    def accept(self, message: MessageEvent) -> bool:
+        """Whether the message is new; notes its position if so.
+
+        STANDARD messages have no position and are always new. Positions of different history ids
+        are never compared.
+        """
+        if message.seq == 0:
+            return True
+        subject = message.subject
+        here = (self.history, message.epoch, message.seq)
+        seen = self._seen.get(subject)
+        if seen is not None and seen[0] == self.history and here <= seen:
+            return message.type is MessageType.HISTORICAL and subject in self.replayed
+        if seen is None and len(self._seen) >= self._positions_max:
+            self.forget(next(iter(self._seen)))
+        self._seen[subject] = here
+        return True

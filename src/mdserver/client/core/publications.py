@@ -1,0 +1,303 @@
+"""Publications on their way: numbers, results, repeats.
+
+The rules are those of docs/protocol.md, "Exactly once": the publications of one subject group form
+a line that is numbered from 1 without gaps. As long as all goes well a line is sent as it comes.
+When a number of a line is not taken, all that follow it in flight are refused for the gap; the line
+is then held until everything in flight has its answer, numbered anew where that is safe, and sent
+again in order.
+
+Safe means: the number of a publication of which nobody knows whether it was taken (its answer was
+lost, or said so) is never changed, because the server recognises a repeat by it.
+"""
+
+import zlib
+from collections.abc import Iterator
+
+import attrs
+import msgspec
+
+from mdserver.client.core.values import PublishResult
+from mdserver.core.commands import Publish
+from mdserver.core.events import Status, StatusName
+from mdserver.core.message import Qos
+from mdserver.errors import LocalProtocolError
+
+UNNUMBERED = -1
+
+
+@attrs.define(eq=False)
+class Line:
+    """The publications of one subject group that have no result yet, in order."""
+
+    group: int
+    queue: dict[int, "Outgoing"] = attrs.Factory(dict)
+    last: int = 0  # the last number given out
+    accepted: int = 0  # numbering goes on after this one
+    in_flight: int = 0
+    rounds: int = 0  # of repeats, since the last one that was taken
+    held: bool = False
+    patient: bool = False  # held, and the next round waits for the retry timer
+
+    def renumber(self) -> None:
+        """Number what is left, in order, after what was taken."""
+        number = self.accepted
+        for outgoing in self.queue.values():
+            if outgoing.uncertain:
+                number = max(number, outgoing.number)
+            else:
+                number += 1
+                outgoing.number = number
+        self.last = number
+
+
+@attrs.define(eq=False)
+class Outgoing:
+    """A publication without a result yet. `number` is 0 until it is first sent."""
+
+    id: int
+    request: Publish
+    line: Line | None = None
+    number: int = 0
+    in_flight: bool = False
+    uncertain: bool = False
+
+
+class Publications:
+    """All lines of a client, at most `publications_max` publications in them."""
+
+    def __init__(self, *, numbered: bool, publications_max: int) -> None:
+        self._numbered = numbered
+        self._max = publications_max
+        self._groups = 0
+        self._flowing = False
+        self._message_bytes_max = 0
+        self._next_id = 1
+        self._outstanding: dict[int, Outgoing] = {}
+        self._lines: dict[int, Line] = {}
+        self._ready: dict[int, Line] = {}
+        self._resting: dict[int, Line] = {}
+
+    def __len__(self) -> int:
+        return len(self._outstanding)
+
+    @property
+    def resting(self) -> bool:
+        """Whether some line waits for the retry timer."""
+        return bool(self._resting)
+
+    def add(self, request: Publish) -> tuple[int, Publish | PublishResult | None]:
+        """Take a publication; gives its id, and the command if it is to be sent at once.
+
+        Instead of the command it may have its result already. Raises LocalProtocolError where too
+        many have no result yet.
+        """
+        if len(self._outstanding) >= self._max:
+            raise LocalProtocolError(f"{self._max} publications have no result yet; wait for one")
+        publication = self._next_id
+        self._next_id += 1
+        outgoing = Outgoing(publication, request)
+        if self._flowing and content_bytes(request) > self._message_bytes_max:
+            return publication, self._oversized(outgoing)
+        self._outstanding[publication] = outgoing
+        if not self._flowing:
+            return publication, None
+        line = self._join_line(outgoing)
+        if line.held:
+            return publication, None
+        line.last += 1
+        outgoing.number = line.last
+        return publication, self._send(line, outgoing)
+
+    def connected(self, groups: int, message_bytes_max: int) -> list[PublishResult]:
+        """Commands can be sent: everything without a result is to be sent, in order.
+
+        Gives the results of what is too large for this server; a server would close the connection
+        for some of it, again and again.
+        """
+        self._flowing = True
+        self._message_bytes_max = message_bytes_max
+        oversized = [
+            outgoing
+            for outgoing in self._outstanding.values()
+            if content_bytes(outgoing.request) > message_bytes_max
+        ]
+        for outgoing in oversized:
+            self._drop(outgoing)
+        if groups != self._groups:
+            # Another number of groups is another cluster: it has seen none of our numbers.
+            self._groups = groups
+            self._lines = {}
+            for outgoing in self._outstanding.values():
+                outgoing.line = None
+                outgoing.uncertain = False
+        for outgoing in self._outstanding.values():
+            if outgoing.line is None:
+                self._join_line(outgoing)
+        self._ready = {group: line for group, line in self._lines.items() if line.queue}
+        return [self._oversized(outgoing) for outgoing in oversized]
+
+    def lost(self) -> list[PublishResult]:
+        """The connection ended; gives the results of those that cannot be repeated."""
+        self._flowing = False
+        self._ready = {}
+        self._resting = {}
+        for line in self._lines.values():
+            line.in_flight = 0
+            line.rounds = 0
+            line.held = line.patient = False
+        ended = []
+        for outgoing in list(self._outstanding.values()):
+            if not outgoing.in_flight:
+                continue
+            outgoing.in_flight = False
+            outgoing.uncertain = True
+            if outgoing.request.qos is Qos.STANDARD:
+                self._drop(outgoing)
+                reason = "the connection was lost before the result came"
+                ended.append(_failed(outgoing, reason, certain=False))
+        return ended
+
+    def stopped(self, reason: str) -> list[PublishResult]:
+        """The client will not reconnect: the results of all that is left (after `lost`)."""
+        ended = [
+            _failed(outgoing, reason, certain=not outgoing.uncertain)
+            for outgoing in self._outstanding.values()
+        ]
+        for outgoing in list(self._outstanding.values()):
+            self._drop(outgoing)
+        return ended
+
+    def ready(self) -> Iterator[Publish]:
+        """The commands of lines that are to be sent again."""
+        while self._ready:
+            line = self._ready.pop(next(iter(self._ready)))
+            line.held = line.patient = False
+            if line.group != UNNUMBERED:
+                line.renumber()
+            for outgoing in line.queue.values():
+                if not outgoing.in_flight:
+                    yield self._send(line, outgoing)
+
+    def retry(self) -> None:
+        """The retry timer is due."""
+        self._ready.update(self._resting)
+        self._resting = {}
+
+    def answered(self, status: Status) -> PublishResult | None:
+        """A result came; None where the publication is to be repeated, or is not ours."""
+        publication = status.id
+        outgoing = self._outstanding.get(publication) if isinstance(publication, int) else None
+        if outgoing is None or outgoing.line is None or not outgoing.in_flight:
+            return None
+        line = outgoing.line
+        outgoing.in_flight = False
+        line.in_flight -= 1
+        if status.status is StatusName.PUBLISH_OK:
+            line.accepted = max(line.accepted, outgoing.number)
+            line.rounds = 0
+            self._drop(outgoing)
+            self._settle(line)
+            return PublishResult(
+                outgoing.id,
+                StatusName.PUBLISH_OK,
+                epoch=status.epoch or 0,
+                seq=status.seq or 0,
+                duplicate=status.duplicate,
+            )
+        if line.group != UNNUMBERED:
+            line.held = True
+            if _repeats(line, outgoing, status):
+                self._settle(line)
+                return None
+        self._drop(outgoing)
+        self._settle(line)
+        return PublishResult(
+            outgoing.id,
+            status.status,
+            reason=status.reason or status.info or status.status.value,
+            certain=status.certain is not False and not outgoing.uncertain,
+        )
+
+    def _settle(self, line: Line) -> None:
+        """A held line goes on once nothing of it is in flight."""
+        if not line.held or line.in_flight:
+            return
+        if not line.queue:
+            line.held = line.patient = False
+            line.renumber()
+            return
+        line.rounds += 1
+        waiting = self._resting if line.patient else self._ready
+        waiting[line.group] = line
+
+    def _send(self, line: Line, outgoing: Outgoing) -> Publish:
+        outgoing.in_flight = True
+        line.in_flight += 1
+        number = None if line.group == UNNUMBERED else outgoing.number
+        return msgspec.structs.replace(outgoing.request, id=outgoing.id, number=number)
+
+    def _oversized(self, outgoing: Outgoing) -> PublishResult:
+        size = content_bytes(outgoing.request)
+        return PublishResult(
+            outgoing.id,
+            StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED,
+            reason=f"the message has {size} bytes, the server takes {self._message_bytes_max}",
+            certain=not outgoing.uncertain,
+        )
+
+    def _drop(self, outgoing: Outgoing) -> None:
+        del self._outstanding[outgoing.id]
+        line = outgoing.line
+        if line is not None:
+            del line.queue[outgoing.id]
+            if outgoing.uncertain:
+                # Its number may be taken; if it is not, the next one is refused for the gap.
+                line.accepted = max(line.accepted, outgoing.number)
+
+    def _join_line(self, outgoing: Outgoing) -> Line:
+        request = outgoing.request
+        if not self._numbered or request.qos is Qos.STANDARD:
+            group = UNNUMBERED
+        else:
+            group = zlib.crc32(request.subject.encode()) % self._groups
+        line = self._lines.get(group)
+        if line is None:
+            line = self._lines[group] = Line(group)
+        line.queue[outgoing.id] = outgoing
+        outgoing.line = line
+        return line
+
+
+def content_bytes(request: Publish) -> int:
+    """What counts against MaxMessageSize: content, field names and values, in UTF-8 bytes."""
+    if request.content is not None:
+        size = len(request.content)
+        if not request.content.isascii():
+            size = len(request.content.encode())
+    else:
+        size = len(request.content_base64 or b"")
+    if request.fields:
+        size += sum(len(k.encode()) + len(v.encode()) for k, v in request.fields.items())
+    return size
+
+
+def _repeats(line: Line, outgoing: Outgoing, status: Status) -> bool:
+    """Whether a failed publication of a numbered line is to be sent again."""
+    if status.status is not StatusName.PUBLISH_FAILED:
+        return False
+    if status.expected is not None:
+        # Once at once; another gap with nothing taken in between gives the server time.
+        line.patient = line.patient or line.rounds > 0
+        line.accepted = status.expected - 1
+        outgoing.uncertain = False
+        return True
+    if status.certain is False or outgoing.uncertain:
+        # A sure failure of a repeat says nothing of the attempts before it.
+        line.patient = True
+        outgoing.uncertain = True
+        return True
+    return False
+
+
+def _failed(outgoing: Outgoing, reason: str, *, certain: bool) -> PublishResult:
+    return PublishResult(outgoing.id, StatusName.PUBLISH_FAILED, reason=reason, certain=certain)

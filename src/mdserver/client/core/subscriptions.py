@@ -1,0 +1,164 @@
+"""What a client wants to receive, and the commands that say so again after a reconnect."""
+
+from collections.abc import Iterable, Iterator
+
+from attrs import frozen
+
+from mdserver.client.core.positions import Positions
+from mdserver.core.commands import PositionAfter, Subscribe, Unsubscribe
+from mdserver.limits import CLIENT_COMMAND_BYTES_MAX, SUBJECTS_PER_COMMAND_MAX
+
+_POSITION_BYTES = 80  # about what a position takes in JSON besides its subject and history id
+
+
+@frozen
+class Options:
+    """How a subject or pattern is subscribed."""
+
+    history: int = 0
+    conflation_ms: int = 0
+
+
+def is_pattern(subject: str) -> bool:
+    """Whether this is a pattern: `*` and `**` are special as whole segments only."""
+    return any(segment in {"*", "**"} for segment in subject.split("/"))
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether the pattern covers the subject; `**` is one or more last segments."""
+    wanted, given = pattern.split("/"), subject.split("/")
+    if wanted[-1] == "**":
+        if len(given) < len(wanted):
+            return False
+        wanted.pop()
+        if wanted == [""] and given[1] == "__mdserver__":
+            return False
+    elif len(wanted) != len(given):
+        return False
+    return all(w in {"*", g} for w, g in zip(wanted, given, strict=False))
+
+
+class Subscriptions:
+    """Subjects and patterns with their options, in the order of subscription."""
+
+    def __init__(self, positions: Positions) -> None:
+        self._positions = positions
+        self._wanted: dict[str, Options] = {}
+        self._patterns: dict[str, None] = {}
+
+    def __contains__(self, subject: str) -> bool:
+        return subject in self._wanted
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._wanted)
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def add(self, subjects: Iterable[str], options: Options) -> None:
+        """Subscribe, or change the options."""
+        for subject in subjects:
+            self._wanted[subject] = options
+            if is_pattern(subject):
+                self._patterns[subject] = None
+            if options.history:
+                self._positions.replay(subject)
+
+    def remove(self, subjects: Iterable[str]) -> list[str]:
+        """End subscriptions and forget what was seen through them; gives those that existed."""
+        removed = [subject for subject in subjects if self._wanted.pop(subject, None)]
+        for gone in removed:
+            seen = [gone]
+            if gone in self._patterns:
+                del self._patterns[gone]
+                seen = [subject for subject in self._positions if matches(gone, subject)]
+            for subject in seen:
+                if not self.covers(subject):
+                    self._positions.forget(subject)
+        return removed
+
+    def covers(self, subject: str) -> bool:
+        """Whether messages of this subject are wanted."""
+        return subject in self._wanted or any(matches(p, subject) for p in self._patterns)
+
+    def commands(self) -> Iterator[Subscribe | Unsubscribe]:
+        """Everything wanted, each subject with the position to recover from."""
+        exact: dict[Options, list[str]] = {}
+        for subject, options in self._wanted.items():
+            if subject not in self._patterns:
+                exact.setdefault(options, []).append(subject)
+        for options, subjects in exact.items():
+            yield from self.first_commands(subjects, options)
+        owners = self._owners()
+        for pattern in self._patterns:
+            yield from self._pattern_commands(pattern, owners[pattern])
+
+    def first_commands(self, subjects: Iterable[str], options: Options) -> Iterator[Subscribe]:
+        """Subscribe commands of a bounded size, with positions where there are any."""
+        chunk: list[str] = []
+        positions: dict[str, PositionAfter] = {}
+        size = 0
+        for subject in subjects:
+            seen = None if subject in self._positions.replayed else self._positions.get(subject)
+            cost = _cost(subject, seen)
+            if chunk and (
+                size + cost > CLIENT_COMMAND_BYTES_MAX or len(chunk) >= SUBJECTS_PER_COMMAND_MAX
+            ):
+                yield _subscribe(chunk, options, positions)
+                chunk, positions, size = [], {}, 0
+            chunk.append(subject)
+            size += cost
+            if seen is not None:
+                positions[subject] = seen
+        if chunk:
+            yield _subscribe(chunk, options, positions)
+
+    def _owners(self) -> dict[str, list[str]]:
+        """For each pattern the seen subjects that it is to recover."""
+        owners: dict[str, list[str]] = {pattern: [] for pattern in self._patterns}
+        if not owners:
+            return owners
+        for subject in self._positions:
+            if subject not in self._wanted:
+                for pattern in self._patterns:
+                    if matches(pattern, subject):
+                        owners[pattern].append(subject)
+        return owners
+
+    def _pattern_commands(self, pattern: str, seen: list[str]) -> Iterator[Subscribe | Unsubscribe]:
+        """A pattern, with positions of the subjects it matched so far.
+
+        When these are too many for one command, the subjects are recovered one by one first; once
+        the pattern is subscribed as well, the single subscriptions are ended again.
+        """
+        options = self._wanted[pattern]
+        positions = {subject: p for subject in seen if (p := self._positions.get(subject))}
+        size = sum(_cost(subject, position) for subject, position in positions.items())
+        if size <= CLIENT_COMMAND_BYTES_MAX:
+            yield _subscribe([pattern], options, positions)
+            return
+        single = Options(conflation_ms=options.conflation_ms)
+        chunks = list(self.first_commands(seen, single))
+        yield from chunks
+        yield _subscribe([pattern], options, {})
+        for chunk in chunks:
+            yield Unsubscribe(subjects=chunk.subjects)
+
+
+def _cost(subject: str, position: PositionAfter | None) -> int:
+    """About how many bytes a subject takes in a command."""
+    size = len(subject.encode()) + 4
+    if position is not None:
+        size += size + len(position.history) + _POSITION_BYTES
+    return size
+
+
+def _subscribe(
+    subjects: list[str], options: Options, positions: dict[str, PositionAfter]
+) -> Subscribe:
+    return Subscribe(
+        subjects=subjects,
+        history=options.history,
+        conflation_ms=options.conflation_ms,
+        positions=positions or None,
+    )

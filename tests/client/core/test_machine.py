@@ -1,0 +1,309 @@
+"""The connection of a client: opening, losing, moving, stopping, tokens."""
+
+from typing import Any
+
+import pytest
+
+from mdserver.client.core.machine import Phase
+from mdserver.client.core.schedule import ReconnectSettings
+
+S = 1_000_000_000
+
+
+def test_a_connection_says_who_it_is(stage: Any) -> None:
+    it = stage(token="t", publisher="p", client="me/1", keepalive_ms=5000)
+    it.connect()
+    assert it.spoken() == [
+        {
+            "op": "connect", "id": None, "token": "t", "client": "me/1", "publisher": "p",
+            "keepalive_ms": 5000,
+        },
+    ]  # fmt: skip
+    assert it.core.phase is Phase.UP
+    assert it.told() == ["SERVER_UP"]
+    assert it.timers == {}
+
+
+def test_connecting_twice_changes_nothing(stage: Any) -> None:
+    it = stage()
+    it.connect()
+    it.take(it.core.connect(it.now))
+    assert it.core.phase is Phase.UP
+
+
+def test_a_loss_is_told_and_mended(stage: Any) -> None:
+    it = stage(["a:1", "b:1"])
+    it.connect()
+    first = it.server
+    it.told()
+    it.lose()
+    assert it.told() == ["SERVER_DOWN"]
+    assert 0 <= it.wait("attempt") <= 5
+    assert it.server != first, "not where it was just lost"
+    it.greet()
+    assert it.told() == ["SERVER_UP"]
+
+
+def test_failed_attempts_follow_the_schedule(stage: Any) -> None:
+    it = stage(reconnect=ReconnectSettings(notify_after_failed_attempts=2))
+    it.take(it.core.connect(it.now))
+    bounds = [(0, 5), (5, 10), (10, 15), (20, 40), (40, 80)]
+    told = []
+    for low, high in bounds:
+        it.lose(reason="refused")
+        told.append(it.told())
+        assert low <= it.wait("attempt") <= high
+    assert told == [[], ["SERVER_DOWN"], [], [], []]
+
+
+def test_a_server_that_does_not_answer_is_left(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.connect(it.now))
+    assert it.wait("opening") == 10
+    assert it.closes[-1][1] == "the server did not answer in time"
+    it.wait("attempt")
+    it.take(it.core.opened(it.attempt, it.now))
+    assert it.wait("opening") == 10
+    assert it.core.phase is Phase.WAITING
+    assert it.told() == ["SERVER_DOWN"]
+
+
+def test_events_of_an_earlier_transport_are_ignored(stage: Any) -> None:
+    it = stage()
+    it.connect()
+    old = it.attempt
+    it.lose()
+    it.wait("attempt")
+    assert it.core.opened(old, it.now) == []
+    assert it.core.received(old, b"[]", it.now) == []
+    assert it.core.closed(old, 4101, "", it.now) == []
+    assert it.core.phase is Phase.OPENING
+
+
+def test_connect_does_not_wait_for_the_timer(stage: Any) -> None:
+    it = stage()
+    it.connect()
+    it.lose()
+    it.take(it.core.connect(it.now))
+    assert it.core.phase is Phase.OPENING
+    assert "attempt" not in it.timers
+
+
+@pytest.mark.parametrize("code", [4000, 4002, 4003])
+def test_an_orderly_end_moves_at_once_without_alarm(stage: Any, code: int) -> None:
+    it = stage(["a:1", "b:1"])
+    it.connect()
+    first = it.server
+    it.told()
+    it.lose(code)
+    assert 0 <= it.wait("attempt") <= 0.5
+    assert it.server != first
+    it.greet()
+    assert it.told() == []
+
+
+def test_a_slow_consumer_comes_back_to_the_same_server(stage: Any) -> None:
+    it = stage(["a:1", "0 b:1"])
+    it.connect()
+    it.lose(4001)
+    it.wait("attempt")
+    assert it.server == "a:1"
+
+
+@pytest.mark.parametrize("code", [4100, 4101, 4150])
+def test_codes_that_forbid_to_come_back_unchanged(stage: Any, code: int) -> None:
+    it = stage()
+    it.connect()
+    it.told()
+    it.lose(code, "no")
+    assert it.core.phase is Phase.STOPPED
+    assert it.told() == ["SERVER_DOWN"]
+    assert it.stopped.code == code
+    assert it.stopped.reason == "no"
+    assert it.timers == {}
+    it.take(it.core.set_token("other", it.now))
+    it.greet()
+    assert it.spoken()[-1]["token"] == "other"
+    assert it.told() == ["SERVER_UP"]
+
+
+def test_a_denied_connection_tells_the_reason(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.connect(it.now))
+    it.take(it.core.opened(it.attempt, it.now))
+    it.hear({"op": "status", "status": "CONNECT_DENY", "reason": "expired"})
+    assert it.notices[-1].info == "expired"
+    it.lose(4101, "expired")
+    assert it.told() == ["CONNECT_DENY", "SERVER_DOWN"]
+
+
+def test_an_expired_token_waits_for_a_new_one(stage: Any) -> None:
+    it = stage(token="old")
+    it.connect()
+    it.hear({"op": "status", "status": "TOKEN_EXPIRED"})
+    it.lose(4005)
+    assert it.core.phase is Phase.NEEDS_TOKEN
+    assert it.timers == {}
+    it.spoken()
+    it.take(it.core.set_token("new", it.now))
+    it.greet()
+    assert it.spoken()[0]["token"] == "new"
+    assert it.told() == ["SERVER_UP", "TOKEN_EXPIRED", "SERVER_DOWN", "SERVER_UP"]
+
+
+def test_a_token_is_renewed_in_band(stage: Any) -> None:
+    it = stage(token="old")
+    it.connect()
+    it.spoken()
+    it.take(it.core.set_token("new", it.now))
+    assert it.spoken() == [{"op": "token", "id": None, "token": "new"}]
+    it.hear({"op": "status", "status": "TOKEN_UPDATED"})
+    it.lose()
+    it.wait("attempt")
+    it.greet()
+    assert it.spoken()[0]["token"] == "new"
+
+
+def test_move_goes_where_the_server_says_after_its_delay(stage: Any) -> None:
+    it = stage(["a:1"])
+    it.connect()
+    it.told()
+    it.hear({"op": "move", "delay_ms": 3000, "reason": "drain", "servers": ["c:3"]})
+    assert 3 <= it.wait("move") <= 3.5
+    assert it.server == "c:3"
+    it.greet()
+    assert it.told() == []
+
+
+def test_a_close_while_moving_does_not_wait_for_the_rest(stage: Any) -> None:
+    it = stage(["a:1", "b:1"])
+    it.connect()
+    first = it.server
+    it.hear({"op": "move", "delay_ms": 30000, "reason": "drain"})
+    it.lose(1006)
+    assert it.wait("attempt") <= 0.5
+    assert it.server != first
+    assert "move" not in it.timers
+
+
+def test_a_named_server_that_fails_gives_way_to_the_own_ones(stage: Any) -> None:
+    it = stage(["a:1"])
+    it.connect()
+    it.hear({"op": "move", "delay_ms": 0, "reason": "drain", "servers": ["c:3"]})
+    it.wait("move")
+    it.lose()
+    it.wait("attempt")
+    assert it.server == "a:1"
+
+
+def test_flapping_is_told(stage: Any) -> None:
+    it = stage(reconnect=ReconnectSettings(notify_rate_threshold=3))
+    it.connect()
+    told = []
+    for _ in range(4):
+        it.told()
+        it.lose(4000)
+        it.wait("attempt")
+        told.append(it.told())
+        it.greet()
+    assert told == [[], [], [], ["RECONNECT_RATE_EXCEEDED"]]
+
+
+def test_a_silent_server_is_pinged_then_left(stage: Any) -> None:
+    it = stage()
+    it.connect(keepalive_ms=4000)
+    it.now += 3 * S
+    it.hear({"op": "pong", "t": None})
+    it.now = it.timers["liveness"]
+    assert it.wait("liveness") == 0
+    assert it.sent[-1]["op"] == "connect"
+    it.wait("liveness")
+    assert it.sent[-1]["op"] == "ping"
+    it.wait("liveness")
+    assert it.closes == [(4004, "nothing was heard of the server for too long")]
+    assert it.core.phase is Phase.WAITING
+
+
+def test_a_pong_keeps_the_connection(stage: Any) -> None:
+    it = stage()
+    it.connect(keepalive_ms=4000)
+    for _ in range(5):
+        assert it.wait("liveness") == 4
+        assert it.sent[-1]["op"] == "ping"
+        it.hear({"op": "pong", "t": None})
+    assert it.core.phase is Phase.UP
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"op": "pong", "t": None},
+        {"op": "message", "subject": "/a/b", "type": "UPDATE", "epoch": 1, "seq": 1},
+        {"op": "nonsense"},
+        {"op": "connected", "session": "1", "member": "m", "version": 2, "history": "h",
+         "groups": 1, "keepalive_ms": 0, "message_bytes_max": 1},
+    ],
+)  # fmt: skip
+def test_a_server_that_breaks_the_protocol_is_left_for_good(
+    stage: Any, first: dict[str, Any]
+) -> None:
+    it = stage()
+    it.take(it.core.connect(it.now))
+    it.take(it.core.opened(it.attempt, it.now))
+    it.hear(first)
+    assert it.core.phase is Phase.STOPPED
+    assert it.closes[0][0] == 4100
+    assert it.stopped.reason.startswith("the server broke the protocol")
+
+
+def test_connected_comes_once(stage: Any) -> None:
+    it = stage()
+    it.connect()
+    it.greet()
+    it.hear({"op": "connected", "session": "1", "member": "m", "version": 1, "history": "h",
+             "groups": 1, "keepalive_ms": 0, "message_bytes_max": 1})  # fmt: skip
+    assert it.core.phase is Phase.STOPPED
+
+
+def test_a_stream_closes_by_its_last_event(stage: Any) -> None:
+    it = stage()
+    it.connect()
+    it.hear({"op": "closed", "code": 4003, "reason": "shutting down"})
+    assert it.core.phase is Phase.WAITING
+    assert not it.open
+
+
+def test_disconnect_ends_everything_in_any_phase(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.disconnect())
+    for lost in (False, True):
+        it.connect()
+        if lost:
+            it.lose()
+        it.take(it.core.disconnect())
+        assert it.core.phase is Phase.IDLE
+        assert it.timers == {}
+        assert not it.open
+    it.take(it.core.connect(it.now))
+    it.take(it.core.disconnect())
+    assert it.closes[-1] == (1000, "")
+
+
+def test_other_servers_are_used_from_the_next_connection_on(stage: Any) -> None:
+    it = stage(["a:1"])
+    it.connect()
+    it.core.set_servers(["d:4"])
+    it.lose()
+    it.wait("attempt")
+    assert it.server == "d:4"
+    with pytest.raises(ValueError, match="at least one"):
+        it.core.set_servers([])
+
+
+def test_errors_without_an_addressee_are_told(stage: Any) -> None:
+    it = stage()
+    it.connect()
+    it.told()
+    it.hear({"op": "error", "code": "unknown-op", "reason": "there is no such command"})
+    assert it.notices[-1].info == "unknown-op: there is no such command"
+    assert it.told() == ["ERROR"]

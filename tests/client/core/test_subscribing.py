@@ -1,0 +1,344 @@
+"""Subscriptions, positions, recovery and duplicates."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdserver.client.core.positions import Positions
+from mdserver.client.core.subscriptions import matches
+from mdserver.core.events import MessageEvent
+from mdserver.core.message import MessageType
+from mdserver.limits import CLIENT_COMMAND_BYTES_MAX
+
+
+def contents(it: Any) -> list[str]:
+    taken, it.messages = it.messages, []
+    return [f"{message.subject} {message.seq}" for message in taken]
+
+
+def subscribes(it: Any) -> list[dict[str, Any]]:
+    return [command for command in it.spoken() if command["op"] == "subscribe"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "covered"),
+    [
+        ("/a/b", "/a/b", True),
+        ("/a/*", "/a/b", True),
+        ("/a/*", "/a/b/c", False),
+        ("/a/*", "/a", False),
+        ("/*/b", "/a/b", True),
+        ("/a/**", "/a/b", True),
+        ("/a/**", "/a/b/c/d", True),
+        ("/a/**", "/a", False),
+        ("/*/b/**", "/a/b/c", True),
+        ("/*/b/**", "/a/c/c", False),
+        ("/**", "/a/b", True),
+        ("/**", "/__mdserver__/b", False),
+        ("/__mdserver__/**", "/__mdserver__/b", True),
+        ("/a*/b", "/ax/b", False),
+    ],
+)
+def test_patterns(pattern: str, subject: str, covered: bool) -> None:
+    assert matches(pattern, subject) is covered
+
+
+def test_what_was_subscribed_before_connecting_is_sent_then(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b", "/a/c"]))
+    it.take(it.core.subscribe(["/h/1"], history=5))
+    it.take(it.core.subscribe(["/**"], conflation_ms=500))
+    assert it.sent == []
+    it.connect()
+    sent = [
+        (c["subjects"], c["history"], c["conflation_ms"], c["positions"]) for c in subscribes(it)
+    ]
+    assert sent == [
+        (["/a/b", "/a/c"], 0, 0, None),
+        (["/h/1"], 5, 0, None),
+        (["/**"], 0, 500, None),
+    ]
+
+
+def test_the_fence_says_when_a_subscription_is_in_place(stage: Any) -> None:
+    it = stage()
+    it.connect()
+    it.take(it.core.subscribe(["/a/b", "/a/c"]))
+    ping = it.sent[-1]
+    assert ping["op"] == "ping"
+    assert it.subscribed == []
+    it.hear({"op": "pong", "t": ping["t"]})
+    assert it.subscribed == ["/a/b", "/a/c"]
+
+
+def test_messages_come_in_order_and_once(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b"]))
+    it.connect()
+    it.message("/a/b", 7, type="SNAPSHOT")
+    for seq in (8, 8, 7, 9):
+        it.message("/a/b", seq)
+    assert contents(it) == ["/a/b 7", "/a/b 8", "/a/b 9"]
+
+
+def test_standard_messages_have_no_position_and_always_come(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b"]))
+    it.connect()
+    it.message("/a/b", 3)
+    for _ in range(2):
+        it.message("/a/b", 0, epoch=0, qos="STANDARD")
+    assert contents(it) == ["/a/b 3", "/a/b 0", "/a/b 0"]
+
+
+def test_a_reconnect_recovers_from_the_last_position(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b", "/a/c"]))
+    it.connect()
+    it.message("/a/b", 4)
+    it.spoken()
+    it.lose()
+    it.wait("attempt")
+    it.greet()
+    [command] = subscribes(it)
+    assert command["subjects"] == ["/a/b", "/a/c"]
+    assert command["positions"] == {"/a/b": {"history": "h1", "epoch": 1, "seq": 4}}
+    it.told()
+    it.hear({"op": "status", "status": "DATA_SYNC", "subject": "/a/b"})
+    it.message("/a/b", 4, type="RECOVERED")
+    it.message("/a/b", 5, type="RECOVERED")
+    assert it.notices[-1].subject == "/a/b"
+    assert it.told() == ["DATA_SYNC"]
+    assert contents(it) == ["/a/b 4", "/a/b 5"]
+
+
+def test_an_epoch_above_is_newer_whatever_the_seq(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b"]))
+    it.connect()
+    it.message("/a/b", 9, epoch=1)
+    it.message("/a/b", 10, epoch=3)
+    it.message("/a/b", 10, epoch=2)
+    assert contents(it) == ["/a/b 9", "/a/b 10"]
+
+
+def test_a_range_that_is_gone_is_told(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b"]))
+    it.connect()
+    first = {"history": "h1", "epoch": 1, "seq": 5}
+    last = {"history": "h1", "epoch": 2, "seq": 8}
+    it.hear(
+        {
+            "op": "status", "status": "DATA_RESYNC", "subject": "/a/b",
+            "missing": {"from": first, "to": last},
+        }
+    )  # fmt: skip
+    assert it.notices[-1].missing.first.seq == 5
+    assert it.notices[-1].missing.last.seq == 8
+
+
+def test_another_history_is_recovered_from_nowhere(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b"]))
+    it.connect()
+    it.message("/a/b", 4)
+    it.lose()
+    it.wait("attempt")
+    it.spoken()
+    it.greet(history="h2")
+    [command] = subscribes(it)
+    assert command["positions"] == {"/a/b": {"history": "h1", "epoch": 1, "seq": 4}}
+    it.hear({"op": "reset", "history": "h2", "subjects": ["/a/b"]})
+    it.message("/a/b", 1, type="SNAPSHOT")
+    assert contents(it) == ["/a/b 4", "/a/b 1"]
+    it.lose()
+    it.wait("attempt")
+    it.greet(history="h2")
+    [command] = subscribes(it)
+    assert command["positions"] == {"/a/b": {"history": "h2", "epoch": 1, "seq": 1}}
+
+
+def test_a_reset_of_a_live_session_begins_anew(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b"]))
+    it.connect()
+    it.message("/a/b", 4)
+    it.hear({"op": "reset", "history": "h2", "subjects": ["/a/b"]})
+    it.message("/a/b", 1)
+    assert contents(it) == ["/a/b 4", "/a/b 1"]
+
+
+def test_a_pattern_recovers_each_subject_that_it_saw(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/**"], history=3))
+    it.take(it.core.subscribe(["/a/x"]))
+    it.connect()
+    it.message("/a/b", 4, match="/a/**")
+    it.message("/a/c", 2, match="/a/**")
+    it.message("/a/x", 1)
+    it.spoken()
+    it.lose()
+    it.wait("attempt")
+    it.greet()
+    exact, pattern = subscribes(it)
+    assert exact["subjects"] == ["/a/x"]
+    assert list(exact["positions"]) == ["/a/x"]
+    assert pattern["subjects"] == ["/a/**"]
+    assert {s: p["seq"] for s, p in pattern["positions"].items()} == {"/a/b": 4, "/a/c": 2}
+
+
+def test_a_pattern_that_saw_very_much_is_recovered_in_parts(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/**"], conflation_ms=100))
+    it.connect()
+    subjects = [f"/a/{number}" for number in range(2000)]
+    for subject in subjects:
+        it.message(subject, 1, match="/a/**")
+    it.sent = []
+    it.lose()
+    it.wait("attempt")
+    it.greet()
+    kinds = [(c["op"], len(c["subjects"])) for c in it.spoken() if "subjects" in c]
+    parts = [count for op, count in kinds if op == "subscribe" and count > 1]
+    assert sum(parts) == 2000
+    assert len(parts) > 1
+    assert kinds == [
+        *[("subscribe", count) for count in parts],
+        ("subscribe", 1),
+        *[("unsubscribe", count) for count in parts],
+    ]
+
+
+def test_commands_stay_small_enough_for_any_server(stage: Any) -> None:
+    it = stage()
+    subjects = [f"/{'s' * 900}/{number}" for number in range(200)]
+    it.take(it.core.subscribe(subjects))
+    it.connect()
+    sent = subscribes(it)
+    assert [subject for command in sent for subject in command["subjects"]] == subjects
+    assert max(len(str(command)) for command in sent) <= CLIENT_COMMAND_BYTES_MAX * 1.05
+
+
+def test_history_is_given_although_it_was_seen(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/**"]))
+    it.connect()
+    it.message("/a/b", 4, match="/a/**")
+    it.message("/a/b", 5, match="/a/**")
+    contents(it)
+    it.take(it.core.subscribe(["/a/b"], history=2))
+    assert subscribes(it)[-1]["positions"] is None
+    it.message("/a/b", 4, type="HISTORICAL")
+    it.message("/a/b", 5, type="HISTORICAL")
+    it.message("/a/b", 5)
+    it.message("/a/b", 6)
+    assert contents(it) == ["/a/b 4", "/a/b 5", "/a/b 6"]
+
+
+def test_unsubscribed_subjects_are_forgotten(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b", "/a/c", "/b/*"]))
+    it.connect()
+    it.message("/a/b", 4)
+    it.message("/b/1", 4, match="/b/*")
+    it.spoken()
+    it.take(it.core.unsubscribe(["/a/b", "/b/*", "/never/there"]))
+    assert it.spoken() == [{"op": "unsubscribe", "id": None, "subjects": ["/a/b", "/b/*"]}]
+    it.message("/a/b", 5)
+    assert contents(it) == ["/a/b 4", "/b/1 4"], "a late message is not delivered"
+    assert len(it.core.positions) == 0
+    assert list(it.core.subscriptions) == ["/a/c"]
+
+
+def test_what_a_pattern_still_covers_is_kept(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b", "/a/*", "/**"]))
+    it.connect()
+    it.message("/a/b", 4)
+    it.message("/a/c", 4, match="/a/*")
+    it.take(it.core.unsubscribe(["/a/b"]))
+    it.take(it.core.unsubscribe(["/a/*"]))
+    assert list(it.core.positions) == ["/a/b", "/a/c"]
+    it.take(it.core.unsubscribe(["/**"]))
+    assert list(it.core.positions) == []
+
+
+def test_a_denied_subject_is_dropped_and_told(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b", "/a/c"]))
+    it.connect()
+    it.told()
+    it.hear({"op": "status", "status": "SUBSCRIBE_DENY", "subject": "/a/b", "reason": "no right"})
+    assert it.notices[-1].info == "no right"
+    assert it.told() == ["SUBSCRIBE_DENY"]
+    assert (it.refused[0].subjects, it.refused[0].reason) == (["/a/b"], "no right")
+    assert list(it.core.subscriptions) == ["/a/c"]
+
+
+def test_an_invalid_subject_is_dropped_with_the_servers_reason(stage: Any) -> None:
+    it = stage()
+    it.connect()
+    it.take(it.core.subscribe(["/one"]))
+    command = subscribes(it)[0]
+    it.hear(
+        {"op": "error", "code": "invalid-subject", "reason": "one segment", "id": command["id"]}
+    )
+    assert it.refused[0].subjects == ["/one"]
+    assert it.refused[0].reason == "one segment"
+    assert list(it.core.subscriptions) == []
+
+
+def test_pause_and_resume_recover_what_was_missed(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b"]))
+    it.connect()
+    it.message("/a/b", 4)
+    it.spoken()
+    it.take(it.core.pause())
+    it.take(it.core.pause())
+    assert it.spoken() == [{"op": "unsubscribe", "id": None, "subjects": ["/a/b"]}]
+    it.message("/a/b", 5)
+    it.take(it.core.subscribe(["/a/c"]))
+    assert it.spoken() == []
+    it.take(it.core.resume())
+    [command] = subscribes(it)
+    assert command["subjects"] == ["/a/b", "/a/c"]
+    assert command["positions"]["/a/b"]["seq"] == 4
+    it.message("/a/b", 5, type="RECOVERED")
+    assert contents(it) == ["/a/b 4", "/a/b 5"]
+
+
+def test_a_paused_client_stays_paused_over_a_reconnect(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b"]))
+    it.take(it.core.pause())
+    it.connect()
+    assert subscribes(it) == []
+    it.take(it.core.resume())
+    assert len(subscribes(it)) == 1
+
+
+def test_positions_are_bounded() -> None:
+    positions = Positions(positions_max=2)
+    positions.connected("h")
+    for number in range(3):
+        positions.accept(
+            MessageEvent(subject=f"/a/{number}", type=MessageType.UPDATE, epoch=1, seq=1)
+        )
+    assert list(positions) == ["/a/1", "/a/2"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3), st.integers(1, 6))))
+def test_what_is_accepted_only_ever_rises(arrivals: list[tuple[str, int, int]]) -> None:
+    positions = Positions()
+    positions.connected("h")
+    seen: dict[str, tuple[int, int]] = {}
+    for subject, epoch, seq in arrivals:
+        message = MessageEvent(subject=subject, type=MessageType.UPDATE, epoch=epoch, seq=seq)
+        new = (epoch, seq) > seen.get(subject, (0, 0))
+        assert positions.accept(message) is new
+        if new:
+            seen[subject] = (epoch, seq)
