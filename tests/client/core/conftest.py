@@ -11,31 +11,10 @@ from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore
 from mdserver.client.core.schedule import ReconnectSettings
 from mdserver.client.core.values import ClientSettings
+from mdserver.codec.json_form import JsonClient
 from mdserver.core import events
-from mdserver.core.commands import WireCommand
-from mdserver.errors import RemoteProtocolError
 
 S = 1_000_000_000
-
-_EVENTS = msgspec.json.Decoder(list[events.WireEvent | events.MessageEvent])
-
-
-class PlainJson:
-    """The JSON form as msgspec gives it, one array a message."""
-
-    text = True
-
-    def command(self, command: WireCommand) -> bytes:
-        return msgspec.json.encode(command)
-
-    def join(self, frames: Sequence[bytes]) -> bytes:
-        return b"[" + b",".join(frames) + b"]"
-
-    def events(self, data: bytes) -> list[events.WireEvent | events.MessageEvent]:
-        try:
-            return _EVENTS.decode(data)
-        except msgspec.DecodeError as error:
-            raise RemoteProtocolError(str(error)) from None
 
 
 class Stage:
@@ -43,7 +22,7 @@ class Stage:
 
     def __init__(self, servers: Sequence[str] = ("a:1",), **settings: Any) -> None:
         settings.setdefault("reconnect", ReconnectSettings())
-        self.core = ClientCore(servers, ClientSettings(**settings), PlainJson, random.Random(7))
+        self.core = ClientCore(servers, ClientSettings(**settings), JsonClient, random.Random(7))
         self.now = 1_000 * S
         self.timers: dict[str, int] = {}
         self.attempt = 0
@@ -120,7 +99,13 @@ class Stage:
 
     def message(self, subject: str, seq: int, **keys: Any) -> None:
         """The server delivers a message."""
-        event = {"op": "message", "subject": subject, "type": "UPDATE", "epoch": 1, "seq": seq}
+        event: dict[str, Any] = {
+            "op": "message",
+            "subject": subject,
+            "type": "UPDATE",
+            "epoch": 1,
+            "seq": seq,
+        }
         self.hear(event | {"content": f"{subject} {seq}"} | keys)
 
     def lose(self, code: int = 1006, reason: str = "gone") -> None:

@@ -27,7 +27,7 @@ def publish(it: Any, subject: str = "/a/b", content: str = "x", **keys: Any) -> 
 
 
 def published(it: Any) -> list[tuple[int, int | None]]:
-    return [(c["id"], c["number"]) for c in it.spoken() if c["op"] == "publish"]
+    return [(c["id"], c.get("number")) for c in it.spoken() if c["op"] == "publish"]
 
 
 def answer(it: Any, publication: int, status: str = "PUBLISH_OK", **keys: Any) -> None:
