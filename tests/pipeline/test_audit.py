@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def receipt(seqs: Sequence[int], **changed: Any) -> tuple[Any, ...]:
         "n": len(set(seqs)),
         "crc_sum": sum(crc(seq) for seq in set(seqs)),
         "dups": len(seqs) - len(set(seqs)),
-        "reordered": sum(b < a for a, b in zip(seqs, seqs[1:], strict=False)),
+        "reordered": sum(b < a for a, b in pairwise(seqs)),
         "conflated": 0,
         "via": "n1",
         "opened_ts": START,
