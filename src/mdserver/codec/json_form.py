@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import msgspec
 
 from mdserver.codec.encoding import message_event
-from mdserver.codec.reading import CommandReader, checked, ill_formed
+from mdserver.codec.reading import NOT_WELL_FORMED, CommandReader, EventReader, checked, ill_formed
 from mdserver.core.commands import AnyCommand, Ping, Publish, WireCommand
 from mdserver.core.events import Delivery, MessageEvent, WireEvent
 from mdserver.errors import RemoteProtocolError
 
 _FORM = "JSON"
-_NOT_WELL_FORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encode = msgspec.json.Encoder().encode
 _objects = msgspec.json.Decoder(list[msgspec.Raw])
 _reader = CommandReader(msgspec.json.Decoder)
@@ -39,7 +38,7 @@ class JsonCodec:
             ]
         except msgspec.ValidationError:
             return self._one_by_one(data)
-        except _NOT_WELL_FORMED as error:
+        except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
 
     def _one_by_one(self, data: bytes) -> list[AnyCommand]:
@@ -49,7 +48,7 @@ class JsonCodec:
         try:
             parts = _objects.decode(data) if start == b"[" else [data]
             return [_echoable(_reader.read(part)) for part in parts]
-        except _NOT_WELL_FORMED as error:
+        except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
 
     def event(self, event: WireEvent) -> bytes:
@@ -75,7 +74,7 @@ class JsonClient:
 
     def __init__(self) -> None:
         self._fast = msgspec.json.Decoder(WireEvent | MessageEvent | list[WireEvent | MessageEvent])
-        self._op = msgspec.json.Decoder(_Op)
+        self._reader = EventReader(msgspec.json.Decoder, WireEvent | MessageEvent)
 
     def command(self, command: WireCommand) -> bytes:
         """One command as one JSON object."""
@@ -94,7 +93,7 @@ class JsonClient:
             decoded = self._fast.decode(data)
         except msgspec.ValidationError:
             decoded = self._one_by_one(data)
-        except _NOT_WELL_FORMED as error:
+        except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
         events = decoded if type(decoded) is list else [decoded]
         for event in events:
@@ -107,20 +106,9 @@ class JsonClient:
     def _one_by_one(self, data: bytes) -> list[WireEvent | MessageEvent]:
         try:
             parts = _objects.decode(data) if data.lstrip(b" \t\r\n")[:1] == b"[" else [data]
-            return [
-                self._fast.decode(part) for part in parts if self._op.decode(part).op in EVENT_OPS
-            ]
-        except _NOT_WELL_FORMED as error:
+            return [event for part in parts for event in self._reader.read(part)]
+        except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
-
-
-class _Op(msgspec.Struct):
-    op: str
-
-
-EVENT_OPS = frozenset(
-    str(kind.__struct_config__.tag) for kind in (*WireEvent.__args__, MessageEvent)
-)
 
 
 def _echoable(command: AnyCommand) -> AnyCommand:

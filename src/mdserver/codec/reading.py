@@ -64,6 +64,9 @@ _EXPECTED = {
     "number": "an integer, 1 or more",
     "t": "any value",
 }
+NOT_WELL_FORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not of its encoding, or of no type that is expected."""
+
 _OTHER_TYPE = re.compile(r", got `")
 
 
@@ -133,6 +136,31 @@ class CommandReader:
             except msgspec.ValidationError as problem:
                 return _bad_key(name, problem, id_)
         return None
+
+
+class EventReader:
+    """Reads single events in one encoding; `events` is the union of those that may come."""
+
+    def __init__(self, decoder: Callable[[Any], Decoder], events: Any) -> None:
+        self._event = decoder(events)
+        self._op = decoder(_Op)
+        self._ops = frozenset(str(kind.__struct_config__.tag) for kind in events.__args__)
+
+    def read(self, data: bytes) -> list[Any]:
+        """The event in `data`; none where its `op` is one of a later version.
+
+        Raises what is in NOT_WELL_FORMED.
+        """
+        try:
+            return [self._event.decode(data)]
+        except msgspec.ValidationError:
+            if self._op.decode(data).op in self._ops:
+                raise
+            return []
+
+
+class _Op(msgspec.Struct):
+    op: str
 
 
 def checked(command: Publish) -> Publish | Malformed:

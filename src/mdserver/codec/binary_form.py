@@ -1,0 +1,187 @@
+"""The binary form of the protocol: frames of commands and events in MessagePack, and messages.
+
+docs/protocol.md, "Binary", is the description for other implementations. The keys of commands and
+events are those of the JSON form. A message is by far the most frequent event, so it has payloads
+of its own: UPDATE_TEXT and UPDATE_BYTES for a plain one, MESSAGE for one with anything else to
+tell. None of them depends on the connection: every subscriber gets the same bytes.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from mdserver import limits
+from mdserver.codec.aliases import Alias, AliasTable, read_alias
+from mdserver.codec.frames import Frame, FrameReader, frame, read_frames, read_varint, varint
+from mdserver.codec.message_payload import message_payload, read_message_payload, text_content
+from mdserver.codec.reading import NOT_WELL_FORMED, CommandReader, EventReader, ill_formed
+from mdserver.core.commands import AnyCommand, Malformed, Ping, WireCommand
+from mdserver.core.events import Delivery, MessageEvent, WireEvent
+from mdserver.core.message import MessageType, Qos
+from mdserver.errors import RemoteProtocolError
+
+COMMAND = 0x01
+EVENT = 0x02
+ALIAS = 0x03
+UPDATE_TEXT = 0x04
+UPDATE_BYTES = 0x05
+MESSAGE = 0x06
+FROM_CLIENTS = frozenset((COMMAND,))
+FROM_SERVERS = frozenset((EVENT, ALIAS, UPDATE_TEXT, UPDATE_BYTES, MESSAGE))
+
+_FORM = "MessagePack"
+_NIL = msgspec.Raw(b"\xc0")
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class BinaryCodec:
+    """The server's side. Holds the aliases of one server; `BINARY` is enough for a process.
+
+    Before a frame of `delivery` with `delivery.alias` other than 0 goes to a connection for the
+    first time, `alias_frame(delivery.alias)` has to. Ask `delivery` for the frame each time
+    something is to be sent: an old frame may name an alias that stands for something else by now.
+    """
+
+    text = False
+
+    def __init__(self, aliases_max: int = limits.SUBJECTS_MAX) -> None:
+        self._aliases = AliasTable(aliases_max)
+        self._reader = CommandReader(msgspec.msgpack.Decoder)
+
+    def commands(self, data: bytes) -> list[AnyCommand]:
+        """Decode the frames of one message; RemoteProtocolError where they are none."""
+        return self.frames(read_frames(data, FROM_CLIENTS, len(data)))
+
+    def frames(self, frames: Sequence[Frame]) -> list[AnyCommand]:
+        """Decode frames that a `FrameReader(FROM_CLIENTS)` took from a stream."""
+        try:
+            return [_echoable(self._reader.read(payload)) for _, payload in frames]
+        except NOT_WELL_FORMED as error:
+            raise ill_formed(error, _FORM) from None
+
+    def event(self, event: WireEvent) -> bytes:
+        """One event as one frame."""
+        return frame(EVENT, _encode(event))
+
+    def alias_frame(self, alias: int) -> bytes:
+        """The frame that agrees `delivery.alias` with a client; same rule as for `delivery`."""
+        return frame(ALIAS, self._aliases.payload(alias))
+
+    def delivery(self, delivery: Delivery) -> bytes:
+        """A message as one frame, made once a delivery (again when its alias is gone)."""
+        encoded = delivery.binary
+        if encoded is not None and (not delivery.alias or self._aliases.holds(delivery.alias)):
+            return encoded
+        encoded = delivery.binary = self._message(delivery)
+        return encoded
+
+    def _message(self, delivery: Delivery) -> bytes:
+        entry = delivery.entry
+        publication = entry.publication
+        if delivery.type is not MessageType.UPDATE:
+            agreed = self._aliases.find(publication.subject, delivery.match)
+        else:
+            agreed = self._aliases.agree(
+                publication.subject, delivery.match, entry.epoch, entry.seq
+            )
+            if entry.seq >= agreed.base and entry.epoch == agreed.epoch and _is_plain(delivery):
+                kind = UPDATE_TEXT if publication.text else UPDATE_BYTES
+                ahead = varint(entry.seq - agreed.base)
+                delivery.alias = agreed.key
+                return frame(kind, agreed.wire + ahead + publication.content)
+        delivery.alias = 0 if agreed is None else agreed.key
+        return frame(MESSAGE, message_payload(delivery, None if agreed is None else agreed.wire))
+
+    def join(self, frames: Sequence[bytes]) -> bytes:
+        """Frames say themselves where they end."""
+        return b"".join(frames)
+
+
+class BinaryClient:
+    """A client's side, with the aliases that were agreed on one connection."""
+
+    text = False
+
+    def __init__(self) -> None:
+        self._aliases: dict[int, Alias] = {}
+        self._reader = EventReader(msgspec.msgpack.Decoder, WireEvent)
+        self._stream = FrameReader(FROM_SERVERS)
+
+    def command(self, command: WireCommand) -> bytes:
+        """One command as one frame."""
+        return frame(COMMAND, _encode(command))
+
+    def join(self, frames: Sequence[bytes]) -> bytes:
+        """Frames say themselves where they end."""
+        return b"".join(frames)
+
+    def events(self, data: bytes) -> list[WireEvent | MessageEvent]:
+        """Decode the frames of one message; RemoteProtocolError where the server broke a rule."""
+        return self._events(read_frames(data, FROM_SERVERS))
+
+    def stream(self, data: bytes) -> list[WireEvent | MessageEvent]:
+        """Decode what is complete of a stream (HTTP streaming) that comes in any pieces."""
+        return self._events(self._stream.feed(data))
+
+    def _events(self, frames: Sequence[Frame]) -> list[WireEvent | MessageEvent]:
+        events: list[WireEvent | MessageEvent] = []
+        try:
+            for kind, payload in frames:
+                if kind in (UPDATE_TEXT, UPDATE_BYTES):
+                    events.append(self._update(kind, payload))
+                elif kind == MESSAGE:
+                    events.append(read_message_payload(payload, self._alias))
+                elif kind == ALIAS:
+                    number, alias = read_alias(payload)
+                    self._aliases[number] = alias
+                else:
+                    events += self._reader.read(payload)
+        except NOT_WELL_FORMED as error:
+            raise ill_formed(error, _FORM) from None
+        return events
+
+    def _update(self, kind: int, payload: bytes) -> MessageEvent:
+        number, at = read_varint(payload, 0)
+        ahead, at = read_varint(payload, at)
+        alias = self._alias(number)
+        content = payload[at:]
+        text = kind == UPDATE_TEXT
+        return MessageEvent(
+            subject=alias.subject,
+            type=MessageType.UPDATE,
+            epoch=alias.epoch,
+            seq=alias.base + ahead,
+            content=text_content(content) if text else None,
+            content_base64=None if text else content,
+            match=alias.match,
+        )
+
+    def _alias(self, number: int) -> Alias:
+        alias = self._aliases.get(number)
+        if alias is None:
+            raise RemoteProtocolError(f"A message names alias {number}, which was never agreed.")
+        return alias
+
+
+def _is_plain(delivery: Delivery) -> bool:
+    """Whether content and position are all there is to tell."""
+    publication = delivery.entry.publication
+    return (
+        publication.qos is Qos.GUARANTEED
+        and publication.retained
+        and publication.fields is None
+        and publication.closure is None
+        and not publication.compressed
+        and publication.reply_subject is None
+        and delivery.prev is None
+    )
+
+
+def _echoable(command: WireCommand | Malformed) -> AnyCommand:
+    """A ping without `t` gets nil back: the default of the command table is a JSON value."""
+    if type(command) is Ping and bytes(command.t) == b"null":
+        return Ping(t=_NIL, id=command.id)
+    return command
+
+
+BINARY = BinaryCodec()
