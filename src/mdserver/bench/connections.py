@@ -1,0 +1,167 @@
+"""Very many clients in one process, behind one epoll, cheaper than any server.
+
+Sockets are plain and non-blocking, reads are level-triggered, and a read that brings what another
+subscriber was already seen to receive costs one comparison (`verify`).
+"""
+
+import errno
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Self
+
+from mdserver.bench.opening import Opening, Talk, pinged
+from mdserver.bench.processes import BenchError
+from mdserver.bench.verify import Stream, Verifier
+from mdserver.codec.encoding import ClientCodec
+
+OPENING_TIMEOUT_S = 30.0
+PER_SOURCE_ADDRESS = 20_000  # connections of one client address to one port: below the port range
+_READ_BYTES = 64 * 1024
+_EVENTS_PER_POLL = 64  # so that a time is taken at least every 64 reads
+
+
+class Connection:
+    """A socket, what it has received, and what is being said on it while it opens."""
+
+    __slots__ = ("connected", "socket", "stream", "talk")
+
+    def __init__(self, connecting: socket.socket, stream: Stream, talk: Talk) -> None:
+        self.socket = connecting
+        self.stream = stream
+        self.talk: Talk | None = talk
+        self.connected = False
+
+
+class Connections:
+    """Connections to one port of 127.0.0.1, checked by one verifier; all closed with the block."""
+
+    def __init__(
+        self, port: int, make_codec: Callable[[], ClientCodec], verifier: Verifier
+    ) -> None:
+        self._port = port
+        self._make_codec = make_codec
+        self._verifier = verifier
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, Connection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._by_fd.values():
+            connection.socket.close()
+        self._epoll.close()
+
+    @property
+    def streams(self) -> list[Stream]:
+        """What each subscriber has received."""
+        return [connection.stream for connection in self]
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._by_fd.values())
+
+    def open(self, count: int, opening: Opening, window: int = 64) -> float:
+        """Open so many more connections, `window` at a time; the seconds it took.
+
+        BenchError if one is refused, or if none makes progress for 30 s.
+        """
+        begun = time.perf_counter()
+        waiting, under_way = count, 0
+        while waiting or under_way:
+            for _ in range(min(window - under_way, waiting)):
+                self._connect(opening)
+                waiting -= 1
+                under_way += 1
+            for connection in self._ready(f"{under_way} connections stand still in opening"):
+                under_way -= self._step(connection)
+        return time.perf_counter() - begun
+
+    def fence(self) -> None:
+        """Ping on every connection and wait for all answers: what was under way has arrived."""
+        for connection in self._by_fd.values():
+            connection.talk = pinged(connection.stream, self._verifier)
+            connection.socket.send(next(connection.talk))
+        waiting = len(self._by_fd)
+        while waiting:
+            for connection in self._ready(f"{waiting} subscribers got no answer to a ping"):
+                waiting -= self._step(connection)
+
+    def receive(
+        self, deliveries: int, timeout_s: float, arrived: Callable[[int], None] | None = None
+    ) -> int:
+        """Read until the subscribers advanced by so many messages; how many are missing.
+
+        They are missing when nothing has come for `timeout_s`. `arrived` is told how many messages
+        came with each round of reads. BenchError if a connection ends.
+        """
+        poll, by_fd, received = self._epoll.poll, self._by_fd, self._verifier.received
+        missing = deliveries
+        while missing > 0:
+            events = poll(timeout_s, _EVENTS_PER_POLL)
+            if not events:
+                break
+            got = 0
+            for fd, _ in events:
+                connection = by_fd[fd]
+                got += received(connection.stream, _read(connection))
+            missing -= got
+            if arrived is not None:
+                arrived(got)
+        return missing
+
+    def _ready(self, otherwise: str) -> list[Connection]:
+        events = self._epoll.poll(OPENING_TIMEOUT_S, _EVENTS_PER_POLL)
+        if not events:
+            raise BenchError(otherwise)
+        return [self._by_fd[fd] for fd, _ in events]
+
+    def _connect(self, opening: Opening) -> None:
+        connecting = socket.socket()
+        connecting.setblocking(False)
+        connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        subscriber = len(self._by_fd)
+        stream = Stream(subscriber, self._make_codec(), connecting.send)
+        talk = opening(stream, self._verifier)
+        self._by_fd[connecting.fileno()] = Connection(connecting, stream, talk)
+        if subscriber >= PER_SOURCE_ADDRESS:
+            connecting.bind((f"127.0.0.{1 + subscriber // PER_SOURCE_ADDRESS}", 0))
+        self._check(connecting.connect_ex(("127.0.0.1", self._port)))
+        self._epoll.register(connecting, select.EPOLLOUT)
+
+    def _check(self, status: int) -> None:
+        if status not in (0, errno.EINPROGRESS):
+            raise BenchError(f"cannot connect to port {self._port}: {os.strerror(status)}")
+
+    def _step(self, connection: Connection) -> bool:
+        """Go on with what is said on a connection that is ready; whether this ended it."""
+        talk = connection.talk
+        if talk is None:
+            self._verifier.received(connection.stream, _read(connection))
+            return False
+        try:
+            if connection.connected:
+                to_send = talk.send(_read(connection))
+            else:
+                self._check(connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+                self._epoll.modify(connection.socket, select.EPOLLIN)
+                connection.connected = True
+                to_send = next(talk)
+        except StopIteration:
+            connection.talk = None
+            return True
+        if to_send:
+            connection.socket.send(to_send)
+        return False
+
+
+def _read(connection: Connection) -> bytes:
+    try:
+        chunk = connection.socket.recv(_READ_BYTES)
+    except ConnectionError as error:
+        raise BenchError(f"subscriber {connection.stream.subscriber}: {error}") from error
+    if not chunk:
+        raise BenchError(f"subscriber {connection.stream.subscriber} was disconnected")
+    return chunk

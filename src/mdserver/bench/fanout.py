@@ -1,0 +1,199 @@
+"""Fan-out: one publisher, N subscribers of one subject, every delivery verified.
+
+Two modes: one message at a time (the next is published when all subscribers have the last), and
+bursts that arrive at the server together. The server and the floor take turns, so that what else
+the computer does meets both alike; a rate is the median of the turns.
+"""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from attrs import define, frozen
+
+from mdserver.bench import processes
+from mdserver.bench.connections import Connections
+from mdserver.bench.encodings import Encoding
+from mdserver.bench.floor import floor
+from mdserver.bench.opening import WebSocketOpening, plain, sent
+from mdserver.bench.results import Latencies, Row
+from mdserver.bench.verify import Verifier, content
+from mdserver.bench.wire import Upgrade
+from mdserver.core.commands import Publish, Subscribe
+from mdserver.limits import NS_PER_S
+
+SUBJECT = "/bench/fanout"
+TURNS = 5
+ARRIVAL_TIMEOUT_S = 10.0
+
+
+@frozen
+class Load:
+    """What is measured: how many subscribers, how large messages, how long a mode lasts."""
+
+    encoding: Encoding
+    subscribers: int = 1000
+    content_bytes: int = 128
+    bursts: Sequence[int] = (1, 20)
+    seconds: float = 5.0
+    with_floor: bool = True
+    settings: Sequence[str] = ()
+
+
+@frozen
+class Turn:
+    """What one turn of a side came to."""
+
+    deliveries: int
+    seconds: float
+    cpu_s: float
+
+
+@define
+class Side:
+    """The server or the floor: how it is published to, and who receives.
+
+    `publish` takes the numbers of the messages of one burst; `published` is the newest of them.
+    """
+
+    pid: int
+    subscribers: Connections
+    verifier: Verifier
+    publish: Callable[[Sequence[int]], None]
+    published: int = 0
+
+    def turn(self, burst: int, seconds: float, latencies: Latencies) -> Turn:
+        """Publish bursts for so long, each when everybody has the one before."""
+        count = len(self.subscribers.streams)
+        deliveries = 0
+        start = 0
+
+        def arrived(messages: int) -> None:
+            if messages:
+                latencies.add(time.perf_counter_ns() - start, messages)
+
+        cpu_s = processes.cpu_s(self.pid)
+        begun = time.perf_counter_ns()
+        until = begun + int(seconds * NS_PER_S)
+        missing = 0
+        while not missing and (start := time.perf_counter_ns()) < until:
+            self.publish(range(self.published + 1, self.published + burst + 1))
+            self.published += burst
+            missing = self.subscribers.receive(count * burst, ARRIVAL_TIMEOUT_S, arrived)
+            deliveries += count * burst - missing
+        elapsed_s = (time.perf_counter_ns() - begun) / NS_PER_S
+        return Turn(deliveries, elapsed_s, processes.cpu_s(self.pid) - cpu_s)
+
+
+def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+    """One row for each burst; `progress` is told what begins.
+
+    BenchError if the server or the floor cannot be started or disconnects somebody.
+    """
+    rows = []
+    with ExitStack() as stack:
+        stack.enter_context(processes.running_on(processes.cores()[1]))
+        progress(f"{load.subscribers:,} subscribers connect")
+        server = stack.enter_context(server_side(load))
+        ground = stack.enter_context(floor_side(load)) if load.with_floor else None
+        gc.freeze()
+        for burst in load.bursts:
+            turns: list[Turn] = []
+            ground_turns: list[Turn] = []
+            latencies = Latencies()
+            for turn in range(1, TURNS + 1):
+                progress(f"burst of {burst}, turn {turn} of {TURNS}")
+                if ground is not None:
+                    ground_turns.append(ground.turn(burst, load.seconds / TURNS, Latencies()))
+                turns.append(server.turn(burst, load.seconds / TURNS, latencies))
+            rows.append(_row(load, burst, turns, ground_turns, latencies))
+        server.subscribers.fence()
+        server.verifier.missing(server.subscribers.streams, server.published)
+        if ground is not None:
+            ground.verifier.missing(ground.subscribers.streams, ground.published)
+    for row in rows:
+        row.lost = server.verifier.lost
+        row.repeated = server.verifier.repeated
+        row.altered = server.verifier.altered
+    return rows
+
+
+@contextmanager
+def server_side(load: Load) -> Iterator[Side]:
+    """A server with subscribers and a publisher."""
+    encoding = load.encoding
+    with processes.server(load.settings) as (process, port), ExitStack() as stack:
+        upgrade = Upgrade(f"127.0.0.1:{port}", encoding.subprotocol)
+        verifier = Verifier(load.content_bytes)
+        subscribers, publishers = (
+            stack.enter_context(Connections(port, encoding.client, verifier)) for _ in range(2)
+        )
+        subscribers.open(
+            load.subscribers, WebSocketOpening(upgrade, [Subscribe(subjects=[SUBJECT])])
+        )
+        publishers.open(1, WebSocketOpening(upgrade))
+        (publisher,) = publishers
+
+        def publish(numbers: Sequence[int]) -> None:
+            commands = [
+                Publish(subject=SUBJECT, content=content(number, load.content_bytes))
+                for number in numbers
+            ]
+            publisher.socket.send(sent(publisher.stream.codec, commands, join=False))
+
+        yield Side(process.pid, subscribers, verifier, publish)
+        publishers.fence()
+
+
+@contextmanager
+def floor_side(load: Load) -> Iterator[Side]:
+    """A floor with as many subscribers, who receive the same bytes as the server's."""
+    with floor(load.subscribers) as ground, ExitStack() as stack:
+        verifier = Verifier(load.content_bytes)
+        subscribers = stack.enter_context(Connections(ground.port, load.encoding.client, verifier))
+        subscribers.open(load.subscribers, plain)
+        ground.wait_for_subscribers()
+
+        def publish(numbers: Sequence[int]) -> None:
+            message = load.encoding.message
+            ground.publish([message(SUBJECT, n, content(n, load.content_bytes)) for n in numbers])
+
+        yield Side(ground.pid, subscribers, verifier, publish)
+
+
+def _row(
+    load: Load,
+    burst: int,
+    turns: Sequence[Turn],
+    ground_turns: Sequence[Turn],
+    latencies: Latencies,
+) -> Row:
+    per_s = _per_s(turns)
+    floor_per_s = _per_s(ground_turns) if ground_turns else None
+    row = Row(
+        bench="fanout",
+        mode="one at a time" if burst == 1 else f"bursts of {burst}",
+        encoding=load.encoding.name,
+        connections=load.subscribers,
+        content_bytes=load.content_bytes,
+        count=sum(turn.deliveries for turn in turns),
+        seconds=sum(turn.seconds for turn in turns),
+        per_s=per_s,
+        per_cpu_s=_per_cpu_s(turns),
+        floor_per_s=floor_per_s,
+        floor_per_cpu_s=_per_cpu_s(ground_turns) if ground_turns else None,
+        ratio=per_s / floor_per_s if floor_per_s else None,
+    )
+    latencies.fill(row)
+    return row
+
+
+def _per_s(turns: Sequence[Turn]) -> float:
+    return statistics.median(turn.deliveries / turn.seconds for turn in turns)
+
+
+def _per_cpu_s(turns: Sequence[Turn]) -> float | None:
+    cpu_s = sum(turn.cpu_s for turn in turns)
+    return sum(turn.deliveries for turn in turns) / cpu_s if cpu_s else None

@@ -1,0 +1,68 @@
+"""What a connection says until it is a subscriber, as generators without any socket.
+
+A generator yields what to send and is sent what was received; it ends when its part is done. So
+one loop opens very many connections at once.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+
+from attrs import frozen
+
+from mdserver.bench import wire
+from mdserver.bench.processes import BenchError
+from mdserver.bench.verify import Stream, Verifier
+from mdserver.codec.encoding import ClientCodec
+from mdserver.core.commands import Ping, WireCommand
+from mdserver.core.events import Error, Pong, Status, StatusName
+
+Talk = Generator[bytes, bytes, None]
+Opening = Callable[[Stream, Verifier], Talk]
+
+_MASK = b"mask"
+_REFUSED = (StatusName.SUBSCRIBE_DENY, StatusName.CONNECT_DENY)
+
+
+def sent(codec: ClientCodec, commands: Sequence[WireCommand], join: bool = True) -> bytes:
+    """Commands on the wire: in one WebSocket message or, without `join`, in one each."""
+    opcode = wire.OPCODE_TEXT if codec.text else wire.OPCODE_BINARY
+    frames = [codec.command(command) for command in commands]
+    payloads = [codec.join(frames)] if join else frames
+    return b"".join([wire.masked(payload, opcode, _MASK) for payload in payloads])
+
+
+@frozen
+class WebSocketOpening:
+    """The upgrade, these commands, and a ping: its answer says that they were carried out."""
+
+    upgrade: wire.Upgrade
+    commands: Sequence[WireCommand] = ()
+
+    def __call__(self, stream: Stream, verifier: Verifier) -> Talk:
+        """BenchError if the server refuses anything."""
+        received = yield self.upgrade.request
+        while (rest := self.upgrade.rest(received)) is None:
+            received += yield b""
+        verifier.received(stream, rest)
+        yield from pinged(stream, verifier, self.commands)
+
+
+def plain(stream: Stream, verifier: Verifier) -> Talk:  # noqa: ARG001 - an Opening
+    """A subscriber is who has connected: nothing is said."""
+    yield from ()
+
+
+def pinged(stream: Stream, verifier: Verifier, commands: Sequence[WireCommand] = ()) -> Talk:
+    """Commands and a ping, until its answer: everything that was under way has then arrived."""
+    to_send = sent(stream.codec, [*commands, Ping()])
+    while True:
+        for event in stream.others:
+            if isinstance(event, Error):
+                raise BenchError(f"the server answered {event.code}: {event.reason}")
+            if isinstance(event, Status) and event.status in _REFUSED:
+                raise BenchError(f"the server answered {event.status.value}: {event.reason}")
+            if isinstance(event, Pong):
+                stream.others.clear()
+                return
+        stream.others.clear()
+        verifier.received(stream, (yield to_send))
+        to_send = b""

@@ -1,0 +1,133 @@
+"""The processes of a measurement: the server, the floor, and the cores they may use.
+
+What is measured gets one core and what loads it another; a process that this module started does
+not outlive the block that started it.
+"""
+
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from mdserver.errors import MdserverError
+from mdserver.limits import KB
+
+STOP_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 30.0
+_LINE_BYTES_MAX = 4 * KB
+_STDERR_BYTES_SHOWN = 2 * KB
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class BenchError(MdserverError):
+    """A measurement cannot be made, or what was measured did not do its work."""
+
+
+def cores() -> tuple[set[int], set[int]]:
+    """The cores of what is measured and of the load: one each, or one for both if there is one."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return {allowed[0]}, {allowed[-1]}
+
+
+@contextmanager
+def running_on(allowed: set[int]) -> Iterator[None]:
+    """Keeps this process, and what it starts meanwhile, to these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, allowed)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def started(
+    arguments: Sequence[str], stdin: int = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process on the measured core, with a pipe as stdout; ended with the block."""
+    with tempfile.TemporaryFile() as errors:
+        with running_on(cores()[0]):
+            process = subprocess.Popen(
+                arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, bufsize=0
+            )
+        try:
+            yield process
+        except BenchError as error:
+            if process.poll() is not None:
+                raise BenchError(f"{error}\n{_last_words(errors)}") from None
+            raise
+        finally:
+            _stop(process)
+
+
+def line(process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -> str:
+    """The next line that the process writes; BenchError if it ends or takes too long instead."""
+    assert process.stdout is not None
+    deadline = time.monotonic() + timeout_s
+    received = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while not received.endswith(b"\n"):
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise BenchError(f"{process.args!r} wrote no line within {timeout_s:g} s")
+            byte = os.read(process.stdout.fileno(), 1)
+            if not byte or len(received) >= _LINE_BYTES_MAX:
+                process.wait(STOP_TIMEOUT_S)
+                raise BenchError(f"{process.args!r} ended with status {process.returncode}")
+            received += byte
+    return received.decode().strip()
+
+
+@contextmanager
+def server(settings: Sequence[str] = ()) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A server of its own on a free port of 127.0.0.1; gives the process and the port.
+
+    `settings` are further `Name=value` parameters.
+    """
+    arguments = [sys.executable, "-m", "mdserver.cli.main", "run"]
+    for setting in ("Listen=127.0.0.1:0", "Entitlement=None", *settings):
+        arguments += ["--set", setting]
+    with started(arguments) as process:
+        ready = line(process)
+        _, _, port = ready.rpartition(":")
+        if not port.isdecimal():
+            raise BenchError(f"the server said {ready!r} where its address was expected")
+        yield process, int(port)
+
+
+def resident_kib(pid: int) -> int:
+    """Resident memory of a process in KiB (proc(5), VmRSS)."""
+    for row in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if row.startswith("VmRSS:"):
+            return int(row.split()[1])
+    raise BenchError(f"process {pid} has no resident memory: it ended")
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has used so far, user and system, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def _last_words(errors: BinaryIO) -> str:
+    end = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, end - _STDERR_BYTES_SHOWN))
+    return errors.read().decode(errors="replace").strip()

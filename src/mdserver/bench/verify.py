@@ -1,0 +1,152 @@
+"""Did every subscriber get every message once, in order, with its content?
+
+A message says twice which one it is: by its position, which the server gave it, and by the number
+at the start of its content, which the publisher wrote there. Messages are counted from 1 on a
+subject that nothing else is published to, so both numbers must rise by one and be equal.
+
+Decoding costs more than receiving, and the subscribers of one subject receive the same bytes. So
+bytes that were found to carry a subscriber from one position to another are remembered, and a
+subscriber at that position who receives these very bytes needs no second look.
+"""
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from mdserver.bench import wire
+from mdserver.codec.encoding import ClientCodec
+from mdserver.core.events import MessageEvent, WireEvent
+from mdserver.errors import RemoteProtocolError
+
+NUMBER_DIGITS = 12
+FAULTS_KEPT = 20
+_REMEMBERED_MAX = 4096
+_PONG_KEY = b"pong"
+
+
+def content(number: int, size: int) -> str:
+    """What the message with this number says, in `size` bytes."""
+    return f"{number:0{NUMBER_DIGITS}d}".ljust(size, "x")
+
+
+@frozen
+class Fault:
+    """What went wrong with one subscriber: `kind` is "lost", "repeated" or "altered"."""
+
+    kind: str
+    subscriber: int
+    expected: int
+    got: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind}: subscriber {self.subscriber} expected message {self.expected}, "
+            f"got {self.got}"
+        )
+
+
+class Stream:
+    """What one subscriber has received. `position` is the number of its newest message.
+
+    `others` holds the events besides messages until somebody takes them, `rest` the start of a
+    frame that is not complete; `answer` sends bytes back, for pings.
+    """
+
+    __slots__ = ("answer", "codec", "others", "position", "rest", "subscriber")
+
+    def __init__(
+        self, subscriber: int, codec: ClientCodec, answer: Callable[[bytes], object]
+    ) -> None:
+        self.subscriber = subscriber
+        self.codec = codec
+        self.answer = answer
+        self.position = 0
+        self.others: list[WireEvent] = []
+        self.rest = b""
+
+
+class Verifier:
+    """Checks the streams of all subscribers of one subject; counts what is wrong.
+
+    `lost` counts messages, `repeated` those that came again or late (after a newer one), and
+    `altered` those whose content is not what was published. `faults` describes the first ones.
+    """
+
+    def __init__(self, content_bytes: int) -> None:
+        self.lost = 0
+        self.repeated = 0
+        self.altered = 0
+        self.faults: list[Fault] = []
+        self._content_bytes = content_bytes
+        self._seen: dict[tuple[int, int], tuple[bytes, int]] = {}
+
+    def received(self, stream: Stream, chunk: bytes) -> int:
+        """Take what one read brought; by how many messages the subscriber advanced.
+
+        RemoteProtocolError where the bytes are not the protocol, or the server closes.
+        """
+        position = stream.position
+        if not stream.rest:
+            # A stream's first message is always decoded: its codec learns the subject's number.
+            known = self._seen.get((position, len(chunk)))
+            if known is not None and known[0] == chunk and position:
+                stream.position = known[1]
+                return known[1] - position
+        return self._decoded(stream, chunk)
+
+    def missing(self, streams: list[Stream], published: int) -> int:
+        """Count as lost what the streams should have had by now; how many that is."""
+        before = self.lost
+        for stream in streams:
+            if stream.position < published:
+                self._fault("lost", stream, published, stream.position)
+                self.lost += published - stream.position
+        return self.lost - before
+
+    def _decoded(self, stream: Stream, chunk: bytes) -> int:
+        before = stream.position
+        whole = not stream.rest
+        frames, stream.rest = wire.split(stream.rest + chunk)
+        clean = whole and not stream.rest
+        for opcode, payload in frames:
+            if opcode == wire.OPCODE_CLOSE:
+                code = int.from_bytes(payload[:2], "big")
+                raise RemoteProtocolError(f"closed with {code}: {payload[2:].decode()}")
+            if opcode == wire.OPCODE_PING:
+                stream.answer(wire.masked(payload, wire.OPCODE_PONG, _PONG_KEY))
+                clean = False
+                continue
+            for event in stream.codec.events(payload):
+                if isinstance(event, MessageEvent):
+                    clean &= self._message(stream, event)
+                else:
+                    stream.others.append(event)
+                    clean = False
+        if clean and frames:
+            if len(self._seen) >= _REMEMBERED_MAX:
+                self._seen.clear()
+            self._seen[before, len(chunk)] = (chunk, stream.position)
+        return stream.position - before
+
+    def _message(self, stream: Stream, message: MessageEvent) -> bool:
+        """Whether the message is the next one, unaltered."""
+        expected = stream.position + 1
+        intact = message.content == content(message.seq, self._content_bytes)
+        if not intact:
+            self.altered += 1
+            self._fault("altered", stream, expected, message.seq)
+        if message.seq == expected:
+            stream.position = expected
+            return intact
+        if message.seq > expected:
+            self.lost += message.seq - expected
+            self._fault("lost", stream, expected, message.seq)
+            stream.position = message.seq
+        else:
+            self.repeated += 1
+            self._fault("repeated", stream, expected, message.seq)
+        return False
+
+    def _fault(self, kind: str, stream: Stream, expected: int, got: int) -> None:
+        if len(self.faults) < FAULTS_KEPT:
+            self.faults.append(Fault(kind, stream.subscriber, expected, got))
