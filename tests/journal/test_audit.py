@@ -15,6 +15,7 @@ HEAD = ["v", "ts", "node", "event"]
 COLUMNS = {
     "access": "session address transport secure client user subject history conflation_ms epoch "
     "seq code reason",
+    "presence": "session address transport client user subject",
     "message": "session subject bytes retained qos closure publisher number epoch seq reason",
     "cache": "subject messages bytes reason",
     "stats": "sessions subscriptions subjects cached_messages cache_bytes connections_total "
@@ -24,29 +25,33 @@ COLUMNS = {
 
 @pytest.mark.parametrize("stream", STREAMS)
 def test_every_line_has_every_column_in_a_fixed_order(stream: str) -> None:
-    written = msgspec.json.decode(line(row(Log(stream, "anything", {}), "n1", NOW)))
+    written = msgspec.json.decode(line(row(Log(stream, "anything", {"time": NOW}), "n1")))
     assert list(written) == HEAD + COLUMNS[stream].split()
     assert [written[name] for name in HEAD] == [1, 1_700_000_000_123_456, "n1", "anything"]
     assert set(list(written.values())[len(HEAD) :]) == {None}
 
 
 def test_values_of_an_output_are_columns() -> None:
-    log = Log("access", "subscribe-with-history", {"session": 3, "subject": "/a/b", "history": 5})
-    written = msgspec.json.decode(line(row(log, "n1", NOW)))
+    log = Log(
+        "access",
+        "subscribe-with-history",
+        {"time": NOW, "session": 3, "subject": "/a/b", "history": 5},
+    )
+    written = msgspec.json.decode(line(row(log, "n1")))
     assert (written["session"], written["subject"], written["history"]) == (3, "/a/b", 5)
 
 
 @pytest.mark.parametrize("values", [{"colour": "red"}, {"session": "three"}])
 def test_an_output_that_does_not_fit_its_stream_is_our_bug(values: dict[str, str]) -> None:
     with pytest.raises(msgspec.ValidationError):
-        row(Log("access", "connect", values), "n1", NOW)
+        row(Log("access", "connect", {"time": NOW, **values}), "n1")
 
 
 def test_only_the_streams_that_are_on_have_files(tmp_path: Path) -> None:
     logs = AuditLogs(tmp_path / "logs", "n1", ["access", "cache"], 1 << 20, 3)
-    logs.take(Log("access", "connect", {"session": 1, "address": "127.0.0.1"}), NOW)
-    logs.take(Log("message", "publish", {"session": 1}), NOW)
-    logs.take(Log("log", "something else", {"anything": 1}), NOW)
+    logs.take(Log("access", "connect", {"time": NOW, "session": 1, "address": "127.0.0.1"}))
+    logs.take(Log("message", "publish", {"session": 1}))
+    logs.take(Log("log", "something else", {"anything": 1}))
     logs.close()
     files = {path.name: path.read_bytes() for path in (tmp_path / "logs").iterdir()}
     assert sorted(files) == ["audit-access.log", "audit-cache.log"]

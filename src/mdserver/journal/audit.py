@@ -47,6 +47,17 @@ class AccessRow(AuditRow, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class PresenceRow(AuditRow, frozen=True, kw_only=True):
+    """join, leave: a session began or ended to be subscribed to a subject or pattern."""
+
+    session: int | None = None
+    address: str | None = None
+    transport: str | None = None
+    client: str | None = None
+    user: str | None = None
+    subject: str | None = None
+
+
 class PublishRow(AuditRow, frozen=True, kw_only=True):
     """publish, publish-denied, publish-failed: one line a publication, without its content."""
 
@@ -90,6 +101,7 @@ class StatsRow(AuditRow, frozen=True, kw_only=True):
 
 STREAMS: dict[str, type[AuditRow]] = {
     "access": AccessRow,
+    "presence": PresenceRow,
     "message": PublishRow,
     "cache": CacheRow,
     "stats": StatsRow,
@@ -114,14 +126,15 @@ class AuditLogs:
         for file in files.values():
             file.open()
         self._writers = {stream: LineWriter(file, self._lost) for stream, file in files.items()}
-        self._now = 0
+        self._last_ts = 0
 
-    def take(self, log: Log, now: int) -> None:
-        """Writes what the core says about one of the streams, at `now` (ns)."""
+    def take(self, log: Log) -> None:
+        """Writes what the core says, if it is about one of the streams."""
         writer = self._writers.get(log.stream)
         if writer is not None:
-            self._now = now
-            writer.write(line(row(log, self._node, now)))
+            columns = row(log, self._node)
+            self._last_ts = columns.ts
+            writer.write(line(columns))
 
     def close(self) -> None:
         """Writes what is queued and ends the threads."""
@@ -129,19 +142,19 @@ class AuditLogs:
             writer.close()
 
     def _lost(self, count: int) -> bytes:
-        lost = {"count": count}
-        columns = {"v": ROW_VERSION, "ts": self._now // NS_PER_US, "node": self._node}
-        return msgspec.json.encode({**columns, "event": "lines-lost", **lost}) + b"\n"
+        columns = {"v": ROW_VERSION, "ts": self._last_ts, "node": self._node}
+        return msgspec.json.encode({**columns, "event": "lines-lost", "count": count}) + b"\n"
 
 
-def row(log: Log, node: str, now: int) -> AuditRow:
-    """The line of a `Log` output; the values of the output are columns of its stream."""
-    columns = STREAMS[log.stream]
+def row(log: Log, node: str) -> AuditRow:
+    """The line of a `Log` output: its value `time` (ns since the Unix epoch) becomes `ts`, the
+    others are columns of its stream.
+    """
     values: dict[str, object] = dict(log.values)
-    return msgspec.convert(
-        {"v": ROW_VERSION, "ts": now // NS_PER_US, "node": node, "event": log.name, **values},
-        columns,
-    )
+    time = values.pop("time")
+    assert isinstance(time, int)
+    head = {"v": ROW_VERSION, "ts": time // NS_PER_US, "node": node, "event": log.name}
+    return msgspec.convert({**head, **values}, STREAMS[log.stream])
 
 
 def line(columns: AuditRow) -> bytes:
