@@ -1,0 +1,131 @@
+------------------------------- MODULE Delivery -------------------------------
+(* What members deliver and what clients see (I7, I8, I10).                     *)
+(*                                                                              *)
+(* The group's log stands here in the form that GroupLog.tla proves of it:      *)
+(* `chosen` grows only at its end, a coordinator's log is what it committed and *)
+(* an uncommitted tail, and the tail of a deposed coordinator is taken over or  *)
+(* lost. Messages of deposed coordinators may reach a learner at any time.      *)
+EXTENDS Naturals, Sequences, FiniteSets, TLC
+
+CONSTANTS Learner, Publication, MaxEpoch, MaxJoin, Off
+
+Rule(name) == name \notin Off
+Epoch == 1..MaxEpoch
+
+VARIABLES
+    chosen,     \* the committed log
+    current,    \* the epoch that a majority of seeds follows
+    clog,       \* per epoch: the coordinator's log
+    commit,     \* per epoch: how much of it the coordinator says is committed
+    view,       \* per learner: what it applied and delivered
+    target,     \* per learner: the position it joined at, to reach before it serves
+    ready,      \* per learner: clients may come
+    seen,       \* what one client was shown, going from member to member
+    told,       \* acknowledgements to publishers: [what, place]
+    joins
+
+vars == <<chosen, current, clog, commit, view, target, ready, seen, told, joins>>
+Min(a, b) == IF a < b THEN a ELSE b
+Prefix(a, b) == Len(a) <= Len(b) /\ SubSeq(b, 1, Len(a)) = a
+
+Init ==
+    /\ chosen = <<>> /\ current = 1
+    /\ clog = [e \in Epoch |-> <<>>] /\ commit = [e \in Epoch |-> 0]
+    /\ view = [l \in Learner |-> <<>>]
+    /\ target = [l \in Learner |-> 0] /\ ready = [l \in Learner |-> TRUE]
+    /\ seen = <<>> /\ told = {} /\ joins = 0
+
+\* A coordinator that does not know yet that it is deposed goes on appending.
+Append1(e, p) ==
+    /\ e <= current
+    /\ \A k \in DOMAIN clog[e] : clog[e][k].what # p
+    /\ clog' = [clog EXCEPT ![e] = Append(@, [epoch |-> e, what |-> p])]
+    /\ UNCHANGED <<chosen, current, commit, view, target, ready, seen, told, joins>>
+
+Commit1(e) ==
+    /\ e = current /\ commit[e] < Len(clog[e])
+    /\ commit' = [commit EXCEPT ![e] = @ + 1]
+    /\ chosen' = Append(chosen, clog[e][commit[e] + 1])
+    /\ UNCHANGED <<current, clog, view, target, ready, seen, told, joins>>
+
+\* The next epoch keeps what is chosen and any part of the tail.
+Supersede(n) ==
+    /\ current < MaxEpoch
+    /\ n \in Len(chosen)..Len(clog[current])
+    /\ current' = current + 1
+    /\ clog' = [clog EXCEPT ![current + 1] = SubSeq(clog[current], 1, n)]
+    /\ commit' = [commit EXCEPT ![current + 1] = n]
+    /\ chosen' = SubSeq(clog[current], 1, n)
+    /\ UNCHANGED <<view, target, ready, seen, told, joins>>
+
+\* A repeat is answered from the table of positions, which covers the tail as well.
+Tell(e, k) ==
+    /\ k <= IF Rule("acknowledged at commit") THEN commit[e] ELSE Len(clog[e])
+    /\ told' = told \cup {[what |-> clog[e][k].what, place |-> k]}
+    /\ UNCHANGED <<chosen, current, clog, commit, view, target, ready, seen, joins>>
+
+Learn(l, e, k) ==
+    /\ k <= IF Rule("delivered at commit") THEN commit[e] ELSE Len(clog[e])
+    /\ IF Rule("no gap in the view") THEN k = Len(view[l]) + 1 ELSE k > Len(view[l])
+    /\ view' = [view EXCEPT ![l] = Append(@, clog[e][k])]
+    /\ UNCHANGED <<chosen, current, clog, commit, target, ready, seen, told, joins>>
+
+\* A member restarts: its cache is gone; it notes a position to reach.
+Join(l) ==
+    /\ joins < MaxJoin
+    /\ joins' = joins + 1
+    /\ view' = [view EXCEPT ![l] = <<>>]
+    /\ ready' = [ready EXCEPT ![l] = FALSE]
+    /\ target' = [target EXCEPT ![l] = Len(chosen)]
+    /\ UNCHANGED <<chosen, current, clog, commit, seen, told>>
+
+\* The cache of any other member, then the live stream.
+Copy(l, other) ==
+    /\ ~ ready[l] /\ ready[other] /\ Len(view[other]) > Len(view[l])
+    /\ view' = [view EXCEPT ![l] = view[other]]
+    /\ UNCHANGED <<chosen, current, clog, commit, target, ready, seen, told, joins>>
+
+Ready(l) ==
+    /\ ~ ready[l]
+    /\ Rule("ready at the join position") => Len(view[l]) >= target[l]
+    /\ ready' = [ready EXCEPT ![l] = TRUE]
+    /\ UNCHANGED <<chosen, current, clog, commit, view, target, seen, told, joins>>
+
+\* The client reads on at any ready member; one that is behind makes it wait.
+Read(l) ==
+    /\ ready[l]
+    /\ IF Rule("a member behind makes the client wait")
+       THEN /\ Len(view[l]) > Len(seen)
+            /\ seen' = Append(seen, view[l][Len(seen) + 1])
+       ELSE seen' = view[l]
+    /\ UNCHANGED <<chosen, current, clog, commit, view, target, ready, told, joins>>
+
+Next ==
+    \/ \E e \in Epoch :
+        \/ \E p \in Publication : Append1(e, p)
+        \/ Commit1(e)
+        \/ \E k \in DOMAIN clog[e] : Tell(e, k) \/ \E l \in Learner : Learn(l, e, k)
+    \/ \E n \in 0..Len(clog[current]) : Supersede(n)
+    \/ \E l \in Learner : Join(l) \/ Ready(l) \/ Read(l) \/ \E o \in Learner : Copy(l, o)
+
+Spec == Init /\ [][Next]_vars
+
+\* I7: what a member delivers is a contiguous run of committed entries, in order ...
+DeliveredIsCommitted == \A l \in Learner : Prefix(view[l], chosen)
+SeenIsCommitted == Prefix(seen, chosen)
+\* ... and no client's view goes back.
+NeverBack == [][Len(seen') >= Len(seen)]_seen
+
+\* I8
+AckIsTrue ==
+    \A t \in told : t.place <= Len(chosen) /\ chosen[t.place].what = t.what
+
+\* I10
+ReadyHoldsAll == \A l \in Learner : ready[l] => Len(view[l]) >= target[l]
+
+NeverTailLost ==
+    ~ \E e \in Epoch : e < current /\ Len(clog[e]) > Len(chosen) /\ Len(chosen) > 0
+NeverJoined == ~ \E l \in Learner : joins > 0 /\ ready[l] /\ target[l] > 0 /\ Len(seen) > target[l]
+
+Symmetry == Permutations(Learner) \cup Permutations(Publication)
+===============================================================================

@@ -1,0 +1,209 @@
+"""Recorded runs checked against `TraceLog.tla`: is each one a behaviour of the specification?
+
+A file holds JSON lines (spec/README.md, "Traces"). Every group of it is a run of its own. Names,
+epochs and publications are numbered in the order of their value or first appearance, so that runs
+of different clusters fit one TLA+ module and one start of the model checker.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from spec import tlc
+
+Line = dict[str, Any]
+ACTIONS = (
+    "Start", "Promise", "Elect", "Sync", "Activate", "Publish", "Accept", "Commit", "Register",
+    "Install", "Learn", "Forget",
+)  # fmt: skip
+RUNS_PER_START = 400
+TIMEOUT_S = 300
+
+
+class BadTraceError(Exception):
+    """A line cannot be read as a protocol step; the message names file and line."""
+
+
+@frozen
+class Recorded:
+    """One group's steps: `lines` are (line number in the file, values)."""
+
+    name: str
+    seeds: tuple[str, ...]
+    lines: Sequence[tuple[int, Line]]
+
+
+@frozen
+class Rejected:
+    """The first line that no action explains."""
+
+    name: str
+    number: int
+    line: Line
+
+
+@frozen
+class Verdict:
+    """What became of the runs; `events` counts the lines that were checked."""
+
+    runs: int
+    events: int
+    seconds: float
+    rejected: list[Rejected] = field(factory=list)
+
+
+def read(path: Path) -> list[Recorded]:
+    """The runs of a file, one a group. Raises BadTraceError."""
+    lines: list[tuple[int, Line]] = []
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            line = json.loads(text)
+        except ValueError as error:
+            raise BadTraceError(f"{path}:{number}: not JSON: {error}") from None
+        if not isinstance(line, dict) or line.get("name") not in ACTIONS or "node" not in line:
+            raise BadTraceError(f"{path}:{number}: not a step: wants `name` (an action) and `node`")
+        lines.append((number, line))
+    return split(str(path), lines)
+
+
+def split(name: str, lines: Sequence[tuple[int, Line]]) -> list[Recorded]:
+    """One run a group; lines without a group belong to each."""
+    seeds = tuple(dict.fromkeys(v["node"] for _, v in lines if v["name"] == "Start"))
+    groups = dict.fromkeys(v["group"] for _, v in lines if v.get("group") is not None)
+    return [
+        Recorded(
+            f"{name} group {group}",
+            seeds,
+            [(n, v) for n, v in lines if v.get("group") in (None, group)],
+        )
+        for group in groups
+    ]
+
+
+@frozen
+class Written:
+    """A run in the terms of the module, with the bounds that it needs."""
+
+    text: str
+    epochs: int
+    publications: int
+    members: int
+
+
+def write(run: Recorded) -> Written:
+    """The run as a TLA+ sequence of records."""
+    epochs = sorted({v["epoch"] for _, v in run.lines if "epoch" in v})
+    epoch_of = {0: 0} | {epoch: i for i, epoch in enumerate(epochs, 1)}
+    members = list(
+        dict.fromkeys([*run.seeds, *(v["node"] for _, v in run.lines)]),
+    )
+    member_of = {member: f"s{i}" for i, member in enumerate(members, 1)}
+    publications: dict[Any, int] = {}
+    records: list[str] = []
+    for _, values in run.lines:
+        record: dict[str, str] = {}
+        for key in ("name", "status"):
+            if key in values:
+                record[key] = f'"{values[key]}"'
+        for key in ("length", "incarnation"):
+            if key in values:
+                record[key] = str(int(values[key]))
+        for key in ("node", "seed"):
+            if values.get(key) in member_of:
+                record[key] = f'"{member_of[values[key]]}"'
+        for key in ("epoch", "accepted"):
+            if key in values:
+                record[key] = str(epoch_of.get(values[key], 0))
+        if "publication" in values:
+            number = publications.setdefault(values["publication"], len(publications) + 1)
+            record["publication"] = str(number)
+        if "voters" in values:
+            voters = sorted(member_of[m] for m in values["voters"].split(","))
+            record["voters"] = "{" + ", ".join(f'"{voter}"' for voter in voters) + "}"
+        records.append("[" + ", ".join(f"{k} |-> {v}" for k, v in record.items()) + "]")
+    text = "<<" + ",\n".join(records) + ">>"
+    return Written(text, len(epochs), len(publications), len(members))
+
+
+def module(runs: Sequence[Written]) -> str:
+    """The module `Traces`."""
+    members = ", ".join(f'"s{i}"' for i in range(1, max(r.members for r in runs) + 1))
+    body = ",\n".join(run.text for run in runs)
+    return (
+        "---- MODULE Traces ----\nEXTENDS Naturals\n"
+        f"Member == {{{members}}}\n"
+        f"MostPublications == {max(r.publications for r in runs)}\n"
+        f"Traces == <<\n{body}\n>>\n====\n"
+    )
+
+
+def config(seeds: int, epochs: int, invariants: Iterable[str]) -> str:
+    """The configuration of the trace check."""
+    names = ", ".join(f'"s{i}"' for i in range(1, seeds + 1))
+    return (
+        "SPECIFICATION TraceSpec\nCONSTANTS\n"
+        f" Seed = {{{names}}}\n Publication <- AnyPublication\n MaxEpoch = {epochs}\n"
+        " MaxCrash = 0\n Numbered = FALSE\n Off = {}\n"
+        "INVARIANTS " + " ".join(invariants) + "\n"
+    )
+
+
+SAFE = ("Agreement", "Identity", "EpochsRise", "CommittedSurvives")
+EXPLAINED = re.compile(r'<<"EXPLAINED", (\d+)>>')
+REACHED = re.compile(r'<<"REACHED", (\d+), (\d+)>>')
+
+
+def check(runs: Sequence[Recorded]) -> Verdict:
+    """Check runs, several hundred a start of TLC. Raises TlcUnavailableError, RuntimeError."""
+    rejected: list[Rejected] = []
+    seconds = 0.0
+    by_seeds: dict[int, list[Recorded]] = {}
+    for run in runs:
+        by_seeds.setdefault(len(run.seeds), []).append(run)
+    for seeds, alike in by_seeds.items():
+        for start in range(0, len(alike), RUNS_PER_START):
+            found, took = check_some(alike[start : start + RUNS_PER_START], seeds)
+            rejected += found
+            seconds += took
+    return Verdict(len(runs), sum(len(r.lines) for r in runs), seconds, rejected)
+
+
+def check_some(runs: Sequence[Recorded], seeds: int) -> tuple[list[Rejected], float]:
+    """Check runs that have the same number of seeds."""
+    written = [write(run) for run in runs]
+    result, reached = tlc_lines(written, seeds, "Explained", EXPLAINED)
+    explained = {int(match[0]) for match in reached}
+    wrong = [i for i in range(len(runs)) if i + 1 not in explained]
+    seconds = result.seconds
+    rejected: list[Rejected] = []
+    if wrong:
+        result, reached = tlc_lines([written[i] for i in wrong], seeds, "Reached", REACHED)
+        seconds += result.seconds
+        last = [1] * len(wrong)
+        for which, line in reached:
+            last[int(which) - 1] = max(last[int(which) - 1], int(line))
+        for line_index, index in zip(last, wrong, strict=True):
+            number, values = runs[index].lines[line_index - 1]
+            rejected.append(Rejected(runs[index].name, number, values))
+    return rejected, seconds
+
+
+def tlc_lines(
+    written: Sequence[Written], seeds: int, invariant: str, pattern: re.Pattern[str]
+) -> tuple[tlc.Run, list[tuple[str, ...]]]:
+    """One start of TLC, and the lines it printed about the runs."""
+    epochs = max(1, *(w.epochs for w in written)) if written else 1
+    result = tlc.check(
+        "TraceLog",
+        config(seeds, epochs, (invariant, *SAFE)),
+        extra={"Traces.tla": module(written)},
+        timeout_s=TIMEOUT_S,
+        coverage=False,
+    )
+    if result.verdict not in {"holds", "violated"}:
+        raise RuntimeError(f"TLC did not finish ({result.verdict}):\n{result.output[-3000:]}")
+    return result, [tuple(match.groups()) for match in pattern.finditer(result.output)]
