@@ -7,12 +7,17 @@ from typing import Any
 import click
 from rich.console import Console
 
+from mdserver.bench import cache as cache_bench
+from mdserver.bench import connect as connect_bench
 from mdserver.bench import fanout as fanout_bench
+from mdserver.bench import publish as publish_bench
 from mdserver.bench import results
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.errors import MdserverError
 
-SUBSCRIBERS_MAX = 100_000
+CONNECTIONS_MAX = 100_000
+PUBLICATIONS_MAX = 100_000_000
+SUBJECTS_MAX = 1_000_000
 SECONDS_MAX = 3600.0
 CONTENT_BYTES_MAX = 16 * 1024
 
@@ -30,6 +35,21 @@ encoding_option = click.option(
     default=sorted(ENCODINGS)[0],
     show_default=True,
     help="What clients speak.",
+)
+bytes_option = click.option(
+    "--bytes",
+    "content_bytes",
+    type=click.IntRange(16, CONTENT_BYTES_MAX),
+    default=128,
+    show_default=True,
+    help="Size of a message's content.",
+)
+window_option = click.option(
+    "--window",
+    type=click.IntRange(1, 1000),
+    default=64,
+    show_default=True,
+    help="Connections that open at a time.",
 )
 set_option = click.option(
     "--set",
@@ -53,19 +73,12 @@ def bench() -> None:
 @bench.command()
 @click.option(
     "--subscribers",
-    type=click.IntRange(1, SUBSCRIBERS_MAX),
+    type=click.IntRange(1, CONNECTIONS_MAX),
     default=1000,
     show_default=True,
     help="Clients that subscribe to the one subject.",
 )
-@click.option(
-    "--bytes",
-    "content_bytes",
-    type=click.IntRange(16, CONTENT_BYTES_MAX),
-    default=128,
-    show_default=True,
-    help="Size of a message's content.",
-)
+@bytes_option
 @click.option(
     "--burst",
     "bursts",
@@ -109,6 +122,114 @@ def fanout(encoding: str, json_file: Path | None, **load: Any) -> None:
     with _console.status("") as status:
         rows = fanout_bench.measure(measured, status.update)
     _report(rows, json_file)
+
+
+@bench.command()
+@click.option(
+    "--connections",
+    type=click.IntRange(1, CONNECTIONS_MAX),
+    default=10_000,
+    show_default=True,
+    help="WebSocket connections, each with one subscription.",
+)
+@window_option
+@encoding_option
+@set_option
+@json_option
+def idle(encoding: str, json_file: Path | None, **load: Any) -> None:
+    """Resident memory of the server for each idle subscribed connection."""
+    _connections("idle", encoding, json_file, load)
+
+
+@bench.command()
+@click.option(
+    "--connections",
+    type=click.IntRange(1, CONNECTIONS_MAX),
+    default=5000,
+    show_default=True,
+    help="WebSocket connections that are opened, each with one subscription.",
+)
+@window_option
+@encoding_option
+@set_option
+@json_option
+def connect(encoding: str, json_file: Path | None, **load: Any) -> None:
+    """Connections a second: TCP, the upgrade, a subscription, and its answer."""
+    _connections("connect", encoding, json_file, load)
+
+
+@bench.command()
+@click.option(
+    "--count",
+    type=click.IntRange(1, PUBLICATIONS_MAX),
+    default=100_000,
+    show_default=True,
+    help="Publications in each row.",
+)
+@bytes_option
+@click.option(
+    "--window",
+    type=click.IntRange(1, 1000),
+    default=1000,
+    show_default=True,
+    help="Publications that wait for their result at a time.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    help="Publications that go with one system call.",
+)
+@encoding_option
+@set_option
+@json_option
+def publish(encoding: str, json_file: Path | None, **load: Any) -> None:
+    """Acknowledged publications a second of one connection, pipelined.
+
+    The first row sends a WebSocket message for each publication, the second puts a batch into
+    one. Results must come in the order of the publications.
+    """
+    if load["batch"] > load["window"]:
+        raise click.BadParameter("a batch is larger than the window", param_hint="--batch")
+    measured = publish_bench.Load(encoding=ENCODINGS[encoding], **load)
+    with _console.status("") as status:
+        rows = publish_bench.measure(measured, status.update)
+    _report(rows, json_file)
+
+
+@bench.command()
+@click.option(
+    "--subjects",
+    type=click.IntRange(1, SUBJECTS_MAX),
+    default=100_000,
+    show_default=True,
+    help="Subjects with one message each, in the first row.",
+)
+@click.option(
+    "--messages",
+    type=click.IntRange(1, PUBLICATIONS_MAX),
+    default=100_000,
+    show_default=True,
+    help="Messages that fill the histories of 100 subjects, in the second row.",
+)
+@bytes_option
+@encoding_option
+@set_option
+@json_option
+def cache(encoding: str, json_file: Path | None, **load: Any) -> None:
+    """Resident memory of the server for each subject, and for each cached message."""
+    measured = cache_bench.Load(encoding=ENCODINGS[encoding], **load)
+    with _console.status("") as status:
+        rows = cache_bench.measure(measured, status.update)
+    _report(rows, json_file)
+
+
+def _connections(name: str, encoding: str, json_file: Path | None, load: dict[str, Any]) -> None:
+    measured = connect_bench.Load(encoding=ENCODINGS[encoding], **load)
+    with _console.status("") as status:
+        row = connect_bench.measure(measured, name, status.update)
+    _report([row], json_file)
 
 
 def _report(rows: list[results.Row], json_file: Path | None) -> None:

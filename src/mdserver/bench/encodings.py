@@ -5,11 +5,12 @@ from collections.abc import Callable
 from attrs import frozen
 
 from mdserver.bench import wire
+from mdserver.codec.binary_form import BINARY, BinaryClient
 from mdserver.codec.encoding import ClientCodec, ServerCodec
 from mdserver.codec.json_form import JSON, JsonClient
 from mdserver.core.events import Delivery
 from mdserver.core.message import Entry, MessageType, Publication
-from mdserver.limits import SUBPROTOCOL_JSON
+from mdserver.limits import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 
 
 @frozen
@@ -22,11 +23,20 @@ class Encoding:
     server: ServerCodec
 
     def message(self, subject: str, seq: int, content: str) -> bytes:
-        """The WebSocket message with which a server delivers this."""
+        """The WebSocket message with which a server delivers this.
+
+        Message 1 brings the subject's alias along, as the first message to each subscriber does.
+        """
         publication = Publication(subject, content.encode())
-        frame = self.server.delivery(Delivery(Entry(1, seq, publication), MessageType.UPDATE))
+        delivery = Delivery(Entry(1, seq, publication), MessageType.UPDATE)
+        frames = [self.server.delivery(delivery)]
+        if delivery.alias and seq == 1:
+            frames.insert(0, BINARY.alias_frame(delivery.alias))
         opcode = wire.OPCODE_TEXT if self.server.text else wire.OPCODE_BINARY
-        return wire.server_frame(self.server.join([frame]), opcode)
+        return wire.server_frame(self.server.join(frames), opcode)
 
 
-ENCODINGS = {"json": Encoding("json", SUBPROTOCOL_JSON, JsonClient, JSON)}
+ENCODINGS = {
+    "binary": Encoding("binary", SUBPROTOCOL_BINARY, BinaryClient, BINARY),
+    "json": Encoding("json", SUBPROTOCOL_JSON, JsonClient, JSON),
+}

@@ -30,7 +30,9 @@ class Row:
     `count` is how many messages or connections were measured in `seconds`, `per_s` their rate
     (deliveries for a fan-out), `per_cpu_s` the same for each second of processor time of the
     server, which other load on the computer changes less. `floor_per_s` is the rate of the floor
-    in the same run and `ratio` the rate divided by it. Latencies are milliseconds.
+    in the same run and `ratio` the rate divided by it. `resident_kib` is the memory of
+    the server at the end and `kib_each` what one of `count` added to it. Latencies are
+    milliseconds.
     """
 
     bench: str
@@ -53,7 +55,7 @@ class Row:
     repeated: int | None = None
     altered: int | None = None
     resident_kib: int | None = None
-    kib_per_connection: float | None = None
+    kib_each: float | None = None
 
 
 class Latencies:

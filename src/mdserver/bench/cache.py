@@ -1,0 +1,73 @@
+"""What the cache costs: resident memory for each subject and for each message in a history."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from attrs import frozen
+
+from mdserver.bench import processes, publish
+from mdserver.bench.encodings import Encoding
+from mdserver.bench.results import Row
+from mdserver.bench.verify import content
+from mdserver.core.commands import Publish
+
+HISTORIES = 100
+
+
+@frozen
+class Load:
+    """What is measured: subjects with one message, then histories with so many messages."""
+
+    encoding: Encoding
+    subjects: int = 100_000
+    messages: int = 100_000
+    content_bytes: int = 128
+    settings: Sequence[str] = ()
+
+
+def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+    """A row for subjects, a row for messages; each against a server of its own.
+
+    BenchError if a publication is refused.
+    """
+    with processes.running_on(processes.cores()[1]):
+        progress(f"{load.subjects:,} subjects with one message")
+        subjects = _measured(load, "one a subject", load.subjects, load.subjects)
+        progress(f"{HISTORIES} subjects with {load.messages:,} messages")
+        return [subjects, _measured(load, f"in {HISTORIES} histories", load.messages, HISTORIES)]
+
+
+def _measured(load: Load, mode: str, count: int, subjects: int) -> Row:
+    # Nothing may expire or be dropped while the cache fills.
+    kept = ("CacheExpireTime=1h", f"MaxCachedMessagesPerSubject={count}")
+    pipelined = publish.Load(load.encoding, load.content_bytes)
+    publications = (
+        Publish(
+            subject=f"/bench/cache/{number % subjects}",
+            content=content(number, load.content_bytes),
+            id=number,
+        )
+        for number in range(1, count + 1)
+    )
+    with processes.server((*kept, *load.settings)) as (process, port), ExitStack() as stack:
+        connection = publish.publisher(stack, port, load.encoding)
+        before_kib = processes.resident_kib(process.pid)
+        begun = time.perf_counter()
+        latencies = publish.publish_all(connection, publications, pipelined, join=True)
+        seconds = time.perf_counter() - begun
+        resident_kib = processes.resident_kib(process.pid)
+    row = Row(
+        bench="cache",
+        mode=mode,
+        encoding=load.encoding.name,
+        connections=1,
+        content_bytes=load.content_bytes,
+        count=count,
+        seconds=seconds,
+        per_s=count / seconds,
+        resident_kib=resident_kib,
+        kib_each=(resident_kib - before_kib) / count,
+    )
+    latencies.fill(row)
+    return row

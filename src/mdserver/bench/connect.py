@@ -1,0 +1,62 @@
+"""Connecting, and what connections cost while they are idle."""
+
+from collections.abc import Callable, Sequence
+
+from attrs import frozen
+
+from mdserver.bench import processes
+from mdserver.bench.connections import Connections
+from mdserver.bench.encodings import Encoding
+from mdserver.bench.opening import WebSocketOpening
+from mdserver.bench.results import Row
+from mdserver.bench.verify import Verifier
+from mdserver.bench.wire import Upgrade
+from mdserver.core.commands import Subscribe
+
+SUBJECT = "/bench/connect"
+
+
+@frozen
+class Load:
+    """What is measured: so many connections, `window` of them opened at a time."""
+
+    encoding: Encoding
+    connections: int
+    window: int = 64
+    settings: Sequence[str] = ()
+
+
+def measure(load: Load, bench: str, progress: Callable[[str], None]) -> Row:
+    """Connect, upgrade and subscribe, each followed until the server has carried it out.
+
+    BenchError if a connection is refused or stands still.
+    """
+    encoding = load.encoding
+    with (
+        processes.running_on(processes.cores()[1]),
+        processes.server(load.settings) as (process, port),
+        Connections(port, encoding.client, Verifier(0)) as connections,
+    ):
+        upgrade = Upgrade(f"127.0.0.1:{port}", encoding.subprotocol)
+        opening = WebSocketOpening(upgrade, [Subscribe(subjects=[SUBJECT])])
+        # What the first connection loads once is no cost of a connection.
+        connections.open(1, opening)
+        progress(f"{load.connections:,} connections, {load.window} at a time")
+        resident_kib = processes.resident_kib(process.pid)
+        cpu_s = processes.cpu_s(process.pid)
+        seconds = connections.open(load.connections, opening, load.window)
+        cpu_s = processes.cpu_s(process.pid) - cpu_s
+        connections.fence()
+        now_kib = processes.resident_kib(process.pid)
+    return Row(
+        bench=bench,
+        mode=f"{load.window} at a time",
+        encoding=encoding.name,
+        connections=load.connections,
+        count=load.connections,
+        seconds=seconds,
+        per_s=load.connections / seconds,
+        per_cpu_s=load.connections / cpu_s if cpu_s else None,
+        resident_kib=now_kib,
+        kib_each=(now_kib - resident_kib) / load.connections,
+    )
