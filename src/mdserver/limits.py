@@ -48,6 +48,10 @@ CACHED_MESSAGES_PER_SUBJECT = 1000
 CACHE_EXPIRE_S = 180
 SUBJECTS_MAX = 1_000_000
 CACHE_BYTES_MAX = 1024 * MB
+ENTRY_OVERHEAD_BYTES = 400  # what a cached message takes besides its content and fields
+RESERVATION_S = 60  # how long a subject is kept whose first publication has no result yet
+VALID_SUBJECTS_KEPT = 65_536  # subjects that are not checked again
+AUDIENCES_MAX = 100_000  # subjects whose list of sessions is kept ready
 
 # Sessions
 SUBSCRIPTIONS_PER_SESSION_MAX = 100_000
@@ -58,6 +62,10 @@ RECEIVE_BYTES_MAX = 1 * MB
 HANDSHAKE_TIMEOUT_S = 10
 KEEPALIVE_INTERVAL_S = 25
 CONFLATION_STEP_MS = 100
+KEEPALIVE_MS_MIN = 1000
+HELD_COMMANDS_MAX = 10_000  # commands of one session that wait for an entitlement verdict
+BEHIND_WAIT_S = 10  # how long a subscriber waits that is ahead of this member
+TOKEN_RENEW_BEFORE_S = 60
 
 # Numbered publications (docs/protocol.md, "Exactly once")
 PUBLISHER_NUMBERS_KEPT = 1000

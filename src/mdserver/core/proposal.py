@@ -13,6 +13,7 @@ class Origin:
     session: int
     closure: str | None
     id: CommandId
+    subject: str | None = None
 
 
 @frozen

@@ -3,6 +3,7 @@
 from attrs import frozen
 
 from mdserver import limits
+from mdserver.core.entitlement import Policy
 
 
 @frozen
@@ -21,5 +22,9 @@ class BrokerSettings:
     snapshot_expire: int | None = None
     publish_snapshot: bool = True
     keepalive: int = limits.KEEPALIVE_INTERVAL_S * limits.NS_PER_S
-    ask_connect: bool = False  # entitlement JWT and Custom: every session needs a verdict
-    ask_each: bool = False  # entitlement Custom: a verdict for each subscription and publication
+    policy: Policy = Policy.NONE
+    allow_token: str = ""  # Policy.BASIC: who may publish; nobody while it is empty
+    ask_each: bool = False  # Policy.ASK: a verdict for each subscription and publication, too
+    renew_token_before: int = limits.TOKEN_RENEW_BEFORE_S * limits.NS_PER_S
+    audit_access: bool = False  # Log outputs of the stream "access"
+    presence: bool = False  # Log outputs of the stream "presence"

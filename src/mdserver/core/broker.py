@@ -1,0 +1,577 @@
+"""The broker: what one member does for its clients (docs/design.md).
+
+Commands come in, outputs go out; publications leave as proposals for the group logs and come back
+as committed entries and outcomes. Nothing here waits: a command that needs a verdict of somebody
+else holds back the later ones of its session.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mdserver.core.audit import ACCESS, session_log
+from mdserver.core.cache import Cache, GroupImage
+from mdserver.core.commands import (
+    AnyCommand,
+    Connect,
+    Fetch,
+    Malformed,
+    Ping,
+    Publish,
+    RenewToken,
+    Subscribe,
+    Unsubscribe,
+)
+from mdserver.core.conflation import TIMER as CONFLATE_TIMER
+from mdserver.core.conflation import Conflation
+from mdserver.core.entitlement import Policy, parse_grants, same_token
+from mdserver.core.events import (
+    AnyEvent,
+    Connected,
+    Delivery,
+    Error,
+    Move,
+    Pong,
+    Status,
+    StatusName,
+)
+from mdserver.core.inputs import Closed, Decided, Denied, Grants, Opened, TimerDue
+from mdserver.core.interest import Interest
+from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
+from mdserver.core.outputs import Ask, CancelTimer, Deliver, Disconnect, Output, Send, SetTimer
+from mdserver.core.proposal import Origin, Outcome, Proposal
+from mdserver.core.publishing import Refused, error_code, read_publication, refusal
+from mdserver.core.recovery import Histories, Lost
+from mdserver.core.session import Happening, Held, Session, SessionState
+from mdserver.core.settings import BrokerSettings
+from mdserver.core.subscribing import Subscriptions, deny
+from mdserver.limits import (
+    CLOSE_CONNECT_DENIED,
+    CLOSE_MOVED,
+    CLOSE_TOKEN_EXPIRED,
+    HELD_COMMANDS_MAX,
+    KEEPALIVE_MS_MIN,
+    NS_PER_MS,
+    NS_PER_S,
+    PROTOCOL_VERSION,
+    PUBLISHER_BYTES_MAX,
+)
+
+EXPIRE_TIMER = ("broker", "expire")
+EXPIRE_STEP = NS_PER_S
+"""The cache is looked through for old messages at most this often, in ns."""
+
+Verdict = Grants | Denied | None
+
+
+class Broker:
+    """Sessions, their subscriptions and publications, over the member's cache.
+
+    `proposals` fills while commands are handled; whoever calls takes them and clears the list.
+    """
+
+    def __init__(self, settings: BrokerSettings, history: str) -> None:
+        self.settings = settings
+        self.proposals: list[Proposal] = []
+        self._sessions: dict[int, Session] = {}
+        self._requests: dict[int, tuple[Session, Held | str]] = {}
+        self._request = 0
+        self._cache = Cache(settings)
+        self._interest = Interest()
+        self._conflation = Conflation()
+        self._histories = Histories(history, settings.groups)
+        self._expiring = False
+        self._subscriptions = Subscriptions(
+            settings, self._cache, self._interest, self._conflation, self._histories
+        )
+        self._handlers: dict[type, Callable[..., None]] = {
+            Connect: self._connect,
+            Subscribe: self._subscribe,
+            Unsubscribe: self._unsubscribe,
+            Publish: self._publish,
+            RenewToken: self._renew,
+            Ping: self._ping,
+            Malformed: self._malformed,
+            Fetch: self._fetch,
+        }
+
+    # -- Sessions ------------------------------------------------------------------------------
+
+    def opened(self, input: Opened, now: int, out: list[Output]) -> None:  # noqa: A002
+        """A client's connection is there; nothing is sent before its first command."""
+        self._sessions[input.session] = Session(input)
+
+    def received(
+        self, session: int, commands: Sequence[AnyCommand], now: int, out: list[Output]
+    ) -> None:
+        """Take commands of a session, in order; those of a session that ended are dropped."""
+        known = self._sessions.get(session)
+        if known is None:
+            return
+        for command in commands:
+            if known.state is SessionState.CONNECTED and self.settings.policy is not Policy.ASK:
+                self._handlers[type(command)](known, command, None, now, out)
+            elif known.state is not SessionState.ENDED:
+                self._take(known, command, now, out)
+
+    def _take(self, session: Session, command: AnyCommand, now: int, out: list[Output]) -> None:
+        if session.state is SessionState.OPENED:
+            first = command if isinstance(command, Connect) else Connect()
+            self._begin(session, first, now, out)
+            if first is command:
+                return
+        for part in self._parts(command):
+            request = self._question(session, part, out)
+            if session.held is None and request is None:
+                self._handlers[type(part)](session, part, None, now, out)
+            else:
+                self._hold(session, part, request, out)
+
+    def _begin(self, session: Session, first: Connect, now: int, out: list[Output]) -> None:
+        if self.settings.policy is Policy.ASK:
+            session.happen(Happening.ASK)
+            ask = self._ask(session, "connect", out, token=first.token)
+            self._hold(session, first, ask, out)
+        else:
+            self._admit(session, first, None, now, out)
+
+    def closed(self, input: Closed, now: int, out: list[Output]) -> None:  # noqa: A002
+        """A client's connection is gone."""
+        session = self._sessions.pop(input.session, None)
+        if session is None:
+            return
+        was_connected = session.state is SessionState.CONNECTED
+        if session.state is not SessionState.ENDED:
+            self._end(session, now, out)
+        if was_connected and self.settings.ask_each:
+            self._ask(session, "disconnect", out)
+        if self.settings.audit_access:
+            out.append(session_log(ACCESS, "disconnect", session, now, reason=input.reason))
+
+    def _end(self, session: Session, now: int, out: list[Output]) -> None:
+        session.happen(Happening.END)
+        session.held = None
+        self._subscriptions.end_all(session, now, out)
+        if session.expires is not None:
+            out.append(CancelTimer(("broker", "token", session.id)))
+
+    def _disconnect(
+        self, session: Session, code: int, reason: str, now: int, out: list[Output]
+    ) -> None:
+        self._end(session, now, out)
+        out.append(Disconnect(session.id, code, reason))
+
+    # -- Commands that wait for a verdict --------------------------------------------------------
+
+    def _parts(self, command: AnyCommand) -> Sequence[AnyCommand]:
+        """A command as one or more, each of which needs one verdict at most."""
+        if not (self.settings.ask_each and isinstance(command, Subscribe)):
+            return (command,)
+        return [
+            Subscribe(
+                subjects=[subject],
+                history=command.history,
+                conflation_ms=command.conflation_ms,
+                positions=command.positions,
+                id=command.id,
+            )
+            for subject in dict.fromkeys(command.subjects)
+        ]
+
+    def _question(self, session: Session, command: AnyCommand, out: list[Output]) -> int | None:
+        """Ask for the verdict that a command needs, if it needs one."""
+        if self.settings.policy is Policy.ASK and isinstance(command, RenewToken):
+            return self._ask(session, "token", out, token=command.token)
+        if self.settings.ask_each and isinstance(command, Subscribe):
+            return self._ask(session, "subscribe", out, subject=command.subjects[0])
+        if self.settings.ask_each and isinstance(command, Fetch):
+            return self._ask(session, "subscribe", out, subject=command.subject)
+        if self.settings.ask_each and isinstance(command, Publish):
+            return self._ask(session, "publish", out, subject=command.subject)
+        return None
+
+    def _ask(
+        self,
+        session: Session,
+        action: str,
+        out: list[Output],
+        token: str | None = None,
+        subject: str | None = None,
+    ) -> int:
+        self._request += 1
+        out.append(Ask(self._request, session.id, action, token, subject))
+        return self._request
+
+    def _hold(
+        self, session: Session, command: AnyCommand, request: int | None, out: list[Output]
+    ) -> None:
+        if session.held is None:
+            session.held = deque()
+        if len(session.held) >= HELD_COMMANDS_MAX:
+            out.append(Send(session.id, too_many_held(command)))
+            return
+        held = Held(command, request is not None)
+        session.held.append(held)
+        if request is not None:
+            self._requests[request] = (session, held)
+
+    def decided(self, input: Decided, now: int, out: list[Output]) -> None:  # noqa: A002
+        """A verdict came; one that nobody waits for any more is dropped."""
+        session, waiting = self._requests.pop(input.request, (None, ""))
+        if session is None or session.state is SessionState.ENDED:
+            return
+        if isinstance(waiting, str):
+            if isinstance(input.verdict, Denied):
+                self._subscriptions.revoke(session, waiting, input.verdict.reason, now, out)
+            return
+        waiting.asked = False
+        waiting.verdict = input.verdict
+        while session.held and not session.held[0].asked:
+            held = session.held.popleft()
+            self._handlers[type(held.command)](session, held.command, held.verdict, now, out)
+        if not session.held:
+            session.held = None
+
+    # -- Commands --------------------------------------------------------------------------------
+
+    def _send(self, session: Session, event: AnyEvent, out: list[Output]) -> None:
+        out.append(Send(session.id, event))
+
+    def _connect(
+        self, session: Session, command: Connect, verdict: Verdict, now: int, out: list[Output]
+    ) -> None:
+        if session.state is SessionState.ASKED:
+            self._admit(session, command, verdict, now, out)
+            return
+        reason = "`connect` may only be the first command of a session."
+        self._send(session, Error(code="out-of-order", reason=reason, id=command.id), out)
+
+    def _admit(
+        self, session: Session, command: Connect, verdict: Verdict, now: int, out: list[Output]
+    ) -> None:
+        verdict = denied_if_expired(verdict, now)
+        if isinstance(verdict, Denied):
+            status = Status(status=StatusName.CONNECT_DENY, reason=verdict.reason, id=command.id)
+            self._send(session, status, out)
+            self._disconnect(session, CLOSE_CONNECT_DENIED, verdict.reason, now, out)
+            return
+        session.happen(Happening.ADMIT)
+        session.client = command.client
+        publisher = command.publisher or ""
+        if len(publisher) <= PUBLISHER_BYTES_MAX:
+            session.publisher = publisher
+        session.trusted = same_token(command.token, self.settings.allow_token)
+        asked = command.keepalive_ms or 0
+        longest = self.settings.keepalive // NS_PER_MS
+        self._send(
+            session,
+            Connected(
+                session=f"{self.settings.member}-{session.id}",
+                member=self.settings.member,
+                version=PROTOCOL_VERSION,
+                history=self._histories.current,
+                groups=self.settings.groups,
+                keepalive_ms=max(min(asked or longest, longest), min(KEEPALIVE_MS_MIN, longest)),
+                message_bytes_max=self.settings.message_bytes_max,
+            ),
+            out,
+        )
+        self._grant(session, verdict, now, out)
+        if self.settings.audit_access:
+            out.append(session_log(ACCESS, "connect", session, now))
+
+    def _grant(self, session: Session, grants: Grants | None, now: int, out: list[Output]) -> None:
+        if session.expires is not None:
+            session.expires = None
+            out.append(CancelTimer(("broker", "token", session.id)))
+        if grants is None:
+            session.readable = session.writable = None
+            return
+        session.readable = parse_grants(grants.subscribe)
+        session.writable = parse_grants(grants.publish)
+        session.user = grants.user
+        if grants.expires is not None:
+            session.expires = grants.expires
+            notice = max(now, grants.expires - self.settings.renew_token_before)
+            out.append(SetTimer(("broker", "token", session.id), notice))
+
+    def _renew(
+        self, session: Session, command: RenewToken, verdict: Verdict, now: int, out: list[Output]
+    ) -> None:
+        if self.settings.policy is not Policy.ASK:
+            session.trusted = same_token(command.token, self.settings.allow_token)
+            if self.settings.policy is Policy.BASIC and not session.trusted:
+                verdict = Denied("This is not the token that the configuration names.")
+        else:
+            verdict = denied_if_expired(verdict, now)
+        if isinstance(verdict, Denied):
+            name = verdict.status or StatusName.TOKEN_INVALID
+            self._send(session, Status(status=name, reason=verdict.reason, id=command.id), out)
+            return
+        self._send(session, Status(status=StatusName.TOKEN_UPDATED, id=command.id), out)
+        if self.settings.policy is Policy.ASK:
+            self._grant(session, verdict, now, out)
+            self._subscriptions.rights_changed(session, now, out)
+        if self.settings.ask_each:
+            for subject in session.subscriptions:
+                request = self._ask(session, "subscribe", out, subject=subject)
+                self._requests[request] = (session, subject)
+
+    def _subscribe(
+        self, session: Session, command: Subscribe, verdict: Verdict, now: int, out: list[Output]
+    ) -> None:
+        self._subscriptions.subscribe(session, command, verdict, now, out)
+
+    def _unsubscribe(
+        self, session: Session, command: Unsubscribe, _: Verdict, now: int, out: list[Output]
+    ) -> None:
+        self._subscriptions.unsubscribe(session, command, now, out)
+
+    def _fetch(
+        self, session: Session, command: Fetch, verdict: Verdict, now: int, out: list[Output]
+    ) -> None:
+        if isinstance(verdict, Denied):
+            deny(session, command.subject, verdict.reason, out)
+        else:
+            self._subscriptions.fetch(session, command, now, out)
+
+    def _ping(
+        self,
+        session: Session,
+        command: Ping,
+        _: Verdict,
+        now: int,
+        out: list[Output],
+    ) -> None:
+        self._send(session, Pong(t=command.t), out)
+
+    def _malformed(
+        self,
+        session: Session,
+        command: Malformed,
+        _: Verdict,
+        now: int,
+        out: list[Output],
+    ) -> None:
+        error = Error(code=command.code, reason=command.reason, id=command.id)
+        self._send(session, error, out)
+
+    def _publish(
+        self, session: Session, command: Publish, verdict: Verdict, now: int, out: list[Output]
+    ) -> None:
+        read: Any = (
+            Refused(StatusName.PUBLISH_DENIED, verdict.reason)
+            if isinstance(verdict, Denied)
+            else read_publication(command, session, self.settings, now)
+        )
+        if type(read) is Publication:
+            lack = self._lack_of_room(read, now)
+            if lack is None:
+                origin = Origin(session.id, command.closure, command.id, command.subject)
+                self.proposals.append(Proposal(origin, read))
+                return
+            read = Refused(StatusName.PUBLISH_FAILED, lack, certain=True)
+        self._send(session, refusal(command, read), out)
+
+    def _lack_of_room(self, publication: Publication, now: int) -> str | None:
+        if publication.qos is Qos.STANDARD:
+            return None
+        if not self._cache.reserve(publication.subject, now):
+            return f"There are {self.settings.subjects_max} subjects already: no more are allowed."
+        if self._cache.full():
+            return "The snapshots of all subjects take all the memory that they may."
+        return None
+
+    # -- What the group logs say -----------------------------------------------------------------
+
+    def outcome(self, outcome: Outcome, now: int, out: list[Output]) -> None:
+        """Tell the publisher what became of a publication."""
+        origin = outcome.origin
+        session = self._sessions.get(origin.session)
+        if session is None or session.state is SessionState.ENDED:
+            return
+        unnamed = origin.closure is None and origin.id is None
+        if outcome.reason is None:
+            if not unnamed:
+                out.append(Send(session.id, accepted(outcome)))
+        elif unnamed:
+            code = error_code(StatusName.PUBLISH_FAILED)
+            self._send(session, Error(code=code, reason=outcome.reason), out)
+        else:
+            self._send(session, failed(outcome), out)
+
+    def committed(
+        self,
+        group: int,
+        entries: Sequence[Entry],
+        now: int,
+        out: list[Output],
+    ) -> None:
+        """Apply entries of a group in log order and deliver them.
+
+        STANDARD ones have seq 0 and are delivered only. Entries that are known already are left
+        out.
+        """
+        cache = self._cache
+        for entry in entries:
+            if not entry.seq:
+                self._deliver(entry, None, now, out)
+                continue
+            state = cache.state(entry.publication.subject, now)
+            if entry.seq <= state.seq:
+                continue
+            gap = state.seq and entry.seq != state.seq + 1
+            prev = Position(state.epoch, state.seq) if gap else None
+            cache.apply(state, entry)
+            self._deliver(entry, prev, now, out)
+            self._subscriptions.applied(state, now, out)
+        if not self._expiring and entries:
+            self._expiring = True
+            out.append(SetTimer(EXPIRE_TIMER, now + max(self.settings.cache_expire, EXPIRE_STEP)))
+
+    def _deliver(self, entry: Entry, prev: Position | None, now: int, out: list[Output]) -> None:
+        audience = self._interest.audience(entry.publication.subject)
+        shared: dict[str | None, Delivery] = {}
+        for match, sessions in audience.direct:
+            delivery = Delivery(entry, MessageType.UPDATE, match, prev)
+            out.append(Deliver(delivery, sessions))
+            if audience.conflated:
+                shared[match] = delivery
+        for subscription in audience.conflated:
+            match = subscription.match
+            if match not in shared:
+                shared[match] = Delivery(entry, MessageType.UPDATE, match, prev)
+            self._conflation.add(subscription, shared[match], now, out)
+
+    def reset(
+        self,
+        history: str,
+        groups: Sequence[int] | None,
+        now: int,
+        out: list[Output],
+    ) -> None:
+        """These groups (None: all) are numbered anew: their cache is void, subscribers are told."""
+        self._conflation.flush(out)
+        affected = dict.fromkeys(range(self.settings.groups) if groups is None else groups)
+        for group in affected:
+            self._cache.drop_group(group)
+        self._histories.begin(history, tuple(affected))
+        for session in self._sessions.values():
+            if session.state is SessionState.CONNECTED:
+                subjects = [
+                    subject
+                    for subject, subscription in session.subscriptions.items()
+                    if subscription.pattern is not None
+                    or self._histories.group(subject) in affected
+                ]
+                self._subscriptions.reset(session, history, subjects, out)
+
+    def export_group(self, group: int) -> GroupImage:
+        """All that this member remembers of a group, for a member that joins."""
+        return GroupImage(self._histories.of_group(group), self._cache.image(group))
+
+    def import_group(self, group: int, state: GroupImage, now: int, out: list[Output]) -> None:
+        """Take over what another member remembers of a group.
+
+        Subscribers that are here already get what they missed, or hear which range is missing.
+        """
+        if state.history != self._histories.of_group(group):
+            self.reset(state.history, (group,), now, out)
+        for image in state.subjects:
+            known = self._cache.find(image.subject)
+            after = 0 if known is None else known.seq
+            if after >= image.seq:
+                continue
+            if known is not None and after >= image.floor:
+                self.committed(group, image.entries, now, out)
+                continue
+            epoch = 0 if known is None else known.epoch
+            state_now = self._cache.restore(image, now)
+            if after:
+                lost = Lost(Position(epoch, after + 1), Position(image.epoch, image.seq))
+                self._subscriptions.resync(state_now, lost, now, out)
+            self._subscriptions.applied(state_now, now, out)
+
+    # -- Timers ----------------------------------------------------------------------------------
+
+    def timer(self, input: TimerDue, now: int, out: list[Output]) -> None:  # noqa: A002
+        """One of the broker's timers is due; one of a session that is gone means nothing."""
+        if input.timer == EXPIRE_TIMER:
+            following = self._cache.expire(now)
+            self._expiring = following is not None
+            if following is not None:
+                out.append(SetTimer(EXPIRE_TIMER, max(following, now + EXPIRE_STEP)))
+        elif input.timer == CONFLATE_TIMER:
+            self._conflation.due(now, out)
+        else:
+            _, name, number = input.timer
+            session = self._sessions.get(int(number))
+            if session is None or session.state is not SessionState.CONNECTED:
+                return
+            if name == "token":
+                self._token_due(session, now, out)
+            elif session.waiting:
+                self._send(session, Move(delay_ms=0, reason="rebalance"), out)
+                reason = "This member is behind what you have seen: connect to another one."
+                self._disconnect(session, CLOSE_MOVED, reason, now, out)
+
+    def _token_due(self, session: Session, now: int, out: list[Output]) -> None:
+        expires = session.expires
+        if expires is None:
+            return
+        if now < expires:
+            left = -(-(expires - now) // NS_PER_S)
+            status = Status(
+                status=StatusName.TOKEN_TO_EXPIRE,
+                info=f"The token expires in {left} s: send a new one with `token`.",
+            )
+            self._send(session, status, out)
+            out.append(SetTimer(("broker", "token", session.id), expires))
+            return
+        reason = "The token has expired: connect with a new one."
+        self._send(session, Status(status=StatusName.TOKEN_EXPIRED, reason=reason), out)
+        self._disconnect(session, CLOSE_TOKEN_EXPIRED, reason, now, out)
+
+
+def denied_if_expired(verdict: Verdict, now: int) -> Verdict:
+    """Grants that are over already are a denial."""
+    if isinstance(verdict, Grants) and verdict.expires is not None and verdict.expires <= now:
+        return Denied("The token has expired: get a new one.", StatusName.TOKEN_EXPIRED)
+    return verdict
+
+
+def too_many_held(command: AnyCommand) -> Status | Error:
+    """The answer to a command for which there is no room behind the ones that wait."""
+    reason = f"More than {HELD_COMMANDS_MAX} commands wait for verdicts: send fewer at a time."
+    if isinstance(command, Publish):
+        return refusal(command, Refused(StatusName.PUBLISH_FAILED, reason, certain=True))
+    return Error(code="too-many-commands", reason=reason, id=getattr(command, "id", None))
+
+
+def accepted(outcome: Outcome) -> Status:
+    """The answer to a publication that has its place."""
+    origin = outcome.origin
+    forgotten = outcome.duplicate and not outcome.epoch
+    return Status(
+        status=StatusName.PUBLISH_OK,
+        subject=origin.subject,
+        closure=origin.closure,
+        id=origin.id,
+        epoch=None if forgotten else outcome.epoch,
+        seq=None if forgotten else outcome.seq,
+        duplicate=outcome.duplicate,
+    )
+
+
+def failed(outcome: Outcome) -> Status:
+    """The answer to a publication that got no place, or perhaps none."""
+    origin = outcome.origin
+    return Status(
+        status=StatusName.PUBLISH_FAILED,
+        subject=origin.subject,
+        reason=outcome.reason,
+        closure=origin.closure,
+        id=origin.id,
+        certain=outcome.certain,
+        expected=outcome.expected,
+    )

@@ -1,0 +1,328 @@
+"""What a member remembers of each subject: its newest messages and its snapshot.
+
+The messages of a subject are bounded by count and by age, all together by bytes, the subjects by
+number. Each cached message is noted once more in one queue of all subjects, oldest first, so that
+both the age and the bytes are kept by looking at its head.
+"""
+
+import zlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from mdserver.core.message import Entry
+from mdserver.core.settings import BrokerSettings
+from mdserver.core.snapshot import Snapshot, fields_bytes
+from mdserver.core.subjects import ONE, Pattern, segments_of
+from mdserver.limits import ENTRY_OVERHEAD_BYTES, NS_PER_S, RESERVATION_S
+
+_STALE_SLACK = 1024
+
+
+class SubjectState:
+    """One subject: `floor` is the seq after which nothing is missing from `entries`.
+
+    `epoch` and `seq` are the newest position; both are 0 while a first publication is on its way.
+    `since` is when the subject was first heard of.
+    """
+
+    __slots__ = ("entries", "epoch", "floor", "seq", "since", "snapshot", "stale", "subject")
+
+    def __init__(self, subject: str, since: int) -> None:
+        self.subject = subject
+        self.since = since
+        self.epoch = 0
+        self.seq = 0
+        self.floor = 0
+        self.entries: deque[Entry] = deque()
+        self.snapshot: Snapshot | None = None
+        self.stale = 0
+
+
+class SubjectImage(msgspec.Struct, frozen=True, array_like=True):
+    """A subject as one member tells another; `snapshot` is one message with all its fields."""
+
+    subject: str
+    epoch: int
+    seq: int
+    floor: int
+    entries: list[Entry]
+    snapshot: Entry | None
+
+
+class GroupImage(msgspec.Struct, frozen=True, array_like=True):
+    """All that a member remembers of a subject group."""
+
+    history: str
+    subjects: list[SubjectImage]
+
+
+def entry_bytes(entry: Entry) -> int:
+    """What a cached message counts for: its own size and that of the objects around it."""
+    publication = entry.publication
+    size = ENTRY_OVERHEAD_BYTES + len(publication.content)
+    return size if publication.fields is None else size + fields_bytes(publication.fields)
+
+
+_Branch = dict[str, "_Branch | SubjectState"]
+
+
+class Cache:
+    """The subjects of one member. `bytes` is what their messages and snapshots take."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._subjects: dict[str, SubjectState] = {}
+        self._order: deque[SubjectState] = deque()
+        self._stale = 0
+        self._tree: _Branch | None = None
+        self._groups: list[list[SubjectState]] | None = None
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._subjects)
+
+    def find(self, subject: str) -> SubjectState | None:
+        """What is known of a subject."""
+        return self._subjects.get(subject)
+
+    def reserve(self, subject: str, now: int) -> bool:
+        """Make room for a subject that is about to be published to; False where there is none."""
+        if subject in self._subjects:
+            return True
+        if len(self._subjects) >= self._settings.subjects_max and not self._drop_unused(now):
+            return False
+        self._add(subject, now)
+        return True
+
+    def full(self) -> bool:
+        """Whether snapshots alone take all the room."""
+        return self.bytes >= self._settings.cache_bytes_max and not self._order
+
+    def state(self, subject: str, now: int) -> SubjectState:
+        """What is known of a subject, which comes to be if nothing is."""
+        return self._subjects.get(subject) or self._add(subject, now)
+
+    def apply(self, state: SubjectState, entry: Entry) -> None:
+        """Remember the next committed entry of a subject."""
+        publication = entry.publication
+        if state.seq == 0:
+            state.floor = entry.seq - 1
+        state.epoch = entry.epoch
+        state.seq = entry.seq
+        if publication.retained:
+            self._apply_snapshot(state, entry)
+        state.entries.append(entry)
+        self._order.append(state)
+        self.bytes += entry_bytes(entry)
+        if len(state.entries) > self._settings.cached_messages_per_subject:
+            self._drop_first(state)
+            state.stale += 1
+            self._stale += 1
+            if self._stale > len(self._order) // 2 + _STALE_SLACK:
+                self._compact()
+        while self.bytes > self._settings.cache_bytes_max and self._order:
+            self._drop_oldest()
+
+    def _apply_snapshot(self, state: SubjectState, entry: Entry) -> None:
+        snapshot = self.snapshot(state, entry.publication.time)
+        if snapshot is None:
+            state.snapshot = snapshot = Snapshot(entry)
+            self.bytes += snapshot.bytes
+        else:
+            self.bytes -= snapshot.bytes
+            snapshot.apply(entry)
+            self.bytes += snapshot.bytes
+
+    def snapshot(self, state: SubjectState, now: int) -> Snapshot | None:
+        """The snapshot of a subject, if there is one that has not expired."""
+        snapshot = state.snapshot
+        expire = self._settings.snapshot_expire
+        if snapshot is None or expire is None:
+            return snapshot
+        if snapshot.latest.publication.time + expire > now:
+            return snapshot
+        state.snapshot = None
+        self.bytes -= snapshot.bytes
+        return None
+
+    def entries(self, state: SubjectState, now: int) -> Sequence[Entry]:
+        """The cached messages of a subject, oldest first; the caller does not change them."""
+        self.expire(now)
+        entries = state.entries
+        while entries and entries[0].publication.time + self._settings.cache_expire <= now:
+            # Not at the head of the queue: members' clocks differ.
+            self._drop_first(state)
+            state.stale += 1
+            self._stale += 1
+        return entries
+
+    def expire(self, now: int) -> int | None:
+        """Drop messages that are too old; returns when the next one will be, None if none will."""
+        order, before = self._order, now - self._settings.cache_expire
+        while order:
+            state = order[0]
+            if not state.stale:
+                time = state.entries[0].publication.time
+                if time > before:
+                    return time + self._settings.cache_expire
+            self._drop_oldest()
+        return None
+
+    def _drop_oldest(self) -> None:
+        state = self._order.popleft()
+        if state.stale:
+            state.stale -= 1
+            self._stale -= 1
+        else:
+            self._drop_first(state)
+
+    def _drop_first(self, state: SubjectState) -> None:
+        entry = state.entries.popleft()
+        state.floor = entry.seq
+        self.bytes -= entry_bytes(entry)
+
+    def _compact(self) -> None:
+        kept: deque[SubjectState] = deque()
+        for state in self._order:
+            if state.stale:
+                state.stale -= 1
+            else:
+                kept.append(state)
+        self._order = kept
+        self._stale = 0
+
+    def _add(self, subject: str, now: int) -> SubjectState:
+        state = self._subjects[subject] = SubjectState(subject, now)
+        if self._tree is not None:
+            _plant(self._tree, state)
+        self._groups = None
+        return state
+
+    def _remove(self, state: SubjectState) -> None:
+        del self._subjects[state.subject]
+        while state.entries:
+            self._drop_first(state)
+            state.stale += 1
+            self._stale += 1
+        if state.snapshot is not None:
+            self.bytes -= state.snapshot.bytes
+        self._tree = None
+        self._groups = None
+
+    def _drop_unused(self, now: int) -> bool:
+        """Drop subjects whose first publication never came to be."""
+        before = now - RESERVATION_S * NS_PER_S
+        unused = [s for s in self._subjects.values() if s.seq == 0 and s.since <= before]
+        for state in unused:
+            self._remove(state)
+        return bool(unused)
+
+    def matching(self, pattern: Pattern) -> Iterator[SubjectState]:
+        """The subjects of a pattern; the order is that in which their segments came up."""
+        if self._tree is None:
+            self._tree = {}
+            for state in self._subjects.values():
+                _plant(self._tree, state)
+        for state in _walk(self._tree, pattern.segments, pattern.rest):
+            if pattern.matches(segments_of(state.subject)):
+                yield state
+
+    def group(self, number: int) -> Sequence[SubjectState]:
+        """The subjects of a subject group."""
+        if self._groups is None:
+            self._groups = [[] for _ in range(self._settings.groups)]
+            for state in self._subjects.values():
+                self._groups[group_of(state.subject, self._settings.groups)].append(state)
+        return self._groups[number]
+
+    def drop_group(self, number: int) -> None:
+        """Forget the subjects of a group."""
+        for state in self.group(number):
+            self._remove(state)
+
+    def image(self, number: int) -> list[SubjectImage]:
+        """The subjects of a group, for another member."""
+        return [
+            SubjectImage(
+                state.subject,
+                state.epoch,
+                state.seq,
+                state.floor,
+                list(state.entries),
+                None if state.snapshot is None else state.snapshot.entry(),
+            )
+            for state in self.group(number)
+        ]
+
+    def restore(self, image: SubjectImage, now: int) -> SubjectState:
+        """Replace what is known of a subject by what another member knows."""
+        known = self._subjects.get(image.subject)
+        if known is not None:
+            self._remove(known)
+        state = self._add(image.subject, now)
+        for entry in image.entries:
+            self.apply(state, entry)
+        state.epoch, state.seq, state.floor = image.epoch, image.seq, max(image.floor, state.floor)
+        if state.snapshot is not None:
+            self.bytes -= state.snapshot.bytes
+            state.snapshot = None
+        if image.snapshot is not None:
+            state.snapshot = Snapshot(image.snapshot)
+            self.bytes += state.snapshot.bytes
+        return state
+
+
+def group_of(subject: str, groups: int) -> int:
+    """The subject group: CRC-32 of the UTF-8 bytes modulo the number of groups."""
+    return zlib.crc32(subject.encode()) % groups
+
+
+def _plant(tree: _Branch, state: SubjectState) -> None:
+    """Put a subject into the tree; its state stands for a branch that has no other subject."""
+    *branches, last = segments_of(state.subject)
+    at = tree
+    for segment in branches:
+        below = at.get(segment)
+        if type(below) is not dict:
+            below = at[segment] = {} if below is None else {"": below}
+        at = below
+    below = at.get(last)
+    if type(below) is dict:
+        below[""] = state
+    else:
+        at[last] = state
+
+
+def _walk(
+    branch: _Branch | SubjectState, segments: Sequence[str], rest: bool
+) -> Iterator[SubjectState]:
+    if not segments:
+        yield from _leaves(branch) if rest else _here(branch)
+        return
+    if type(branch) is not dict:
+        return
+    first, below = segments[0], segments[1:]
+    if first != ONE:
+        if first in branch:
+            yield from _walk(branch[first], below, rest)
+        return
+    for segment, next_branch in branch.items():
+        if segment:
+            yield from _walk(next_branch, below, rest)
+
+
+def _here(branch: _Branch | SubjectState) -> Iterator[SubjectState]:
+    here = branch.get("") if type(branch) is dict else branch
+    if here is not None:
+        assert isinstance(here, SubjectState)
+        yield here
+
+
+def _leaves(branch: _Branch | SubjectState) -> Iterator[SubjectState]:
+    if isinstance(branch, SubjectState):
+        yield branch
+        return
+    for below in branch.values():
+        yield from _leaves(below)

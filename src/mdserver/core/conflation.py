@@ -1,0 +1,111 @@
+"""Conflation: at most one message a subject a window, with the latest content and all fields.
+
+Windows are counted from the subscription. Only those that hold a message exist; the earliest end
+is the one timer that is needed.
+"""
+
+import heapq
+
+import msgspec
+
+from mdserver.core.events import Delivery
+from mdserver.core.message import Entry, MessageType, Qos
+from mdserver.core.outputs import CancelTimer, Deliver, Output, SetTimer
+from mdserver.core.session import Subscription
+from mdserver.limits import CONFLATION_STEP_MS, NS_PER_MS
+
+TIMER = ("broker", "conflate")
+_STALE_SLACK = 64
+
+
+def floored(milliseconds: int) -> int:
+    """A wish for conflation in ns: a multiple of the step, below which it is off."""
+    return milliseconds // CONFLATION_STEP_MS * CONFLATION_STEP_MS * NS_PER_MS
+
+
+class Window:
+    """What came for one subject of one subscription since the last window ended.
+
+    `first` is the delivery that others share; it goes out as it is while nothing is added.
+    """
+
+    __slots__ = ("entry", "fields", "first", "position")
+
+    def __init__(self, first: Delivery) -> None:
+        self.first: Delivery | None = first
+        self.entry = self.position = first.entry
+        self.fields = first.entry.publication.fields
+
+    def add(self, entry: Entry) -> None:
+        """Take a further message in."""
+        self.first = None
+        self.entry = entry
+        if entry.seq:
+            self.position = entry
+        fields = entry.publication.fields
+        if fields is not None:
+            self.fields = fields if self.fields is None else {**self.fields, **fields}
+
+    def delivery(self, match: str | None) -> Delivery:
+        """The one message that stands for the window."""
+        if self.first is not None:
+            return self.first
+        publication, at = self.entry.publication, self.position
+        qos = Qos.GUARANTEED if at.seq else Qos.STANDARD
+        if publication.fields is not self.fields or publication.qos is not qos:
+            publication = msgspec.structs.replace(publication, fields=self.fields, qos=qos)
+        return Delivery(Entry(at.epoch, at.seq, publication), MessageType.UPDATE, match)
+
+
+class Conflation:
+    """The open windows of all subscriptions."""
+
+    def __init__(self) -> None:
+        self._windows: dict[Subscription, dict[str, Window]] = {}
+        self._ends: list[tuple[int, int, Subscription]] = []
+        self._count = 0
+
+    def add(
+        self, subscription: Subscription, delivery: Delivery, now: int, out: list[Output]
+    ) -> None:
+        """Hold a message back until its window ends."""
+        windows = self._windows.get(subscription)
+        if windows is None:
+            windows = self._windows[subscription] = {}
+            period = subscription.conflation
+            end = now + period - (now - subscription.start) % period
+            self._count += 1
+            heapq.heappush(self._ends, (end, self._count, subscription))
+            if self._ends[0][0] == end:
+                out.append(SetTimer(TIMER, end))
+        window = windows.get(delivery.entry.publication.subject)
+        if window is None:
+            windows[delivery.entry.publication.subject] = Window(delivery)
+        else:
+            window.add(delivery.entry)
+
+    def drop(self, subscription: Subscription) -> None:
+        """Forget what is held back for a subscription that ended."""
+        self._windows.pop(subscription, None)
+        if len(self._ends) > 2 * len(self._windows) + _STALE_SLACK:
+            self._ends = [end for end in self._ends if end[2] in self._windows]
+            heapq.heapify(self._ends)
+
+    def flush(self, out: list[Output]) -> None:
+        """Send all that is held back."""
+        for subscription, windows in self._windows.items():
+            _send(subscription, windows, out)
+        self._windows.clear()
+        self._ends.clear()
+
+    def due(self, now: int, out: list[Output]) -> None:
+        """Send what the windows hold that end now."""
+        while self._ends and self._ends[0][0] <= now:
+            _, _, subscription = heapq.heappop(self._ends)
+            _send(subscription, self._windows.pop(subscription, {}), out)
+        out.append(SetTimer(TIMER, self._ends[0][0]) if self._ends else CancelTimer(TIMER))
+
+
+def _send(subscription: Subscription, windows: dict[str, Window], out: list[Output]) -> None:
+    match, sessions = subscription.match, [subscription.session.id]
+    out.extend(Deliver(window.delivery(match), sessions) for window in windows.values())

@@ -1,0 +1,122 @@
+"""One client's state, and the table of what may happen to it when."""
+
+import enum
+from collections import deque
+
+from mdserver.core.commands import AnyCommand
+from mdserver.core.inputs import Denied, Grants, Opened
+from mdserver.core.message import Position
+from mdserver.core.subjects import Pattern
+from mdserver.errors import LocalProtocolError
+
+
+class SessionState(enum.Enum):
+    """Where a session is in its life."""
+
+    OPENED = "opened"
+    ASKED = "asked"
+    CONNECTED = "connected"
+    ENDED = "ended"
+
+
+class Happening(enum.Enum):
+    """What changes the state of a session."""
+
+    ASK = "ask"
+    ADMIT = "admit"
+    END = "end"
+
+
+TRANSITIONS = {
+    (SessionState.OPENED, Happening.ASK): SessionState.ASKED,
+    (SessionState.OPENED, Happening.ADMIT): SessionState.CONNECTED,
+    (SessionState.OPENED, Happening.END): SessionState.ENDED,
+    (SessionState.ASKED, Happening.ADMIT): SessionState.CONNECTED,
+    (SessionState.ASKED, Happening.END): SessionState.ENDED,
+    (SessionState.CONNECTED, Happening.END): SessionState.ENDED,
+}
+
+
+class Held:
+    """A command that waits for its turn; `asked` while its verdict is still to come."""
+
+    __slots__ = ("asked", "command", "verdict")
+
+    def __init__(self, command: AnyCommand, asked: bool) -> None:
+        self.command = command
+        self.asked = asked
+        self.verdict: Grants | Denied | None = None
+
+
+class Subscription:
+    """One session's wish for a subject or a pattern.
+
+    `conflation` is in ns, 0 for none; its windows are counted from `start`.
+    """
+
+    __slots__ = ("conflation", "pattern", "session", "start", "subject")
+
+    def __init__(
+        self,
+        session: "Session",
+        subject: str,
+        pattern: Pattern | None,
+        conflation: int,
+        start: int,
+    ) -> None:
+        self.session = session
+        self.subject = subject
+        self.pattern = pattern
+        self.conflation = conflation
+        self.start = start
+
+    @property
+    def match(self) -> str | None:
+        """What a message says about the way it came: the pattern, None for a single subject."""
+        return None if self.pattern is None else self.subject
+
+
+class Waiting:
+    """A session has seen more of a subject than this member: it waits until that is here, too."""
+
+    __slots__ = ("after", "subscription")
+
+    def __init__(self, subscription: Subscription, after: Position) -> None:
+        self.subscription = subscription
+        self.after = after
+
+
+class Session:
+    """One client. `readable` and `writable` are its rights; None allows everything.
+
+    `trusted` says that it gave the token of the Basic entitlement. `waiting` holds the subjects
+    that it does not get yet, `held` the commands that wait for a verdict or behind one that does.
+    """
+
+    __slots__ = (
+        "address", "client", "expires", "held", "id", "publisher", "readable", "state",
+        "subscriptions", "transport", "trusted", "user", "waiting", "writable",
+    )  # fmt: skip
+
+    def __init__(self, opened: Opened) -> None:
+        self.id = opened.session
+        self.address = opened.address
+        self.transport = opened.transport
+        self.state = SessionState.OPENED
+        self.client: str | None = None
+        self.user: str | None = None
+        self.publisher = ""
+        self.readable: tuple[Pattern, ...] | None = None
+        self.writable: tuple[Pattern, ...] | None = None
+        self.expires: int | None = None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.trusted = False
+        self.waiting: dict[str, Waiting] | None = None
+        self.held: deque[Held] | None = None
+
+    def happen(self, happening: Happening) -> None:
+        """Move on in the table above; LocalProtocolError where it has no such move."""
+        try:
+            self.state = TRANSITIONS[self.state, happening]
+        except KeyError:
+            raise LocalProtocolError(f"{happening} in {self.state}") from None

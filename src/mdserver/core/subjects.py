@@ -1,0 +1,170 @@
+"""Subjects (`/segment/segment/...`) and patterns over them.
+
+`*` stands for one segment, `**` for one or more and only as the last one; both are special only
+as whole segments. A wildcard as the first segment leaves `/__mdserver__/...` out: the server's own
+subjects have to be asked for by name.
+"""
+
+from collections.abc import Sequence
+
+from mdserver.errors import InvalidSubjectError
+from mdserver.limits import SUBJECT_BYTES_MAX, SUBJECT_SEGMENTS_MAX
+
+ONE = "*"
+REST = "**"
+RESERVED = "__mdserver__"
+_SHOWN_MAX = 80
+
+
+class Pattern:
+    """A subscription or a right to more than one subject."""
+
+    __slots__ = ("rest", "segments", "specificity", "text")
+
+    def __init__(self, text: str, segments: Sequence[str]) -> None:
+        self.text = text
+        self.rest = segments[-1] == REST
+        self.segments = tuple(segments[:-1] if self.rest else segments)
+        self.specificity = tuple(0 if s == REST else 1 if s == ONE else 2 for s in segments)
+        """Compares patterns that match one subject: the greater one is the more specific."""
+
+    def matches(self, segments: Sequence[str]) -> bool:
+        """Whether a subject of these segments is one of the pattern's."""
+        own = self.segments
+        if len(segments) <= len(own) if self.rest else len(segments) != len(own):
+            return False
+        for mine, theirs in zip(own, segments, strict=False):
+            if mine not in (theirs, ONE):
+                return False
+        return segments[0] != RESERVED or (bool(own) and own[0] == RESERVED)
+
+    def meets(self, other: "Pattern") -> bool:
+        """Whether some subject is one of both patterns'."""
+        short, long = sorted((self, other), key=lambda pattern: len(pattern.segments))
+        if len(short.segments) < len(long.segments) + long.rest and not short.rest:
+            return False
+        if self.first_is_reserved() != other.first_is_reserved():
+            return False
+        return all(
+            a == b or ONE in (a, b) for a, b in zip(short.segments, long.segments, strict=False)
+        )
+
+    def first_is_reserved(self) -> bool:
+        """Whether the pattern is about the server's own subjects."""
+        return bool(self.segments) and self.segments[0] == RESERVED
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.text!r})"
+
+
+def segments_of(subject: str) -> list[str]:
+    """The segments of a valid subject or pattern."""
+    return subject.split("/")[1:]
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a segment of the valid subject or pattern is a wildcard."""
+    return "*" in text and any(s in (ONE, REST) for s in segments_of(text))
+
+
+def validate_subject(subject: str, segments_min: int = 2) -> None:
+    """Raise InvalidSubjectError unless this is a subject that one can publish to."""
+    segments = _split(subject)
+    if "*" in subject and (ONE in segments or REST in segments):
+        raise InvalidSubjectError(
+            f"Subject {shown(subject)} has a wildcard segment ('*' or '**'): one can subscribe to "
+            "patterns, but publish to single subjects only."
+        )
+    if len(segments) < segments_min:
+        raise InvalidSubjectError(
+            f"Subject {shown(subject)} has one segment: at least two are needed, like '/a/b'."
+        )
+
+
+def parse_interest(text: str, segments_min: int = 2) -> Pattern | None:
+    """The pattern that `text` is, or None where it is a single subject.
+
+    Raises InvalidSubjectError where it is neither.
+    """
+    if "*" not in text:
+        validate_subject(text, segments_min)
+        return None
+    segments = _split(text)
+    if REST in segments[:-1]:
+        raise InvalidSubjectError(
+            f"Pattern {shown(text)} has '**' before its end: it may only be the last segment."
+        )
+    if ONE in segments or segments[-1] == REST:
+        return Pattern(text, segments)
+    validate_subject(text, segments_min)
+    return None
+
+
+def parse_grant(text: str) -> Pattern:
+    """The pattern of a right: as for a subscription, but a final `*` covers the whole subtree.
+
+    Raises InvalidSubjectError.
+    """
+    segments = _split(text)
+    if REST in segments[:-1]:
+        raise InvalidSubjectError(
+            f"Pattern {shown(text)} has '**' before its end: it may only be the last segment."
+        )
+    if segments[-1] == ONE:
+        segments[-1] = REST
+    return Pattern(text, segments)
+
+
+def shown(subject: str) -> str:
+    """The subject in quotes, shortened so that a reason stays readable."""
+    if len(subject) > _SHOWN_MAX:
+        subject = subject[:_SHOWN_MAX] + "..."
+    return "'" + subject.encode("utf-8", "backslashreplace").decode() + "'"
+
+
+def _split(text: str) -> list[str]:
+    """The segments of a subject or pattern; raises InvalidSubjectError for what is wrong."""
+    if not text.startswith("/"):
+        what = f"Subject {shown(text)} does not start" if text else "A subject may not be empty"
+        raise InvalidSubjectError(
+            f"{what} with '/': subjects look like '/a/b'."
+            if text
+            else f"{what}: subjects look like '/a/b'."
+        )
+    if text == "/":
+        raise InvalidSubjectError(
+            "Subject '/' has a single segment, which is empty: subjects look like '/a/b'."
+        )
+    segments = text.split("/")[1:]
+    if not all(segments):
+        raise InvalidSubjectError(_empty_segment(text, segments))
+    if len(segments) > SUBJECT_SEGMENTS_MAX:
+        raise InvalidSubjectError(
+            f"Subject {shown(text)} has {len(segments)} segments: "
+            f"at most {SUBJECT_SEGMENTS_MAX} are allowed."
+        )
+    if len(text) * 4 > SUBJECT_BYTES_MAX or not text.isascii():
+        _check_bytes(text)
+    return segments
+
+
+def _empty_segment(text: str, segments: list[str]) -> str:
+    if "" not in segments[:-1]:
+        return (
+            f"Subject {shown(text)} ends with '/', so its last segment is empty: leave the '/' out."
+        )
+    number = segments.index("") + 1
+    return f"Subject {shown(text)} has an empty segment (number {number}): segments are not empty."
+
+
+def _check_bytes(text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidSubjectError(
+            f"Subject {shown(text)} is not valid Unicode: it has half of a surrogate pair."
+        ) from None
+    if size > SUBJECT_BYTES_MAX:
+        raise InvalidSubjectError(
+            f"Subject {shown(text)} has {size} bytes: at most {SUBJECT_BYTES_MAX} are allowed."
+        )
