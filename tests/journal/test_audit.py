@@ -5,8 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mdserver.core.outputs import Log
-from mdserver.journal.audit import STREAMS, AuditLogs, line, row
+from mdserver.core.broker import Broker
+from mdserver.core.commands import Connect, PositionAfter, Subscribe, Unsubscribe
+from mdserver.core.inputs import Closed, Opened
+from mdserver.core.outputs import Log, Output
+from mdserver.core.settings import BrokerSettings
+from mdserver.journal.audit import STREAMS, AccessRow, AuditLogs, PresenceRow, line, row
 
 NOW = 1_700_000_000_123_456_789
 HEAD = ["v", "ts", "node", "event"]
@@ -63,3 +67,28 @@ def test_a_folder_that_cannot_be_used_is_an_error_at_once(tmp_path: Path) -> Non
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="file"):
         AuditLogs(tmp_path / "file", "n1", ["access"], 100, 1)
+
+
+def test_what_the_broker_says_of_sessions_fits_the_columns() -> None:
+    broker = Broker(BrokerSettings(audit_access=True, presence=True), "h1")
+    out: list[Output] = []
+    broker.opened(Opened(1, "127.0.0.1"), NOW, out)
+    after = PositionAfter("h1", 1, 1)
+    for command in (
+        Connect(client="test/1"),
+        Subscribe(subjects=["/a/b", "/a/*"]),
+        Subscribe(subjects=["/c/d"], history=2),
+        Subscribe(subjects=["/e/f"], positions={"/e/f": after}),
+        Unsubscribe(subjects=["/a/b"]),
+    ):
+        broker.received(1, [command], NOW, out)
+    broker.closed(Closed(1, "gone"), NOW, out)
+    logs = [output for output in out if isinstance(output, Log)]
+    rows = [row(log, "n1") for log in logs if log.stream in STREAMS]
+    assert [columns.event for columns in rows if isinstance(columns, AccessRow)] == [
+        "connect", "subscribe", "subscribe", "subscribe-with-history", "subscribe-with-recovery",
+        "unsubscribe", "unsubscribe", "unsubscribe", "unsubscribe", "disconnect",
+    ]  # fmt: skip
+    presence = [columns for columns in rows if isinstance(columns, PresenceRow)]
+    assert [columns.event for columns in presence].count("join") == 4
+    assert [columns.event for columns in presence].count("leave") == 4

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from mdserver.config import Config, Loaded, load
+from mdserver.config import Config, Entitlement, Loaded, load
+from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
 
 
@@ -28,6 +29,9 @@ def effective(file: Path | None, overrides: tuple[str, ...]) -> Loaded:
     return load(file, os.environ, overrides)
 
 
+_POLICIES = {Entitlement.NONE: Policy.NONE, Entitlement.BASIC: Policy.BASIC}
+
+
 def broker_settings(config: Config) -> BrokerSettings:
     """What the broker is told."""
     return BrokerSettings(
@@ -42,4 +46,6 @@ def broker_settings(config: Config) -> BrokerSettings:
         snapshot_expire=config.snapshot_expire_time,
         publish_snapshot=config.publish_snapshot_message,
         keepalive=config.keep_alive_interval,
+        policy=_POLICIES[config.entitlement],
+        allow_token=config.entitlement_allow_token,
     )
