@@ -1,0 +1,194 @@
+"""Is a history one that a correct cluster can produce? One class of violation a promise.
+
+phantom          delivered or acknowledged, but never published, or surely refused
+fork             two publications at one position, or one position's epoch told differently
+duplicate        one publication at two positions of a history
+order            a client's view of a subject went back
+skip             a client's view left positions out without being told
+lost             acknowledged, but a settled subscriber never came as far
+real time        acknowledged before another was published, but placed after it
+publisher order  one publisher's publications to a subject placed against their numbers
+disclosed loss   a reset or a gap while a majority of seeds stayed normal
+"""
+
+from collections.abc import Iterable
+
+from attrs import define, field, frozen
+
+from simulation.history import (
+    Acked, Delivered, Event, Gap, Published, Refused, Reset, Settled, Subscribed,
+)  # fmt: skip
+
+CLASSES = (
+    "phantom", "fork", "duplicate", "order", "skip", "lost", "real time", "publisher order",
+    "disclosed loss",
+)  # fmt: skip
+
+Place = tuple[str, str, int]  # history id, subject, seq
+
+
+@frozen
+class Violation:
+    """One broken promise: its class, and a sentence with the particulars."""
+
+    kind: str
+    what: str
+
+
+@define
+class View:
+    """One client's view of one subject."""
+
+    history: str = ""
+    epoch: int = 0
+    seq: int = 0
+    fresh: bool = True  # the next message may have any position
+
+
+@define
+class Checker:
+    """Reads events one by one; `violations` grows, `finish` says what only the end can tell."""
+
+    majority_kept: bool = True
+    violations: list[Violation] = field(factory=list)
+    published: dict[str, Published] = field(factory=dict)
+    refused: dict[str, None] = field(factory=dict)
+    at_place: dict[Place, tuple[str, int]] = field(factory=dict)
+    place_of: dict[tuple[str, str], Place] = field(factory=dict)  # (history id, publication)
+    acked: dict[Place, Acked] = field(factory=dict)
+    views: dict[tuple[str, str], View] = field(factory=dict)
+    settled: list[Settled] = field(factory=list)
+    delivered: int = 0
+
+    def _violate(self, kind: str, what: str) -> None:
+        assert kind in CLASSES
+        self.violations.append(Violation(kind, what))
+
+    def see(self, event: Event) -> None:
+        """Take the next event."""
+        match event:
+            case Published():
+                self.published[event.publication] = event
+            case Acked():
+                self._acked(event)
+            case Refused():
+                if event.certain:
+                    self.refused[event.publication] = None
+            case Subscribed():
+                self.views[event.client, event.subject] = View()
+            case Delivered():
+                self._delivered(event)
+            case Gap():
+                self._told(event, "a gap")
+            case Reset():
+                self._told(event, "a reset")
+            case Settled():
+                self.settled.append(event)
+
+    def _place(self, event: Acked | Delivered) -> None:
+        """A position and a publication belong together, once and for all."""
+        known = self.published.get(event.publication)
+        if known is None or known.subject != event.subject:
+            self._violate("phantom", f"{event.publication} on {event.subject} was never published")
+        if event.publication in self.refused:
+            self._violate("phantom", f"{event.publication} was surely refused, and yet taken")
+        place = (event.history, event.subject, event.seq)
+        mine = (event.publication, event.epoch)
+        other = self.at_place.setdefault(place, mine)
+        if other != mine:
+            self._violate("fork", f"{place} is {other} and {mine}")
+        first = self.place_of.setdefault((event.history, event.publication), place)
+        if first != place:
+            self._violate("duplicate", f"{event.publication} stands at {first} and {place}")
+
+    def _acked(self, event: Acked) -> None:
+        if event.epoch == 0:
+            return
+        self._place(event)
+        self.acked.setdefault((event.history, event.subject, event.seq), event)
+
+    def _delivered(self, event: Delivered) -> None:
+        self.delivered += 1
+        if not event.snapshot:
+            self._place(event)
+        view = self.views.setdefault((event.client, event.subject), View())
+        named = f"{event.client} on {event.subject}"
+        if not view.fresh:
+            if event.history != view.history:
+                self._violate("order", f"{named}: history {event.history} without a reset")
+            elif (event.epoch, event.seq) < (view.epoch, view.seq) or event.seq < view.seq:
+                self._violate("order", f"{named}: {event.epoch}/{event.seq} after "
+                                       f"{view.epoch}/{view.seq}")  # fmt: skip
+            elif not event.snapshot and event.seq > view.seq + 1:
+                self._violate("skip", f"{named}: {event.seq} after {view.seq}")
+            elif not event.snapshot and event.seq == view.seq:
+                self._violate("duplicate", f"{named}: {event.epoch}/{event.seq} came twice")
+        view.history, view.epoch, view.seq = event.history, event.epoch, event.seq
+        view.fresh = False
+
+    def _told(self, event: Gap | Reset, what: str) -> None:
+        if self.majority_kept:
+            self._violate("disclosed loss", f"{event.client} was told of {what} on {event.subject}")
+        view = self.views.setdefault((event.client, event.subject), View())
+        view.fresh = True
+
+    def finish(self) -> list[Violation]:
+        """The violations, with those that only the whole history shows."""
+        self._lost()
+        by_subject: dict[tuple[str, str], list[Acked]] = {}
+        for acked in self.acked.values():
+            by_subject.setdefault((acked.history, acked.subject), []).append(acked)
+        for alike in by_subject.values():
+            alike.sort(key=lambda a: a.seq)
+            self._real_time(alike)
+            self._publisher_order(alike)
+        return self.violations
+
+    def _lost(self) -> None:
+        newest: dict[tuple[str, str], Acked] = {}
+        for acked in self.acked.values():
+            known = newest.get((acked.history, acked.subject))
+            if known is None or known.seq < acked.seq:
+                newest[acked.history, acked.subject] = acked
+        for settled in self.settled:
+            view = self.views.get((settled.client, settled.subject), View())
+            last = newest.get((view.history, settled.subject))
+            if view.fresh and self.majority_kept:
+                last = next((a for (_, s), a in newest.items() if s == settled.subject), None)
+            if last is not None and (view.fresh or view.seq < last.seq):
+                self._violate("lost", f"{settled.client} ended at {view.seq} of {settled.subject}, "
+                                      f"{last.publication} at {last.seq} was acked")  # fmt: skip
+
+    def _real_time(self, alike: list[Acked]) -> None:
+        """Going back from the end: nothing before was published after something behind was acked.
+
+        Equal times are concurrent.
+        """
+        soonest: Acked | None = None
+        for acked in reversed(alike):
+            known = self.published.get(acked.publication)
+            if known is not None and soonest is not None and soonest.at < known.at:
+                self._violate("real time", f"{soonest.publication} was acked before "
+                              f"{acked.publication} was published, but stands behind it")  # fmt: skip
+            if soonest is None or acked.at < soonest.at:
+                soonest = acked
+
+    def _publisher_order(self, alike: list[Acked]) -> None:
+        last: dict[str, int] = {}
+        for acked in alike:
+            known = self.published.get(acked.publication)
+            if known is None or not known.number:
+                continue
+            before = last.get(known.publisher, 0)
+            if known.number < before:
+                self._violate("publisher order", f"number {known.number} of {known.publisher} "
+                              f"stands behind {before} on {known.subject}")  # fmt: skip
+            last[known.publisher] = known.number
+
+
+def check(events: Iterable[Event], *, majority_kept: bool = True) -> list[Violation]:
+    """The violations of a whole history."""
+    checker = Checker(majority_kept)
+    for event in events:
+        checker.see(event)
+    return checker.finish()

@@ -1,0 +1,95 @@
+"""What publishers and subscribers saw, in the order in which they saw it.
+
+The simulator and the tests with real processes both write these; `simulation.checker` reads them.
+Times are nanoseconds of one clock that all clients of a history share. A publication is named by
+any text that stands for it alone; a message carries that text (as its content, for example).
+"""
+
+from attrs import frozen
+
+
+@frozen
+class Published:
+    """A publisher handed a publication to its client, for the first time."""
+
+    at: int
+    publication: str
+    subject: str
+    publisher: str = ""
+    number: int = 0
+
+
+@frozen
+class Acked:
+    """PUBLISH_OK; `epoch` 0: the number was taken so long ago that its place is forgotten."""
+
+    at: int
+    publication: str
+    subject: str
+    history: str
+    epoch: int
+    seq: int
+
+
+@frozen
+class Refused:
+    """The publisher gave up after PUBLISH_FAILED; `certain`: surely never taken."""
+
+    at: int
+    publication: str
+    certain: bool
+
+
+@frozen
+class Subscribed:
+    """A client subscribes without a position: it knows nothing of the subject any more."""
+
+    at: int
+    client: str
+    subject: str
+
+
+@frozen
+class Delivered:
+    """A message reached an application; duplicates by position are dropped before that."""
+
+    at: int
+    client: str
+    publication: str
+    subject: str
+    history: str
+    epoch: int
+    seq: int
+    snapshot: bool = False
+
+
+@frozen
+class Gap:
+    """DATA_RESYNC: the client was told that messages up to `seq` are missing."""
+
+    at: int
+    client: str
+    subject: str
+    seq: int
+
+
+@frozen
+class Reset:
+    """The client was told of a new history id."""
+
+    at: int
+    client: str
+    subject: str
+    history: str
+
+
+@frozen
+class Settled:
+    """At the end, the client was subscribed to the subject and had time to catch up."""
+
+    at: int
+    client: str
+    subject: str
+
+
+Event = Published | Acked | Refused | Subscribed | Delivered | Gap | Reset | Settled

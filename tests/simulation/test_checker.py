@@ -1,0 +1,112 @@
+"""The history checker accepts a good history and finds each class of bad one."""
+
+import pytest
+
+from simulation.checker import CLASSES, Checker, check
+from simulation.history import (
+    Acked, Delivered, Event, Gap, Published, Refused, Reset, Settled, Subscribed,
+)  # fmt: skip
+
+
+def published(at: int, name: str, number: int = 0) -> Published:
+    return Published(at, name, "/a/b", "pub" if number else "", number)
+
+
+def acked(at: int, name: str, seq: int, epoch: int = 1) -> Acked:
+    return Acked(at, name, "/a/b", "h", epoch, seq)
+
+
+def delivered(at: int, name: str, seq: int, epoch: int = 1, history: str = "h") -> Delivered:
+    return Delivered(at, "c", name, "/a/b", history, epoch, seq)
+
+
+GOOD: list[Event] = [
+    Subscribed(0, "c", "/a/b"),
+    published(1, "p1", 1),
+    published(2, "p2", 2),
+    acked(3, "p1", 1),
+    delivered(4, "p1", 1),
+    acked(5, "p2", 2),
+    delivered(6, "p2", 2),
+    published(7, "p3", 3),
+    delivered(8, "p3", 3, 4),
+    acked(9, "p3", 3, 4),
+    published(10, "p4", 4),
+    Refused(11, "p4", True),
+    Settled(12, "c", "/a/b"),
+]
+
+BAD: dict[str, list[list[Event]]] = {
+    "phantom": [
+        [delivered(1, "ghost", 1)],
+        [published(1, "p"), Refused(2, "p", True), delivered(3, "p", 1)],
+    ],
+    "fork": [
+        [published(1, "p"), published(1, "q"), acked(2, "p", 1), delivered(3, "q", 1)],
+        [published(1, "p"), acked(2, "p", 1, 1), delivered(3, "p", 1, 2)],
+    ],
+    "duplicate": [
+        [published(1, "p"), delivered(2, "p", 1), delivered(3, "p", 2)],
+        [published(1, "p"), delivered(2, "p", 1), delivered(3, "p", 1)],
+    ],
+    "order": [
+        [published(1, "p"), published(1, "q"), delivered(2, "q", 2), delivered(3, "p", 1)],
+        [published(1, "p"), published(1, "q"), delivered(2, "q", 1), delivered(3, "p", 1, 1, "i")],
+    ],
+    "skip": [[published(1, "p"), published(1, "q"), delivered(2, "p", 1), delivered(3, "q", 3)]],
+    "lost": [
+        [published(1, "p"), acked(2, "p", 1), Settled(9, "c", "/a/b")],
+        [published(1, "p"), published(1, "q"), acked(2, "p", 1), acked(2, "q", 2),
+         delivered(3, "p", 1), Settled(9, "c", "/a/b")],
+    ],
+    "real time": [[published(1, "p"), acked(2, "p", 2), published(3, "q"), acked(4, "q", 1)]],
+    "publisher order": [
+        [published(1, "p", 1), published(1, "q", 2), acked(2, "q", 1), acked(2, "p", 2)],
+    ],
+    "disclosed loss": [[Gap(1, "c", "/a/b", 5)], [Reset(1, "c", "/a/b", "i")]],
+}  # fmt: skip
+
+
+def test_good_history_passes() -> None:
+    assert check(GOOD) == []
+
+
+def test_there_is_a_bad_history_of_each_class() -> None:
+    assert tuple(BAD) == CLASSES
+
+
+@pytest.mark.parametrize(
+    ("kind", "events"), [(kind, events) for kind, cases in BAD.items() for events in cases]
+)
+def test_bad_history_is_named_by_its_class(kind: str, events: list[Event]) -> None:
+    assert [violation.kind for violation in check(events)] == [kind]
+
+
+def test_told_loss_is_no_violation_once_the_majority_was_away() -> None:
+    events: list[Event] = [
+        published(1, "p"), published(1, "q"), delivered(2, "p", 3), Gap(3, "c", "/a/b", 7),
+        delivered(4, "q", 8), Reset(5, "c", "/a/b", "i"), delivered(6, "p", 1, 9, "i"),
+    ]  # fmt: skip
+
+    assert check(events, majority_kept=False) == []
+
+
+def test_snapshot_may_repeat_a_position_and_jump_but_not_go_back() -> None:
+    snapshot = Delivered(3, "c", "q", "/a/b", "h", 1, 5, snapshot=True)
+    checker = Checker()
+    for event in [published(1, "p"), delivered(2, "p", 5), snapshot]:
+        checker.see(event)
+    assert checker.finish() == []
+
+    checker.see(Delivered(4, "c", "p", "/a/b", "h", 1, 4, snapshot=True))
+
+    assert [v.kind for v in checker.violations] == ["order"]
+
+
+def test_subscribing_anew_starts_anywhere() -> None:
+    events: list[Event] = [
+        published(1, "p"), published(1, "q"), delivered(2, "p", 3), Subscribed(3, "c", "/a/b"),
+        delivered(4, "q", 9),
+    ]  # fmt: skip
+
+    assert check(events) == []
