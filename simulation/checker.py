@@ -16,7 +16,15 @@ from collections.abc import Iterable
 from attrs import define, field, frozen
 
 from simulation.history import (
-    Acked, Delivered, Event, Gap, Published, Refused, Reset, Settled, Subscribed,
+    Acked,
+    Delivered,
+    Event,
+    Gap,
+    Published,
+    Refused,
+    Reset,
+    Settled,
+    Subscribed,
 )  # fmt: skip
 
 CLASSES = (
@@ -168,8 +176,11 @@ class Checker:
         for acked in reversed(alike):
             known = self.published.get(acked.publication)
             if known is not None and soonest is not None and soonest.at < known.at:
-                self._violate("real time", f"{soonest.publication} was acked before "
-                              f"{acked.publication} was published, but stands behind it")  # fmt: skip
+                self._violate(
+                    "real time",
+                    f"{soonest.publication} was acked before {acked.publication} was published, "
+                    "but stands behind it",
+                )
             if soonest is None or acked.at < soonest.at:
                 soonest = acked
 

@@ -4,7 +4,15 @@ import pytest
 
 from simulation.checker import CLASSES, Checker, check
 from simulation.history import (
-    Acked, Delivered, Event, Gap, Published, Refused, Reset, Settled, Subscribed,
+    Acked,
+    Delivered,
+    Event,
+    Gap,
+    Published,
+    Refused,
+    Reset,
+    Settled,
+    Subscribed,
 )  # fmt: skip
 
 
