@@ -19,7 +19,7 @@ from mdserver.codec.encoding import ClientCodec
 
 OPENING_TIMEOUT_S = 30.0
 PER_SOURCE_ADDRESS = 20_000  # connections of one client address to one port: below the port range
-_READ_BYTES = 64 * 1024
+_READ_BYTES = 16 * 1024
 _EVENTS_PER_POLL = 64  # so that a time is taken at least every 64 reads
 
 

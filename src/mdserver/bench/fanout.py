@@ -170,8 +170,6 @@ def _row(
     ground_turns: Sequence[Turn],
     latencies: Latencies,
 ) -> Row:
-    per_s = _per_s(turns)
-    floor_per_s = _per_s(ground_turns) if ground_turns else None
     row = Row(
         bench="fanout",
         mode="one at a time" if burst == 1 else f"bursts of {burst}",
@@ -180,12 +178,15 @@ def _row(
         content_bytes=load.content_bytes,
         count=sum(turn.deliveries for turn in turns),
         seconds=sum(turn.seconds for turn in turns),
-        per_s=per_s,
+        per_s=_per_s(turns),
         per_cpu_s=_per_cpu_s(turns),
-        floor_per_s=floor_per_s,
-        floor_per_cpu_s=_per_cpu_s(ground_turns) if ground_turns else None,
-        ratio=per_s / floor_per_s if floor_per_s else None,
     )
+    if ground_turns:
+        row.floor_per_s = _per_s(ground_turns)
+        row.ratio = row.per_s / row.floor_per_s
+        row.floor_per_cpu_s = _per_cpu_s(ground_turns)
+        if row.per_cpu_s and row.floor_per_cpu_s:
+            row.cpu_ratio = row.per_cpu_s / row.floor_per_cpu_s
     latencies.fill(row)
     return row
 

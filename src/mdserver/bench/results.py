@@ -29,8 +29,9 @@ class Row:
 
     `count` is how many messages or connections were measured in `seconds`, `per_s` their rate
     (deliveries for a fan-out), `per_cpu_s` the same for each second of processor time of the
-    server, which other load on the computer changes less. `floor_per_s` is the rate of the floor
-    in the same run and `ratio` the rate divided by it. `resident_kib` is the memory of
+    server, which other load on the computer changes less. `floor_per_s` and
+    `floor_per_cpu_s` are the same of the floor, `ratio` and `cpu_ratio` the rates divided by them.
+    `resident_kib` is the memory of
     the server at the end and `kib_each` what one of `count` added to it. Latencies are
     milliseconds.
     """
@@ -47,6 +48,7 @@ class Row:
     floor_per_s: float | None = None
     floor_per_cpu_s: float | None = None
     ratio: float | None = None
+    cpu_ratio: float | None = None
     p50_ms: float | None = None
     p99_ms: float | None = None
     p999_ms: float | None = None
