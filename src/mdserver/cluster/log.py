@@ -42,7 +42,7 @@ class GroupLog:
     epoch* of a seed. `kept` bounds the committed entries that stay for members that were away.
     """
 
-    __slots__ = ("_removed", "base", "committed", "entries", "epoch", "kept", "numbering",
+    __slots__ = ("_removed", "_told", "base", "committed", "entries", "epoch", "kept", "numbering",
                  "publishers", "runs")  # fmt: skip
 
     def __init__(self, kept: int) -> None:
@@ -59,6 +59,7 @@ class GroupLog:
         self.numbering: dict[str, int] = {}
         self.publishers = Publishers()
         self._removed: dict[int, Numbers | None] = {}
+        self._told = 0
 
     @property
     def length(self) -> int:
@@ -113,6 +114,7 @@ class GroupLog:
             elif publication.publisher and publication.number:
                 self.publishers.undo(entry)
         self.runs = [run for run in self.runs if run.start < length]
+        self._told = min(self._told, len(self.runs))
         if self.runs and self.runs[-1].start + self.runs[-1].count > length:
             last = self.runs[-1]
             self.runs[-1] = msgspec.structs.replace(last, count=length - last.start)
@@ -122,42 +124,38 @@ class GroupLog:
         return self.entries[start - self.base :]
 
     def runs_since(self, start: int) -> list[Run]:
-        """The runs of uncommitted entries that reach beyond `start`."""
+        """The runs that reach beyond `start`, of entries that are still here."""
         return [run for run in self.runs if run.start + run.count > start]
 
     def commit(self, length: int) -> tuple[list[Entry], list[Run]]:
-        """Commit the entries up to `length`; returns those for subscribers, and their runs."""
+        """Commit the entries up to `length`; returns the new ones and their runs."""
         assert self.committed <= length <= self.length
-        entries = self.entries[self.committed - self.base : length - self.base]
+        before = self.committed
+        entries = self.entries[before - self.base : length - self.base]
         self.committed = length
-        runs = self._take_runs(length)
+        runs = self._runs_within(before, length)
         if self._removed:
             self._removed = {at: held for at, held in self._removed.items() if at > length}
-            entries = [entry for entry in entries if entry.publication.subject != FORGET]
         if length - self.base > 2 * self.kept:
             del self.entries[: length - self.kept - self.base]
             self.base = length - self.kept
+            self.runs = self.runs_since(self.base)
+            self._told = 0
         return entries, runs
 
-    def _take_runs(self, length: int) -> list[Run]:
-        runs = self.runs
-        if not runs:
-            return runs
-        last = runs[-1]
-        if last.start + last.count <= length:
-            self.runs = []
-            return runs
-        taken: list[Run] = []
-        left: list[Run] = []
-        for run in runs:
-            within = min(max(length - run.start, 0), run.count)
-            if within:
-                taken.append(Run(run.start, within, run.contact, run.first))
-            if within < run.count:
-                left.append(Run(run.start + within, run.count - within, run.contact,
-                                run.first + within))  # fmt: skip
-        self.runs = left
-        return taken
+    def _runs_within(self, start: int, end: int) -> list[Run]:
+        found: list[Run] = []
+        while self._told < len(self.runs):
+            run = self.runs[self._told]
+            first, last = max(run.start, start), min(run.start + run.count, end)
+            if first >= end:
+                break
+            skipped = first - run.start
+            found.append(Run(first, last - first, run.contact, run.first + skipped))
+            if run.start + run.count > end:
+                break
+            self._told += 1
+        return found
 
     def tables(self) -> Tables:
         """The tables as they are at `committed`: what a member needs that has none of the log."""
