@@ -9,13 +9,14 @@ import enum
 import random
 from collections.abc import Callable, Iterable
 
+import attrs
 import msgspec
 
 from mdserver import limits
 from mdserver.client.core import values as out
 from mdserver.client.core.positions import Positions
 from mdserver.client.core.publications import Publications
-from mdserver.client.core.schedule import Schedule
+from mdserver.client.core.schedule import ReconnectSettings, Schedule
 from mdserver.client.core.servers import Server, ServerChoice, parse_server
 from mdserver.client.core.subscriptions import Options, Subscriptions
 from mdserver.client.core.values import (
@@ -151,6 +152,11 @@ class ClientCore:
         """Use these servers from the next connection on. Raises ValueError."""
         self._choice.replace(self._parsed(servers))
 
+    def set_reconnect(self, reconnect: ReconnectSettings) -> None:
+        """Follow this schedule from the next failure on."""
+        self.settings = attrs.evolve(self.settings, reconnect=reconnect)
+        self._schedule.follow(reconnect)
+
     def set_token(self, token: str, now: int) -> list[Output]:
         """Use this token from now on; renews it in band on a live connection."""
         self._now = now
@@ -197,7 +203,21 @@ class ClientCore:
         if self.paused:
             self.paused = False
             if self.phase is Phase.UP:
-                self._subscribe_all()
+                self._resubscribe(self.subscriptions)
+        return self._take()
+
+    def hold(self, subjects: Iterable[str]) -> list[Output]:
+        """Receive nothing of these subscriptions for now; what is missed is recovered later."""
+        held = self.subscriptions.hold(subjects)
+        if held and self.phase is Phase.UP and not self.paused:
+            self._unsubscribe(held)
+        return self._take()
+
+    def release(self, subjects: Iterable[str]) -> list[Output]:
+        """End `hold`."""
+        released = self.subscriptions.release(subjects)
+        if self.phase is Phase.UP and not self.paused:
+            self._resubscribe(released)
         return self._take()
 
     def publish(self, request: commands.Publish) -> tuple[int, list[Output]]:
@@ -379,7 +399,11 @@ class ClientCore:
             ):
                 raise RemoteProtocolError("the first event of a session is `connected`")
             if isinstance(event, events.MessageEvent):
-                if not self.paused and self._wanted(event) and self.positions.accept(event):
+                if (
+                    not self.paused
+                    and self.subscriptions.takes(event)
+                    and self.positions.accept(event)
+                ):
                     messages.append(event)
                 continue
             if messages:
@@ -390,12 +414,6 @@ class ClientCore:
                 return
         if messages:
             self._emit(out.DeliverMessages(messages))
-
-    def _wanted(self, event: events.MessageEvent) -> bool:
-        """Messages may still come for a moment after an unsubscription."""
-        return (event.match or event.subject) in self.subscriptions or self.subscriptions.covers(
-            event.subject
-        )
 
     def _on_connected(self, event: events.Connected) -> None:
         if self.phase is not Phase.GREETING:
@@ -410,6 +428,7 @@ class ClientCore:
         self.connected_to = event
         self._choice.succeeded()
         self._schedule.succeeded()
+        self._emit(out.Connected(event))
         if self._down_told or not self._ever_up:
             self._notify(Notification.SERVER_UP, info=str(self._server))
         self._down_told, self._ever_up = False, True
@@ -417,7 +436,7 @@ class ClientCore:
         if event.keepalive_ms:
             self._set_timer(TIMER_LIVENESS, self._now + event.keepalive_ms * NS_PER_MS)
         if not self.paused:
-            self._subscribe_all()
+            self._resubscribe(self.subscriptions)
         for result in self._publications.connected(event.groups, event.message_bytes_max):
             self._published(result)
 
@@ -482,8 +501,8 @@ class ClientCore:
 
     # Commands
 
-    def _subscribe_all(self) -> None:
-        for command in self.subscriptions.commands():
+    def _resubscribe(self, subjects: Iterable[str]) -> None:
+        for command in self.subscriptions.commands(subjects):
             if isinstance(command, commands.Subscribe):
                 self._subscribe(command)
             else:

@@ -43,6 +43,11 @@ class Schedule:
         self.failures = 0
         self._reconnects: deque[int] = deque(maxlen=settings.notify_rate_threshold + 1)
 
+    def follow(self, settings: ReconnectSettings) -> None:
+        """Go on by other settings; what was counted stays."""
+        self.settings = settings
+        self._reconnects = deque(self._reconnects, maxlen=settings.notify_rate_threshold + 1)
+
     def succeeded(self) -> None:
         """A connection stands: the next loss begins with the quick phase again."""
         self.retries = 0

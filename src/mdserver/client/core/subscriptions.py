@@ -6,6 +6,7 @@ from attrs import frozen
 
 from mdserver.client.core.positions import Positions
 from mdserver.core.commands import PositionAfter, Subscribe, Unsubscribe
+from mdserver.core.events import MessageEvent
 from mdserver.limits import CLIENT_COMMAND_BYTES_MAX, SUBJECTS_PER_COMMAND_MAX
 
 _POSITION_BYTES = 80  # about what a position takes in JSON besides its subject and history id
@@ -45,6 +46,7 @@ class Subscriptions:
         self._positions = positions
         self._wanted: dict[str, Options] = {}
         self._patterns: dict[str, None] = {}
+        self._held: dict[str, None] = {}
 
     def __contains__(self, subject: str) -> bool:
         return subject in self._wanted
@@ -68,6 +70,7 @@ class Subscriptions:
         """End subscriptions and forget what was seen through them; gives those that existed."""
         removed = [subject for subject in subjects if self._wanted.pop(subject, None)]
         for gone in removed:
+            self._held.pop(gone, None)
             seen = [gone]
             if gone in self._patterns:
                 del self._patterns[gone]
@@ -81,17 +84,43 @@ class Subscriptions:
         """Whether messages of this subject are wanted."""
         return subject in self._wanted or any(matches(p, subject) for p in self._patterns)
 
-    def commands(self) -> Iterator[Subscribe | Unsubscribe]:
-        """Everything wanted, each subject with the position to recover from."""
+    def hold(self, subjects: Iterable[str]) -> list[str]:
+        """Take nothing of these for now; gives those that are held only now."""
+        held = [s for s in subjects if s in self._wanted and s not in self._held]
+        self._held.update(dict.fromkeys(held))
+        return held
+
+    def release(self, subjects: Iterable[str]) -> list[str]:
+        """Take messages again; gives those that were held."""
+        return [s for s in subjects if self._held.pop(s, s) is None]
+
+    def takes(self, event: MessageEvent) -> bool:
+        """Whether a message is wanted; after an unsubscription some still come for a moment.
+
+        What is not taken leaves no position, so that it is recovered later.
+        """
+        subject, match = event.subject, event.match or event.subject
+        if self._held and (subject in self._held or match in self._held):
+            return False
+        return match in self._wanted or self.covers(subject)
+
+    def commands(self, subjects: Iterable[str]) -> Iterator[Subscribe | Unsubscribe]:
+        """Subscribe to these again, each subject with the position to recover from."""
         exact: dict[Options, list[str]] = {}
-        for subject, options in self._wanted.items():
-            if subject not in self._patterns:
-                exact.setdefault(options, []).append(subject)
-        for options, subjects in exact.items():
-            yield from self.first_commands(subjects, options)
-        owners = self._owners()
-        for pattern in self._patterns:
-            yield from self._pattern_commands(pattern, owners[pattern])
+        patterns: list[str] = []
+        for subject in subjects:
+            if subject in self._patterns:
+                patterns.append(subject)
+            else:
+                exact.setdefault(self._wanted[subject], []).append(subject)
+        for options, chunk in exact.items():
+            yield from self.first_commands(
+                [subject for subject in chunk if subject not in self._held], options
+            )
+        owners = self._owners(patterns)
+        for pattern in patterns:
+            if pattern not in self._held:
+                yield from self._pattern_commands(pattern, owners[pattern])
 
     def first_commands(self, subjects: Iterable[str], options: Options) -> Iterator[Subscribe]:
         """Subscribe commands of a bounded size, with positions where there are any."""
@@ -113,14 +142,14 @@ class Subscriptions:
         if chunk:
             yield _subscribe(chunk, options, positions)
 
-    def _owners(self) -> dict[str, list[str]]:
+    def _owners(self, patterns: list[str]) -> dict[str, list[str]]:
         """For each pattern the seen subjects that it is to recover."""
-        owners: dict[str, list[str]] = {pattern: [] for pattern in self._patterns}
+        owners: dict[str, list[str]] = {pattern: [] for pattern in patterns}
         if not owners:
             return owners
         for subject in self._positions:
             if subject not in self._wanted:
-                for pattern in self._patterns:
+                for pattern in patterns:
                     if matches(pattern, subject):
                         owners[pattern].append(subject)
         return owners

@@ -7,6 +7,7 @@ from attrs import Factory, frozen
 
 from mdserver.client.core.schedule import ReconnectSettings
 from mdserver.client.core.servers import Server
+from mdserver.core import events
 from mdserver.core.commands import PositionAfter
 from mdserver.core.events import MessageEvent, MissingRange, StatusName
 from mdserver.limits import CLIENT_OPEN_TIMEOUT_S, CLIENT_PUBLICATIONS_MAX
@@ -162,6 +163,13 @@ class Refused:
 
 
 @frozen
+class Connected:
+    """A connection stands, the first one or another."""
+
+    event: events.Connected
+
+
+@frozen
 class Stopped:
     """The client will not reconnect until it is told to connect, or gets another token."""
 
@@ -180,5 +188,6 @@ Output = (
     | Published
     | Subscribed
     | Refused
+    | Connected
     | Stopped
 )

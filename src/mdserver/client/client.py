@@ -1,0 +1,394 @@
+"""`Client`: the API of the Python client (docs/clients.md)."""
+
+import random
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Literal, TypedDict, Unpack
+
+import attrs
+import trio
+
+from mdserver import __version__, limits
+from mdserver.client.core import values as out
+from mdserver.client.core.machine import ClientCore, Phase
+from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
+from mdserver.client.core.subscriptions import matches
+from mdserver.client.core.values import ClientSettings, Notice, PublishResult
+from mdserver.client.driver import Driver, now
+from mdserver.client.errors import StoppedError
+from mdserver.client.mailbox import Mailbox
+from mdserver.client.message import Message, deflated, message_of
+from mdserver.client.publication import Publication
+from mdserver.client.subscription import Subscription
+from mdserver.client.websocket import open_websocket
+from mdserver.codec.encoding import ClientCodec
+from mdserver.codec.json_form import JsonClient
+from mdserver.core.commands import Publish
+from mdserver.core.events import MessageEvent
+from mdserver.core.message import Qos
+
+Encoding = Literal["binary", "json"]
+CODECS: dict[str, type[ClientCodec]] = {"json": JsonClient}
+
+
+class PublishOptions(TypedDict, total=False):
+    """What may go with a message; docs/clients.md says what each means."""
+
+    fields: Mapping[str, str] | None
+    closure: str | None
+    retained: bool
+    qos: Qos
+    compressed: bool
+    reply_subject: str | None
+
+
+class Statuses:
+    """The statuses of a client, oldest first; only the last 1,000 are kept for a late reader."""
+
+    def __init__(self) -> None:
+        self._mailbox: Mailbox[Notice] = Mailbox(limits.CLIENT_NOTICES_MAX)
+
+    def __aiter__(self) -> AsyncIterator[Notice]:
+        return self
+
+    async def __anext__(self) -> Notice:
+        return await self._mailbox.take()
+
+    def put(self, notice: Notice) -> None:
+        """For the client: one more."""
+        self._mailbox.put([notice])
+
+
+class Client:
+    """A publisher and subscriber. `async with Client([...]) as client` connects in the background.
+
+    `servers`: `[weight] [scheme://]host[:port]`, chosen by weight at each connection. `publisher`:
+    a name that is new with each run, made up where none is given; None for publications that are
+    repeated after a lost connection without the server telling repeats apart. `encryption`: TLS
+    for servers without a scheme, by `tls` or Python's default context. Raises ValueError for an
+    address that is none.
+
+    Methods that are not `async` only tell the server; those that wait can be cancelled.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        *,
+        token: str | None = None,
+        encoding: Encoding = "json",
+        encryption: bool = False,
+        tls: ssl.SSLContext | None = None,
+        publisher: str | None = "",
+        keepalive_ms: int | None = None,
+        reconnect: ReconnectSettings | None = None,
+        buffer_messages: int = limits.CLIENT_BUFFER_MESSAGES,
+        rng: random.Random | None = None,
+    ) -> None:
+        rng = rng or random.SystemRandom()
+        self._name = f"{rng.getrandbits(64):016x}"
+        settings = ClientSettings(
+            client=f"mdserver-python/{__version__}",
+            publisher=self._name if publisher == "" else publisher,
+            token=token,
+            keepalive_ms=keepalive_ms,
+            encryption=encryption,
+            reconnect=reconnect or ReconnectSettings(),
+        )
+        codec = CODECS[encoding]
+        self._core = ClientCore(servers, settings, codec, rng)
+        self._driver = Driver(self._core, codec(), open_websocket, self)
+        self._driver.tls = tls
+        self._buffer_messages = buffer_messages
+        self._subscriptions: dict[str, Subscription] = {}
+        self._publications: dict[int, Publication] = {}
+        self._room = trio.lowlevel.ParkingLot()
+        self._changes = trio.lowlevel.ParkingLot()
+        self._stopped: StoppedError | None = None
+        self._requests = 0
+        self._entered: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self.statuses = Statuses()
+
+    async def __aenter__(self) -> "Client":
+        self._entered = trio.open_nursery()
+        self._nursery = await self._entered.__aenter__()
+        await self._nursery.start(self._driver.run)
+        self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        assert self._entered is not None
+        if error is None:
+            with trio.move_on_after(limits.CLIENT_DRAIN_TIMEOUT_S):
+                await self.settled()
+        self.disconnect()
+        with trio.move_on_after(2 * limits.CLIENT_CLOSE_TIMEOUT_S, shield=True):
+            await self._driver.leave()
+        self._nursery.cancel_scope.cancel()
+        if isinstance(error, Exception):
+            # As it came: an exception of the body is no concern of the nursery.
+            await self._entered.__aexit__(None, None, None)
+            return None
+        return await self._entered.__aexit__(kind, error, trace)
+
+    # The connection
+
+    def connect(self) -> None:
+        """Connect now; `async with` has done so already."""
+        self._stopped = None
+        self._driver.perform(self._core.connect(now()))
+
+    def disconnect(self) -> None:
+        """Close the connection; subscriptions are kept for `connect`, open publications fail."""
+        self._driver.perform(self._core.disconnect())
+
+    async def connected(self) -> None:
+        """Wait until a connection stands; StoppedError where no server wants this client."""
+        await trio.lowlevel.checkpoint()
+        while self._core.phase is not Phase.UP:
+            if self._stopped is not None:
+                raise self._stopped
+            await self._changes.park()
+
+    def set_servers(self, servers: Iterable[str]) -> None:
+        """Use these servers from the next connection on. Raises ValueError."""
+        self._core.set_servers(servers)
+
+    def set_encryption(self, encryption: bool, tls: ssl.SSLContext | None = None) -> None:
+        """TLS from the next connection on, for servers without a scheme."""
+        self._core.settings = attrs.evolve(self._core.settings, encryption=encryption)
+        self._driver.tls = tls
+
+    def set_entitlement_token(self, token: str) -> None:
+        """Use this token; on a live connection it is renewed without a reconnect."""
+        self._stopped = None
+        self._driver.perform(self._core.set_token(token, now()))
+
+    # When to reconnect, and what to tell
+
+    def notify_after_failed_connection_attempts(self, attempts: int) -> None:
+        """SERVER_DOWN comes after so many failures; a lost connection is one."""
+        self._reconnect(notify_after_failed_attempts=attempts)
+
+    def notify_when_reconnect_rate_exceeds_threshold(self, threshold: int) -> None:
+        """RECONNECT_RATE_EXCEEDED comes beyond so many reconnects in three minutes."""
+        self._reconnect(notify_rate_threshold=threshold)
+
+    def set_quick_reconnect_max_retries(self, retries: int) -> None:
+        """How many retries the quick phase has."""
+        self._reconnect(quick_max_retries=retries)
+
+    def set_quick_reconnect_initial_delay(self, delay_s: float) -> None:
+        """The unit of the delays of the quick phase, in seconds."""
+        self._reconnect(quick_initial_delay_s=delay_s)
+
+    def set_reconnect_policy(self, policy: ReconnectPolicy) -> None:
+        """What comes after the quick phase."""
+        self._reconnect(policy=policy)
+
+    def set_reconnect_time_interval(self, interval_s: float) -> None:
+        """The unit of the delays after the quick phase, in seconds."""
+        self._reconnect(time_interval_s=interval_s)
+
+    def set_reconnect_max_delay(self, delay_s: float) -> None:
+        """The longest delay, in seconds."""
+        self._reconnect(max_delay_s=delay_s)
+
+    def _reconnect(self, **changes: object) -> None:
+        settings = self._core.settings.reconnect
+        self._core.set_reconnect(attrs.evolve(settings, **changes))  # type: ignore[arg-type]
+
+    # Subscribing
+
+    def subscribe(self, *subjects: str, history: int = 0, conflation_ms: int = 0) -> Subscription:
+        """Subscribe to subjects and patterns; their messages come out of what this gives.
+
+        `history`: so many cached messages first. `conflation_ms`: at most one message a subject in
+        this time. Raises ValueError where one of the subjects is subscribed already.
+        """
+        for subject in subjects:
+            if subject in self._subscriptions:
+                raise ValueError(f"{subject} is subscribed already; end that subscription first")
+        subscription = Subscription(self, subjects, self._buffer_messages)
+        for subject in subjects:
+            self._subscriptions[subject] = subscription
+        self._driver.perform(
+            self._core.subscribe(subjects, history=history, conflation_ms=conflation_ms)
+        )
+        return subscription
+
+    def subscribe_with_history(self, subjects: Iterable[str], history: int) -> Subscription:
+        """`subscribe` with the last `history` messages first."""
+        return self.subscribe(*subjects, history=history)
+
+    def subscribe_with_conflation(
+        self, subjects: Iterable[str], conflation_ms: int
+    ) -> Subscription:
+        """`subscribe` with at most one message a subject in `conflation_ms`."""
+        return self.subscribe(*subjects, conflation_ms=conflation_ms)
+
+    def unsubscribe(self, subjects: Iterable[str]) -> None:
+        """End the subscriptions of these subjects and patterns."""
+        gone = list(subjects)
+        self._driver.perform(self._core.unsubscribe(gone))
+        for subject in gone:
+            subscription = self._subscriptions.pop(subject, None)
+            if subscription is not None:
+                subscription.drop(subject)
+
+    def get_subjects(self) -> list[str]:
+        """What is subscribed, in the order of subscription."""
+        return list(self._core.subscriptions)
+
+    def pause(self) -> None:
+        """Receive no more messages."""
+        self._driver.perform(self._core.pause())
+
+    def resume(self) -> None:
+        """Receive messages again, first those that were missed."""
+        self._driver.perform(self._core.resume())
+
+    # Publishing
+
+    async def publish(
+        self, subject: str, content: str | bytes, **options: Unpack[PublishOptions]
+    ) -> PublishResult:
+        """Publish and wait for the result; PublishError where it was not taken."""
+        publication = await self.submit(subject, content, **options)
+        return await publication.outcome()
+
+    async def submit(
+        self, subject: str, content: str | bytes, **options: Unpack[PublishOptions]
+    ) -> Publication:
+        """Publish without waiting for the result, but for room where 1,000 wait for theirs."""
+        request = _request(subject, content, options)
+        while self._core.publications_waiting >= self._core.settings.publications_max:
+            await self._room.park()
+        publication = Publication()
+        number, outputs = self._core.publish(request)
+        self._publications[number] = publication
+        self._driver.perform(outputs)
+        return publication
+
+    async def settled(self) -> None:
+        """Wait until no publication lacks its result."""
+        while self._publications:
+            await self._room.park()
+
+    async def request(
+        self,
+        subject: str,
+        content: str | bytes,
+        *,
+        timeout_s: float = limits.CLIENT_REQUEST_TIMEOUT_S,
+        **options: Unpack[PublishOptions],
+    ) -> Message:
+        """Publish with a reply subject of its own and wait for the first reply.
+
+        Raises trio.TooSlowError where none comes in time, and PublishError.
+        """
+        self._requests += 1
+        reply_subject = f"/replies/{self._name}/{self._requests}"
+        options["reply_subject"] = reply_subject
+        with trio.fail_after(timeout_s):
+            async with self.subscribe(reply_subject) as replies:
+                await self.publish(subject, content, **options)
+                return await anext(replies)
+
+    async def reply(
+        self, message: Message, content: str | bytes, **options: Unpack[PublishOptions]
+    ) -> PublishResult:
+        """Answer a message that asks for a reply; ValueError where it does not.
+
+        A reply is not retained, and STANDARD where nothing else is said: nobody but the one who
+        asked, and waits, is interested.
+        """
+        if message.reply_subject is None:
+            raise ValueError(f"the message of {message.subject} asks for no reply")
+        options.setdefault("retained", False)
+        options.setdefault("qos", Qos.STANDARD)
+        return await self.publish(message.reply_subject, content, **options)
+
+    # For the driver and the subscriptions
+
+    def release(self, subjects: Iterable[str]) -> None:
+        """For a subscription: it has room again."""
+        self._driver.perform(self._core.release(subjects))
+
+    def take(self, output: out.Output) -> None:
+        """For the driver: hand an output to whoever waits for it."""
+        match output:
+            case out.DeliverMessages(messages):
+                self._deliver(messages)
+            case out.Published(result):
+                self._publications.pop(result.publication).settle(result)
+                self._room.unpark_all()
+            case out.Notify(notice):
+                self.statuses.put(notice)
+            case out.Subscribed(subjects):
+                for subject in subjects:
+                    if subject in self._subscriptions:
+                        self._subscriptions[subject].confirm(subject)
+            case out.Refused(subjects, reason):
+                for subject in subjects:
+                    if subject in self._subscriptions:
+                        self._subscriptions.pop(subject).refuse(subject, reason)
+            case out.Connected():
+                self._changes.unpark_all()
+            case out.Stopped(code, reason):
+                self._stop(StoppedError(code, reason))
+
+    def _stop(self, error: StoppedError) -> None:
+        self._stopped = error
+        self._changes.unpark_all()
+        for subscription in dict.fromkeys(self._subscriptions.values()):
+            subscription.fail(error)
+
+    def _deliver(self, messages: Sequence[MessageEvent]) -> None:
+        batches: dict[Subscription, list[Message]] = {}
+        for event in messages:
+            subscription = self._subscriptions.get(event.match or event.subject)
+            if subscription is None:
+                subscription = self._covering(event.subject)
+            if subscription is not None:
+                batches.setdefault(subscription, []).append(message_of(event))
+        for subscription, batch in batches.items():
+            if subscription.put(batch):
+                self._driver.perform(self._core.hold(subscription.subjects))
+
+    def _covering(self, subject: str) -> Subscription | None:
+        """The subscription of a pattern that just changed at the server."""
+        for wanted, subscription in self._subscriptions.items():
+            if matches(wanted, subject):
+                return subscription
+        return None
+
+
+def _request(subject: str, content: str | bytes, options: PublishOptions) -> Publish:
+    text: str | None = None
+    binary: bytes | None = None
+    if options.get("compressed"):
+        binary = deflated(content)
+    elif isinstance(content, str):
+        text = content
+    else:
+        binary = content
+    fields = options.get("fields")
+    return Publish(
+        subject=subject,
+        content=text,
+        content_base64=binary,
+        fields=dict(fields) if fields else None,
+        closure=options.get("closure"),
+        retained=options.get("retained", True),
+        qos=options.get("qos", Qos.GUARANTEED),
+        compressed=options.get("compressed", False),
+        reply_subject=options.get("reply_subject"),
+    )

@@ -1,0 +1,188 @@
+"""Runs a `ClientCore` under Trio: its transports, its timers, and its outputs in order."""
+
+import ssl
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import trio
+
+from mdserver.client.core import values as out
+from mdserver.client.core.machine import ClientCore
+from mdserver.client.errors import TransportError
+from mdserver.client.websocket import CLOSED_WITHOUT_HANDSHAKE, Target, Transport
+from mdserver.codec.encoding import ClientCodec
+from mdserver.limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_COMMAND_BYTES_MAX, NS_PER_S
+
+OpenTransport = Callable[[Target], AbstractAsyncContextManager[Transport]]
+
+
+class Application(Protocol):
+    """Takes what the core has for the application; never waits."""
+
+    def take(self, output: out.Output) -> None:
+        """Handle a notice, messages, a result, a refusal or a stop."""
+
+
+def now() -> int:
+    """The clock of Trio, in nanoseconds."""
+    return int(trio.current_time() * NS_PER_S)
+
+
+class Link:
+    """One attempt: frames on their way out, and whether it is to be closed."""
+
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
+        self.frames: list[bytes] = []
+        self.scope = trio.CancelScope()
+        self.closing: tuple[int, str] | None = None
+        self.established = False
+        self.ended = trio.Event()
+        self._wake = trio.Event()
+
+    def transmit(self, frame: bytes) -> None:
+        """Queue a frame."""
+        self.frames.append(frame)
+        self._wake.set()
+
+    def close(self, code: int, reason: str) -> None:
+        """Send what is queued, then close; at once where the connection does not stand yet."""
+        self.closing = (code, reason)
+        self._wake.set()
+        if self.established:
+            self.scope.deadline = trio.current_time() + CLIENT_CLOSE_TIMEOUT_S
+        else:
+            self.scope.cancel()
+
+    async def next_payload(self, codec: ClientCodec) -> bytes | None:
+        """As many queued frames as one message may carry; None when it is time to close."""
+        while not self.frames:
+            if self.closing is not None:
+                return None
+            self._wake = trio.Event()
+            await self._wake.wait()
+        size = 0
+        for count, frame in enumerate(self.frames):
+            size += len(frame) + 1
+            if count and size > CLIENT_COMMAND_BYTES_MAX:
+                break
+        else:
+            count = len(self.frames)
+        taken, self.frames = self.frames[:count], self.frames[count:]
+        return codec.join(taken)
+
+
+class Driver:
+    """Carries outputs out and brings inputs in, as long as `run` runs."""
+
+    def __init__(
+        self,
+        core: ClientCore,
+        codec: ClientCodec,
+        open_transport: OpenTransport,
+        application: Application,
+    ) -> None:
+        self.tls: ssl.SSLContext | None = None
+        self._open_transport = open_transport
+        self._core = core
+        self._codec = codec  # joins frames; no state of a connection is touched by that
+        self._application = application
+        self._nursery: trio.Nursery | None = None
+        self._link: Link | None = None
+        self._timers: dict[str, int] = {}
+        self._timers_changed = trio.Event()
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        """Run timers and transports until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await self._run_timers()
+
+    def perform(self, outputs: list[out.Output]) -> None:
+        """Carry outputs out, in order; never waits."""
+        for output in outputs:
+            match output:
+                case out.Transmit(_, frame):
+                    assert self._link is not None
+                    self._link.transmit(frame)
+                case out.OpenTransport():
+                    assert self._nursery is not None
+                    self._link = Link(output.attempt)
+                    self._nursery.start_soon(self._run_transport, self._link, output)
+                case out.CloseTransport(_, code, reason):
+                    assert self._link is not None
+                    self._link.close(code, reason)
+                case out.SetTimer(timer, at):
+                    self._timers[timer] = at
+                    self._timers_changed.set()
+                case out.CancelTimer(timer):
+                    self._timers.pop(timer, None)
+                case _:
+                    self._application.take(output)
+
+    async def _run_timers(self) -> None:
+        while True:
+            self._timers_changed = trio.Event()
+            soonest = min(self._timers.items(), key=lambda item: item[1], default=None)
+            if soonest is None:
+                await self._timers_changed.wait()
+                continue
+            timer, at = soonest
+            with trio.CancelScope(deadline=at / NS_PER_S) as waiting:
+                await self._timers_changed.wait()
+            if waiting.cancelled_caught and self._timers.get(timer) == at:
+                del self._timers[timer]
+                self.perform(self._core.due(timer, max(at, now())))
+
+    async def _run_transport(self, link: Link, opening: out.OpenTransport) -> None:
+        """One connection from its opening to its end; whatever happens becomes `closed`."""
+        target = Target(opening.server, self._tls(secure=opening.secure), self._codec.text)
+        code, reason = CLOSED_WITHOUT_HANDSHAKE, "the connection was lost"
+        with link.scope:
+            try:
+                async with self._open_transport(target) as transport:
+                    await self._converse(link, transport)
+            except* TransportError as group:
+                error = _first(group)
+                code, reason = error.code, error.reason
+        link.ended.set()
+        self.perform(self._core.closed(link.attempt, code, reason, now()))
+
+    async def leave(self) -> None:
+        """Wait until the last connection is closed; it was told to, which bounds the time."""
+        if self._link is not None:
+            await self._link.ended.wait()
+
+    async def _converse(self, link: Link, transport: Transport) -> None:
+        link.established = True
+        self.perform(self._core.opened(link.attempt, now()))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write, link, transport)
+            while True:
+                payload = await transport.receive()
+                self.perform(self._core.received(link.attempt, payload, now()))
+
+    async def _write(self, link: Link, transport: Transport) -> None:
+        while (payload := await link.next_payload(self._codec)) is not None:
+            await transport.send(payload)
+        assert link.closing is not None
+        code, reason = link.closing
+        await transport.close(code, reason)
+        link.scope.cancel()
+
+    def _tls(self, *, secure: bool) -> ssl.SSLContext | None:
+        if not secure:
+            return None
+        if self.tls is None:
+            self.tls = ssl.create_default_context()
+        return self.tls
+
+
+def _first(group: BaseExceptionGroup[TransportError]) -> TransportError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, TransportError)
+    return error

@@ -1,0 +1,60 @@
+"""A queue between the driver, which never waits, and the application, which does."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+_UNYIELDING_MAX = 64  # items given in a row before the other tasks get their turn
+
+
+class Mailbox(Generic[T]):
+    """Items in order, for any number of takers; each item goes to one of them.
+
+    With `items_max` the oldest item makes room for the newest, and `dropped` counts it. An item
+    that is an exception is raised in its place.
+    """
+
+    def __init__(self, items_max: int | None = None) -> None:
+        self.dropped = 0
+        self._items: deque[T | Exception] = deque()
+        self._max = items_max
+        self._lot = trio.lowlevel.ParkingLot()
+        self._closed = False
+        self._streak = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, items: Iterable[T | Exception]) -> None:
+        """Add items and wake a taker for each."""
+        self._items.extend(items)
+        if self._max is not None:
+            while len(self._items) > self._max:
+                self._items.popleft()
+                self.dropped += 1
+        if self._lot:
+            self._lot.unpark(count=len(self._items))
+
+    def close(self) -> None:
+        """No more items come; what is there is still given."""
+        self._closed = True
+        self._lot.unpark_all()
+
+    async def take(self) -> T:
+        """The next item; StopAsyncIteration once closed and empty. A cancel loses no item."""
+        self._streak += 1
+        if not self._items or self._streak >= _UNYIELDING_MAX:
+            self._streak = 0
+            await trio.lowlevel.checkpoint()
+        while not self._items:
+            if self._closed:
+                raise StopAsyncIteration
+            await self._lot.park()
+        item = self._items.popleft()
+        if isinstance(item, Exception):
+            raise item
+        return item

@@ -1,0 +1,99 @@
+"""A subscription of the Python client: an asynchronous iterator of messages."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import trio
+
+from mdserver.client.errors import ClientError, SubscribeError
+from mdserver.client.mailbox import Mailbox
+from mdserver.client.message import Message
+
+if TYPE_CHECKING:
+    from mdserver.client.client import Client
+
+
+class Subscription:
+    """Subjects and patterns of one call of `Client.subscribe`, and their messages.
+
+    `async for message in subscription` gives the messages in order. A refused subject raises
+    SubscribeError in its place, a server that does not want the client back StoppedError; iterating
+    again goes on with what remains. At most `buffer_messages` messages wait here: beyond that the
+    subjects are held at the server, and what is missed is recovered once there is room again, so a
+    slow application slows nothing but this subscription.
+
+    `async with` ends the subscription on leaving.
+    """
+
+    def __init__(self, client: "Client", subjects: Sequence[str], buffer_messages: int) -> None:
+        self._client = client
+        self._mailbox: Mailbox[Message] = Mailbox()
+        self._buffer_messages = buffer_messages
+        self._unconfirmed = dict.fromkeys(subjects)
+        self._confirmed = trio.Event()
+        self._held = False
+        self.subjects = list(subjects)
+
+    async def __aenter__(self) -> "Subscription":
+        await trio.lowlevel.checkpoint()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> Message:
+        message = await self._mailbox.take()
+        if self._held and len(self._mailbox) * 2 <= self._buffer_messages:
+            self._held = False
+            self._client.release(self.subjects)
+        return message
+
+    async def confirmed(self) -> None:
+        """Wait until the server has handled the subscription (also a refusal)."""
+        await self._confirmed.wait()
+
+    def end(self) -> None:
+        """Unsubscribe; messages that are here already can still be taken."""
+        self._client.unsubscribe(self.subjects)
+
+    # For the client
+
+    def put(self, messages: list[Message]) -> bool:
+        """Take messages in; True when the subscription is to be held."""
+        self._mailbox.put(messages)
+        if self._held or len(self._mailbox) < self._buffer_messages:
+            return False
+        self._held = True
+        return True
+
+    def fail(self, error: ClientError) -> None:
+        """Raise this where the next message would come."""
+        self._mailbox.put([error])
+
+    def confirm(self, subject: str) -> None:
+        """The server has handled this subject."""
+        self._unconfirmed.pop(subject, None)
+        if not self._unconfirmed:
+            self._confirmed.set()
+
+    def refuse(self, subject: str, reason: str) -> None:
+        """The subject is not subscribed."""
+        self.fail(SubscribeError([subject], reason))
+        self.drop(subject)
+
+    def drop(self, subject: str) -> None:
+        """The subject is no part of this any more; without any the iteration ends."""
+        self.subjects.remove(subject)
+        self.confirm(subject)
+        if not self.subjects:
+            self._mailbox.close()
