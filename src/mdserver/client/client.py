@@ -23,6 +23,7 @@ from mdserver.client.message import Message, deflated, message_of
 from mdserver.client.publication import Publication
 from mdserver.client.subscription import Subscription
 from mdserver.client.websocket import open_websocket
+from mdserver.codec.binary_form import BinaryClient
 from mdserver.codec.encoding import ClientCodec
 from mdserver.codec.json_form import JsonClient
 from mdserver.core.commands import Publish
@@ -30,7 +31,7 @@ from mdserver.core.events import MessageEvent
 from mdserver.core.message import Qos
 
 Encoding = Literal["binary", "json"]
-CODECS: dict[str, type[ClientCodec]] = {"json": JsonClient}
+CODECS: dict[str, type[ClientCodec]] = {"binary": BinaryClient, "json": JsonClient}
 
 
 class PublishOptions(TypedDict, total=False):
@@ -78,7 +79,7 @@ class Client:
         servers: Sequence[str],
         *,
         token: str | None = None,
-        encoding: Encoding = "json",
+        encoding: Encoding = "binary",
         encryption: bool = False,
         tls: ssl.SSLContext | None = None,
         publisher: str | None = "",

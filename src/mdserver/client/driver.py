@@ -140,14 +140,15 @@ class Driver:
         """One connection from its opening to its end; whatever happens becomes `closed`."""
         target = Target(opening.server, self._tls(secure=opening.secure), self._codec.text)
         code, reason = CLOSED_WITHOUT_HANDSHAKE, "the connection was lost"
-        with link.scope:
-            try:
+        try:
+            with link.scope:
                 async with self._open_transport(target) as transport:
                     await self._converse(link, transport)
-            except* TransportError as group:
-                error = _first(group)
-                code, reason = error.code, error.reason
-        link.ended.set()
+        except* TransportError as group:
+            error = _first(group)
+            code, reason = error.code, error.reason
+        finally:
+            link.ended.set()
         self.perform(self._core.closed(link.attempt, code, reason, now()))
 
     async def leave(self) -> None:

@@ -18,6 +18,9 @@ from mdserver.limits import (
     SUBPROTOCOL_JSON,
 )
 
+Rejected = trio_websocket.ConnectionRejected
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+
 CLOSED_WITHOUT_HANDSHAKE = 1006  # RFC 6455 section 7.1.5: never sent, only ever concluded
 
 
@@ -79,33 +82,65 @@ class WebSocketTransport:
 @asynccontextmanager
 async def open_websocket(target: Target) -> AsyncIterator[Transport]:
     """Connect and upgrade; TransportError says in its reason why that was not possible."""
-    async with trio.open_nursery() as nursery:
-        subprotocol = SUBPROTOCOL_JSON if target.text else SUBPROTOCOL_BINARY
-        try:
-            connection = await trio_websocket.connect_websocket(
-                nursery,
-                target.server.host,
-                target.server.port,
-                "/ws",
-                use_ssl=target.tls or False,
-                subprotocols=[subprotocol],
-                max_message_size=CLIENT_PAYLOAD_BYTES_MAX,
-                receive_buffer_size=None,
-            )
-        except trio_websocket.ConnectionRejected as rejected:
-            nursery.cancel_scope.cancel()
-            raise TransportError(CLOSED_WITHOUT_HANDSHAKE, _rejection(rejected)) from None
-        except (trio_websocket.HandshakeError, OSError, trio.BrokenResourceError) as error:
-            nursery.cancel_scope.cancel()
-            raise TransportError(CLOSED_WITHOUT_HANDSHAKE, _failure(error)) from None
-        transport = WebSocketTransport(connection, text=target.text)
-        try:
-            if connection.subprotocol != subprotocol:
-                reason = f"the server does not speak {subprotocol}"
-                raise TransportError(CLOSED_WITHOUT_HANDSHAKE, reason)
-            yield transport
-        finally:
-            await transport.close(1000, "")
+    stream = await _open_stream(target)
+    try:
+        async with trio.open_nursery() as nursery:
+            connection = await _upgrade(nursery, stream, target)
+            transport = WebSocketTransport(connection, text=target.text)
+            try:
+                yield transport
+            finally:
+                await transport.close(1000, "")
+                nursery.cancel_scope.cancel()
+    except* Rejected as group:
+        raise _unopened(_rejection(_first(group))) from None
+    except* (trio_websocket.HandshakeError, trio_websocket.ConnectionClosed) as group:
+        raise _unopened(f"no answer to the upgrade: {_failure(group)}") from None
+    finally:
+        # trio-websocket leaves the stream open where the other side closed first.
+        await trio.aclose_forcefully(stream)
+
+
+async def _open_stream(target: Target) -> Stream:
+    host, port = target.server.host, target.server.port
+    try:
+        stream = await trio.open_tcp_stream(host, port)
+    except OSError as error:
+        raise _unopened(_failure(error)) from None
+    if target.tls is None:
+        return stream
+    secure = trio.SSLStream(stream, target.tls, server_hostname=host, https_compatible=True)
+    try:
+        await secure.do_handshake()
+    except (trio.BrokenResourceError, ssl.SSLError) as error:
+        await trio.aclose_forcefully(secure)
+        raise _unopened(f"no TLS connection: {_failure(error)}") from None
+    except BaseException:
+        await trio.aclose_forcefully(secure)
+        raise
+    return secure
+
+
+async def _upgrade(
+    nursery: trio.Nursery, stream: Stream, target: Target
+) -> trio_websocket.WebSocketConnection:
+    subprotocol = SUBPROTOCOL_JSON if target.text else SUBPROTOCOL_BINARY
+    connection = await trio_websocket.wrap_client_stream(
+        nursery,
+        stream,
+        target.authority,
+        "/ws",
+        subprotocols=[subprotocol],
+        max_message_size=CLIENT_PAYLOAD_BYTES_MAX,
+        receive_buffer_size=None,
+    )
+    if connection.subprotocol != subprotocol:
+        raise _unopened(f"the server does not speak {subprotocol}")
+    return connection
+
+
+def _unopened(reason: str) -> TransportError:
+    return TransportError(CLOSED_WITHOUT_HANDSHAKE, reason)
 
 
 def _ended(closed: trio_websocket.ConnectionClosed) -> TransportError:
@@ -115,7 +150,15 @@ def _ended(closed: trio_websocket.ConnectionClosed) -> TransportError:
     return TransportError(reason.code, reason.reason or "the connection was lost")
 
 
-def _rejection(rejected: trio_websocket.ConnectionRejected) -> str:
+def _first(group: BaseExceptionGroup[Rejected]) -> Rejected:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, Rejected)
+    return error
+
+
+def _rejection(rejected: Rejected) -> str:
     body = (rejected.body or b"")[:200].decode(errors="replace").strip()
     return f"the server answered HTTP {rejected.status_code}" + (f": {body}" if body else "")
 
