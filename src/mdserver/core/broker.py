@@ -199,7 +199,7 @@ class Broker:
         subject: str | None = None,
     ) -> int:
         self._request += 1
-        out.append(Ask(self._request, session.id, action, token, subject))
+        out.append(Ask(self._request, session.id, action, token, subject, session.address))
         return self._request
 
     def _hold(

@@ -54,7 +54,7 @@ class Ask:
     """An entitlement decision that the core cannot take itself; answered by `Decided`.
 
     `action` is one of "connect", "token", "subscribe", "publish", "disconnect"; `token` and
-    `subject` are given where the action has one.
+    `subject` are given where the action has one. `address` is that of the session.
     """
 
     request: int
@@ -62,6 +62,7 @@ class Ask:
     action: str
     token: str | None = None
     subject: str | None = None
+    address: str | None = None
 
 
 @frozen

@@ -1,0 +1,122 @@
+"""`Entitlement = Custom`: a Python class of the operator's decides who may do what.
+
+The class named by `EntitlementCustom.Class` is made once, without arguments, and has these
+coroutine functions, each of which is given a `Client`:
+
+- `connect(client, token)` and `update_token(client, token)` answer True, a `Grants`, or a `Denied`;
+- `subscribe(client, subject)` and `publish(client, subject)` answer True or a `Denied`; the subject
+  of a subscription may be a pattern;
+- `disconnect(client)`, of which the answer does not matter.
+
+Anything else that is answered, an exception, and an answer that takes longer than the deadline are
+denials; the last two are logged. The functions run in the server's event loop: what blocks there
+blocks the server.
+"""
+
+import importlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+import trio
+from attrs import frozen
+
+from mdserver import limits
+from mdserver.core.inputs import Decided, Denied, Grants
+from mdserver.core.outputs import Ask
+from mdserver.errors import ConfigError
+
+METHODS = {
+    "connect": "connect",
+    "token": "update_token",
+    "subscribe": "subscribe",
+    "publish": "publish",
+    "disconnect": "disconnect",
+}
+GRANTING = ("connect", "token")
+log = structlog.get_logger()
+
+
+@frozen
+class Client:
+    """Whom a question is about: the number of the session and the IP address it came from."""
+
+    session: int
+    address: str | None
+
+
+def load_class(name: str) -> Any:
+    """An instance of the class `package.module:Class`. Raises `ConfigError`."""
+    module_name, colon, class_name = name.partition(":")
+    if not colon or not module_name or not class_name:
+        raise ConfigError(f"EntitlementCustom.Class = {name}: expected `package.module:Class`")
+    try:
+        module = importlib.import_module(module_name)
+        made = getattr(module, class_name)()
+    except Exception as error:  # whatever the operator's module raises
+        raise ConfigError(
+            f"EntitlementCustom.Class = {name}: {type(error).__name__}: {error}"
+        ) from error
+    missing = [method for method in METHODS.values() if not callable(getattr(made, method, None))]
+    if missing:
+        raise ConfigError(f"EntitlementCustom.Class = {name}: it has no {', '.join(missing)}")
+    return made
+
+
+class CustomJudge:
+    """Puts the core's questions to the operator's object, each in a task with a deadline."""
+
+    def __init__(self, judge: Any, deadline: int, decide: Callable[[Decided], None]) -> None:
+        self._judge = judge
+        self._deadline_s = deadline / limits.NS_PER_S
+        self._decide = decide
+        self._pending = 0
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Answers questions until it is cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    def ask(self, question: Ask) -> None:
+        """Takes a question; the answer goes to `decide` later."""
+        if self._nursery is None or self._pending >= limits.VERDICTS_PENDING_MAX:
+            self._answer(question, Denied("The server is too busy to decide: try again."))
+            return
+        self._pending += 1
+        self._nursery.start_soon(self._judged, question)
+
+    async def _judged(self, question: Ask) -> None:
+        client = Client(question.session, question.address)
+        method = getattr(self._judge, METHODS[question.action])
+        about = question.token if question.action in GRANTING else question.subject
+        try:
+            answer = method(client) if question.action == "disconnect" else method(client, about)
+            verdict = await self._verdict(question.action, answer)
+        except Exception:
+            log.exception("entitlement class failed", action=question.action)
+            verdict = Denied("The server could not decide: its entitlement class failed.")
+        finally:
+            self._pending -= 1
+        self._answer(question, verdict)
+
+    async def _verdict(self, action: str, answer: Awaitable[object]) -> Grants | Denied | None:
+        with trio.move_on_after(self._deadline_s) as deadline:
+            given = await answer
+        if deadline.cancelled_caught:
+            log.warning("entitlement class took too long", action=action)
+            return Denied("The server could not decide in time.")
+        if given is True:
+            return None
+        if isinstance(given, Denied) or (isinstance(given, Grants) and action in GRANTING):
+            return given
+        return Denied("The server's entitlement does not allow it.")
+
+    def _answer(self, question: Ask, verdict: Grants | Denied | None) -> None:
+        if question.action != "disconnect":
+            self._decide(Decided(question.request, verdict))

@@ -1,0 +1,148 @@
+"""The operator's entitlement class: its answers count, its failures are denials."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from mdserver.core.inputs import Decided, Denied, Grants
+from mdserver.core.outputs import Ask
+from mdserver.errors import ConfigError
+from mdserver.limits import NS_PER_S
+from mdserver.net.custom import Client, CustomJudge, load_class
+
+FAILED = Denied("The server could not decide: its entitlement class failed.")
+GRANTS = Grants(subscribe=("/a/**",), user="ann")
+
+
+class Judge:
+    """Answers by the token or subject that it is asked about."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Client, str | None]] = []
+
+    async def _answer(self, name: str, client: Client, about: str | None) -> object:
+        self.asked.append((name, client, about))
+        match about:
+            case "grants":
+                return GRANTS
+            case "denied":
+                return Denied("not today")
+            case "raise":
+                raise ValueError("boom")
+            case "group":
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._answer, name, client, "raise")
+            case "slow":
+                await trio.sleep(60)
+            case "true":
+                return True
+        return None
+
+    async def connect(self, client: Client, token: str | None) -> object:
+        return await self._answer("connect", client, token)
+
+    async def update_token(self, client: Client, token: str) -> object:
+        return await self._answer("update_token", client, token)
+
+    async def subscribe(self, client: Client, subject: str) -> object:
+        return await self._answer("subscribe", client, subject)
+
+    def publish(self, client: Client, subject: str) -> object:
+        return True  # not a coroutine: a mistake of the class
+
+    async def disconnect(self, client: Client) -> None:
+        await self._answer("disconnect", client, None)
+
+
+async def verdicts(nursery: trio.Nursery, judge: Judge, *questions: Ask) -> list[Decided]:
+    decided: list[Decided] = []
+    custom = CustomJudge(judge, 5 * NS_PER_S, decided.append)
+    await nursery.start(custom.run)
+    for question in questions:
+        custom.ask(question)
+    await trio.testing.wait_all_tasks_blocked()
+    return decided
+
+
+@pytest.mark.parametrize(
+    ("action", "about", "verdict"),
+    [
+        ("connect", "true", None),
+        ("connect", "grants", GRANTS),
+        ("token", "grants", GRANTS),
+        ("connect", "denied", Denied("not today")),
+        ("connect", "nothing", Denied("The server's entitlement does not allow it.")),
+        ("subscribe", "true", None),
+        ("subscribe", "denied", Denied("not today")),
+        ("subscribe", "grants", Denied("The server's entitlement does not allow it.")),
+        ("subscribe", "raise", FAILED),
+        ("subscribe", "group", FAILED),
+        ("publish", "any", FAILED),
+    ],
+)  # fmt: skip
+async def test_answers(nursery, action: str, about: str, verdict: object) -> None:
+    token, subject = (about, None) if action in {"connect", "token"} else (None, about)
+    judge = Judge()
+    question = Ask(7, 1, action, token, subject, "127.0.0.1")
+    assert await verdicts(nursery, judge, question) == [Decided(7, verdict)]
+    if judge.asked:
+        assert judge.asked[0][1:] == (Client(1, "127.0.0.1"), about)
+
+
+async def test_an_answer_after_the_deadline_is_a_denial_and_others_go_on(
+    nursery, autojump_clock
+) -> None:
+    decided: list[Decided] = []
+    custom = CustomJudge(Judge(), 5 * NS_PER_S, decided.append)
+    await nursery.start(custom.run)
+    custom.ask(Ask(1, 1, "subscribe", None, "slow"))
+    custom.ask(Ask(2, 2, "subscribe", None, "true"))
+    await trio.sleep(4.9)
+    assert decided == [Decided(2, None)]
+    await trio.sleep(0.2)
+    assert decided[1:] == [Decided(1, Denied("The server could not decide in time."))]
+
+
+async def test_the_end_of_a_session_is_told_and_not_answered(nursery) -> None:
+    judge = Judge()
+    assert await verdicts(nursery, judge, Ask(1, 9, "disconnect")) == []
+    assert judge.asked == [("disconnect", Client(9, None), None)]
+
+
+async def test_beyond_the_bound_questions_are_denied_at_once(
+    nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdserver.limits.VERDICTS_PENDING_MAX", 2)
+    busy = [Ask(number, 1, "subscribe", None, "slow") for number in (1, 2)]
+    decided = await verdicts(nursery, Judge(), *busy, Ask(3, 2, "subscribe", None, "true"))
+    assert decided == [Decided(3, Denied("The server is too busy to decide: try again."))]
+    nursery.cancel_scope.cancel()
+
+
+def test_a_class_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "our_rights.py").write_text(
+        "class Rights:\n"
+        "    async def connect(self, client, token): return True\n"
+        "    update_token = subscribe = publish = disconnect = connect\n"
+        "class Half:\n"
+        "    async def connect(self, client, token): return True\n"
+        "class Broken:\n"
+        "    def __init__(self): raise OSError('no database')\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert type(load_class("our_rights:Rights")).__name__ == "Rights"
+    for name, reason in {
+        "our_rights": "expected `package.module:Class`",
+        "no_such_module_here:X": "ModuleNotFoundError: No module named",
+        "our_rights:Missing": "AttributeError: ",
+        "our_rights:Broken": "OSError: no database",
+        "our_rights:Half": "it has no update_token, subscribe, publish, disconnect",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            load_class(name)
+        assert str(caught.value).startswith(f"EntitlementCustom.Class = {name}: {reason}")
+    del sys.modules["our_rights"]
