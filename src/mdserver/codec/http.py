@@ -1,0 +1,301 @@
+"""HTTP/1.1 requests and answers over h11, with the strictness that h11 leaves to its users.
+
+h11 takes a bare LF for a line's end, folds header lines, prefers Transfer-Encoding where a
+Content-Length stands beside it, and takes chunks from HTTP/1.0. Whoever stands between the client
+and this server may see another request in such bytes ("request smuggling", RFC 9112 section 11.2),
+so all of these are refused and the connection is closed. Each request has an h11 connection of its
+own: an idle connection keeps nothing but a few bytes.
+"""
+
+import re
+from collections.abc import Sequence
+from urllib.parse import parse_qsl, unquote
+
+import h11
+from attrs import field, frozen
+
+from mdserver import limits
+from mdserver.errors import MdserverError
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+_HEAD_END = b"\r\n\r\n"
+_CONTENT_LENGTHS = re.compile(rb"\r\ncontent-length:([^\r]*)", re.IGNORECASE)
+_TEXT: Headers = ((b"content-type", b"text/plain; charset=utf-8"),)
+
+
+class RequestRefusedError(MdserverError):
+    """A request that is answered with `status` and `reason`, after which the connection closes."""
+
+    def __init__(self, status: int, reason: str, headers: Headers = ()) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.headers = headers
+
+
+@frozen
+class Request:
+    """One whole request. Header names are in lower case; `target` is as it was sent."""
+
+    method: str
+    target: str
+    headers: Headers = field(repr=False)
+    body: bytes = field(default=b"", repr=False)
+    http_1_1: bool = True
+
+    @property
+    def path(self) -> str:
+        """The path, percent-decoded; RequestRefusedError (400) where it is not UTF-8."""
+        return _decoded(self.target.partition("?")[0], "path")
+
+    @property
+    def query(self) -> list[tuple[str, str]]:
+        """Names and values of the query in order; RequestRefusedError (400) if not UTF-8."""
+        query = self.target.partition("?")[2]
+        try:
+            return parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
+        except ValueError:
+            raise RequestRefusedError(
+                400, "The query is not valid UTF-8 or has more than 100 parameters."
+            ) from None
+
+    def header(self, name: bytes) -> str | None:
+        """The value of a header, several joined by commas; None where there is none."""
+        values = [value for key, value in self.headers if key == name]
+        return b", ".join(values).decode("latin-1") if values else None
+
+    @property
+    def wants_websocket(self) -> bool:
+        """Whether it asks for an upgrade to WebSocket (RFC 6455 section 4.1)."""
+        return "websocket" in tokens(self.header(b"upgrade"))
+
+
+class HttpConnection:
+    """The server's side of one HTTP connection: requests in, bytes of answers out.
+
+    Feed what arrives to `receive`; answer each request with `respond`, or `start_stream`, `chunk`
+    and `end_stream`; then go on with `receive(b"")` if `keeps_open`. After a RequestRefusedError
+    send what `refuse` gives and close.
+    """
+
+    __slots__ = ("_body", "_body_bytes_max", "_buffer", "_h11", "_head_bytes_max", "_request")
+
+    def __init__(
+        self,
+        head_bytes_max: int = limits.HTTP_HEAD_BYTES_MAX,
+        body_bytes_max: int = limits.HTTP_BODY_BYTES_MAX,
+    ) -> None:
+        self._head_bytes_max = head_bytes_max
+        self._body_bytes_max = body_bytes_max
+        self._buffer = b""
+        self._h11: h11.Connection | None = None
+        self._request: h11.Request | None = None
+        self._body: bytearray | None = None
+
+    def receive(self, received: bytes) -> Request | None:
+        """The next request if these bytes complete it.
+
+        Raises RequestRefusedError: 400 malformed, 413 body too large, 431 head too large,
+        501 unknown transfer coding. While a request is being answered bytes are only kept.
+        """
+        if self._h11 is None:
+            self._buffer += received
+            head_end = self._find_head()
+            if head_end is None:
+                return None
+            self._h11 = h11.Connection(
+                h11.SERVER, max_incomplete_event_size=self._head_bytes_max + 1
+            )
+            received, self._buffer = self._buffer, b""
+            _check_lines(received[:head_end])
+            self._h11.receive_data(received[:head_end])
+            self._request = self._read_head(self._h11)
+            received = received[head_end:]
+        elif self._body is None:
+            self._buffer += received
+            if len(self._buffer) > self._head_bytes_max:
+                raise RequestRefusedError(400, "Too many requests before the first is answered.")
+            return None
+        if received:
+            self._h11.receive_data(received)
+        return self._read_body(self._h11)
+
+    @property
+    def wants_continue(self) -> bool:
+        """Whether the client waits for `CONTINUE` before it sends the body."""
+        return self._h11 is not None and self._h11.they_are_waiting_for_100_continue
+
+    @property
+    def begun(self) -> bool:
+        """Whether part of a request is there: a time-out may tell idle from slow."""
+        return bool(self._buffer) or self._h11 is not None
+
+    @property
+    def leftover(self) -> bytes:
+        """What came after a request that asks for an upgrade."""
+        if self._h11 is None:
+            return self._buffer
+        return bytes(self._h11.trailing_data[0]) + self._buffer
+
+    def respond(self, status: int, headers: Headers = (), body: bytes = b"") -> bytes:
+        """A whole answer to the request that was received last."""
+        exchange = self._exchange()
+        head = list(headers)
+        if status != 204:  # RFC 9110 section 8.6
+            head.append((b"content-length", str(len(body)).encode()))
+        out = _sent(exchange, h11.Response(status_code=status, headers=head))
+        if body and self._request is not None and self._request.method != b"HEAD":
+            out += _sent(exchange, h11.Data(data=body))
+        return out + self.end_stream()
+
+    def start_stream(self, status: int, headers: Headers = ()) -> bytes:
+        """The head of an answer without a length; its parts follow with `chunk`."""
+        return _sent(self._exchange(), h11.Response(status_code=status, headers=list(headers)))
+
+    def chunk(self, part: bytes) -> bytes:
+        """A part of a streamed answer. Empty ones send nothing."""
+        return _sent(self._exchange(), h11.Data(data=part)) if part else b""
+
+    def end_stream(self) -> bytes:
+        """The end of an answer; the next request may come if `keeps_open`."""
+        exchange = self._exchange()
+        out = _sent(exchange, h11.EndOfMessage())
+        if exchange.our_state is h11.DONE and exchange.their_state is h11.DONE:
+            self._buffer = bytes(exchange.trailing_data[0]) + self._buffer
+            self._h11 = self._request = self._body = None
+        return out
+
+    @property
+    def keeps_open(self) -> bool:
+        """Whether the connection serves another request after the answer that was given."""
+        return self._h11 is None
+
+    def refuse(self, error: RequestRefusedError) -> bytes:
+        """The answer to a request that could not be read; the connection has to close then."""
+        if self._h11 is not None and self._h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return b""
+        body = error.reason.encode() + b"\n"
+        exchange = h11.Connection(h11.SERVER)
+        length = (b"content-length", str(len(body)).encode())
+        close = (b"connection", b"close")
+        head = [*_TEXT, *error.headers, length, close]
+        out = _sent(exchange, h11.Response(status_code=error.status, headers=head))
+        return out + _sent(exchange, h11.Data(data=body)) + _sent(exchange, h11.EndOfMessage())
+
+    def _exchange(self) -> h11.Connection:
+        assert self._h11 is not None, "there is no request to answer"
+        return self._h11
+
+    def _find_head(self) -> int | None:
+        self._buffer = self._buffer.removeprefix(b"\r\n")  # RFC 9112 section 2.2
+        found = self._buffer.find(_HEAD_END)
+        if found > self._head_bytes_max or (found < 0 and len(self._buffer) > self._head_bytes_max):
+            raise RequestRefusedError(
+                431, f"The head of a request may have {self._head_bytes_max} bytes."
+            )
+        if found >= 0:
+            return found + len(_HEAD_END)
+        if b"\n" in self._buffer:
+            _check_lines(self._buffer)
+        return None
+
+    def _read_head(self, exchange: h11.Connection) -> h11.Request:
+        try:
+            event = exchange.next_event()
+        except h11.RemoteProtocolError as error:
+            raise _refused(error) from None
+        assert isinstance(event, h11.Request)
+        length = _check_framing(event)
+        if length > self._body_bytes_max:
+            raise self._body_too_large()
+        self._body = bytearray()
+        return event
+
+    def _read_body(self, exchange: h11.Connection) -> Request | None:
+        assert self._body is not None
+        assert self._request is not None
+        while True:
+            try:
+                event = exchange.next_event()
+            except h11.RemoteProtocolError as error:
+                raise _refused(error) from None
+            if event is h11.NEED_DATA:
+                return None
+            if isinstance(event, h11.EndOfMessage):
+                break
+            assert isinstance(event, h11.Data)
+            self._body += event.data
+            if len(self._body) > self._body_bytes_max:
+                raise self._body_too_large()
+        body, self._body = bytes(self._body), None
+        head = self._request
+        return Request(
+            head.method.decode("ascii"),
+            head.target.decode("ascii"),
+            head.headers,
+            body,
+            head.http_version >= b"1.1",
+        )
+
+    def _body_too_large(self) -> RequestRefusedError:
+        return RequestRefusedError(
+            413, f"The body of a request may have {self._body_bytes_max} bytes."
+        )
+
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def tokens(value: str | None) -> list[str]:
+    """The members of a comma-separated header value, in lower case."""
+    return [part.strip().lower() for part in value.split(",")] if value else []
+
+
+def _check_lines(head: bytes) -> None:
+    """Refuse what h11 would mend: a bare LF or CR, and folded header lines."""
+    ends = head.count(b"\r\n")
+    if head.count(b"\n") != ends:
+        raise RequestRefusedError(400, "Each line of a request ends with CR LF, not with LF alone.")
+    if head.count(b"\r") - (head[-1:] == b"\r") > ends:
+        raise RequestRefusedError(400, "A CR in a request stands only before a LF.")
+    if b"\r\n " in head or b"\r\n\t" in head:
+        raise RequestRefusedError(400, "A header has to stand on one line.")
+    lengths = _CONTENT_LENGTHS.findall(head)  # h11 makes one of several equal ones
+    if len(lengths) > 1 or (lengths and b"," in lengths[0]):
+        raise RequestRefusedError(400, "A request has one Content-Length.")
+
+
+def _check_framing(request: h11.Request) -> int:
+    """The announced length of the body, 0 where there is none or it comes in chunks."""
+    if not request.http_version.startswith(b"1."):
+        raise RequestRefusedError(505, "This server speaks HTTP/1.1.")
+    length = None
+    chunked = False
+    for name, value in request.headers:
+        if name == b"content-length":
+            length = int(value)
+        elif name == b"transfer-encoding":
+            chunked = True
+    if chunked and length is not None:
+        raise RequestRefusedError(
+            400, "A request has either a Content-Length or a Transfer-Encoding, not both."
+        )
+    if chunked and request.http_version < b"1.1":
+        raise RequestRefusedError(400, "HTTP/1.0 has no Transfer-Encoding.")
+    return length or 0
+
+
+def _refused(error: h11.RemoteProtocolError) -> RequestRefusedError:
+    return RequestRefusedError(error.error_status_hint, f"That is no HTTP request: {error}.")
+
+
+def _sent(exchange: h11.Connection, event: h11.Event) -> bytes:
+    return exchange.send(event) or b""
+
+
+def _decoded(text: str, what: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise RequestRefusedError(400, f"The {what} is not valid UTF-8.") from None
