@@ -93,17 +93,14 @@ def write(rows: Sequence[Row], path: Path) -> None:
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    """A table of the columns that apply to any of the rows."""
-    table = Table()
-    columns = [
-        name.name
-        for name in attrs.fields(Row)
-        if any(getattr(row, name.name) is not None for row in rows)
-    ]
-    for column in columns:
-        table.add_column(column.replace("_", " "), justify="right", overflow="fold")
-    for row in rows:
-        table.add_row(*[_cell(getattr(row, column)) for column in columns])
+    """A table with a column for each row: of what applies to any of them."""
+    table = Table(show_header=False)
+    for name in [field.name for field in attrs.fields(Row)]:
+        cells = [_cell(getattr(row, name)) for row in rows]
+        if any(cells):
+            table.add_row(name.replace("_", " "), *cells)
+    for column in table.columns[1:]:
+        column.justify = "right"
     console.print(table)
 
 
