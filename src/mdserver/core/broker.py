@@ -377,7 +377,7 @@ class Broker:
         if publication.qos is Qos.STANDARD:
             return None
         if not self._cache.reserve(publication.subject, now):
-            return f"There are {self.settings.subjects_max} subjects already: no more are allowed."
+            return f"The limit of {self.settings.subjects_max} subjects is reached."
         if self._cache.full():
             return "The snapshots of all subjects take all the memory that they may."
         return None
@@ -487,9 +487,8 @@ class Broker:
                 continue
             epoch = 0 if known is None else known.epoch
             state_now = self._cache.restore(image, now)
-            if after:
-                lost = Lost(Position(epoch, after + 1), Position(image.epoch, image.seq))
-                self._subscriptions.resync(state_now, lost, now, out)
+            lost = Lost(Position(epoch, after + 1), Position(image.epoch, image.seq))
+            self._subscriptions.taken_over(state_now, lost if after else None, now, out)
             self._subscriptions.applied(state_now, now, out)
 
     # -- Timers ----------------------------------------------------------------------------------

@@ -27,6 +27,14 @@ class Audience:
         self.direct: list[tuple[str | None, list[int]]] = []
         self.conflated: list[Subscription] = []
 
+    def all(self) -> Iterator[tuple[int, str | None]]:
+        """Each session once, with the pattern through which the subject comes to it."""
+        for match, sessions in self.direct:
+            for session in sessions:
+                yield session, match
+        for subscription in self.conflated:
+            yield subscription.session.id, subscription.match
+
     def take(self, subject: str, match: str | None, subscriptions: Iterable[Subscription]) -> None:
         """Add the subscriptions to one name or pattern, all but those that have to wait."""
         sessions = []

@@ -46,7 +46,9 @@ def recover(
         missed.append(entry)
     # An entry keeps its epoch for ever: another epoch at the same place is another history.
     forked = at is not None and at.seq == after.seq != 0 and at.epoch != after.epoch
-    if after.seq < state.floor or forked:
+    if forked:
+        return Lost(Position(state.epoch, 1), Position(state.epoch, newest))
+    if after.seq < state.floor:
         return Lost(Position(after.epoch, after.seq + 1), Position(state.epoch, newest))
     missed.reverse()
     return Missed(missed)

@@ -1,6 +1,6 @@
 """Subscriptions from their command to their end: what a subscriber gets first, then live."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mdserver.core.audit import ACCESS, PRESENCE, session_log
 from mdserver.core.cache import Cache, SubjectState
@@ -117,7 +117,9 @@ class Subscriptions:
         positions = self._positions(session, command.positions or {}, accepted, out)
         for subscription in accepted:
             if self._settings.policy is Policy.ASK:
-                allow = Status(status=StatusName.SUBSCRIBE_ALLOW, subject=subscription.subject)
+                allow = Status(
+                    status=StatusName.SUBSCRIBE_ALLOW, subject=subscription.subject, id=command.id
+                )
                 out.append(Send(session.id, allow))
             if subscription.pattern is None:
                 state = self._cache.find(subscription.subject)
@@ -195,7 +197,8 @@ class Subscriptions:
             self._recover(subscription, subject, state, after, now, out)
         elif state is not None and history:
             entries = list(self._cache.entries(state, now))[-history:]
-            send_all(session, entries, MessageType.HISTORICAL, match, out)
+            bring = deliveries(entries, MessageType.HISTORICAL, match)
+            out.extend(Send(session, delivery) for delivery in bring)
         else:
             self._send_snapshot(session, state, match, now, out)
 
@@ -223,19 +226,25 @@ class Subscriptions:
         found = recover(state, entries, after)
         if isinstance(found, Missed):
             out.append(Send(session.id, Status(status=StatusName.DATA_SYNC, subject=subject)))
-            send_all(session.id, found.entries, MessageType.RECOVERED, match, out)
+            bring = deliveries(found.entries, MessageType.RECOVERED, match, after)
+            out.extend(Send(session.id, delivery) for delivery in bring)
         elif isinstance(found, Lost):
             out.append(Send(session.id, self._resync(subject, found)))
             self._send_snapshot(session.id, state, match, now, out)
         else:
             self._wait(Waiting(subscription, after), subject, now, out)
 
-    def resync(self, state: SubjectState, lost: Lost, now: int, out: list[Output]) -> None:
-        """Tell the subscribers of a subject that this member itself missed a range."""
-        for match, sessions in self._interest.audience(state.subject).direct:
-            for session in sessions:
+    def taken_over(
+        self, state: SubjectState, lost: Lost | None, now: int, out: list[Output]
+    ) -> None:
+        """Another member's memory of a subject replaced this one's: bring subscribers up to it.
+
+        `lost` is the range that this member missed, None where it knew nothing of the subject.
+        """
+        for session, match in self._interest.audience(state.subject).all():
+            if lost is not None:
                 out.append(Send(session, self._resync(state.subject, lost)))
-                self._send_snapshot(session, state, match, now, out)
+            self._send_snapshot(session, state, match, now, out)
 
     def _resync(self, subject: str, lost: Lost) -> Status:
         return Status(
@@ -294,6 +303,9 @@ class Subscriptions:
             subscription = session.subscriptions.get(subject)
             if subscription is not None:
                 self._end(subscription, now, out)
+                if self._settings.audit_access:
+                    log = session_log(ACCESS, "unsubscribe", session, now, subject=subject)
+                    out.append(log)
                 continue
             try:
                 parse_interest(subject, self._settings.subject_segments_min)
@@ -305,8 +317,6 @@ class Subscriptions:
         del session.subscriptions[subject]
         self._interest.remove(subscription)
         self._let_go(subscription, out)
-        if self._settings.audit_access:
-            out.append(session_log(ACCESS, "unsubscribe", session, now, subject=subject))
         if self._settings.presence:
             out.append(session_log(PRESENCE, "leave", session, now, subject=subject))
 
@@ -368,13 +378,13 @@ class Subscriptions:
         entries = [] if state is None else list(self._cache.entries(state, now))
         if command.history is not None:
             kept = entries[-command.history :] if command.history > 0 else []
-            return Fetched(deliveries(kept, MessageType.HISTORICAL))
+            return Fetched(list(deliveries(kept, MessageType.HISTORICAL)))
         if command.after is not None:
             found = recover(state, entries, command.after)
             if isinstance(found, Lost):
                 return Fetched(self._snapshot_of(state, now), self.missing(command.subject, found))
             missed = found.entries if isinstance(found, Missed) else ()
-            return Fetched(deliveries(missed, MessageType.RECOVERED))
+            return Fetched(list(deliveries(missed, MessageType.RECOVERED, None, command.after)))
         return Fetched(self._snapshot_of(state, now))
 
     def _snapshot_of(self, state: SubjectState | None, now: int) -> list[Delivery]:
@@ -421,17 +431,17 @@ def invalid_subject(error: InvalidSubjectError, id: str | int | None) -> Error: 
     return Error(code="invalid-subject", reason=str(error), id=id)
 
 
-def deliveries(entries: Iterable[Entry], type: MessageType) -> list[Delivery]:  # noqa: A002
-    """Cached messages for one reader."""
-    return [Delivery(entry, type) for entry in entries]
-
-
-def send_all(
-    session: int,
+def deliveries(
     entries: Iterable[Entry],
     type: MessageType,  # noqa: A002 - the name on the wire
-    match: str | None,
-    out: list[Output],
-) -> None:
-    """Cached messages for one subscriber, in order."""
-    out.extend(Send(session, Delivery(entry, type, match)) for entry in entries)
+    match: str | None = None,
+    before: Position | None = None,
+) -> Iterator[Delivery]:
+    """Cached messages for one reader, in order; `before` is the position before the first one.
+
+    Where a number does not follow the one before it, the message says which one that was.
+    """
+    for entry in entries:
+        gap = before is not None and before.seq and entry.seq != before.seq + 1
+        yield Delivery(entry, type, match, before if gap else None)
+        before = Position(entry.epoch, entry.seq)

@@ -1,0 +1,105 @@
+"""The broker over the smallest log there is: what is proposed has its place at once."""
+
+from collections.abc import Sequence
+
+from mdserver.core.broker import Broker
+from mdserver.core.cache import GroupImage, group_of
+from mdserver.core.commands import AnyCommand
+from mdserver.core.inputs import Closed, Decided, Opened, TimerDue, TimerKey
+from mdserver.core.message import Entry, Qos
+from mdserver.core.outputs import CancelTimer, Output, SetTimer
+from mdserver.core.proposal import Outcome, Proposal
+from mdserver.core.settings import BrokerSettings
+
+
+class OneSeed:
+    """Gives each subject its own numbers and carries the timers; `now` is in ns."""
+
+    def __init__(self, settings: BrokerSettings, history: str = "h1") -> None:
+        self.settings = settings
+        self.broker = Broker(settings, history)
+        self.now = 0
+        self.epoch = 1
+        self.down = ""
+        self._seqs: dict[str, int] = {}
+        self._timers: dict[TimerKey, int] = {}
+
+    def open(self, session: int) -> list[Output]:
+        return self._done("opened", Opened(session, "127.0.0.1"))
+
+    def close(self, session: int, reason: str) -> list[Output]:
+        return self._done("closed", Closed(session, reason))
+
+    def decide(self, decided: Decided) -> list[Output]:
+        return self._done("decided", decided)
+
+    def receive(self, session: int, commands: Sequence[AnyCommand]) -> list[Output]:
+        out: list[Output] = []
+        self.broker.received(session, commands, self.now, out)
+        return self._finish(out)
+
+    def commit(self, entries: Sequence[Entry]) -> list[Output]:
+        """Entries that came from elsewhere."""
+        out: list[Output] = []
+        for entry in entries:
+            self.broker.committed(self.group(entry), [entry], self.now, out)
+        return self._finish(out)
+
+    def reset(self, history: str, groups: Sequence[int] | None) -> list[Output]:
+        out: list[Output] = []
+        self.broker.reset(history, groups, self.now, out)
+        for subject in list(self._seqs):
+            if groups is None or group_of(subject, self.settings.groups) in groups:
+                del self._seqs[subject]
+        return self._finish(out)
+
+    def take_over(self, group: int, image: GroupImage) -> list[Output]:
+        out: list[Output] = []
+        self.broker.import_group(group, image, self.now, out)
+        return self._finish(out)
+
+    def pass_time(self, until: int) -> list[Output]:
+        """Let time go by; timers come when they are due."""
+        all_out: list[Output] = []
+        while due := min(((at, key) for key, at in self._timers.items() if at <= until),
+                         default=None, key=lambda item: item[0]):  # fmt: skip
+            self.now = max(self.now, due[0])
+            del self._timers[due[1]]
+            all_out += self._done("timer", TimerDue(due[1]))
+        self.now = max(self.now, until)
+        return all_out
+
+    def timers(self) -> dict[TimerKey, int]:
+        return dict(self._timers)
+
+    def group(self, entry: Entry) -> int:
+        return group_of(entry.publication.subject, self.settings.groups)
+
+    def _done(self, what: str, value: object) -> list[Output]:
+        out: list[Output] = []
+        getattr(self.broker, what)(value, self.now, out)
+        return self._finish(out)
+
+    def _finish(self, out: list[Output]) -> list[Output]:
+        proposals, self.broker.proposals = self.broker.proposals, []
+        for proposal in proposals:
+            self._commit(proposal, out)
+        for output in out:
+            if isinstance(output, SetTimer):
+                self._timers[output.timer] = output.at
+            elif isinstance(output, CancelTimer):
+                self._timers.pop(output.timer, None)
+        return out
+
+    def _commit(self, proposal: Proposal, out: list[Output]) -> None:
+        publication = proposal.publication
+        if self.down:
+            outcome = Outcome(proposal.origin, reason=self.down, certain=False)
+            self.broker.outcome(outcome, self.now, out)
+            return
+        entry = Entry(0, 0, publication)
+        if publication.qos is Qos.GUARANTEED:
+            seq = self._seqs[publication.subject] = self._seqs.get(publication.subject, 0) + 1
+            entry = Entry(self.epoch, seq, publication)
+        self.broker.committed(self.group(entry), [entry], self.now, out)
+        self.broker.outcome(Outcome(proposal.origin, entry.epoch, entry.seq), self.now, out)
