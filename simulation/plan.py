@@ -1,0 +1,148 @@
+"""What a run will be: derived from its seed alone, and printed in full.
+
+A plan names every fault and every publication with its time, so that a failing run can be made
+smaller by leaving some of them out (simulation/minimise.py). Each run draws its own subset of fault
+kinds (swarm testing: Groce et al., "Swarm testing", 2012): a run with every kind at once seldom gets
+anywhere.
+"""
+
+import random
+from collections.abc import Iterator
+
+from attrs import evolve, frozen
+
+from mdserver.limits import NS_PER_MS, NS_PER_S
+
+KINDS = (
+    "crash", "crash-coordinator", "restart-storm", "cut", "one-way", "isolate", "isolate-seeds",
+    "slow", "clock-jump", "clock-rate", "client-cut", "lose-vote",
+)  # fmt: skip
+
+
+@frozen
+class Fault:
+    """One fault. `first` and `second` number members; `lasting` is in ns, 0 for a moment."""
+
+    at: int
+    kind: str
+    first: int
+    second: int
+    lasting: int
+    draw: int  # for whatever else the fault has to choose
+
+
+@frozen
+class Sending:
+    """One publication of a publisher to a subject."""
+
+    at: int
+    publisher: int
+    subject: int
+
+
+@frozen
+class Plan:
+    """A run. Durations in nanoseconds; faults and publications end before `calm`."""
+
+    seed: int
+    members: int
+    groups: int
+    publishers: int
+    subscribers: int
+    subjects: int
+    delay_min: int
+    delay_max: int
+    disk_min: int
+    disk_max: int
+    encoding: str
+    kinds: tuple[str, ...]
+    careful: bool  # no fault may take the majority of normal seeds away
+    calm: int
+    patience: int  # after `calm`, until everything must have come to rest
+    cached: int  # messages kept a subject
+    faults: tuple[Fault, ...]
+    sendings: tuple[Sending, ...]
+
+    def describe(self) -> str:
+        """Every derived option, in one line each."""
+        lines = [
+            f"seed {self.seed}: {self.members} members, {self.groups} groups, "
+            f"{self.publishers} publishers, {self.subscribers} subscribers, "
+            f"{self.subjects} subjects, {self.encoding}",
+            f"delay {self.delay_min / 1e6:g}-{self.delay_max / 1e6:g} ms, "
+            f"disk {self.disk_min / 1e6:g}-{self.disk_max / 1e6:g} ms, "
+            f"{'careful' if self.careful else 'reckless'}, cache {self.cached}, "
+            f"kinds: {', '.join(self.kinds) or 'none'}",
+            f"{len(self.sendings)} publications, {len(self.faults)} faults:",
+        ]
+        lines += [
+            f"  {f.at / 1e9:8.3f} s {f.kind} {f.first} {f.second} for {f.lasting / 1e9:.3f} s"
+            for f in self.faults
+        ]
+        return "\n".join(lines)
+
+    def with_parts(self, faults: list[Fault], sendings: list[Sending]) -> "Plan":
+        """The same run with fewer faults and publications."""
+        return evolve(self, faults=tuple(faults), sendings=tuple(sendings))
+
+
+def make(seed: int) -> Plan:
+    """The plan of a seed."""
+    rng = random.Random(seed)
+    members = rng.choice((1, 3, 3, 3, 3, 4, 5, 5, 7))
+    calm = rng.choice((5, 10, 20)) * NS_PER_S
+    delay_max = rng.choice((1, 5, 5, 20, 100)) * NS_PER_MS
+    kinds = tuple(kind for kind in KINDS if rng.random() < 0.3)
+    publishers, subjects = rng.randint(1, 3), rng.randint(1, 4)
+    return Plan(
+        seed=seed,
+        members=members,
+        groups=rng.choice((1, 2, 4)),
+        publishers=publishers,
+        subscribers=rng.randint(1, 3),
+        subjects=subjects,
+        delay_min=NS_PER_MS // 5,
+        delay_max=delay_max,
+        disk_min=NS_PER_MS // 2,
+        disk_max=rng.choice((1, 10, 50)) * NS_PER_MS,
+        encoding=rng.choice(("json", "binary")),
+        kinds=kinds,
+        careful=rng.random() < 0.85,
+        calm=calm,
+        patience=120 * NS_PER_S,
+        cached=1000,
+        faults=tuple(draw_faults(rng, kinds, members, calm)),
+        sendings=tuple(draw_sendings(rng, publishers, subjects, calm)),
+    )
+
+
+def draw_faults(
+    rng: random.Random, kinds: tuple[str, ...], members: int, calm: int
+) -> Iterator[Fault]:
+    """Faults at random times, more of them in some runs than in others."""
+    if not kinds:
+        return
+    mean = calm / rng.choice((2, 5, 10, 20))
+    at = int(rng.expovariate(1 / mean))
+    while at < calm:
+        yield Fault(
+            at=at,
+            kind=rng.choice(kinds),
+            first=rng.randrange(members),
+            second=rng.randrange(members),
+            lasting=int(rng.expovariate(1 / rng.choice((0.2, 1.0, 4.0))) * NS_PER_S),
+            draw=rng.getrandbits(30),
+        )
+        at += int(rng.expovariate(1 / mean)) + 1
+
+
+def draw_sendings(
+    rng: random.Random, publishers: int, subjects: int, calm: int
+) -> Iterator[Sending]:
+    """Publications one by one and in bursts."""
+    mean = calm / rng.choice((5, 30, 100))
+    at = int(rng.expovariate(1 / mean))
+    while at < calm:
+        for _ in range(rng.choice((1, 1, 1, 5, 20))):
+            yield Sending(at, rng.randrange(publishers), rng.randrange(subjects))
+        at += int(rng.expovariate(1 / mean)) + 1
