@@ -65,14 +65,18 @@ class Plan:
 
     def describe(self) -> str:
         """Every derived option, in one line each."""
-        lines = [
-            f"seed {self.seed}: {self.members} members, {self.groups} groups, "
-            f"{self.publishers} publishers, {self.subscribers} subscribers, "
-            f"{self.subjects} subjects, {self.encoding}",
+        care = "careful" if self.careful else "reckless"
+        size = (
+            f"{self.members} members, {self.groups} groups, {self.publishers} publishers, "
+            f"{self.subscribers} subscribers, {self.subjects} subjects, {self.encoding}"
+        )
+        times = (
             f"delay {self.delay_min / 1e6:g}-{self.delay_max / 1e6:g} ms, "
-            f"disk {self.disk_min / 1e6:g}-{self.disk_max / 1e6:g} ms, "
-            f"{'careful' if self.careful else 'reckless'}, cache {self.cached}, "
-            f"kinds: {', '.join(self.kinds) or 'none'}",
+            f"disk {self.disk_min / 1e6:g}-{self.disk_max / 1e6:g} ms"
+        )
+        lines = [
+            f"seed {self.seed}: {size}",
+            f"{times}, {care}, cache {self.cached}, kinds: {', '.join(self.kinds) or 'none'}",
             f"{len(self.sendings)} publications, {len(self.faults)} faults:",
         ]
         lines += [

@@ -4,7 +4,8 @@ from simulation.clock import START, Clock, Heap
 
 
 def test_events_happen_by_time_and_then_as_planned() -> None:
-    heap, seen = Heap(), []
+    heap = Heap()
+    seen: list = []
     heap.at(5, lambda: seen.append("c"))
     heap.at(1, lambda: seen.append("a"))
     heap.at(5, lambda: seen.append("d"))
@@ -18,7 +19,8 @@ def test_events_happen_by_time_and_then_as_planned() -> None:
 
 
 def test_nothing_happens_in_the_past() -> None:
-    heap, seen = Heap(), []
+    heap = Heap()
+    seen: list = []
     heap.at(7, lambda: heap.at(3, lambda: seen.append(heap.now)))
 
     while heap.step(until=8):
