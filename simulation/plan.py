@@ -1,8 +1,8 @@
 """What a run will be: derived from its seed alone, and printed in full.
 
 A plan names every fault and every publication with its time, so that a failing run can be made
-smaller by leaving some of them out (simulation/minimise.py). Each run draws its own subset of fault
-kinds (swarm testing: Groce et al., "Swarm testing", 2012): a run with every kind at once seldom gets
+smaller by leaving some of them out (simulation/minimise.py). Each run draws its own subset of
+fault kinds (Groce et al., "Swarm testing", 2012): a run with every kind at once seldom gets
 anywhere.
 """
 
