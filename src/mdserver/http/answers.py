@@ -1,0 +1,106 @@
+"""What the HTTP paths are made of: an answer, an exchange with the node, and reading parameters."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+from attrs import frozen
+
+from mdserver import limits
+from mdserver.codec.http import Headers, Request, RequestRefusedError
+from mdserver.core.commands import AnyCommand
+from mdserver.core.events import AnyEvent
+
+_JSON = (b"content-type", b"application/json")
+_TEXT = (b"content-type", b"text/plain; charset=utf-8")
+_NO_STORE = (b"cache-control", b"no-store")
+_encode = msgspec.json.Encoder().encode
+
+
+@frozen
+class Answer:
+    """A whole answer; the length is added where it is sent."""
+
+    status: int
+    headers: Headers = ()
+    body: bytes = b""
+
+
+class Exchange(Protocol):
+    """One request's session with the node."""
+
+    async def ask(self, token: str | None, command: AnyCommand, timeout: float) -> AnyEvent | None:
+        """The answer to a command; None where there is none within `timeout` seconds."""
+
+
+Path = Callable[[Request, Exchange], Awaitable[Answer]]
+
+
+def json_answer(value: Any, status: int = 200) -> Answer:
+    """An answer that is one JSON value."""
+    return Answer(status, (_JSON, _NO_STORE), _encode(value))
+
+
+def text_answer(text: str, status: int = 200) -> Answer:
+    """An answer for people."""
+    return Answer(status, (_TEXT, _NO_STORE), text.encode())
+
+
+class Parameters:
+    """The query of a request: each parameter at most once, none that is unknown.
+
+    Every method raises RequestRefusedError (400) with the name of the parameter and what would be
+    right.
+    """
+
+    def __init__(self, request: Request, known: tuple[str, ...]) -> None:
+        self._values: dict[str, str] = {}
+        for name, value in request.query:
+            if name not in known:
+                raise RequestRefusedError(
+                    400, f"There is no parameter `{name[:64]}` here; there are {', '.join(known)}."
+                )
+            if name in self._values:
+                raise RequestRefusedError(400, f"The parameter `{name}` is given twice.")
+            self._values[name] = value
+
+    def text(self, name: str, bytes_max: int = limits.SUBJECT_BYTES_MAX) -> str | None:
+        """A parameter as it is, None where it is missing."""
+        value = self._values.get(name)
+        if value is not None and len(value.encode()) > bytes_max:
+            raise RequestRefusedError(400, f"`{name}` may have at most {bytes_max} bytes.")
+        return value
+
+    def required(self, name: str) -> str:
+        """A parameter that has to be there."""
+        value = self.text(name)
+        if value is None:
+            raise RequestRefusedError(400, f"The parameter `{name}` is missing.")
+        return value
+
+    def count(self, name: str, most: int = 2**63 - 1) -> int | None:
+        """A whole number from 0, None where it is missing."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) <= most):
+            raise RequestRefusedError(400, f"`{name}` must be a whole number from 0 to {most}.")
+        return int(value)
+
+    def choice(self, name: str, choices: dict[str, Any], default: Any) -> Any:
+        """One of a few words, in any case."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        if value.lower() not in choices:
+            raise RequestRefusedError(400, f"`{name}` must be one of {', '.join(choices)}.")
+        return choices[value.lower()]
+
+
+def token_of(request: Request, parameters: Parameters) -> str | None:
+    """The entitlement token: the parameter `token`, else a bearer token (RFC 6750, section 2.1)."""
+    token = parameters.text("token", limits.TOKEN_BYTES_MAX)
+    if token is not None:
+        return token
+    scheme, _, value = (request.header(b"authorization") or "").partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else None

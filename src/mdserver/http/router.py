@@ -1,0 +1,51 @@
+"""Which path answers a request."""
+
+import importlib.resources
+from collections.abc import Callable, Mapping
+
+from mdserver.codec.http import Request
+from mdserver.http import health, rest, snapshot
+from mdserver.http.answers import Answer, Exchange, Path, text_answer
+
+Methods = Mapping[str, Path]
+
+
+class Router:
+    """Paths and methods; HEAD is answered as GET, whose body the connection leaves out."""
+
+    def __init__(self, unready: Callable[[], str | None] = lambda: None) -> None:
+        self._paths: dict[str, Methods] = {
+            "/rest/produce": {"POST": rest.produce},
+            "/rest/consume": {"GET": rest.consume},
+            "/snapshot": {"GET": snapshot.snapshot},
+            "/health/live": {"GET": health.live},
+            "/health/ready": {"GET": health.Ready(unready)},
+            "/": {"GET": page("welcome.html")},
+        }
+
+    def add(self, path: str, methods: Methods) -> None:
+        """Have a path answered by these functions."""
+        self._paths[path] = methods
+
+    async def __call__(self, request: Request, exchange: Exchange) -> Answer:
+        """The answer of the path; 404 and 405 say which there are."""
+        methods = self._paths.get(request.path)
+        if methods is None:
+            return text_answer(f"There are {', '.join(self._paths)}.\n", 404)
+        path = methods.get("GET" if request.method == "HEAD" else request.method)
+        if path is not None:
+            return await path(request, exchange)
+        allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
+        answer = text_answer(f"This path takes {allowed}.\n", 405)
+        return Answer(405, [*answer.headers, (b"allow", allowed.encode())], answer.body)
+
+
+def page(name: str) -> Path:
+    """A page of the package `mdserver.web`, read once."""
+    body = (importlib.resources.files("mdserver.web") / name).read_bytes()
+    answer = Answer(200, ((b"content-type", b"text/html; charset=utf-8"),), body)
+
+    async def path(_request: Request, _exchange: Exchange) -> Answer:
+        return answer
+
+    return path

@@ -1,0 +1,348 @@
+"""One connection of a client: HTTP first, then perhaps WebSocket. One task, one nursery.
+
+The task is blocked in `wait_readable` nearly all the time; a second one runs only while the outbox
+is parked. Time-outs are one entry of the timer wheel.
+"""
+
+import enum
+import socket
+import ssl
+from typing import Protocol
+
+import trio
+from attrs import field, frozen
+
+from mdserver import limits
+from mdserver.codec.http import CONTINUE, HttpConnection, Request, RequestRefusedError
+from mdserver.codec.websocket import Ended, Message, Pinged, WebSocket, accept_upgrade
+from mdserver.core.inputs import Opened
+from mdserver.errors import RemoteProtocolError
+from mdserver.limits import NS_PER_S
+from mdserver.net.engine import Engine
+from mdserver.net.exchange import Exchange, Handler
+from mdserver.net.forms import Form
+from mdserver.net.outbox import BLOCKED, Outbox
+from mdserver.net.session import Behaviour
+from mdserver.net.settings import ServerSettings
+
+READ_BYTES = 64 * 1024
+DISCARD_BYTES_MAX = 1024 * 1024
+UPGRADE_PATHS = ("/ws", "/")
+
+
+class Logger(Protocol):
+    """Where the network side says what an operator should know."""
+
+    def warning(self, event: str, **values: object) -> object:
+        """Something is not as it should be."""
+
+    def exception(self, event: str, **values: object) -> object:
+        """A bug: with the traceback of the exception that is being handled."""
+
+
+@frozen(eq=False)
+class Shared:
+    """What all connections of a server have in common."""
+
+    settings: ServerSettings
+    engine: Engine
+    behaviour: Behaviour
+    handler: Handler
+    log: Logger
+    buffer: bytearray = field(factory=lambda: bytearray(READ_BYTES))
+
+
+class Phase(enum.Enum):
+    """What a connection is doing, so what it means when its time is up."""
+
+    READING = "reading a request"
+    ANSWERING = "answering a request"
+    OPEN = "open"
+    CLOSING = "closing"
+
+
+class Connection:
+    """Owns its socket, and its outbox once there is a session."""
+
+    __slots__ = (
+        "_http", "_keepalive", "_nursery", "_readable", "_shared", "_sock", "_websocket",
+        "address", "heard", "outbox", "phase",
+    )  # fmt: skip
+
+    def __init__(self, sock: socket.socket, address: str, shared: Shared) -> None:
+        self._sock = sock
+        self._shared = shared
+        self._nursery: trio.Nursery | None = None
+        self._readable: trio.Event | None = None
+        self._http: HttpConnection | None = None
+        self._websocket: WebSocket | None = None
+        self._keepalive = shared.settings.keepalive
+        self.address = address
+        self.heard = 0
+        self.outbox: Outbox | None = None
+        self.phase = Phase.READING
+
+    async def run(self) -> None:
+        """Serve the connection until it ends; raises nothing but Cancelled."""
+        shared = self._shared
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                request = await self._serve_http()
+                if request is not None:
+                    await self._serve_websocket(request)
+        except* (OSError, ssl.SSLError):
+            pass  # the client has gone; `finally` says so to the node
+        except* Exception:
+            shared.log.exception("connection failed", address=self.address)
+        finally:
+            self._sock.close()
+            shared.engine.timers.cancel(self)
+            if self.outbox is not None:
+                shared.behaviour.closed(self.outbox, "the connection ended")
+
+    @property
+    def secure(self) -> bool:
+        """Whether it is encrypted."""
+        return isinstance(self._sock, ssl.SSLSocket)
+
+    def timer_due(self, now: int) -> None:
+        """The timer wheel's call; what it means depends on the phase."""
+        if self.phase is Phase.OPEN:
+            self._keep_alive(now)
+            return
+        http = self._http
+        if self.phase is Phase.READING and http is not None and http.begun:
+            refusal = RequestRefusedError(408, "The request took too long to arrive.")
+            try:
+                self._sock.send(http.refuse(refusal))
+            except (*BLOCKED, OSError):
+                pass  # nobody is there to be told
+        self._abort()
+
+    def _keep_alive(self, now: int) -> None:
+        outbox = self.outbox
+        assert outbox is not None
+        due = self.heard + self._keepalive
+        if now >= due + self._keepalive:
+            reason = f"Nothing was heard for {2 * self._keepalive // NS_PER_S} s."
+            self.close(limits.CLOSE_KEEPALIVE_MISSED, reason, drop=True)
+            return
+        if now >= due:
+            outbox.urge(outbox.form.alive())
+            due += self._keepalive
+        self._shared.engine.set_timer(self, due)
+
+    # What an outbox asks of its owner.
+
+    def parked(self) -> None:
+        """Start the task that waits until the socket takes more."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._drain)
+
+    def lost(self, reason: str) -> None:
+        """The socket is broken."""
+        assert self.outbox is not None
+        self._shared.behaviour.closed(self.outbox, reason)
+        self._abort()
+
+    def overflowed(self) -> None:
+        """A slow consumer: it recovers what it missed when it comes back."""
+        self.close(
+            limits.CLOSE_SLOW_CONSUMER,
+            "This client reads too slowly. Reconnect and recover what was missed.",
+            drop=True,
+        )
+
+    def close(self, code: int, reason: str, *, drop: bool = False) -> None:
+        """End the session: what waits (nothing of it with `drop`), then the code and reason."""
+        outbox = self.outbox
+        if self.phase is not Phase.OPEN or outbox is None:
+            return
+        self.phase = Phase.CLOSING
+        self._shared.behaviour.closed(outbox, reason)
+        if self._websocket is not None:
+            self._websocket.close(code, reason)
+        self._give_time(self._shared.settings.close_timeout)
+        outbox.finish(outbox.form.goodbye(code, reason), drop=drop)
+
+    async def _drain(self) -> None:
+        outbox = self.outbox
+        assert outbox is not None
+        timeout_s = self._shared.settings.write_timeout / NS_PER_S
+        done = False
+        while not done:
+            with trio.move_on_after(timeout_s) as waiting:
+                await trio.lowlevel.wait_writable(self._sock)
+            if waiting.cancelled_caught:
+                self.lost("the client took no byte in time")
+                return
+            done = outbox.drain()
+            self._read_on()
+            await trio.lowlevel.checkpoint()
+
+    def _read_on(self) -> None:
+        if self._readable is not None and not self._crowded():
+            self._readable.set()
+            self._readable = None
+
+    def _crowded(self) -> bool:
+        outbox = self.outbox
+        return outbox is not None and bool(outbox.unsent) and outbox.size > outbox.limit_least // 2
+
+    # Reading
+
+    async def _receive(self) -> bytes:
+        """What has come, empty at the end of the stream."""
+        sock = self._sock
+        shared = self._shared
+        while True:
+            if not (isinstance(sock, ssl.SSLSocket) and sock.pending()):
+                await trio.lowlevel.wait_readable(sock)
+            try:
+                size = sock.recv_into(shared.buffer)
+            except BLOCKED:
+                continue
+            self.heard = shared.engine.clock()
+            return bytes(memoryview(shared.buffer)[:size])
+
+    async def _serve_http(self) -> Request | None:
+        """Answer requests; the one that asks for an upgrade is given back."""
+        settings = self._shared.settings
+        http = self._http = HttpConnection(body_bytes_max=settings.http_body_bytes_max)
+        received = b""
+        try:
+            while True:
+                request = await self._read_request(http, received)
+                if request is None:
+                    return None
+                if request.wants_websocket and request.path in UPGRADE_PATHS:
+                    return request
+                self.phase = Phase.ANSWERING
+                await self._answer(http, request)
+                if not http.keeps_open:
+                    break
+                self.phase = Phase.READING
+                received = b""
+        except RequestRefusedError as error:
+            self.phase = Phase.CLOSING
+            await self._send_all(http.refuse(error))
+        await self._linger()
+        return None
+
+    async def _read_request(self, http: HttpConnection, received: bytes) -> Request | None:
+        self._give_time(self._shared.settings.handshake_timeout)
+        continued = False
+        while (request := http.receive(received)) is None:
+            if http.wants_continue and not continued:
+                continued = True
+                await self._send_all(CONTINUE)
+            received = await self._receive()
+            if not received:
+                return None
+        return request
+
+    async def _answer(self, http: HttpConnection, request: Request) -> None:
+        shared = self._shared
+        self._give_time(shared.settings.write_timeout)
+        exchange = Exchange(shared.engine, self.address, secure=self.secure)
+        answer = await shared.handler(request, exchange)
+        await self._send_all(http.respond(answer.status, answer.headers, answer.body))
+
+    async def _send_all(self, wire: bytes) -> None:
+        """For what comes before there is an outbox; the timer of the phase bounds it."""
+        rest = memoryview(wire)
+        while rest:
+            try:
+                rest = rest[self._sock.send(rest) :]
+            except BLOCKED:
+                await trio.lowlevel.wait_writable(self._sock)
+
+    async def _linger(self) -> None:
+        """Let the client read the last answer: closing on unread bytes would reset it away."""
+        self.phase = Phase.CLOSING
+        self._give_time(self._shared.settings.close_timeout)
+        self._sock.shutdown(socket.SHUT_WR)
+        await self._discard()
+
+    # WebSocket
+
+    async def _serve_websocket(self, request: Request) -> None:
+        shared = self._shared
+        http = self._http
+        assert http is not None
+        try:
+            accepted = accept_upgrade(request, shared.settings.allowed_origins)
+        except RequestRefusedError as error:
+            self.phase = Phase.CLOSING
+            await self._send_all(http.refuse(error))
+            await self._linger()
+            return
+        await self._send_all(accepted.answer)
+        received = http.leftover
+        self._http = None
+        websocket = self._websocket = WebSocket(shared.settings.websocket_bytes_max)
+        self._open(shared.behaviour.form(accepted.subprotocol))
+        del http, request, accepted
+        while True:
+            if received and await self._take(websocket, received):
+                return
+            if self._crowded():
+                self._readable = trio.Event()
+                await self._readable.wait()
+            received = await self._receive()
+            if not received:
+                self._abort()
+                return
+
+    def _open(self, form: Form) -> None:
+        shared = self._shared
+        number = next(shared.engine.numbers)
+        self.outbox = Outbox(number, form, self._sock, self, shared.settings.outbox_bytes_max)
+        self.phase = Phase.OPEN
+        self._give_time(self._keepalive)
+        shared.behaviour.opened(self.outbox, Opened(number, self.address, "websocket", self.secure))
+
+    async def _take(self, websocket: WebSocket, received: bytes) -> bool:
+        """Handle what came; whether the connection is at its end."""
+        outbox = self.outbox
+        assert outbox is not None
+        messages: list[Message] = []
+        ended: Ended | None = None
+        for event in websocket.feed(received):
+            if isinstance(event, Message):
+                messages.append(event)
+            elif isinstance(event, Pinged):
+                outbox.urge(event.answer)
+            elif isinstance(event, Ended):
+                ended = event
+        if messages:
+            try:
+                await self._shared.behaviour.messages(outbox, messages)
+            except RemoteProtocolError as error:
+                self.close(error.code, error.reason)
+        return ended is not None and await self._ended(ended, outbox)
+
+    async def _ended(self, ended: Ended, outbox: Outbox) -> bool:
+        self._shared.behaviour.closed(outbox, ended.reason or f"closed with {ended.code}")
+        if self.phase is Phase.OPEN:
+            self.phase = Phase.CLOSING
+            self._give_time(self._shared.settings.close_timeout)
+            outbox.finish(ended.answer)
+        if ended.violation:
+            await self._discard()
+        return True
+
+    async def _discard(self) -> None:
+        discarded = 0
+        while discarded < DISCARD_BYTES_MAX and (received := await self._receive()):
+            discarded += len(received)
+
+    def _give_time(self, duration: int) -> None:
+        engine = self._shared.engine
+        self.heard = engine.clock()
+        engine.set_timer(self, self.heard + duration)
+
+    def _abort(self) -> None:
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()

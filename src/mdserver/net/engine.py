@@ -1,0 +1,182 @@
+"""Joins the node to the sockets: takes inputs to `Node.step` and carries its outputs out."""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Protocol, TypeVar
+
+from mdserver.core.events import AnyEvent
+from mdserver.core.inputs import Closed, Decided, Opened, Received, TimerDue
+from mdserver.core.outputs import (
+    Ask,
+    CancelTimer,
+    Committed,
+    Deliver,
+    Disconnect,
+    Log,
+    Output,
+    Send,
+    SetTimer,
+    Trace,
+)  # fmt: skip
+from mdserver.net.clock import Clock
+from mdserver.net.flusher import Flusher
+from mdserver.net.outbox import Outbox
+from mdserver.net.timers import TimerWheel
+
+O = TypeVar("O", bound=Output)  # noqa: E741 - an output
+
+
+class Stepping(Protocol):
+    """The node, as seen from here."""
+
+    def step(self, input: Any, now: int) -> list[Output]:  # noqa: A002 - the design's word
+        """Take one input; what is to be done, in order."""
+
+
+class Sink(Protocol):
+    """Where the events of one session go."""
+
+    def put(self, event: AnyEvent) -> bool:
+        """Take an event; True where the flusher has to be told."""
+
+    def end(self, code: int, reason: str) -> None:
+        """Close the connection after what was put before."""
+
+
+class Engine:
+    """Owns the node, and knows the sessions by their numbers.
+
+    Everything is synchronous: when `dispatch` returns, the outputs are in the outboxes. An input
+    that comes up while outputs are carried out waits its turn, so `step` is never re-entered.
+    """
+
+    def __init__(self, node: Stepping, clock: Clock, flusher: Flusher) -> None:
+        self.node = node
+        self.clock = clock
+        self.flusher = flusher
+        self.timers = TimerWheel()
+        self.earlier_timer: Callable[[], None] = _nothing
+        self.numbers = count(1)
+        self.sinks: dict[int, Sink] = {}
+        self.outboxes: dict[int, Outbox] = {}
+        self.deliveries = 0
+        self._waiting: deque[Any] = deque()
+        self._stepping = False
+        self._carriers: dict[type, Callable[[Any], None]] = {
+            Deliver: self._deliver,
+            Send: self._send,
+            Disconnect: self._disconnect,
+            SetTimer: self._set_timer,
+            CancelTimer: self._cancel_timer,
+            Ask: _ignore,
+            Committed: _ignore,
+            Log: _ignore,
+            Trace: _ignore,
+        }
+
+    def carry(self, kind: type[O], carrier: Callable[[O], None]) -> None:
+        """Have outputs of a kind carried out by this function, which must not raise."""
+        self._carriers[kind] = carrier
+
+    def dispatch(self, input: object) -> None:  # noqa: A002 - the design's word
+        """Give an input to the node and carry its outputs out."""
+        if self._stepping:
+            self._waiting.append(input)
+            return
+        self._stepping = True
+        carriers = self._carriers
+        try:
+            while True:
+                for output in self.node.step(input, self.clock()):
+                    carriers[type(output)](output)
+                if not self._waiting:
+                    break
+                input = self._waiting.popleft()  # noqa: A001
+        finally:
+            self._stepping = False
+        if self.flusher.dirty:
+            self.flusher.wake()
+
+    def opened(self, session: int, sink: Sink, opened: Opened) -> None:
+        """A session begins; its events go to `sink`."""
+        self.sinks[session] = sink
+        self.dispatch(opened)
+
+    def closed(self, session: int, reason: str) -> None:
+        """A session is over; nothing goes to its sink any more. May be told more than once."""
+        self.outboxes.pop(session, None)
+        if self.sinks.pop(session, None) is not None:
+            self.dispatch(Closed(session, reason))
+
+    def set_timer(self, key: Any, at: int) -> None:
+        """Have `key` due at `at`: a tuple goes to the node, anything else has `timer_due(now)`."""
+        if self.timers.set(key, at):
+            self.earlier_timer()
+
+    def timers_due(self) -> None:
+        """Handle what is due by now."""
+        now = self.clock()
+        for key in self.timers.due(now):
+            if isinstance(key, tuple):
+                self.dispatch(TimerDue(key))
+            else:
+                key.timer_due(now)  # type: ignore[attr-defined]  # what set_timer asks for
+
+    def _deliver(self, output: Deliver) -> None:
+        delivery = output.delivery
+        outboxes = self.outboxes
+        dirty = self.flusher.dirty
+        form = None
+        frame = b""
+        length = alias = 0
+        full: list[Outbox] | None = None
+        self.deliveries += len(output.sessions)
+        for session in output.sessions:
+            outbox = outboxes.get(session)
+            if outbox is None:
+                continue
+            if outbox.form is not form:
+                form = outbox.form
+                frame = form.delivery(delivery)
+                length = len(frame)
+                alias = delivery.alias if form.aliased else 0
+            frames = outbox.frames
+            if not frames:
+                dirty.append(outbox)
+            if alias and alias not in outbox.known:
+                frames.append(outbox.introduce(alias))
+            frames.append(frame)
+            outbox.size += length
+            if outbox.size > outbox.limit:
+                full = full or []
+                full.append(outbox)
+        for outbox in full or ():
+            outbox.owner.overflowed()
+
+    def _send(self, output: Send) -> None:
+        sink = self.sinks.get(output.session)
+        if sink is not None and sink.put(output.event):
+            self.flusher.dirty.append(sink)  # type: ignore[arg-type]  # True only from outboxes
+
+    def _disconnect(self, output: Disconnect) -> None:
+        sink = self.sinks.get(output.session)
+        if sink is not None:
+            sink.end(output.code, output.reason)
+
+    def _set_timer(self, output: SetTimer) -> None:
+        self.set_timer(output.timer, output.at)
+
+    def _cancel_timer(self, output: CancelTimer) -> None:
+        self.timers.cancel(output.timer)
+
+
+def _nothing() -> None:
+    """Nobody waits for timers yet."""
+
+
+def _ignore(_: object) -> None:
+    """An output that nobody asked for."""
+
+
+EngineInput = Opened | Received | Closed | TimerDue | Decided

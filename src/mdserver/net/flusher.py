@@ -1,0 +1,51 @@
+"""Sends the dirty outboxes, once a scheduler pass (docs/design.md, "Fan-out")."""
+
+import trio
+
+from mdserver.net.outbox import Outbox
+
+SENDS_PER_TURN = 512  # some milliseconds: then the readers have a turn
+
+
+class Flusher:
+    """Under load a pass takes longer, so more frames are joined under one header by themselves.
+
+    With `batching` (ns) the period is at least that long. `space` bytes in an outbox end it early.
+    """
+
+    def __init__(self, batching: int = 0) -> None:
+        self.dirty: list[Outbox] = []
+        self._batching_s = batching / 1e9
+        self._lot = trio.lowlevel.ParkingLot()
+
+    def wake(self) -> None:
+        """Something is dirty."""
+        self._lot.unpark()
+
+    async def run(self) -> None:
+        """Flush for ever."""
+        while True:
+            if not self.dirty:
+                await self._lot.park()
+            if self._batching_s:
+                await trio.sleep(self._batching_s)
+            dirty, self.dirty = self.dirty, []
+            for start in range(0, len(dirty), SENDS_PER_TURN):
+                flush_all(dirty[start : start + SENDS_PER_TURN])
+                await trio.lowlevel.checkpoint()
+
+
+def flush_all(dirty: list[Outbox]) -> None:
+    """Send each outbox with one direct send; those with the same frames share the joined bytes."""
+    form = None
+    joined: list[bytes] = []
+    wire = b""
+    for outbox in dirty:
+        frames = outbox.frames
+        if not frames or outbox.unsent:
+            continue
+        if frames != joined or outbox.form is not form:
+            joined = frames
+            form = outbox.form
+            wire = form.wire(frames)
+        outbox.flush(wire)

@@ -1,0 +1,73 @@
+"""The forms in which a session's frames go over the wire: an encoding and what wraps it.
+
+A form has no state of a connection, so one object serves all sessions of its kind, and what it made
+of the same frames is the same for all of them.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from mdserver.codec.binary_form import BINARY
+from mdserver.codec.encoding import ServerCodec
+from mdserver.codec.json_form import JSON
+from mdserver.codec.websocket import close_frame, frame_header, ping_frame
+from mdserver.core.events import Delivery, WireEvent
+from mdserver.limits import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
+
+
+class Form(Protocol):
+    """What an outbox needs to know about how its frames travel."""
+
+    aliased: bool
+    """Whether `alias_frame` has to go before a delivery's alias is used."""
+
+    def delivery(self, delivery: Delivery) -> bytes:
+        """A message as one frame, shared by all sessions of the form."""
+
+    def event(self, event: WireEvent) -> bytes:
+        """An event as one frame."""
+
+    def alias_frame(self, alias: int) -> bytes:
+        """The frame that agrees an alias; only where `aliased`."""
+
+    def wire(self, frames: Sequence[bytes]) -> bytes:
+        """Frames as they go into a socket, joined under one header."""
+
+    def alive(self) -> bytes:
+        """Something that makes a living client answer, or at least keeps its connection open."""
+
+    def goodbye(self, code: int, reason: str) -> bytes:
+        """The last thing that a client is sent."""
+
+
+class WebSocketForm:
+    """WebSocket messages of one encoding (RFC 6455, section 5.2: servers do not mask)."""
+
+    def __init__(self, codec: ServerCodec) -> None:
+        self.codec = codec
+        self.delivery = codec.delivery
+        self.event = codec.event
+        self.aliased = not codec.text
+
+    def alias_frame(self, alias: int) -> bytes:
+        """Only the binary form has aliases."""
+        return BINARY.alias_frame(alias)
+
+    def wire(self, frames: Sequence[bytes]) -> bytes:
+        """All frames in one message."""
+        payload = self.codec.join(frames)
+        return frame_header(len(payload), self.codec.text) + payload
+
+    def alive(self) -> bytes:
+        """A ping."""
+        return ping_frame()
+
+    def goodbye(self, code: int, reason: str) -> bytes:
+        """A close frame."""
+        return close_frame(code, reason)
+
+
+WEBSOCKET_FORMS = {
+    SUBPROTOCOL_JSON: WebSocketForm(JSON),
+    SUBPROTOCOL_BINARY: WebSocketForm(BINARY),
+}

@@ -1,0 +1,171 @@
+"""Listening sockets and the accept loop.
+
+Trio's own accept helpers answer a lack of descriptors with a traceback every 0.1 s; here the loop
+waits and says so once a period. Beyond the limits of connections a client is told 503 and when to
+come back.
+"""
+
+import errno
+import socket
+import sys
+from collections.abc import Callable
+
+import trio
+
+from mdserver.codec.http import HttpConnection, RequestRefusedError
+from mdserver.config.values import Address
+from mdserver.errors import ConfigError
+from mdserver.limits import NS_PER_S
+from mdserver.net.connection import Connection, Shared
+
+BACKLOG = 4096
+ACCEPTS_PER_TURN = 32
+BACK_OFF_S = 0.1
+COMPLAIN_EVERY_NS = 60 * NS_PER_S
+RETRY_AFTER_S = 5
+NOT_SENT_BYTES = 16 * 1024
+_NOT_NOW = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+Wrap = Callable[[socket.socket], socket.socket]
+
+
+class Admission:
+    """Counts the connections, in all and of each address."""
+
+    def __init__(self, connections_max: int, connections_per_address_max: int) -> None:
+        self._connections_max = connections_max
+        self._per_address_max = connections_per_address_max
+        self._of_address: dict[str, int] = {}
+        self.total = 0
+
+    def enter(self, address: str) -> str | None:
+        """Count a connection; the reason where there may be no more."""
+        here = self._of_address.get(address, 0)
+        if self.total >= self._connections_max:
+            return f"There are {self.total} connections, which is all that is allowed."
+        if here >= self._per_address_max:
+            return f"There are {here} connections of your address, which is all that is allowed."
+        self.total += 1
+        self._of_address[address] = here + 1
+        return None
+
+    def leave(self, address: str) -> None:
+        """A connection that had entered has ended."""
+        self.total -= 1
+        rest = self._of_address[address] - 1
+        if rest:
+            self._of_address[address] = rest
+        else:
+            del self._of_address[address]
+
+
+def listen(address: Address) -> list[socket.socket]:
+    """Bind and listen; two sockets for `*`, one otherwise.
+
+    Raises ConfigError with one line where that cannot be done.
+    """
+    try:
+        if address.host != "*":
+            return [_listen(address.host, address.port)]
+        sixth = _listen("::", address.port)
+        try:
+            return [_listen("0.0.0.0", sixth.getsockname()[1]), sixth]  # noqa: S104 - as asked
+        except OSError:
+            sixth.close()
+            raise
+    except OSError as error:
+        if address.host == "*" and error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            return listen(Address("0.0.0.0", address.port))  # noqa: S104 - a host without IPv6
+        raise ConfigError(f"Cannot listen on {address}: {error.strerror or error}.") from None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, where = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # Accepted sockets inherit both; see docs/design.md, "Fan-out", for what they are for.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sys.platform == "linux":
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
+        sock.bind(where)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def url_of(sock: socket.socket, *, secure: bool = False) -> str:
+    """The URL of a listener."""
+    host, port = sock.getsockname()[:2]
+    return f"http{'s' if secure else ''}://{Address(host, port)}"
+
+
+class Listener:
+    """One listening socket and the connections that came through it."""
+
+    def __init__(
+        self, sock: socket.socket, shared: Shared, admission: Admission, wrap: Wrap | None = None
+    ) -> None:
+        self._sock = sock
+        self._shared = shared
+        self._admission = admission
+        self._wrap = wrap
+        self._complained = 0
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Accept until cancelled; the connections run in `nursery`."""
+        with self._sock:
+            while True:
+                await trio.lowlevel.wait_readable(self._sock)
+                try:
+                    self._accept(nursery)
+                except OSError as error:
+                    if error.errno not in _NOT_NOW:
+                        raise
+                    self._complain(error)
+                    await trio.sleep(BACK_OFF_S)
+
+    def _accept(self, nursery: trio.Nursery) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, where = self._sock.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            sock.setblocking(False)
+            address = where[0]
+            refusal = self._admission.enter(address)
+            if refusal is None:
+                nursery.start_soon(self._serve, sock, address)
+            else:
+                _refuse(sock, refusal)
+
+    async def _serve(self, sock: socket.socket, address: str) -> None:
+        try:
+            await Connection(sock, address, self._shared).run()
+        finally:
+            self._admission.leave(address)
+
+    def _complain(self, error: OSError) -> None:
+        now = self._shared.engine.clock()
+        if now - self._complained >= COMPLAIN_EVERY_NS:
+            self._complained = now
+            self._shared.log.warning("cannot accept connections", reason=error.strerror)
+
+
+def _refuse(sock: socket.socket, reason: str) -> None:
+    """503 at once and without waiting: a refused client costs nothing but this."""
+    wait = (b"retry-after", str(RETRY_AFTER_S).encode())
+    with sock:
+        try:
+            sock.send(HttpConnection().refuse(RequestRefusedError(503, reason, [wait])))
+            sock.shutdown(socket.SHUT_WR)
+            sock.recv(65536)  # unread bytes would make the kernel reset the answer away
+        except OSError:
+            pass  # gone, or its request is still on the way

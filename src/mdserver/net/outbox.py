@@ -1,0 +1,168 @@
+"""What a session still has to be sent (docs/design.md, "Fan-out").
+
+An outbox holds frames by reference. It is *dirty* while the flusher has still to look at it, and
+*parked* while its socket takes no more: then a task of its connection waits until it does.
+"""
+
+import ssl
+from typing import Protocol
+
+from mdserver.core.events import AnyEvent, Delivery, Fetched
+from mdserver.net.forms import Form
+
+BLOCKED = (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError)
+WRITE_BYTES = 64 * 1024
+_NONE: frozenset[int] = frozenset()
+
+
+class Socket(Protocol):
+    """A non-blocking socket, plain or TLS."""
+
+    def send(self, data: bytes | memoryview, /) -> int:
+        """Send what it takes; one of BLOCKED where that is nothing."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+
+
+class Owner(Protocol):
+    """The connection of an outbox."""
+
+    def parked(self) -> None:
+        """The socket takes no more: call `drain` each time it is writable again."""
+
+    def lost(self, reason: str) -> None:
+        """The socket is broken."""
+
+    def overflowed(self) -> None:
+        """More is waiting than the limit allows."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Send what waits, then the code and the reason."""
+
+
+class Outbox:
+    """The outbox of one session. Only the flusher and the engine touch its attributes.
+
+    `size` is the number of bytes of `frames`; `limit` what they may grow to. What a session asked
+    for itself (answers, history, snapshots) raises the limit until the outbox is empty again:
+    only live messages make a slow consumer.
+    """
+
+    __slots__ = (
+        "control", "form", "frames", "known", "last", "limit", "limit_least", "owner", "session",
+        "size", "sock", "unsent",
+    )  # fmt: skip
+
+    def __init__(self, session: int, form: Form, sock: Socket, owner: Owner, limit: int) -> None:
+        self.session = session
+        self.form = form
+        self.sock = sock
+        self.owner = owner
+        self.frames: list[bytes] = []
+        self.size = 0
+        self.limit = self.limit_least = limit
+        self.unsent: bytes | memoryview = b""
+        self.control = b""
+        self.last = b""
+        self.known: set[int] | frozenset[int] = _NONE
+
+    def put(self, event: AnyEvent) -> bool:
+        """Append an event for this session alone; whether the outbox was empty before."""
+        assert not isinstance(event, Fetched), "only asked for by HTTP exchanges"
+        form = self.form
+        frames = self.frames
+        first = not frames
+        if isinstance(event, Delivery):
+            frame = form.delivery(event)
+            if form.aliased and event.alias and event.alias not in self.known:
+                frame = self.introduce(event.alias) + frame
+        else:
+            frame = form.event(event)
+        frames.append(frame)
+        self.size += len(frame)
+        self.limit += len(frame)
+        return first
+
+    def end(self, code: int, reason: str) -> None:
+        """The node wants no more of this session."""
+        self.owner.close(code, reason)
+
+    def introduce(self, alias: int) -> bytes:
+        """The frame that has to go before the first use of an alias; it counts as known now."""
+        if not self.known:
+            self.known = set()
+        self.known.add(alias)  # type: ignore[union-attr]  # the line above made it a set
+        return self.form.alias_frame(alias)
+
+    def flush(self, wire: bytes) -> bool:
+        """Send `wire`, which was made of all frames; False where the outbox is parked now."""
+        self.frames = []
+        self.size = 0
+        self.limit = self.limit_least
+        try:
+            sent = self.sock.send(wire)
+        except BLOCKED:
+            sent = 0
+        except OSError as error:
+            self.owner.lost(str(error))
+            return True
+        if sent == len(wire):
+            return True
+        self.unsent = memoryview(wire)[sent:]
+        self.owner.parked()
+        return False
+
+    def drain(self) -> bool:
+        """Send on after a refusal, until the socket takes no more; whether nothing is left.
+
+        Raises OSError where the socket is broken.
+        """
+        send = self.sock.send
+        while True:
+            unsent = self.unsent or self._next()
+            if not unsent:
+                return True
+            try:
+                sent = send(unsent[:WRITE_BYTES])
+            except BLOCKED:
+                self.unsent = unsent
+                return False
+            self.unsent = memoryview(unsent)[sent:] if sent < len(unsent) else b""
+
+    def _next(self) -> bytes:
+        if self.control:
+            control, self.control = self.control, b""
+            return control
+        if self.frames:
+            wire = self.form.wire(self.frames)
+            self.frames = []
+            self.size = 0
+            self.limit = self.limit_least
+            return wire
+        last, self.last = self.last, b""
+        return last
+
+    def urge(self, control: bytes) -> None:
+        """Send a control frame ahead of what waits; a newer one takes the place of an older."""
+        if self.unsent:
+            self.control = control
+            return
+        self.unsent = control
+        self._drain_or_park()
+
+    def finish(self, last: bytes, *, drop: bool = False) -> None:
+        """Send what is waiting (nothing of it with `drop`), then `last`."""
+        if drop:
+            self.frames = []
+            self.size = 0
+        self.last = last
+        if not self.unsent:
+            self._drain_or_park()
+
+    def _drain_or_park(self) -> None:
+        try:
+            if not self.drain():
+                self.owner.parked()
+        except OSError as error:
+            self.owner.lost(str(error))

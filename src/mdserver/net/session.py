@@ -1,0 +1,83 @@
+"""What a WebSocket connection is for: a session with the node.
+
+The object is shared by all connections; what belongs to one of them is in its outbox.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+from mdserver.codec.websocket import Message
+from mdserver.core.commands import AnyCommand
+from mdserver.core.inputs import Opened, Received
+from mdserver.errors import RemoteProtocolError
+from mdserver.limits import SUBPROTOCOL_JSON
+from mdserver.net.engine import Engine
+from mdserver.net.forms import WEBSOCKET_FORMS, Form, WebSocketForm
+from mdserver.net.outbox import Outbox
+
+COMMANDS_PER_STEP = 64
+DELIVERIES_PER_TURN = 2000  # some milliseconds: then the flusher and other readers have a turn
+
+
+class Behaviour(Protocol):
+    """What happens on WebSocket connections."""
+
+    def form(self, subprotocol: str | None) -> Form:
+        """The form for what was agreed in the upgrade."""
+
+    def opened(self, outbox: Outbox, opened: Opened) -> None:
+        """A connection is open."""
+
+    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> None:
+        """Messages came; RemoteProtocolError where they are nothing that belongs here."""
+
+    def closed(self, outbox: Outbox, reason: str) -> None:
+        """A connection is closing; may be told more than once."""
+
+
+class NodeSessions:
+    """Messages are commands for the node."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def form(self, subprotocol: str | None) -> Form:
+        """JSON where no subprotocol was asked for."""
+        return WEBSOCKET_FORMS[subprotocol or SUBPROTOCOL_JSON]
+
+    def opened(self, outbox: Outbox, opened: Opened) -> None:
+        """A session begins."""
+        self._engine.outboxes[outbox.session] = outbox
+        self._engine.opened(outbox.session, outbox, opened)
+
+    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> None:
+        """Decode commands and give them to the node, those before a bad message too."""
+        form = outbox.form
+        assert isinstance(form, WebSocketForm)
+        codec = form.codec
+        commands: list[AnyCommand] = []
+        try:
+            for message in messages:
+                if message.text is not codec.text:
+                    kind = "text" if codec.text else "binary"
+                    raise RemoteProtocolError(f"This subprotocol has {kind} messages only.")
+                commands += codec.commands(message.payload)
+        finally:
+            if commands:
+                await self.commands(outbox.session, commands)
+
+    async def commands(self, session: int, commands: Sequence[AnyCommand]) -> None:
+        """Give commands to the node, in steps that leave the others a turn."""
+        engine = self._engine
+        for start in range(0, len(commands), COMMANDS_PER_STEP):
+            step = commands[start : start + COMMANDS_PER_STEP]
+            engine.dispatch(Received(session, step))
+            if engine.deliveries > DELIVERIES_PER_TURN:
+                engine.deliveries = 0
+                await trio.lowlevel.checkpoint()
+
+    def closed(self, outbox: Outbox, reason: str) -> None:
+        """A session ends."""
+        self._engine.closed(outbox.session, reason)

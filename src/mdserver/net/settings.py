@@ -1,0 +1,32 @@
+"""What the network side is told at its start; `mdserver.config` makes it from the parameters."""
+
+from attrs import field, frozen
+
+from mdserver import limits
+from mdserver.config.values import Address
+from mdserver.limits import NS_PER_S
+
+
+@frozen(kw_only=True)
+class ServerSettings:
+    """Listeners, limits and time-outs. Durations in nanoseconds, sizes in bytes.
+
+    `websocket_bytes_max` bounds one WebSocket message, or what one HTTP request may bring as
+    commands; `allowed_origins` None allows every web page to connect.
+    """
+
+    listen: tuple[Address, ...] = (Address("127.0.0.1", 8800),)
+    allowed_origins: frozenset[str] | None = None
+    connections_max: int = limits.CONNECTIONS_MAX
+    connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
+    outbox_bytes_max: int = limits.OUTBOX_BYTES_MAX
+    receive_bytes_max: int = limits.RECEIVE_BYTES_MAX
+    websocket_bytes_max: int = field(
+        default=4 * limits.MESSAGE_BYTES_MAX + limits.WEBSOCKET_SLACK_BYTES
+    )
+    http_body_bytes_max: int = limits.HTTP_BODY_BYTES_MAX
+    handshake_timeout: int = limits.HANDSHAKE_TIMEOUT_S * NS_PER_S
+    keepalive: int = limits.KEEPALIVE_INTERVAL_S * NS_PER_S
+    close_timeout: int = limits.CLOSE_TIMEOUT_S * NS_PER_S
+    write_timeout: int = limits.WRITE_TIMEOUT_S * NS_PER_S
+    drain_timeout: int = limits.DRAIN_TIMEOUT_S * NS_PER_S
