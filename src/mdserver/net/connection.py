@@ -88,9 +88,9 @@ class Connection:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                request = await self._serve_http()
-                if request is not None:
-                    await self._serve_websocket(request)
+                received = await self._serve_http()
+                if received is not None:
+                    await self._serve_websocket(received)
         except* (OSError, ssl.SSLError):
             pass  # the client has gone; `finally` says so to the node
         except* Exception:
@@ -206,8 +206,11 @@ class Connection:
             self.heard = shared.engine.clock()
             return bytes(memoryview(shared.buffer)[:size])
 
-    async def _serve_http(self) -> Request | None:
-        """Answer requests; the one that asks for an upgrade is given back."""
+    async def _serve_http(self) -> bytes | None:
+        """Answer requests until one opens a WebSocket: gives what came after that one.
+
+        None where the connection is at its end. Nothing of HTTP is left behind in memory.
+        """
         settings = self._shared.settings
         http = self._http = HttpConnection(body_bytes_max=settings.http_body_bytes_max)
         received = b""
@@ -217,7 +220,7 @@ class Connection:
                 if request is None:
                     return None
                 if request.wants_websocket and request.path in UPGRADE_PATHS:
-                    return request
+                    return await self._upgrade(http, request)
                 self.phase = Phase.ANSWERING
                 await self._answer(http, request)
                 if not http.keeps_open:
@@ -267,23 +270,18 @@ class Connection:
 
     # WebSocket
 
-    async def _serve_websocket(self, request: Request) -> None:
+    async def _upgrade(self, http: HttpConnection, request: Request) -> bytes:
         shared = self._shared
-        http = self._http
-        assert http is not None
-        try:
-            accepted = accept_upgrade(request, shared.settings.allowed_origins)
-        except RequestRefusedError as error:
-            self.phase = Phase.CLOSING
-            await self._send_all(http.refuse(error))
-            await self._linger()
-            return
+        accepted = accept_upgrade(request, shared.settings.allowed_origins)
         await self._send_all(accepted.answer)
-        received = http.leftover
         self._http = None
-        websocket = self._websocket = WebSocket(shared.settings.websocket_bytes_max)
+        self._websocket = WebSocket(shared.settings.websocket_bytes_max)
         self._open(shared.behaviour.form(accepted.subprotocol))
-        del http, request, accepted
+        return http.leftover
+
+    async def _serve_websocket(self, received: bytes) -> None:
+        websocket = self._websocket
+        assert websocket is not None
         while True:
             if received and await self._take(websocket, received):
                 return
