@@ -68,17 +68,20 @@ class Outbox:
         self.known: set[int] | frozenset[int] = _NONE
 
     def put(self, event: AnyEvent) -> bool:
-        """Append an event for this session alone; whether the outbox was empty before."""
+        """Append an event for this session alone; whether the flusher has to be told."""
         assert not isinstance(event, Fetched), "only asked for by HTTP exchanges"
         form = self.form
+        if not isinstance(event, Delivery):
+            return self.append(form.event(event))
+        frame = form.delivery(event)
+        if form.aliased and event.alias and event.alias not in self.known:
+            frame = self.introduce(event.alias) + frame
+        return self.append(frame)
+
+    def append(self, frame: bytes) -> bool:
+        """Append a frame that the session asked for; whether the flusher has to be told."""
         frames = self.frames
         first = not frames
-        if isinstance(event, Delivery):
-            frame = form.delivery(event)
-            if form.aliased and event.alias and event.alias not in self.known:
-                frame = self.introduce(event.alias) + frame
-        else:
-            frame = form.event(event)
         frames.append(frame)
         self.size += len(frame)
         self.limit += len(frame)

@@ -1,7 +1,7 @@
 """The server: its nurseries, its timers, its start and its end."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -29,14 +29,12 @@ class Server:
         handler: Handler,
         log: Logger,
         clock: Clock | None = None,
-        behaviour: Behaviour | None = None,
+        behaviour: Callable[[Engine], Behaviour] = NodeSessions,
     ) -> None:
         self.settings = settings
         self.urls: list[str] = []
         self.engine = Engine(node, clock or process_clock(), Flusher())
-        self._shared = Shared(
-            settings, self.engine, behaviour or NodeSessions(self.engine), handler, log
-        )
+        self._shared = Shared(settings, self.engine, behaviour(self.engine), handler, log)
         self._admission = Admission(settings.connections_max, settings.connections_per_address_max)
 
     async def serve(
