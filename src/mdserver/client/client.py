@@ -14,7 +14,6 @@ from mdserver import __version__, limits
 from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore, Phase
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
-from mdserver.client.core.subscriptions import matches
 from mdserver.client.core.values import ClientSettings, Notice, PublishResult
 from mdserver.client.driver import Driver, now
 from mdserver.client.errors import StoppedError
@@ -29,6 +28,7 @@ from mdserver.codec.json_form import JsonClient
 from mdserver.core.commands import Publish
 from mdserver.core.events import MessageEvent
 from mdserver.core.message import Qos
+from mdserver.core.subjects import parse_interest, segments_of
 
 Encoding = Literal["binary", "json"]
 CODECS: dict[str, type[ClientCodec]] = {"binary": BinaryClient, "json": JsonClient}
@@ -212,17 +212,17 @@ class Client:
         """Subscribe to subjects and patterns; their messages come out of what this gives.
 
         `history`: so many cached messages first. `conflation_ms`: at most one message a subject in
-        this time. Raises ValueError where one of the subjects is subscribed already.
+        this time. Raises ValueError where one of the subjects is subscribed already, and
+        InvalidSubjectError.
         """
         for subject in subjects:
             if subject in self._subscriptions:
                 raise ValueError(f"{subject} is subscribed already; end that subscription first")
+        outputs = self._core.subscribe(subjects, history=history, conflation_ms=conflation_ms)
         subscription = Subscription(self, subjects, self._buffer_messages)
         for subject in subjects:
             self._subscriptions[subject] = subscription
-        self._driver.perform(
-            self._core.subscribe(subjects, history=history, conflation_ms=conflation_ms)
-        )
+        self._driver.perform(outputs)
         return subscription
 
     def subscribe_with_history(self, subjects: Iterable[str], history: int) -> Subscription:
@@ -366,8 +366,10 @@ class Client:
 
     def _covering(self, subject: str) -> Subscription | None:
         """The subscription of a pattern that just changed at the server."""
+        segments = segments_of(subject)
         for wanted, subscription in self._subscriptions.items():
-            if matches(wanted, subject):
+            pattern = parse_interest(wanted, segments_min=1)
+            if pattern is not None and pattern.matches(segments):
                 return subscription
         return None
 

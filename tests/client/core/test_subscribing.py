@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdserver.client.core.positions import Positions
-from mdserver.client.core.subscriptions import matches
 from mdserver.core.events import MessageEvent
 from mdserver.core.message import MessageType
+from mdserver.errors import InvalidSubjectError
 from mdserver.limits import CLIENT_COMMAND_BYTES_MAX
 
 
@@ -20,29 +20,6 @@ def contents(it: Any) -> list[str]:
 
 def subscribes(it: Any) -> list[dict[str, Any]]:
     return [command for command in it.spoken() if command["op"] == "subscribe"]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "subject", "covered"),
-    [
-        ("/a/b", "/a/b", True),
-        ("/a/*", "/a/b", True),
-        ("/a/*", "/a/b/c", False),
-        ("/a/*", "/a", False),
-        ("/*/b", "/a/b", True),
-        ("/a/**", "/a/b", True),
-        ("/a/**", "/a/b/c/d", True),
-        ("/a/**", "/a", False),
-        ("/*/b/**", "/a/b/c", True),
-        ("/*/b/**", "/a/c/c", False),
-        ("/**", "/a/b", True),
-        ("/**", "/__mdserver__/b", False),
-        ("/__mdserver__/**", "/__mdserver__/b", True),
-        ("/a*/b", "/ax/b", False),
-    ],
-)
-def test_patterns(pattern: str, subject: str, covered: bool) -> None:
-    assert matches(pattern, subject) is covered
 
 
 def test_what_was_subscribed_before_connecting_is_sent_then(stage: Any) -> None:
@@ -170,6 +147,41 @@ def test_a_reset_of_a_live_session_begins_anew(stage: Any) -> None:
     it.hear({"op": "reset", "history": "h2", "subjects": ["/a/b"]})
     it.message("/a/b", 1)
     assert contents(it) == ["/a/b 4", "/a/b 1"]
+
+
+def test_what_a_reset_does_not_name_goes_on_under_the_new_history(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/b", "/a/c", "/w/*"]))
+    it.connect()
+    it.message("/a/b", 4)
+    it.message("/a/c", 7)
+    it.message("/w/1", 2, match="/w/*")
+    it.hear({"op": "reset", "history": "h2", "subjects": ["/a/b", "/w/*"]})
+    it.message("/a/c", 7)
+    assert contents(it) == ["/a/b 4", "/a/c 7", "/w/1 2"]
+    it.spoken()
+    it.lose()
+    it.wait("attempt")
+    it.greet(history="h2")
+    positions = [command["positions"] for command in subscribes(it)]
+    assert positions == [
+        {"/a/c": {"history": "h2", "epoch": 1, "seq": 7}},
+        {"/w/1": {"history": "h1", "epoch": 1, "seq": 2}},
+    ]
+
+
+def test_a_reset_of_nonsense_breaks_the_protocol(stage: Any) -> None:
+    it = stage()
+    it.connect()
+    it.hear({"op": "reset", "history": "h2", "subjects": ["nonsense"]})
+    assert it.stopped is not None
+
+
+def test_invalid_subjects_are_refused_before_anything_is_subscribed(stage: Any) -> None:
+    it = stage()
+    with pytest.raises(InvalidSubjectError, match="does not start with '/'"):
+        it.core.subscribe(["/a/b", "nonsense"])
+    assert list(it.core.subscriptions) == []
 
 
 def test_a_pattern_recovers_each_subject_that_it_saw(stage: Any) -> None:

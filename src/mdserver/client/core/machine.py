@@ -30,7 +30,7 @@ from mdserver.codec.encoding import ClientCodec
 from mdserver.core import commands, events
 from mdserver.core.commands import PositionAfter, WireCommand
 from mdserver.core.events import StatusName, WireEvent
-from mdserver.errors import LocalProtocolError, RemoteProtocolError
+from mdserver.errors import InvalidSubjectError, LocalProtocolError, RemoteProtocolError
 from mdserver.limits import NS_PER_MS, NS_PER_S
 
 TIMER_ATTEMPT = "attempt"
@@ -174,6 +174,7 @@ class ClientCore:
 
         `history`: so many cached messages first. `conflation_ms`: at most one message a subject in
         so many milliseconds. Answered by `Subscribed`, and by `Refused` before it where due.
+        Raises InvalidSubjectError before anything is subscribed.
         """
         wanted = list(dict.fromkeys(subjects))
         options = Options(history, conflation_ms)
@@ -458,7 +459,10 @@ class ClientCore:
             self._refuse([event.subject], event.reason or "the subscription was refused")
 
     def _on_reset(self, event: events.Reset) -> None:
-        self.positions.reset(event.history, event.subjects)
+        try:
+            self.positions.reset(event.history, event.subjects)
+        except InvalidSubjectError as error:
+            raise RemoteProtocolError(f"`reset` names a bad subject: {error}") from None
 
     def _on_move(self, event: events.Move) -> None:
         assert self._server is not None

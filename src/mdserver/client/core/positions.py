@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from mdserver.core.commands import PositionAfter
 from mdserver.core.events import MessageEvent
 from mdserver.core.message import MessageType
+from mdserver.core.subjects import parse_interest, segments_of
 from mdserver.limits import CLIENT_POSITIONS_MAX
 
 Seen = tuple[str, int, int]
@@ -35,10 +36,23 @@ class Positions:
         self.replayed = {}
 
     def reset(self, history: str, subjects: Iterable[str]) -> None:
-        """These subjects are numbered anew."""
-        self.history = history
-        for subject in subjects:
-            self._seen.pop(subject, None)
+        """These subjects are numbered anew; the numbering of all others goes on under the new id.
+
+        What a named pattern covers may or may not be numbered anew: it keeps the old id, by which
+        the server can tell.
+        """
+        named = [(subject, parse_interest(subject, segments_min=1)) for subject in subjects]
+        for subject, pattern in named:
+            if pattern is None:
+                self._seen.pop(subject, None)
+        old, self.history = self.history, history
+        if old == history:
+            return
+        patterns = [pattern for _, pattern in named if pattern is not None]
+        for subject, (seen_in, epoch, seq) in self._seen.items():
+            segments = segments_of(subject)
+            if seen_in == old and not any(pattern.matches(segments) for pattern in patterns):
+                self._seen[subject] = (history, epoch, seq)
 
     def replay(self, subject: str) -> None:
         """The application asked for the history of this subject, also for what it has seen."""

@@ -7,6 +7,7 @@ from attrs import frozen
 from mdserver.client.core.positions import Positions
 from mdserver.core.commands import PositionAfter, Subscribe, Unsubscribe
 from mdserver.core.events import MessageEvent
+from mdserver.core.subjects import Pattern, parse_interest, segments_of
 from mdserver.limits import CLIENT_COMMAND_BYTES_MAX, SUBJECTS_PER_COMMAND_MAX
 
 _POSITION_BYTES = 80  # about what a position takes in JSON besides its subject and history id
@@ -20,32 +21,13 @@ class Options:
     conflation_ms: int = 0
 
 
-def is_pattern(subject: str) -> bool:
-    """Whether this is a pattern: `*` and `**` are special as whole segments only."""
-    return any(segment in {"*", "**"} for segment in subject.split("/"))
-
-
-def matches(pattern: str, subject: str) -> bool:
-    """Whether the pattern covers the subject; `**` is one or more last segments."""
-    wanted, given = pattern.split("/"), subject.split("/")
-    if wanted[-1] == "**":
-        if len(given) < len(wanted):
-            return False
-        wanted.pop()
-        if wanted == [""] and given[1] == "__mdserver__":
-            return False
-    elif len(wanted) != len(given):
-        return False
-    return all(w in {"*", g} for w, g in zip(wanted, given, strict=False))
-
-
 class Subscriptions:
     """Subjects and patterns with their options, in the order of subscription."""
 
     def __init__(self, positions: Positions) -> None:
         self._positions = positions
         self._wanted: dict[str, Options] = {}
-        self._patterns: dict[str, None] = {}
+        self._patterns: dict[str, Pattern] = {}
         self._held: dict[str, None] = {}
 
     def __contains__(self, subject: str) -> bool:
@@ -58,11 +40,13 @@ class Subscriptions:
         return len(self._wanted)
 
     def add(self, subjects: Iterable[str], options: Options) -> None:
-        """Subscribe, or change the options."""
-        for subject in subjects:
+        """Subscribe, or change the options. Raises InvalidSubjectError before anything changed."""
+        # Whether one segment is enough is for the server to say.
+        parsed = {subject: parse_interest(subject, segments_min=1) for subject in subjects}
+        for subject, pattern in parsed.items():
             self._wanted[subject] = options
-            if is_pattern(subject):
-                self._patterns[subject] = None
+            if pattern is not None:
+                self._patterns[subject] = pattern
             if options.history:
                 self._positions.replay(subject)
 
@@ -72,9 +56,9 @@ class Subscriptions:
         for gone in removed:
             self._held.pop(gone, None)
             seen = [gone]
-            if gone in self._patterns:
-                del self._patterns[gone]
-                seen = [subject for subject in self._positions if matches(gone, subject)]
+            pattern = self._patterns.pop(gone, None)
+            if pattern is not None:
+                seen = [s for s in self._positions if pattern.matches(segments_of(s))]
             for subject in seen:
                 if not self.covers(subject):
                     self._positions.forget(subject)
@@ -82,7 +66,10 @@ class Subscriptions:
 
     def covers(self, subject: str) -> bool:
         """Whether messages of this subject are wanted."""
-        return subject in self._wanted or any(matches(p, subject) for p in self._patterns)
+        if subject in self._wanted:
+            return True
+        segments = segments_of(subject) if self._patterns else ()
+        return any(pattern.matches(segments) for pattern in self._patterns.values())
 
     def hold(self, subjects: Iterable[str]) -> list[str]:
         """Take nothing of these for now; gives those that are held only now."""
@@ -149,8 +136,9 @@ class Subscriptions:
             return owners
         for subject in self._positions:
             if subject not in self._wanted:
+                segments = segments_of(subject)
                 for pattern in patterns:
-                    if matches(pattern, subject):
+                    if self._patterns[pattern].matches(segments):
                         owners[pattern].append(subject)
         return owners
 
