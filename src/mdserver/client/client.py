@@ -269,11 +269,17 @@ class Client:
         self, subject: str, content: str | bytes, **options: Unpack[PublishOptions]
     ) -> Publication:
         """Publish without waiting for the result, but for room where 1,000 wait for theirs."""
-        request = _request(subject, content, options)
+        return await self.submit_command(_request(subject, content, options))
+
+    async def submit_command(self, command: Publish) -> Publication:
+        """`submit` for a `publish` command as docs/protocol.md has it.
+
+        Content that is compressed already can only be published so.
+        """
         while self._core.publications_waiting >= self._core.settings.publications_max:
             await self._room.park()
         publication = Publication()
-        number, outputs = self._core.publish(request)
+        number, outputs = self._core.publish(command)
         self._publications[number] = publication
         self._driver.perform(outputs)
         return publication

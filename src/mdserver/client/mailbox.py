@@ -44,6 +44,13 @@ class Mailbox(Generic[T]):
         self._closed = True
         self._lot.unpark_all()
 
+    async def take_all(self) -> list[T]:
+        """Everything that is here, at least one item; an exception only where it is the first."""
+        taken = [await self.take()]
+        while self._items and not isinstance(self._items[0], Exception):
+            taken.append(self._items.popleft())  # type: ignore[arg-type]
+        return taken
+
     async def take(self) -> T:
         """The next item; StopAsyncIteration once closed and empty. A cancel loses no item."""
         self._streak += 1

@@ -1,0 +1,93 @@
+"""Lines in and out of the command line: messages as text or JSON, stdin without blocking."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+import trio
+
+from mdserver.cli.options import CommandError
+from mdserver.client import Message
+from mdserver.core.events import MessageEvent
+from mdserver.limits import STDIN_LINE_BYTES_MAX
+
+_READ_BYTES = 1 << 18
+_encode = msgspec.json.Encoder().encode
+
+
+def text_line(message: Message) -> bytes:
+    """`SUBJECT CONTENT name=value...`; what would end the line or move the cursor is escaped."""
+    words = [message.subject, _text(message.content)]
+    words += [f"{name}={value}" for name, value in message.fields.items()]
+    return _printable(" ".join(words)).encode() + b"\n"
+
+
+def json_line(message: Message) -> bytes:
+    """The `message` event of docs/protocol.md, compressed content as it was before."""
+    position = message.position
+    text = isinstance(message.content, str)
+    event = MessageEvent(
+        subject=message.subject,
+        type=message.type,
+        epoch=position.epoch if position else 0,
+        seq=position.seq if position else 0,
+        content=message.content if isinstance(message.content, str) else None,
+        content_base64=None if isinstance(message.content, str) else message.content,
+        fields=dict(message.fields) or None,
+        qos=message.qos,
+        retained=message.retained,
+        closure=message.closure,
+        reply_subject=message.reply_subject,
+        compressed=message.compressed and not text,
+        match=message.match,
+    )
+    return _encode(event) + b"\n"
+
+
+def content_line(message: Message) -> bytes:
+    """The content alone, as it is, and the end of the line."""
+    content = message.content
+    return (content.encode() if isinstance(content, str) else content) + b"\n"
+
+
+async def write_lines(lines: Sequence[bytes]) -> None:
+    """Write to stdout at once; a slow reader of a pipe holds this task only."""
+    await trio.to_thread.run_sync(_write, b"".join(lines))
+
+
+def _write(block: bytes) -> None:
+    sys.stdout.buffer.write(block)
+    sys.stdout.buffer.flush()
+
+
+async def stdin_lines() -> AsyncIterator[list[bytes]]:
+    """The lines of stdin without their ends, as many at a time as one read brings.
+
+    Raises CommandError for a line beyond STDIN_LINE_BYTES_MAX.
+    """
+    rest = b""
+    while block := await trio.to_thread.run_sync(
+        os.read, sys.stdin.fileno(), _READ_BYTES, abandon_on_cancel=True
+    ):
+        *lines, rest = (rest + block).split(b"\n")
+        if lines:
+            yield lines
+        if len(rest) > STDIN_LINE_BYTES_MAX:
+            raise CommandError(f"a line of stdin has more than {STDIN_LINE_BYTES_MAX} bytes")
+    if rest:
+        yield [rest]
+
+
+def _text(content: str | bytes) -> str:
+    if isinstance(content, str):
+        return content
+    return content.decode("utf-8", "backslashreplace")
+
+
+def _printable(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in line
+    )

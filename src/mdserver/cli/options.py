@@ -1,0 +1,152 @@
+"""What pub, sub and snapshot have in common: where to connect, and how failures are told."""
+
+import functools
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+import click
+import trio
+from attrs import frozen
+
+from mdserver.client import Client, Notice, Notification, ReconnectSettings
+from mdserver.errors import MdserverError
+
+DEFAULT_SERVER = "http://127.0.0.1:8800"
+T = TypeVar("T")
+
+
+class CommandError(MdserverError):
+    """A command that did not do what it should; the message is one line for stderr."""
+
+
+@frozen
+class Connection:
+    """The options of a connection."""
+
+    servers: tuple[str, ...]
+    token: str | None
+    encoding: str
+
+    def client(self) -> Client:
+        """A client that tries each server once before it says that none is there."""
+        reconnect = ReconnectSettings(
+            quick_initial_delay_s=1, notify_after_failed_attempts=len(self.servers)
+        )
+        try:
+            return Client(
+                self.servers,
+                token=self.token,
+                encoding="json" if self.encoding == "json" else "binary",
+                reconnect=reconnect,
+            )
+        except ValueError as error:
+            raise click.UsageError(f"--server {error}") from None
+
+
+def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of a connection; the function gets them as `connection`."""
+
+    @click.option(
+        "--server",
+        "servers",
+        multiple=True,
+        metavar="URL",
+        default=(DEFAULT_SERVER,),
+        show_default=True,
+        help="A server, with a weight before it or without: '50 http://host:port'. Repeatable.",
+    )
+    @click.option(
+        "--token",
+        envvar="MDSERVER_TOKEN",
+        metavar="TOKEN",
+        help="The entitlement token; better given as MDSERVER_TOKEN, which no `ps` shows.",
+    )
+    @click.option(
+        "--encoding",
+        type=click.Choice(["binary", "json"]),
+        default="binary",
+        show_default=True,
+        help="How commands and messages travel.",
+    )
+    @functools.wraps(command)
+    def with_connection(
+        servers: tuple[str, ...], token: str | None, encoding: str, **others: Any
+    ) -> Any:
+        return command(connection=Connection(servers, token, encoding), **others)
+
+    return with_connection
+
+
+def run_client(connection: Connection, body: Callable[[Client], Awaitable[T]]) -> T:
+    """Run the body with a client that is connecting, until the body ends or fails.
+
+    Raises what the body raised, not a group of it; CommandError where no server answers at first.
+    """
+
+    async def run() -> T:
+        async with connection.client() as client, trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, client)
+            result = await body(client)
+            nursery.cancel_scope.cancel()
+        return result
+
+    try:
+        return trio.run(run)
+    except BaseExceptionGroup as group:
+        _raise_one(group)
+
+
+async def _watch(client: Client) -> None:
+    """Tell of trouble on stderr; end the command where no server was ever reached."""
+    ever_up = False
+    async for notice in client.statuses:
+        if notice.status is Notification.SERVER_UP:
+            if ever_up:
+                tell(f"connected again to {notice.info}")
+            ever_up = True
+        elif notice.status is Notification.SERVER_DOWN:
+            if not ever_up:
+                raise CommandError(f"cannot connect to {notice.info}")
+            tell(f"connection lost: {notice.info}")
+        elif notice.status in _WORTH_TELLING:
+            tell(_sentence(notice))
+
+
+def _sentence(notice: Notice) -> str:
+    words = [notice.status.name, notice.subject, notice.info]
+    if notice.missing is not None:
+        first, last = notice.missing.first, notice.missing.last
+        words.append(f"missing from {first.epoch}/{first.seq} to {last.epoch}/{last.seq}")
+    return " ".join(word for word in words if word)
+
+
+_WORTH_TELLING = {
+    Notification.DATA_RESYNC,
+    Notification.ERROR,
+    Notification.TOKEN_EXPIRED,
+    Notification.TOKEN_INVALID,
+    Notification.TOKEN_TO_EXPIRE,
+}
+
+
+def tell(line: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(f"mdserver: {line}\n")
+    sys.stderr.flush()
+
+
+def _raise_one(group: BaseExceptionGroup[BaseException]) -> NoReturn:
+    """An interruption counts more than what it caused; else the first error."""
+    leaves: list[BaseException] = []
+    waiting: list[BaseException] = [group]
+    while waiting:
+        error = waiting.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            waiting = [*error.exceptions, *waiting]
+        else:
+            leaves.append(error)
+    for error in leaves:
+        if isinstance(error, KeyboardInterrupt):
+            raise error from None
+    raise leaves[0] from None

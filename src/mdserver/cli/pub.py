@@ -1,0 +1,179 @@
+"""`mdserver pub`: publish one message, or one a line of stdin."""
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import attrs
+import click
+import msgspec
+import trio
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from mdserver.cli.lines import stdin_lines
+from mdserver.cli.options import CommandError, Connection, connection_options, run_client, tell
+from mdserver.client import Client, Publication, PublishError
+from mdserver.client.message import deflated
+from mdserver.core.commands import Publish
+from mdserver.core.events import StatusName
+from mdserver.core.message import Qos
+
+_TOLD_MAX = 20  # failures told one by one; the others are counted
+_decode = msgspec.json.Decoder(Publish).decode
+
+
+@click.command("pub")
+@click.argument("subject", required=False)
+@click.argument("content", required=False)
+@click.option("--stdin", is_flag=True, help="Publish one message a line of stdin.")
+@click.option("--field", "fields", multiple=True, metavar="NAME=VALUE", help="A field; repeatable.")
+@click.option("--not-retained", is_flag=True, help="Leave the snapshot of the subject as it is.")
+@click.option(
+    "--qos", type=click.Choice(["guaranteed", "standard"]), default="guaranteed", show_default=True
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="At most N messages a second.",
+)
+@connection_options
+def command(
+    connection: Connection,
+    subject: str | None,
+    content: str | None,
+    stdin: bool,
+    fields: tuple[str, ...],
+    not_retained: bool,
+    qos: str,
+    rate: float | None,
+) -> None:
+    """Publish CONTENT to SUBJECT and wait until the server has taken it.
+
+    With --stdin and a SUBJECT each line is the content of one message; without a SUBJECT each line
+    is a JSON object with the keys of the `publish` command: subject, content, fields, and so on.
+    """
+    if stdin == (content is not None) or (subject is None and not stdin):
+        raise click.UsageError("give SUBJECT and CONTENT, or --stdin with or without SUBJECT")
+    model = Publish(
+        subject=subject or "",
+        content=content,
+        fields=_fields(fields),
+        retained=not not_retained,
+        qos=Qos[qos.upper()],
+    )
+
+    async def publish(client: Client) -> None:
+        if not stdin:
+            await (await client.submit_command(model)).outcome()
+            return
+        read = _content_of(model) if subject is not None else _command_of
+        with _progress() as progress:
+            await Feed(client, read, rate, progress, skip_blank=subject is None).run()
+
+    try:
+        run_client(connection, publish)
+    except PublishError as error:
+        raise CommandError(f"{model.subject}: {error}") from None
+
+
+def _fields(given: tuple[str, ...]) -> dict[str, str] | None:
+    fields = {}
+    for field in given:
+        name, equals, value = field.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"--field {field}: a field is NAME=VALUE")
+        fields[name] = value
+    return fields or None
+
+
+def _content_of(model: Publish) -> Callable[[bytes], Publish]:
+    """Reads a line as the content of a message; bytes that are no text stay bytes."""
+
+    def read(line: bytes) -> Publish:
+        try:
+            return msgspec.structs.replace(model, content=line.decode())
+        except UnicodeDecodeError:
+            return msgspec.structs.replace(model, content_base64=line)
+
+    return read
+
+
+def _command_of(line: bytes) -> Publish:
+    """Reads a line as a `publish` command; text that is to be compressed is compressed here."""
+    command = _decode(line)
+    if command.compressed and command.content is not None:
+        zipped = deflated(command.content)
+        command = msgspec.structs.replace(command, content=None, content_base64=zipped)
+    return command
+
+
+def _progress() -> AbstractContextManager[Progress | None]:
+    """A progress line where somebody looks at stderr."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.completed:,.0f} published"),
+        TextColumn("{task.speed:,.0f}/s", justify="right"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+@attrs.define
+class Feed:
+    """Publishes the lines of stdin, many in flight, and tells which of them failed."""
+
+    client: Client
+    read: Callable[[bytes], Publish]
+    rate: float | None
+    progress: Progress | None
+    skip_blank: bool
+    _open: deque[tuple[int, Publication]] = attrs.Factory(deque)
+    _failed: int = 0
+
+    async def run(self) -> None:
+        """Until the end of stdin, and until each publication has its result."""
+        bar = self.progress.add_task("", total=None) if self.progress else None
+        start = trio.current_time()
+        number = 0
+        async for lines in stdin_lines():
+            for line in lines:
+                number += 1
+                if self.skip_blank and not line.strip():
+                    continue
+                if self.rate is not None:
+                    await trio.sleep_until(start + (number - 1) / self.rate)
+                await self._publish(number, line)
+            await trio.lowlevel.checkpoint()
+            if self.progress is not None and bar is not None:
+                self.progress.update(bar, completed=number - len(self._open))
+        await self.client.settled()
+        self._settle()
+        if self._failed:
+            raise CommandError(f"{self._failed} of {number} messages were not published")
+
+    async def _publish(self, number: int, line: bytes) -> None:
+        self._settle()
+        try:
+            command = self.read(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._fail(number, f"no `publish` command: {error}")
+            return
+        self._open.append((number, await self.client.submit_command(command)))
+
+    def _settle(self) -> None:
+        """Look at the results that are there, in the order of the lines."""
+        while self._open and (result := self._open[0][1].result) is not None:
+            number, _ = self._open.popleft()
+            if result.status is not StatusName.PUBLISH_OK:
+                self._fail(number, f"{result.status.value}: {result.reason}")
+
+    def _fail(self, number: int, reason: str) -> None:
+        self._failed += 1
+        if self._failed <= _TOLD_MAX:
+            tell(f"line {number}: {reason}")
