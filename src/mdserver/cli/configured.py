@@ -10,6 +10,8 @@ import click
 from mdserver.config import Config, Entitlement, Loaded, load
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
+from mdserver.limits import WEBSOCKET_SLACK_BYTES
+from mdserver.net.settings import ServerSettings
 
 
 def configuration_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,4 +50,21 @@ def broker_settings(config: Config) -> BrokerSettings:
         keepalive=config.keep_alive_interval,
         policy=_POLICIES[config.entitlement],
         allow_token=config.entitlement_allow_token,
+    )
+
+
+def server_settings(config: Config) -> ServerSettings:
+    """What the network side is told."""
+    origins = config.allowed_origins
+    return ServerSettings(
+        listen=config.listen,
+        allowed_origins=None if "*" in origins else frozenset(origins),
+        connections_max=config.max_connections,
+        connections_per_address_max=config.max_connections_per_address,
+        outbox_bytes_max=config.buffer_limit_send,
+        receive_bytes_max=config.buffer_limit_receive,
+        websocket_bytes_max=4 * config.max_message_size + WEBSOCKET_SLACK_BYTES,
+        http_body_bytes_max=config.buffer_limit_receive,
+        handshake_timeout=config.handshake_timeout,
+        keepalive=config.keep_alive_interval,
     )

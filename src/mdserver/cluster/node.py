@@ -8,7 +8,7 @@ from mdserver.cluster.dedupe import Verdict
 from mdserver.cluster.log import GroupLog
 from mdserver.core.broker import Broker
 from mdserver.core.commands import AnyCommand, Publish
-from mdserver.core.inputs import Closed, Decided, Opened, Received, TimerDue
+from mdserver.core.inputs import Closed, Decided, Opened, Received, RulesChanged, TimerDue
 from mdserver.core.message import Entry, Qos
 from mdserver.core.outputs import Committed, Output
 from mdserver.core.proposal import Outcome, Proposal
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mdserver.core.settings import BrokerSettings
 
-Input = Opened | Received | Closed | TimerDue | Decided
+Input = Opened | Received | Closed | TimerDue | Decided | RulesChanged
 
 
 class Node:
@@ -51,6 +51,8 @@ class Node:
                 self.broker.timer(input, now, out)
             case Decided():
                 self.broker.decided(input, now, out)
+            case RulesChanged():
+                self.broker.rules_changed(input)
         if self.broker.proposals:
             self._propose(now, out)
         return out

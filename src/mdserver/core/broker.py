@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
+
 from mdserver.core.audit import ACCESS, session_log
 from mdserver.core.cache import Cache, GroupImage
 from mdserver.core.commands import (
@@ -24,7 +26,7 @@ from mdserver.core.commands import (
 )
 from mdserver.core.conflation import TIMER as CONFLATE_TIMER
 from mdserver.core.conflation import Conflation
-from mdserver.core.entitlement import Policy, parse_grants, same_token
+from mdserver.core.entitlement import Policy, parse_grants, same_token, within
 from mdserver.core.events import (
     AnyEvent,
     Connected,
@@ -35,7 +37,7 @@ from mdserver.core.events import (
     Status,
     StatusName,
 )
-from mdserver.core.inputs import Closed, Decided, Denied, Grants, Opened, TimerDue
+from mdserver.core.inputs import Closed, Decided, Denied, Grants, Opened, RulesChanged, TimerDue
 from mdserver.core.interest import Interest
 from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
 from mdserver.core.outputs import Ask, CancelTimer, Deliver, Disconnect, Output, Send, SetTimer
@@ -99,7 +101,20 @@ class Broker:
 
     def opened(self, input: Opened, now: int, out: list[Output]) -> None:  # noqa: A002
         """A client's connection is there; nothing is sent before its first command."""
-        self._sessions[input.session] = Session(input)
+        session = self._sessions[input.session] = Session(input)
+        session.address_allowed = within(input.address, self.settings.publish_networks)
+
+    def rules_changed(self, input: RulesChanged) -> None:  # noqa: A002
+        """Take what the configuration says now. A new token of the Basic entitlement ends the
+        trust in those who gave the old one: they renew theirs.
+        """
+        renewed = input.allow_token != self.settings.allow_token
+        self.settings = attrs.evolve(
+            self.settings, allow_token=input.allow_token, publish_networks=input.publish_networks
+        )
+        for session in self._sessions.values():
+            session.trusted = session.trusted and not renewed
+            session.address_allowed = within(session.address, input.publish_networks)
 
     def received(
         self, session: int, commands: Sequence[AnyCommand], now: int, out: list[Output]

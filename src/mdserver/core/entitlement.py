@@ -6,10 +6,13 @@ verdict grants: patterns of subjects, which add up.
 
 import enum
 import hmac
+import ipaddress
 from collections.abc import Sequence
 
 from mdserver.core.subjects import Pattern, parse_grant, segments_of
 from mdserver.errors import InvalidSubjectError
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Policy(enum.Enum):
@@ -30,6 +33,19 @@ def same_token(given: str | None, wanted: str) -> bool:
     return hmac.compare_digest(
         given.encode("utf-8", "backslashreplace"), wanted.encode("utf-8", "backslashreplace")
     )
+
+
+def within(address: str, networks: tuple[Network, ...] | None) -> bool:
+    """Whether an IP address is in one of the networks; no list at all (None) holds every one."""
+    if networks is None:
+        return True
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    return any(ip in network for network in networks)
 
 
 def parse_grants(patterns: Sequence[str]) -> tuple[Pattern, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from mdserver.core.commands import AnyCommand
+from mdserver.core.entitlement import Network
 from mdserver.core.events import StatusName
 
 TimerKey = tuple[str | int, ...]
@@ -44,6 +45,14 @@ class TimerDue:
     """A timer that the core set is due."""
 
     timer: TimerKey
+
+
+@frozen
+class RulesChanged:
+    """The configuration was read again: what a running member takes of it."""
+
+    allow_token: str
+    publish_networks: tuple[Network, ...] | None
 
 
 @frozen

@@ -81,6 +81,11 @@ def _refused(subject: str, size: int, session: Session, settings: BrokerSettings
 
 def may_publish(subject: str, session: Session, settings: BrokerSettings) -> str | None:
     """Why a session may not publish to a subject; None where it may."""
+    if not session.address_allowed:
+        return (
+            f"Nobody may publish from the address {session.address}: the server's configuration "
+            "lists others in `PublishAllowFromAddressList`."
+        )
     if settings.policy is Policy.BASIC and not session.trusted:
         if not settings.allow_token:
             return (

@@ -89,13 +89,14 @@ class Waiting:
 class Session:
     """One client. `readable` and `writable` are its rights; None allows everything.
 
-    `trusted` says that it gave the token of the Basic entitlement. `waiting` holds the subjects
+    `trusted` says that it gave the token of the Basic entitlement, `address_allowed` that it may
+    publish from where it is. `waiting` holds the subjects
     that it does not get yet, `held` the commands that wait for a verdict or behind one that does.
     """
 
     __slots__ = (
-        "address", "client", "expires", "held", "id", "publisher", "readable", "state",
-        "subscriptions", "transport", "trusted", "user", "waiting", "writable",
+        "address", "address_allowed", "client", "expires", "held", "id", "publisher", "readable",
+        "state", "subscriptions", "transport", "trusted", "user", "waiting", "writable",
     )  # fmt: skip
 
     def __init__(self, opened: Opened) -> None:
@@ -111,6 +112,7 @@ class Session:
         self.expires: int | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.trusted = False
+        self.address_allowed = True
         self.waiting: dict[str, Waiting] | None = None
         self.held: deque[Held] | None = None
 

@@ -3,7 +3,7 @@
 from attrs import frozen
 
 from mdserver import limits
-from mdserver.core.entitlement import Policy
+from mdserver.core.entitlement import Network, Policy
 
 
 @frozen
@@ -24,6 +24,7 @@ class BrokerSettings:
     keepalive: int = limits.KEEPALIVE_INTERVAL_S * limits.NS_PER_S
     policy: Policy = Policy.NONE
     allow_token: str = ""  # Policy.BASIC: who may publish; nobody while it is empty
+    publish_networks: tuple[Network, ...] | None = None  # None: from every address
     ask_each: bool = False  # Policy.ASK: a verdict for each subscription and publication, too
     renew_token_before: int = limits.TOKEN_RENEW_BEFORE_S * limits.NS_PER_S
     audit_access: bool = False  # Log outputs of the stream "access"
