@@ -32,5 +32,9 @@ class InvalidSubjectError(MdserverError, ValueError):
     """A subject or a pattern breaks the rules; the message says which rule, and where."""
 
 
+class StartError(MdserverError):
+    """A server cannot start as it is configured; the message is one line that says why."""
+
+
 class ConfigError(MdserverError):
     """The configuration cannot be used; the message is one line with file and line number."""

@@ -1,14 +1,37 @@
 """What the configuration says reaches the layers; the defaults of both agree."""
 
-from mdserver.cli.configured import broker_settings
-from mdserver.config import Config, load
+from mdserver.cli.configured import broker_settings, server_settings
+from mdserver.config import Address, Config, load
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import KB, MB, NS_PER_S
+from mdserver.net.settings import ServerSettings
 
 
 def test_the_defaults_of_the_table_are_those_of_the_broker_but_for_the_policy() -> None:
     assert broker_settings(Config()) == BrokerSettings(policy=Policy.BASIC)
+
+
+def test_the_defaults_of_the_table_are_those_of_the_network_side() -> None:
+    assert server_settings(Config()) == ServerSettings()
+
+
+def test_every_parameter_of_the_network_side_arrives() -> None:
+    config = load(
+        overrides=[
+            "Listen=[::1]:1, *:2", "AllowedOrigins=https://a.example, https://b.example",
+            "MaxConnections=3", "MaxConnectionsPerAddress=4", "BufferLimit.Send=1MB",
+            "BufferLimit.Receive=2MB", "HandshakeTimeout=5", "KeepAliveInterval=6",
+            "MaxMessageSize=1KB",
+        ]
+    ).config  # fmt: skip
+    assert server_settings(config) == ServerSettings(
+        listen=(Address("::1", 1), Address("*", 2)),
+        allowed_origins=frozenset({"https://a.example", "https://b.example"}),
+        connections_max=3, connections_per_address_max=4, outbox_bytes_max=MB,
+        receive_bytes_max=2 * MB, websocket_bytes_max=68 * KB, http_body_bytes_max=2 * MB,
+        handshake_timeout=5 * NS_PER_S, keepalive=6 * NS_PER_S,
+    )  # fmt: skip
 
 
 def test_every_parameter_of_the_broker_arrives() -> None:

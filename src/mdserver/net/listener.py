@@ -14,7 +14,7 @@ import trio
 
 from mdserver.codec.http import HttpConnection, RequestRefusedError
 from mdserver.config.values import Address
-from mdserver.errors import ConfigError
+from mdserver.errors import StartError
 from mdserver.limits import NS_PER_S
 from mdserver.net.connection import Connection, Shared
 
@@ -62,7 +62,7 @@ class Admission:
 def listen(address: Address) -> list[socket.socket]:
     """Bind and listen; two sockets for `*`, one otherwise.
 
-    Raises ConfigError with one line where that cannot be done.
+    Raises StartError with one line where that cannot be done.
     """
     try:
         if address.host != "*":
@@ -76,7 +76,7 @@ def listen(address: Address) -> list[socket.socket]:
     except OSError as error:
         if address.host == "*" and error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
             return listen(Address("0.0.0.0", address.port))  # noqa: S104 - a host without IPv6
-        raise ConfigError(f"Cannot listen on {address}: {error.strerror or error}.") from None
+        raise StartError(f"Cannot listen on {address}: {error.strerror or error}") from None
 
 
 def _listen(host: str, port: int) -> socket.socket:

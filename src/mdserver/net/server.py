@@ -42,7 +42,7 @@ class Server:
     ) -> None:
         """Serve until cancelled; `task_status` gets the URLs of all listeners once they accept.
 
-        Raises ConfigError where an address cannot be listened on.
+        Raises StartError where an address cannot be listened on.
         """
         listeners = self._listen()
         try:

@@ -1,0 +1,114 @@
+"""`mdserver run` as a process: the ready line, its end, and what keeps it from starting."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from tests.live import live_server
+
+IPV6 = socket.has_ipv6
+
+
+def post(url: str, subject: str, token: str = "") -> dict[str, str]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    try:
+        path = f"/rest/produce?subject={quote(subject)}&token={token}"
+        connection.request("POST", path, body="hello")
+        answer: dict[str, str] = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    return answer
+
+
+def failed_run(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "mdserver.cli.main", "run", *arguments],
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_0(tmp_path: Path, number: signal.Signals) -> None:
+    with live_server(tmp_path) as server:
+        assert post(server.url, "/a/b")["status"] == "OK"
+        server.process.send_signal(number)
+        assert server.process.wait(20) == 0
+        assert server.process.stdout is not None
+        assert server.process.stdout.read() == ""
+    events = [json.loads(line)["event"] for line in server.log.read_text().splitlines()]
+    assert events[:2] == ["ready", "ending"]
+
+
+def test_the_ready_line_names_every_listener(tmp_path: Path) -> None:
+    listen = "127.0.0.1:0, 127.0.0.2:0" + (", [::1]:0" if IPV6 else "")
+    with live_server(tmp_path, "--set", f"Listen={listen}", "--set", "Entitlement=None") as server:
+        hosts = [urlsplit(url).hostname for url in server.urls]
+        assert hosts == ["127.0.0.1", "127.0.0.2", *(["::1"] if IPV6 else [])]
+        for url in server.urls:
+            assert post(url, "/a/b")["status"] == "OK"
+
+
+def test_without_a_file_only_the_configured_token_publishes(tmp_path: Path) -> None:
+    with live_server(tmp_path, "--set", "Listen=127.0.0.1:0") as server:
+        refused = post(server.url, "/a/b")
+        assert refused["status"] == "DENY"
+        assert "EntitlementAllowToken" in refused["reason"]
+    environment = {**os.environ, "MDSERVER_ENTITLEMENTALLOWTOKEN": "s3cret"}
+    with live_server(tmp_path, "--set", "Listen=127.0.0.1:0", environment=environment) as server:
+        assert post(server.url, "/a/b")["status"] == "DENY"
+        assert post(server.url, "/a/b", "s3cret")["status"] == "OK"
+    assert "s3cret" not in server.log.read_text()
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with live_server(tmp_path) as server:
+        status, told = failed_run("--set", f"Listen=127.0.0.1:{server.port}")
+    assert status == 1
+    assert told == f"mdserver: Cannot listen on 127.0.0.1:{server.port}: Address already in use\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["--config", "no-such-file.conf"], 2, r"no-such-file\.conf: cannot be read: No such file"),
+        (["--set", "Lisen=*"], 2, r"--set: Lisen: no such parameter; .* Listen$"),
+        (["--set", "Listen=no.such.host.invalid:1"], 1, r"mdserver: Cannot listen on no\.such"),
+        (["--set", "LogFolder=/dev/null/x"], 1, r"mdserver: LogFolder = /dev/null/x: "),
+    ],
+)
+def test_what_keeps_it_from_starting_is_one_line(
+    arguments: list[str], status: int, told: str
+) -> None:
+    found, line = failed_run(*arguments)
+    assert found == status
+    assert re.match(told, line, re.MULTILINE)
+    assert line.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may listen on every port")
+def test_a_port_without_permission_is_one_line() -> None:
+    status, told = failed_run("--set", "Listen=127.0.0.1:1")
+    assert status == 1
+    assert told == "mdserver: Cannot listen on 127.0.0.1:1: Permission denied\n"
+
+
+def test_the_log_folder_gets_the_log(tmp_path: Path) -> None:
+    with live_server(
+        tmp_path, "--set", "Listen=127.0.0.1:0", "--set", f"LogFolder={tmp_path / 'logs'}"
+    ) as server:
+        pass
+    assert server.log.read_text() == ""
+    lines = (tmp_path / "logs" / "mdserver.log").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines][:2] == ["ready", "ending"]
