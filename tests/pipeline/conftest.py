@@ -13,6 +13,8 @@ from mdserver.journal.segments import StreamWriter
 pyspark = pytest.importorskip("pyspark")
 
 from mdserver.pipeline import session  # noqa: E402 - only where the extra is installed
+from mdserver.pipeline.archive import Archive, Archived  # noqa: E402
+from mdserver.pipeline.sources import JournalSource  # noqa: E402
 
 BASE = 1_764_000_000_000_000_000
 
@@ -40,3 +42,21 @@ def write_lines(folder: Path, lines: Sequence[bytes]) -> None:
     with StreamWriter(folder, segment_bytes_max=1 << 20) as writer:
         for start in range(0, len(lines), 100):
             writer.append(lines[start : start + 100])
+
+
+def run_archive(spark: "pyspark.sql.SparkSession", journal: Path, folder: Path) -> list[Archived]:
+    """Archive what is sealed now; the reports of the batches."""
+    reports: list[Archived] = []
+    archive = Archive(spark, JournalSource(journal), folder, reports.append)
+    for query in archive.start(once=True):
+        query.awaitTermination()
+    return reports
+
+
+def archived(
+    spark: "pyspark.sql.SparkSession", folder: Path, publications: Sequence[Publication]
+) -> Path:
+    """A folder of tables that holds these messages, a millisecond apart."""
+    write_messages(folder / "journal", publications)
+    run_archive(spark, folder / "journal", folder / "tables")
+    return folder / "tables"

@@ -7,20 +7,10 @@ from deltalake import DeltaTable
 
 from mdserver.core.message import Publication
 from mdserver.pipeline import delta
-from mdserver.pipeline.archive import Archive, Archived
-from mdserver.pipeline.sources import JournalSource
 
-from .conftest import write_lines, write_messages
+from .conftest import run_archive, write_lines, write_messages
 
 pytestmark = pytest.mark.pipeline
-
-
-def run_archive(spark: object, journal: Path, tables: Path) -> list[Archived]:
-    reports: list[Archived] = []
-    archive = Archive(spark, JournalSource(journal), tables, reports.append)
-    for query in archive.start(once=True):
-        query.awaitTermination()
-    return reports
 
 
 def places(tables: Path) -> list[tuple[str, int, int]]:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
@@ -21,12 +20,6 @@ from pyspark.sql import DataFrame
 from mdserver.pipeline import schema
 
 PARTITIONS: dict[str, list[str]] = {"messages": ["root", "dt"]}
-SCHEMAS: dict[str, pa.Schema] = {
-    "messages": schema.MESSAGES_TABLE,
-    "receipts": schema.RECEIPTS_TABLE,
-    "stats": schema.STATS_TABLE,
-    "quarantine": schema.QUARANTINE_TABLE,
-}
 LOG_RETENTION = {"delta.logRetentionDuration": "interval 30 days"}
 CHECKPOINT_INTERVAL = 100
 TARGET_FILE_BYTES = 128 << 20
@@ -40,7 +33,7 @@ def table(tables: Path, name: str) -> DeltaTable:
     path.mkdir(parents=True, exist_ok=True)
     return DeltaTable.create(
         path,
-        schema=SCHEMAS[name],
+        schema=schema.TABLES[name],
         mode="ignore",
         partition_by=PARTITIONS.get(name),
         configuration=LOG_RETENTION,

@@ -136,3 +136,48 @@ QUARANTINE_TABLE = pa.schema(
         ("batch_id", pa.int64()),
     ]
 )
+
+SUMMARIES_TABLE = pa.schema(
+    [
+        ("period", TIME),
+        ("node", pa.string()),
+        ("indicator", pa.string()),
+        ("n", pa.int64()),
+        ("mean", pa.float64()),
+        ("m2", pa.float64()),
+        ("max", pa.float64()),
+        ("min", pa.float64()),
+        ("last", pa.float64()),
+        ("last_ts", TIME),
+        ("sketch", pa.binary()),
+    ]
+)
+
+VERDICTS_TABLE = pa.schema(
+    [
+        ("session", pa.string()),
+        ("subscriber", pa.string()),
+        ("history", pa.string()),
+        ("subject", pa.string()),
+        ("epoch", pa.int64()),
+        ("seq_lo", pa.int64()),
+        ("seq_hi", pa.int64()),
+        ("n", pa.int64()),
+        ("expected_n", pa.int64()),
+        ("verdict", pa.string()),
+        ("first_bad_seq", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+
+TABLES: dict[str, pa.Schema] = {
+    "messages": MESSAGES_TABLE,
+    "receipts": RECEIPTS_TABLE,
+    "stats": STATS_TABLE,
+    "quarantine": QUARANTINE_TABLE,
+    "stats_minute": SUMMARIES_TABLE,
+    "stats_hour": SUMMARIES_TABLE,
+    "stats_day": SUMMARIES_TABLE,
+    "stats_month": SUMMARIES_TABLE,
+    "audit_verdicts": VERDICTS_TABLE,
+}

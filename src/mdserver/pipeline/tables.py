@@ -1,0 +1,63 @@
+"""Reading the archive: as Spark frames for jobs, and without a JVM for everything else."""
+
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from mdserver.core.subjects import segments_of
+from mdserver.pipeline import schema
+from mdserver.pipeline.requirements import PipelineError
+
+SPARK_TYPES: dict[pa.DataType, t.DataType] = {
+    pa.string(): t.StringType(),
+    pa.int64(): t.LongType(),
+    pa.float64(): t.DoubleType(),
+    pa.bool_(): t.BooleanType(),
+    pa.binary(): t.BinaryType(),
+    schema.TIME: t.TimestampType(),
+    pa.map_(pa.string(), pa.string()): t.MapType(t.StringType(), t.StringType()),
+}
+HISTORY_COLUMNS = ["epoch", "seq", "content", "content_base64", "fields", "ts_server"]
+
+
+def opened(tables: Path, name: str) -> DeltaTable:
+    """The table; PipelineError where the folder has none of that name."""
+    path = tables / name
+    if not DeltaTable.is_deltatable(str(path)):
+        raise PipelineError(f"{tables} has no table {name}: run `mdserver pipeline archive` first")
+    return DeltaTable(path)
+
+
+def frame(spark: SparkSession, tables: Path, name: str) -> DataFrame:
+    """The table's present version as a frame.
+
+    Spark reads the files that the log names, so it needs no jar for Delta. The partition columns
+    of `messages`, which files do not hold, follow from subject and time.
+    """
+    table = opened(tables, name)
+    partitions = table.metadata().partition_columns
+    columns = [field for field in schema.TABLES[name] if field.name not in partitions]
+    row = t.StructType([t.StructField(field.name, SPARK_TYPES[field.type]) for field in columns])
+    files = table.file_uris()
+    if not files:
+        read = spark.createDataFrame([], row)
+    else:
+        read = spark.read.schema(row).option("recursiveFileLookup", "true").parquet(*files)
+    if "root" in partitions:
+        read = read.withColumn("root", f.split("subject", "/", 3)[1])
+        read = read.withColumn("dt", f.date_format("ts_server", "yyyy-MM-dd"))
+    return read
+
+
+def history(tables: Path, subject: str) -> pa.Table:
+    """One subject's archived messages in order, read without a JVM."""
+    root = segments_of(subject)[0]
+    found = opened(tables, "messages").to_pyarrow_table(
+        columns=HISTORY_COLUMNS,
+        filters=[("root", "=", root), ("subject", "=", subject)],
+    )
+    return found.sort_by([("epoch", "ascending"), ("seq", "ascending")])

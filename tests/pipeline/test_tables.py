@@ -1,0 +1,70 @@
+"""The archive read back: as a frame, and without a JVM, before and after compaction."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdserver.core.message import Publication
+from mdserver.pipeline import delta, tables
+from mdserver.pipeline.replay import Selection, parse_speed, plan, select
+from mdserver.pipeline.requirements import PipelineError
+
+from .conftest import archived
+
+pytestmark = pytest.mark.pipeline
+
+SUBJECTS = ["/a=b 1/x", "/a=b 1/y/z", "/ü{,}[*]/x", "/c/x"]
+
+
+def test_frame_and_history_agree_before_and_after_compaction(spark: Any, tmp_path: Path) -> None:
+    rows = [Publication(SUBJECTS[n % 4], b"%d" % n, fields={"n": str(n)}) for n in range(40)]
+    folder = archived(spark, tmp_path, rows)
+    for _ in range(2):
+        frame = tables.frame(spark, folder, "messages")
+        assert frame.count() == 40
+        assert {row.root for row in frame.select("root").distinct().collect()} == {
+            subject.split("/")[1] for subject in SUBJECTS
+        }
+        for index, subject in enumerate(SUBJECTS):
+            found = tables.history(folder, subject).to_pylist()
+            assert [row["content"] for row in found] == [str(n) for n in range(index, 40, 4)]
+        delta.compact(folder, "messages")
+
+
+def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="run `mdserver pipeline archive` first"):
+        tables.opened(tmp_path, "messages")
+
+
+@pytest.mark.parametrize(
+    ("selected", "expected"),
+    [("/c/x", 10), ("/*/x", 30), ("/**", 40), ("/a=b 1/**", 20), ("/none/**", 0)],
+)
+def test_what_a_replay_selects(spark: Any, stored: Path, selected: str, expected: int) -> None:
+    chosen = select(tables.frame(spark, stored, "messages"), Selection(selected))
+    assert chosen.count() == expected
+
+
+@pytest.fixture(scope="module")
+def stored(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [Publication(SUBJECTS[n % 4], b"%d" % n, fields={"n": str(n)}) for n in range(40)]
+    return archived(spark, tmp_path_factory.mktemp("stored"), rows)
+
+
+def test_a_replay_keeps_order_and_pauses(spark: Any, stored: Path) -> None:
+    chosen = select(tables.frame(spark, stored, "messages"), Selection("/**"))
+    planned = list(plan(chosen.toLocalIterator(), 0.5, "/replay"))
+    assert [again.content for again in planned] == [str(n) for n in range(40)]
+    # The fixture's messages are a millisecond apart; half the speed doubles that.
+    assert [round(again.after_s, 6) for again in planned] == [
+        pytest.approx(0.002 * n) for n in range(40)
+    ]
+    assert planned[0].subject == "/replay" + SUBJECTS[0]
+
+
+def test_speeds() -> None:
+    assert (parse_speed("10x"), parse_speed("0.5"), parse_speed("max")) == (10.0, 0.5, None)
+    for wrong in ("0x", "fast", "-1", "inf"):
+        with pytest.raises(PipelineError, match="--speed is a factor like 10x"):
+            parse_speed(wrong)
