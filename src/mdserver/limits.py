@@ -112,3 +112,12 @@ CLIENT_REQUEST_TIMEOUT_S = 30
 # Command line
 STDIN_LINE_BYTES_MAX = 16 * MB
 SNAPSHOT_TIMEOUT_S = 10
+# Cluster
+PEER_HEARTBEAT_MS = 100
+PEER_SUSPECT_MS = 600
+PEER_FRAME_BYTES_MAX = 64 * MB
+PUBLISH_TIMEOUT_S = 10
+LOG_ENTRIES_KEPT = 512  # committed entries a group, for members that were away for a moment
+PENDING_PER_GROUP_MAX = 20_000  # publications that wait for their commit, at one member
+CLUSTER_MEMBERS_MAX = 64
+SYNC_ITEMS_PER_MESSAGE = 16  # groups whose logs travel in one message

@@ -1,101 +1,334 @@
 """`Node.step` is the only way into the broker and the cluster (docs/design.md)."""
 
 import zlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from mdserver.cluster.dedupe import Verdict
-from mdserver.cluster.log import GroupLog
-from mdserver.core.broker import Broker
+from mdserver.cluster import messages as say
+from mdserver.cluster.election import Election
+from mdserver.cluster.follower import Follower
+from mdserver.cluster.ground import Ground
+from mdserver.cluster.leading import Leading
+from mdserver.cluster.operating import Operating
+from mdserver.cluster.settings import alone
+from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.commands import AnyCommand, Publish
-from mdserver.core.inputs import Closed, Decided, Opened, Received, RulesChanged, TimerDue
+from mdserver.core.events import Move
+from mdserver.core.inputs import Closed, Decided, Opened, Received, TimerDue
 from mdserver.core.message import Entry, Qos
-from mdserver.core.outputs import Committed, Output
+from mdserver.core.outputs import Disconnect, Output, Send, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
+from mdserver.limits import CLOSE_NO_QUORUM, NS_PER_S
 
 if TYPE_CHECKING:
     import random
 
+    from mdserver.cluster.settings import ClusterSettings
     from mdserver.core.settings import BrokerSettings
 
-Input = Opened | Received | Closed | TimerDue | Decided | RulesChanged
+Input = (
+    Opened | Received | Closed | TimerDue | Decided
+    | say.PeerUp | say.PeerDown | say.PeerReceived | say.Persisted | say.Operate
+)  # fmt: skip
+
+TICK = ("cluster", "tick")
+MOVE_DELAY_MS = 200
 
 
 class Node:
     """One member: its broker and its part of the cluster.
 
+    Without `cluster` it is a single server: a cluster of one seed, elected at once, that needs no
+    vote record. `votes` is the record to start with (`votes.started`), already on the disk.
     `step` is synchronous, never re-entered, and never raises for what a client or a peer sent.
     """
 
-    def __init__(self, settings: "BrokerSettings", rng: "random.Random") -> None:
-        self.history = f"{rng.getrandbits(64):016x}"
-        self.broker = Broker(settings, self.history)
-        self._epoch = 1
-        self._logs = [GroupLog(0) for _ in range(settings.groups)]
+    def __init__(
+        self,
+        settings: "BrokerSettings",
+        rng: "random.Random",
+        cluster: "ClusterSettings | None" = None,
+        votes: VoteRecord | None = None,
+    ) -> None:
+        cluster = cluster or alone(settings.member)
+        votes = votes or VoteRecord(
+            cluster.me, "", 1, False, [Vote() for _ in range(settings.groups)], {}
+        )
+        self.ground = Ground(settings, cluster, votes, rng)
+        self.broker = self.ground.broker
+        self._follower = Follower(self.ground)
+        self._election = Election(self.ground)
+        self._leading = Leading(self.ground, self._election, self._follower)
+        self._operating = Operating(self.ground, self._election, self._leading)
+        self._sessions: dict[int, None] = {}
+        self._started = False
+        self._unserved = 0
+        self._handlers: dict[type, Callable[[str, Any], None]] = {
+            say.Hello: self._hello,
+            say.Heartbeat: self._heartbeat,
+            say.Canvass: self._election.canvassed,
+            say.Support: self._election.support,
+            say.Prepare: self._election.prepare,
+            say.Promise: self._promise,
+            say.Nack: lambda _, message: self._election.nack(message),
+            say.Sync: self._follower.sync,
+            say.Accept: self._follower.accept,
+            say.Ack: self._leading.ack,
+            say.Commit: self._follower.commit,
+            say.Need: self._leading.need,
+            say.Forward: lambda _, message: self._leading.forward(message),
+            say.Answer: self._answer,
+            say.HandOver: self._leading.handed,
+            say.Unplaced: self._unplaced,
+            say.Readmit: lambda _, message: self._operating.readmitted(message),
+            say.Weigh: lambda _, message: self._operating.weighed(message),
+        }
+        if not self.ground.durable:
+            self._election.cold_start(range(settings.groups))
+            self._settle()
+
+    @property
+    def history(self) -> str:
+        """The history id that a new session is told."""
+        return self.ground.views[0].history
 
     def step(self, input: Input, now: int) -> list[Output]:  # noqa: A002 - the design's word
         """Take one input; returns what the driver carries out, in order."""
-        out: list[Output] = []
+        ground = self.ground
+        out = ground.out
+        ground.now = now
+        if not self._started:
+            self._started = True
+            out.append(SetTimer(TICK, now))
         match input:
             case Received():
-                for run in publish_runs(input.commands):
-                    self.broker.received(input.session, run, now, out)
-                    if self.broker.proposals:
-                        self._propose(now, out)
-                return out
-            case Opened():
-                self.broker.opened(input, now, out)
-            case Closed():
-                self.broker.closed(input, now, out)
+                self._received(input)
+            case say.PeerReceived():
+                self._receive(input)
             case TimerDue():
-                self.broker.timer(input, now, out)
-            case Decided():
-                self.broker.decided(input, now, out)
-            case RulesChanged():
-                self.broker.rules_changed(input)
+                self._timer(input)
+            case Opened() | Closed() | Decided():
+                self._session(input)
+            case say.Persisted():
+                ground.stored(input.request)
+            case say.Operate():
+                self._operating.operate(input)
+            case say.PeerUp() | say.PeerDown():
+                self._link(input)
         if self.broker.proposals:
-            self._propose(now, out)
+            self._propose()
+        self._settle()
+        ground.out = []
         return out
 
-    def _propose(self, now: int, out: list[Output]) -> None:
-        proposals, self.broker.proposals = self.broker.proposals, []
-        by_group: dict[int, list[Proposal]] = {}
-        for proposal in proposals:
-            group = zlib.crc32(proposal.publication.subject.encode()) % len(self._logs)
-            by_group.setdefault(group, []).append(proposal)
-        for group, batch in by_group.items():
-            self._commit(group, batch, now, out)
+    def _settle(self) -> None:
+        """Handle what this member says to itself, and let out what was collected."""
+        ground = self.ground
+        while True:
+            while ground.local:
+                message = ground.local.popleft()
+                self._handlers[type(message)](ground.me, message)
+            if not ground.flush():
+                return
 
-    def _commit(
-        self, group: int, proposals: Sequence[Proposal], now: int, out: list[Output]
-    ) -> None:
-        log = self._logs[group]
-        outcomes: list[Outcome] = []
+    # Clients
+
+    def _received(self, input: Received) -> None:  # noqa: A002
+        if input.session not in self._sessions:
+            return
+        for run in publish_runs(input.commands):
+            self.broker.received(input.session, run, self.ground.now, self.ground.out)
+            if self.broker.proposals:
+                self._propose()
+
+    def _session(self, input: Opened | Closed | Decided) -> None:  # noqa: A002
+        ground = self.ground
+        if isinstance(input, Decided):
+            self.broker.decided(input, ground.now, ground.out)
+        elif isinstance(input, Closed):
+            if self._sessions.pop(input.session, 0) is None:
+                self.broker.closed(input, ground.now, ground.out)
+        else:
+            reason = self.unready()
+            if reason is not None:
+                ground.out.append(Disconnect(input.session, CLOSE_NO_QUORUM, reason))
+                return
+            self._sessions[input.session] = None
+            self.broker.opened(input, ground.now, ground.out)
+
+    def _propose(self) -> None:
+        """Give every proposal a ticket of its group, and forward those that can be now."""
+        ground = self.ground
+        proposals, self.broker.proposals = self.broker.proposals, []
+        groups = len(ground.logs)
+        by_group: dict[int, list[Proposal]] = {}
+        unplaced: list[Proposal] = []
         for proposal in proposals:
             publication = proposal.publication
             if publication.qos is Qos.STANDARD:
-                self.broker.committed(group, [Entry(0, 0, publication)], now, out)
-                outcomes.append(Outcome(proposal.origin))
+                unplaced.append(proposal)
                 continue
-            if publication.number:
-                verdict, expected, position = log.publishers.verdict(
-                    publication.publisher, publication.number
-                )
-                if verdict is not Verdict.NEXT:
-                    outcomes.append(
-                        Outcome(proposal.origin, position.epoch, position.seq, duplicate=True)
-                        if verdict is Verdict.TAKEN
-                        else gap(proposal, expected)
-                    )
-                    continue
-            log.number(self._epoch, (publication,), None)
-            outcomes.append(Outcome(proposal.origin, self._epoch, log.entries[-1].seq))
-        entries, _ = log.commit(log.length)
-        if entries:
-            self.broker.committed(group, entries, now, out)
-            out.append(Committed(group, entries))
-        for outcome in outcomes:
-            self.broker.outcome(outcome, now, out)
+            group = zlib.crc32(publication.subject.encode()) % groups
+            batch = by_group.get(group)
+            if batch is None:
+                by_group[group] = [proposal]
+            else:
+                batch.append(proposal)
+        for group, batch in by_group.items():
+            ground.outcomes(ground.contact.take(group, batch))
+            if ground.views[group].active:
+                row = ground.contact.unsent(group)
+                if row[1]:
+                    ground.forwarded(group, row)
+        if unplaced:
+            message = say.Unplaced([proposal.publication for proposal in unplaced])
+            self._unplaced(ground.me, message)
+            ground.say(ground.linked(), message)
+            ground.outcomes([Outcome(proposal.origin) for proposal in unplaced])
+
+    def _unplaced(self, peer: str, message: say.Unplaced) -> None:  # noqa: ARG002
+        ground = self.ground
+        for publication in message.publications:
+            group = zlib.crc32(publication.subject.encode()) % len(ground.logs)
+            self.broker.committed(group, [Entry(0, 0, publication)], ground.now, ground.out)
+
+    def _answer(self, peer: str, answer: say.Answer) -> None:  # noqa: ARG002
+        found = [self.ground.contact.answered(item) for item in answer.items]
+        self.ground.outcomes([outcome for outcome in found if outcome is not None])
+
+    # Members
+
+    def _link(self, input: say.PeerUp | say.PeerDown) -> None:  # noqa: A002
+        ground = self.ground
+        known = input.peer in ground.members.peers
+        if known and ground.members.peers[input.peer].up:
+            self._follower.link_lost(input.peer)
+            ground.members.down(input.peer)
+        if isinstance(input, say.PeerUp):
+            ground.members.up(input.peer, ground.now)
+            ground.relink()
+            votes = ground.votes
+            ground.say(
+                (input.peer,),
+                say.Hello(votes.incarnation, votes.admitted, ground.settings.client,
+                          dict(votes.known)),
+            )  # fmt: skip
+            ground.say((input.peer,), self._pulse())
+        else:
+            ground.relink()
+            self._election.look(ground.joined)
+
+    def _receive(self, input: say.PeerReceived) -> None:  # noqa: A002
+        ground = self.ground
+        peer = ground.members.peers.get(input.peer)
+        if peer is None or not peer.up:
+            return
+        peer.heard = ground.now
+        for message in input.messages:
+            if not peer.greeted and not isinstance(message, say.Hello):
+                ground.out.append(say.ClosePeer(input.peer, "the first message is a Hello"))
+                return
+            self._handlers[type(message)](input.peer, message)
+
+    def _hello(self, peer: str, hello: say.Hello) -> None:
+        ground = self.ground
+        least = ground.votes.known.get(peer, 0)
+        if not ground.members.hello(peer, hello) or hello.incarnation < least:
+            reason = f"incarnation {hello.incarnation} of {peer} is older than a known one"
+            ground.out.append(say.ClosePeer(peer, reason))
+            return
+        known = hello.known.get(ground.me, 0)
+        votes = ground.votes
+        if ground.seed and known and (not votes.admitted or known > votes.incarnation):
+            ground.seed.lose()
+            ground.log("lost", known=known, told_by=peer)
+
+    def _heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
+        ground = self.ground
+        ground.members.heartbeat(peer, heartbeat)
+        incarnation = ground.members.peers[peer].incarnation
+        known = ground.votes.known
+        if heartbeat.admitted and peer in ground.settings.seeds and known.get(peer) != incarnation:
+            known[peer] = incarnation
+            ground.store()
+        self._follower.heartbeat(peer, heartbeat)
+
+    def _promise(self, peer: str, promise: say.Promise) -> None:
+        won = self._election.promise(peer, promise)
+        if won:
+            self._leading.establish(won)
+
+    def _pulse(self) -> say.Heartbeat:
+        ground = self.ground
+        seed = ground.seed
+        promised = max(vote.epoch for vote in ground.votes.promised)
+        return say.Heartbeat(
+            ground.joined, ground.votes.admitted, seed is not None and seed.lost, ground.weight,
+            promised, seed.away if seed is not None else [], self._leading.leads(),
+        )  # fmt: skip
+
+    # Time
+
+    def _timer(self, due: TimerDue) -> None:
+        ground = self.ground
+        if due.timer[0] == "broker":
+            self.broker.timer(due, ground.now, ground.out)
+            return
+        ground.outcomes(ground.contact.expired(ground.now, ground.settings.publish_timeout))
+        self._leading.forget_idle()
+        if not ground.durable:
+            ground.out.append(SetTimer(TICK, ground.now + NS_PER_S))
+            return
+        self._leading.check_quorum()
+        self._election.look(ground.joined)
+        self._join()
+        self._leading.hand_over(ground.joined)
+        ground.say(ground.linked(), self._pulse())
+        self._serve_or_move()
+        ground.out.append(SetTimer(TICK, ground.now + ground.settings.heartbeat))
+
+    def _join(self) -> None:
+        ground = self.ground
+        away = ground.seed.away if ground.seed is not None else []
+        if not ground.joined and not away and all(view.active for view in ground.views):
+            ground.joined = True
+            ground.log("joined", groups=len(ground.views))
+
+    def unready(self) -> str | None:
+        """Why this member serves no clients now; None if it does."""
+        ground = self.ground
+        if not ground.durable:
+            return None
+        seed = ground.seed
+        if seed is not None and seed.lost:
+            return (
+                "the vote record of this seed was lost: take it back with "
+                f"`mdserver cluster readmit {ground.me}`"
+            )
+        if not ground.members.quorum(ground.now):
+            return "no majority of the seeds is in sight"
+        if seed is not None and seed.away:
+            return f"recovering: {len(seed.away)} of {len(ground.views)} groups are missing"
+        if not ground.joined:
+            missing = sum(not view.active for view in ground.views)
+            return f"joining: {missing} of {len(ground.views)} groups are missing"
+        return None
+
+    def _serve_or_move(self) -> None:
+        """Without a quorum for a while: clients are sent to where one may be."""
+        ground = self.ground
+        reason = self.unready()
+        if reason is None or not self._sessions:
+            self._unserved = 0
+            return
+        self._unserved = self._unserved or ground.now
+        if ground.now - self._unserved < ground.settings.suspect:
+            return
+        servers = [peer.client for peer in ground.members.peers.values() if peer.client]
+        for session in self._sessions:
+            event = Move(delay_ms=MOVE_DELAY_MS, reason="no-quorum", servers=servers or None)
+            ground.out.append(Send(session, event))
+            ground.out.append(Disconnect(session, CLOSE_NO_QUORUM, reason))
 
 
 def publish_runs(commands: Sequence[AnyCommand]) -> list[Sequence[AnyCommand]]:
@@ -109,13 +342,3 @@ def publish_runs(commands: Sequence[AnyCommand]) -> list[Sequence[AnyCommand]]:
     if commands:
         runs.append(commands[start:] if start else commands)
     return runs
-
-
-def gap(proposal: Proposal, expected: int) -> Outcome:
-    """The refusal of a number that is not the next one."""
-    number = proposal.publication.number
-    return Outcome(
-        proposal.origin,
-        reason=f"number {number} does not follow; the next of this publisher here is {expected}",
-        expected=expected,
-    )

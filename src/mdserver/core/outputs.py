@@ -90,4 +90,12 @@ class Trace:
     values: dict[str, str | int | bool | None]
 
 
-Output = Deliver | Send | Disconnect | SetTimer | CancelTimer | Ask | Committed | Log | Trace
+@frozen
+class ClusterOutput:
+    """Base of what a member of a cluster asks for besides; see `mdserver.cluster.messages`."""
+
+
+Output = (
+    Deliver | Send | Disconnect | SetTimer | CancelTimer | Ask | Committed | Log | Trace
+    | ClusterOutput
+)  # fmt: skip

@@ -1,0 +1,128 @@
+"""The member that a publisher speaks to: forwards publications and knows what became of them.
+
+A publication waits under a *ticket* of its group. The log itself answers: each run of entries
+names the contact and its tickets, so that the contact reads results off the entries as they
+commit. When a coordinator is replaced, what is not in the new one's established log was surely
+lost with the old one, and is forwarded again; nothing is ever taken twice.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mdserver.core.proposal import Outcome, Proposal
+from mdserver.limits import NS_PER_S, PENDING_PER_GROUP_MAX
+
+if TYPE_CHECKING:
+    from mdserver.cluster.log import Run
+    from mdserver.cluster.messages import Answered
+    from mdserver.core.message import Entry, Publication
+
+
+class Waiting:
+    """What waits in one group. `sent`: the tickets below it were forwarded at least once."""
+
+    __slots__ = ("next", "proposals", "sent")
+
+    def __init__(self) -> None:
+        self.next = 1
+        self.sent = 1
+        self.proposals: dict[int, Proposal] = {}
+
+
+class Contact:
+    """Everything that waits at one member. `name` is never reused: it holds the incarnation."""
+
+    __slots__ = ("groups", "name")
+
+    def __init__(self, name: str, groups: int) -> None:
+        self.name = name
+        self.groups = [Waiting() for _ in range(groups)]
+
+    def take(self, group: int, proposals: Iterable[Proposal]) -> list[Outcome]:
+        """Give proposals their tickets; returns the refusals of those that are too many."""
+        waiting = self.groups[group]
+        ticket = waiting.next
+        pending = waiting.proposals
+        refused: list[Outcome] = []
+        for proposal in proposals:
+            if len(pending) >= PENDING_PER_GROUP_MAX:
+                refused.append(Outcome(proposal.origin, reason="too many publications wait here"))
+                continue
+            pending[ticket] = proposal
+            ticket += 1
+        waiting.next = ticket
+        return refused
+
+    def unsent(self, group: int) -> "tuple[int, list[Publication]]":
+        """The tickets that were not forwarded yet: the first one, and the publications."""
+        waiting = self.groups[group]
+        first = waiting.sent
+        waiting.sent = waiting.next
+        pending = waiting.proposals
+        return first, [pending[ticket].publication for ticket in range(first, waiting.next)]
+
+    def everything(self, group: int) -> "list[tuple[int, list[Publication]]]":
+        """All that waits, for a new coordinator, as rows of tickets that follow each other."""
+        waiting = self.groups[group]
+        waiting.sent = waiting.next
+        rows: list[tuple[int, list[Publication]]] = []
+        expected = 0
+        for ticket, proposal in waiting.proposals.items():
+            if ticket != expected:
+                rows.append((ticket, []))
+            rows[-1][1].append(proposal.publication)
+            expected = ticket + 1
+        return rows
+
+    def committed(
+        self, group: int, start: int, entries: "list[Entry]", run: "Run"
+    ) -> list[Outcome]:
+        """The outcomes of a run of this contact, `entries` being the log from `start` on."""
+        pending = self.groups[group].proposals
+        outcomes: list[Outcome] = []
+        for index in range(run.count):
+            proposal = pending.pop(run.first + index, None)
+            if proposal is not None:
+                entry = entries[run.start - start + index]
+                outcomes.append(Outcome(proposal.origin, entry.epoch, entry.seq))
+        return outcomes
+
+    def answered(self, answer: "Answered") -> Outcome | None:
+        """The outcome of a ticket that the coordinator answered by itself."""
+        proposal = self.groups[answer.group].proposals.pop(answer.ticket, None)
+        if proposal is None:
+            return None
+        return Outcome(
+            proposal.origin, answer.epoch, answer.seq, answer.duplicate, answer.reason,
+            expected=answer.expected,
+        )  # fmt: skip
+
+    def expired(self, now: int, timeout: int) -> list[Outcome]:
+        """Give up what waited for too long: uncertain if it ever went to a coordinator."""
+        outcomes: list[Outcome] = []
+        for waiting in self.groups:
+            while waiting.proposals:
+                ticket, proposal = next(iter(waiting.proposals.items()))
+                if proposal.publication.time + timeout > now:
+                    break
+                del waiting.proposals[ticket]
+                outcomes.append(
+                    Outcome(
+                        proposal.origin,
+                        reason=f"no majority of seeds answered within {timeout // NS_PER_S} s",
+                        certain=ticket >= waiting.sent,
+                    )
+                )
+                waiting.sent = max(waiting.sent, ticket + 1)
+        return outcomes
+
+    def unknown(self, group: int) -> list[Outcome]:
+        """Give up what was forwarded in a group whose log was replaced unseen."""
+        waiting = self.groups[group]
+        outcomes: list[Outcome] = []
+        for ticket in [ticket for ticket in waiting.proposals if ticket < waiting.sent]:
+            proposal = waiting.proposals.pop(ticket)
+            outcomes.append(
+                Outcome(proposal.origin, reason="this member was left behind", certain=False)
+            )
+        return outcomes

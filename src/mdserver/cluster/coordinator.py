@@ -1,0 +1,215 @@
+"""The proposer of one epoch of one group (docs/cluster.md, "Coordinator").
+
+CANVASSING asks seeds whether they would promise (so that a member that merely sees badly disturbs
+nobody), PREPARING collects promises, SYNCING re-establishes the best log on a majority, ACTIVE
+numbers, replicates and commits. A coordinator is of one epoch for ever: deposed, it is STOPPED.
+"""
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from mdserver.cluster.dedupe import Verdict
+from mdserver.cluster.log import GroupLog, Run
+from mdserver.cluster.messages import Answered, Promised
+from mdserver.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from mdserver.core.message import Publication
+
+
+class Phase(enum.Enum):
+    """How far a coordinator got."""
+
+    CANVASSING = "canvassing"
+    PREPARING = "preparing"
+    SYNCING = "syncing"
+    ACTIVE = "active"
+    STOPPED = "stopped"
+
+
+class Move(enum.Enum):
+    """What moves a coordinator on."""
+
+    SUPPORTED = "supported"
+    ELECTED = "elected"
+    ESTABLISHED = "established"
+    DEPOSED = "deposed"
+
+
+TRANSITIONS: dict[tuple[Phase, Move], Phase] = {
+    (Phase.CANVASSING, Move.SUPPORTED): Phase.PREPARING,
+    (Phase.PREPARING, Move.ELECTED): Phase.SYNCING,
+    (Phase.SYNCING, Move.ESTABLISHED): Phase.ACTIVE,
+    (Phase.CANVASSING, Move.DEPOSED): Phase.STOPPED,
+    (Phase.PREPARING, Move.DEPOSED): Phase.STOPPED,
+    (Phase.SYNCING, Move.DEPOSED): Phase.STOPPED,
+    (Phase.ACTIVE, Move.DEPOSED): Phase.STOPPED,
+}
+
+
+class Coordinator:
+    """One candidacy and what may become of it.
+
+    `seeds` are all seeds; a `cold` start needs every one of them to promise. `readmit` are the
+    incarnations that its PREPARE takes back. `deadline` (ns) is when a candidacy is given up.
+    """
+
+    __slots__ = ("acked", "base", "cold", "deadline", "epoch", "group", "held", "incarnations",
+                 "known", "log", "phase", "promises", "readmit", "seeds", "supporters")  # fmt: skip
+
+    def __init__(
+        self, group: int, epoch: int, log: GroupLog, seeds: Sequence[str], deadline: int
+    ) -> None:
+        self.group = group
+        self.epoch = epoch
+        self.log = log
+        self.seeds = seeds
+        self.deadline = deadline
+        self.cold = False
+        self.readmit: dict[str, int] = {}
+        self.phase = Phase.CANVASSING
+        self.supporters: dict[str, None] = {}
+        self.promises: dict[str, tuple[int, Promised]] = {}
+        self.known: dict[str, int] = {}
+        self.incarnations: dict[str, int] = {}
+        self.acked: dict[str, int] = {}
+        self.base = 0
+        self.held: list[tuple[int, str, Answered]] = []
+
+    def _go(self, move: Move) -> None:
+        target = TRANSITIONS.get((self.phase, move))
+        if target is None:
+            raise LocalProtocolError(f"a {self.phase.value} coordinator cannot be {move.value}")
+        self.phase = target
+
+    @property
+    def majority(self) -> int:
+        """How many seeds are a majority."""
+        return len(self.seeds) // 2 + 1
+
+    def stop(self) -> None:
+        """A newer epoch is known, or the majority is out of sight."""
+        if self.phase is not Phase.STOPPED:
+            self._go(Move.DEPOSED)
+
+    def supported(self, seed: str) -> bool:
+        """Note that a seed would promise; True once a majority would, which is said once."""
+        if self.phase is not Phase.CANVASSING:
+            return False
+        self.supporters[seed] = None
+        if len(self.supporters) < self.majority:
+            return False
+        self._go(Move.SUPPORTED)
+        return True
+
+    def prepare_at_once(self) -> None:
+        """Skip the canvass: a hand-over, a readmission or a cold start is meant to depose."""
+        self._go(Move.SUPPORTED)
+
+    def promised(
+        self, seed: str, incarnation: int, known: dict[str, int], item: Promised
+    ) -> Promised | None:
+        """Note a promise; once there are enough, returns the one whose log is the best.
+
+        A promise by an incarnation older than another promise tells of does not count: that seed
+        lost its record meanwhile (spec: `NoteInPromise`). The best log is the one of the highest
+        accepted epoch, of these the longest: the merely longest may hold entries that were dropped.
+        """
+        if self.phase is not Phase.PREPARING:
+            return None
+        for name, least in known.items():
+            self.known[name] = max(least, self.known.get(name, 0))
+        self.promises[seed] = (incarnation, item)
+        valid = {
+            name: promise
+            for name, promise in self.promises.items()
+            if promise[0] >= self.known.get(name, 0) and name not in self.readmit
+        }
+        if len(valid) < (len(self.seeds) if self.cold else self.majority):
+            return None
+        self._go(Move.ELECTED)
+        self.incarnations = {name: promise[0] for name, promise in valid.items()}
+        return max((item for _, item in valid.values()), key=lambda i: (i.accepted, i.length))
+
+    def adopted(self) -> None:
+        """The log now holds the best promise's entries: they are to be re-established."""
+        assert self.phase is Phase.SYNCING
+        self.log.epoch = self.epoch
+        self.base = self.log.length
+
+    def register(self, seed: str, incarnation: int) -> None:
+        """From now on only this incarnation's acks of a seed count."""
+        assert self.phase is Phase.ACTIVE
+        if self.incarnations.get(seed) != incarnation:
+            self.incarnations[seed] = incarnation
+            self.acked.pop(seed, None)
+
+    def may_register(self, seed: str, incarnation: int, admitted: bool) -> bool:
+        """Whether a recovering seed may be taken back by this coordinator.
+
+        One that lost its record only by the coordinator of an epoch that was elected for this loss.
+        """
+        if self.phase is not Phase.ACTIVE or incarnation < self.known.get(seed, 0):
+            return False
+        return admitted or self.readmit.get(seed) == incarnation or not self.known.get(seed)
+
+    def ack(self, seed: str, incarnation: int, length: int) -> int | None:
+        """Note what a seed holds; returns how far the log is now committed, if that is news."""
+        if incarnation < self.incarnations.get(seed, 0) or seed not in self.seeds:
+            return None
+        self.acked[seed] = max(length, self.acked.get(seed, 0))
+        lengths = sorted(self.acked.values(), reverse=True)
+        if len(lengths) < self.majority:
+            return None
+        agreed = lengths[self.majority - 1]
+        if self.phase is Phase.SYNCING:
+            if agreed < self.base:
+                return None
+            self._go(Move.ESTABLISHED)
+            return agreed
+        if self.phase is not Phase.ACTIVE or agreed <= self.log.committed:
+            return None
+        return agreed
+
+    def append(
+        self, publications: "Sequence[Publication]", contact: str, first: int
+    ) -> list[Answered]:
+        """Number publications at the end of the log; returns what can be answered at once.
+
+        A repeat of a publication that is not committed yet is answered when it is (`due`).
+        """
+        assert self.phase is Phase.ACTIVE
+        if not any(publication.number for publication in publications):
+            run = Run(self.log.length, len(publications), contact, first)
+            self.log.number(self.epoch, publications, run)
+            return []
+        answers: list[Answered] = []
+        for ticket, publication in enumerate(publications, first):
+            answer = self._check(publication, ticket) if publication.number else None
+            if answer is None:
+                run = Run(self.log.length, 1, contact, ticket)
+                self.log.number(self.epoch, (publication,), run)
+            elif answer.duplicate and self.log.committed < self.log.length:
+                self.held.append((self.log.length, contact, answer))
+            else:
+                answers.append(answer)
+        return answers
+
+    def _check(self, publication: "Publication", ticket: int) -> Answered | None:
+        number = publication.number
+        verdict, expected, position = self.log.publishers.verdict(publication.publisher, number)
+        if verdict is Verdict.NEXT:
+            return None
+        if verdict is Verdict.TAKEN:
+            return Answered(self.group, ticket, position.epoch, position.seq, True, None, None)
+        reason = f"number {number} does not follow: the next of this publisher is {expected}"
+        return Answered(self.group, ticket, 0, 0, False, reason, expected)
+
+    def due(self) -> Iterable[tuple[str, Answered]]:
+        """The answers that waited for what is committed now."""
+        committed = self.log.committed
+        ready = [(contact, answer) for at, contact, answer in self.held if at <= committed]
+        if ready:
+            self.held = [held for held in self.held if held[0] > committed]
+        return ready

@@ -1,0 +1,336 @@
+"""When a member stands for a group, and how a candidacy goes (docs/cluster.md, "Elections").
+
+Clocks and random delays decide only when to try; what may happen then is decided by promises. One
+message carries all groups of a round, so that the failure of a member costs one round.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mdserver.cluster.coordinator import Coordinator, Phase
+from mdserver.cluster.follower import runs_from
+from mdserver.cluster.messages import (
+    Ballot,
+    Canvass,
+    Nack,
+    Prepare,
+    Promise,
+    Promised,
+    Refusal,
+    State,
+    Support,
+)  # fmt: skip
+from mdserver.cluster.placement import ranking
+from mdserver.limits import SYNC_ITEMS_PER_MESSAGE
+
+if TYPE_CHECKING:
+    from mdserver.cluster.ground import Ground
+
+COLD_GRACE = 4
+"""Suspicion times of full attendance before a cold start: a surviving coordinator speaks first."""
+
+
+class Election:
+    """Candidacies of this member, and its answers as a seed to those of others.
+
+    `retry`: until when a group is not tried again (ns). `newest`: the highest epoch heard of.
+    """
+
+    __slots__ = ("attended", "ground", "newest", "retry", "round_history")
+
+    def __init__(self, ground: "Ground") -> None:
+        self.ground = ground
+        groups = len(ground.logs)
+        self.retry = [0] * groups
+        self.newest = [vote.epoch for vote in ground.votes.promised] or [0] * groups
+        self.attended: int | None = None
+        self.round_history = ""
+
+    # When
+
+    def look(self, ready: bool) -> None:
+        """Stand for the groups without a coordinator that are this member's to take."""
+        ground = self.ground
+        self._give_up()
+        orphans: list[int] = []
+        for group, view in enumerate(ground.views):
+            if group in ground.coordinators or ground.led(group):
+                view.orphaned = 0
+            else:
+                orphans.append(group)
+        if not orphans:
+            self.attended = None
+            return
+        away = set(ground.seed.away) if ground.seed is not None else set()
+        weights = ground.members.weights(ground.now, ready, ground.weight)
+        if not weights:
+            # Nobody is ready yet: the seeds start the cluster, whoever has a log of the group.
+            weights = {seed: 1 for seed in ground.settings.seeds
+                       if ground.members.alive(seed, ground.now)}  # fmt: skip
+        mine: list[int] = []
+        for group in orphans:
+            view = ground.views[group]
+            view.orphaned = view.orphaned or ground.now
+            if group in away or max(self.retry[group], view.quiet) > ground.now:
+                continue
+            # Those before this member in the order have their turn first.
+            turn = view.orphaned + self._rank(group, weights) * ground.settings.suspect
+            if turn <= ground.now and self._eligible(group):
+                mine.append(group)
+        if mine:
+            self.canvass(mine)
+        self._cold_start(orphans)
+
+    def _rank(self, group: int, weights: dict[str, int]) -> int:
+        order = ranking(group, weights)
+        return order.index(self.ground.me) if self.ground.me in order else len(order)
+
+    def _eligible(self, group: int) -> bool:
+        """Whether a majority of seeds votes, and this member knows the group's history."""
+        ground = self.ground
+        away = ground.seed.away if ground.seed is not None else []
+        voting = ground.members.voting(group, away, ground.now)
+        return 2 * len(voting) > len(ground.settings.seeds) and bool(ground.views[group].history)
+
+    def delay(self, turns: int) -> int:
+        """A random time of about `turns` heartbeats (ns)."""
+        return int(self.ground.settings.heartbeat * (turns + self.ground.rng.random()))
+
+    def _give_up(self) -> None:
+        """End candidacies that took too long; ask again those who would not support one yet."""
+        ground = self.ground
+        again: list[Ballot] = []
+        for group, coordinator in list(ground.coordinators.items()):
+            if coordinator.phase is Phase.ACTIVE:
+                continue
+            if coordinator.deadline <= ground.now:
+                self.depose(group)
+            elif coordinator.phase is Phase.CANVASSING:
+                again.append(self._ballot(coordinator))
+        if again:
+            ground.say(ground.settings.seeds, Canvass(again))
+
+    def depose(self, group: int, epoch: int = 0) -> None:
+        """Stop being a group's candidate or coordinator, and wait a little before a new try."""
+        ground = self.ground
+        coordinator = ground.coordinators.pop(group, None)
+        self.newest[group] = max(self.newest[group], epoch)
+        if coordinator is not None:
+            coordinator.stop()
+            ground.trace("Stop", group, coordinator.epoch)
+            self.retry[group] = ground.now + self.delay(2)
+
+    # The candidate
+
+    def _stand(self, group: int) -> Coordinator:
+        ground = self.ground
+        self.depose(group)
+        epoch = max(self.newest[group], ground.logs[group].epoch, ground.views[group].epoch,
+                    ground.votes.promised[group].epoch if ground.seed else 0) + 1  # fmt: skip
+        self.newest[group] = epoch
+        deadline = ground.now + ground.settings.suspect + self.delay(3)
+        coordinator = Coordinator(group, epoch, ground.logs[group], ground.settings.seeds, deadline)
+        ground.coordinators[group] = coordinator
+        return coordinator
+
+    def canvass(self, groups: list[int]) -> None:
+        """Ask the seeds whether they would promise these groups."""
+        ballots = [self._ballot(self._stand(group)) for group in groups]
+        self.ground.say(self.ground.settings.seeds, Canvass(ballots))
+
+    def _ballot(self, coordinator: Coordinator) -> Ballot:
+        group, log = coordinator.group, coordinator.log
+        return Ballot(group, coordinator.epoch, log.committed, self.ground.views[group].history)
+
+    def force(
+        self, groups: Iterable[int], *, cold: bool = False, readmit: dict[str, int] | None = None
+    ) -> None:
+        """Ask for promises without a canvass: this candidacy is meant to depose."""
+        ballots: list[Ballot] = []
+        for group in groups:
+            coordinator = self._stand(group)
+            coordinator.cold = cold
+            coordinator.readmit = readmit or {}
+            coordinator.prepare_at_once()
+            ballots.append(self._ballot(coordinator))
+        if ballots:
+            self.ground.say(self.ground.settings.seeds, Prepare(ballots, readmit or {}, cold))
+
+    def support(self, seed: str, support: Support) -> None:
+        """A seed would promise."""
+        ballots: list[Ballot] = []
+        for ballot in support.ballots:
+            coordinator = self.ground.coordinators.get(ballot.group)
+            if coordinator is None or coordinator.epoch != ballot.epoch:
+                continue
+            if coordinator.supported(seed):
+                ballots.append(self._ballot(coordinator))
+        if ballots:
+            self.ground.say(self.ground.settings.seeds, Prepare(ballots, {}, False))
+
+    def promise(self, seed: str, promise: Promise) -> list[Coordinator]:
+        """A seed promised; returns the coordinators that thereby adopted the best log."""
+        won: list[Coordinator] = []
+        for item in promise.items:
+            coordinator = self.ground.coordinators.get(item.group)
+            if coordinator is None or coordinator.epoch != item.epoch:
+                continue
+            best = coordinator.promised(seed, promise.incarnation, promise.known, item)
+            if best is not None:
+                self._adopt(coordinator, best)
+                won.append(coordinator)
+        return won
+
+    def outbid(self, group: int, promised: int) -> None:
+        """Stand again with an epoch above what a seed promised to somebody."""
+        self.newest[group] = max(self.newest[group], promised)
+        self.force([group])
+
+    def _adopt(self, coordinator: Coordinator, best: Promised) -> None:
+        ground, group, log = self.ground, coordinator.group, coordinator.log
+        view = ground.views[group]
+        if best.history and best.history != view.history:
+            ground.renew(best.history, [group])
+        if best.state is not None and best.start > log.committed:
+            ground.outcomes(ground.contact.unknown(group))
+            log.install(best.start, best.state.tables)
+            ground.import_cache(group, best.state.cache)
+        log.truncate(log.committed)
+        skipped = log.committed - best.start
+        log.append(best.entries[skipped:], runs_from(best.runs, log.committed))
+        coordinator.adopted()
+        ground.trace("Elect", group, coordinator.epoch, promises=",".join(coordinator.incarnations),
+                     cold=coordinator.cold)  # fmt: skip
+        view.epoch, view.coordinator, view.active = coordinator.epoch, ground.me, False
+        if ground.seed is not None:
+            step = ground.seed.takes(group, coordinator.epoch, 0, coordinator.cold)
+            assert step is not None, "a candidate's own seed promised it"
+            ground.seed.take(group, step, coordinator.epoch, ground.me)
+            ground.trace("Sync", group, coordinator.epoch)
+
+    def nack(self, nack: Nack) -> None:
+        """Somebody knows a newer epoch."""
+        for item in nack.items:
+            self.newest[item.group] = max(self.newest[item.group], item.promised)
+            coordinator = self.ground.coordinators.get(item.group)
+            if coordinator is None or coordinator.epoch != item.epoch:
+                continue
+            if item.promised >= item.epoch and item.candidate != self.ground.me:
+                self.depose(item.group, item.promised)
+
+    # The seed
+
+    def canvassed(self, candidate: str, canvass: Canvass) -> None:
+        """Would this seed promise? Not while it sees a coordinator, or expects one soon."""
+        ground = self.ground
+        if ground.seed is None:
+            return
+        yes = [
+            ballot for ballot in canvass.ballots
+            if not ground.seed.refuses(ballot.group, ballot.epoch, cold=False)
+            and (candidate == ground.me or not ground.led(ballot.group))
+            and ground.views[ballot.group].quiet <= ground.now
+        ]  # fmt: skip
+        newer = [
+            Refusal(ballot.group, ballot.epoch, vote.epoch, vote.candidate)
+            for ballot in canvass.ballots
+            if (vote := ground.votes.promised[ballot.group]).epoch >= ballot.epoch
+        ]
+        if newer:
+            ground.say((candidate,), Nack(newer))
+        if yes:
+            ground.say((candidate,), Support(yes))
+
+    def prepare(self, candidate: str, prepare: Prepare) -> None:
+        """Promise what may be promised; refuse the rest by name of the newer epoch."""
+        ground = self.ground
+        if ground.seed is None or ground.me in prepare.readmit:
+            return
+        refused: list[Refusal] = []
+        promised: list[Ballot] = []
+        for ballot in prepare.ballots:
+            if ground.seed.refuses(ballot.group, ballot.epoch, prepare.cold):
+                vote = ground.votes.promised[ballot.group]
+                refused.append(Refusal(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
+                continue
+            if candidate != ground.me:
+                self.depose(ballot.group, ballot.epoch)
+            ground.seed.promise(ballot.group, ballot.epoch, candidate, prepare.cold)
+            ground.views[ballot.group].quiet = ground.now + ground.settings.suspect
+            ground.trace("Promise", ballot.group, ballot.epoch, candidate=candidate)
+            promised.append(ballot)
+        if refused:
+            ground.say((candidate,), Nack(refused))
+        if not promised:
+            return
+        for seed, incarnation in prepare.readmit.items():
+            ground.votes.known[seed] = max(incarnation, ground.votes.known.get(seed, 0))
+        ground.store()
+        for first in range(0, len(promised), SYNC_ITEMS_PER_MESSAGE):
+            items = [self._promised(b) for b in promised[first : first + SYNC_ITEMS_PER_MESSAGE]]
+            ground.say_stored(
+                candidate, Promise(ground.votes.incarnation, dict(ground.votes.known), items)
+            )
+
+    def _promised(self, ballot: Ballot) -> Promised:
+        ground, group = self.ground, ballot.group
+        log, history = ground.logs[group], ground.views[group].history
+        held = ballot.committed if ballot.history == history else 0
+        start, state = min(held, log.length), None
+        if start < log.base:
+            start = log.committed
+            state = State(log.tables(), ground.export_cache(group))
+        return Promised(
+            group, ballot.epoch, log.epoch, log.length, log.committed, history, start,
+            log.since(start), log.runs_since(start), state,
+        )  # fmt: skip
+
+    # Cold start
+
+    def _cold_start(self, orphans: list[int]) -> None:
+        """With every seed in contact and no majority left that votes, waiting brings nothing."""
+        ground = self.ground
+        if not ground.seed or not self._full_attendance():
+            self.attended = None
+            return
+        if self.attended is None:
+            self.attended = ground.now
+        fresh = not ground.votes.admitted and not any(
+            peer.admitted for peer in ground.members.peers.values()
+        )
+        grace = 0 if fresh else COLD_GRACE * ground.settings.suspect
+        if self.attended + grace > ground.now:
+            return
+        if ground.settings.seeds[0] != ground.me:
+            return
+        self.cold_start(orphans)
+
+    def cold_start(self, orphans: Iterable[int]) -> None:
+        """Start groups anew that have no majority that votes; every seed has to promise."""
+        ground = self.ground
+        away = ground.seed.away if ground.seed else []
+        groups = [
+            group for group in orphans
+            if self.retry[group] <= ground.now and 2 * len(
+                ground.members.voting(group, away, ground.now)
+            ) <= len(ground.settings.seeds)
+        ]  # fmt: skip
+        if groups:
+            self.round_history = ground.new_history() if ground.durable else ground.first_history
+            highest = max((peer.promised for peer in ground.members.peers.values()), default=0)
+            for group in groups:
+                self.newest[group] = max(self.newest[group], highest)
+            self.force(groups, cold=True)
+
+    def _full_attendance(self) -> bool:
+        ground = self.ground
+        members = ground.members
+        if ground.seed is None or ground.seed.lost:
+            return False
+        others = [seed for seed in ground.settings.seeds if seed != ground.me]
+        return all(
+            members.alive(seed, ground.now)
+            and members.peers[seed].away is not None
+            and not members.peers[seed].lost
+            for seed in others
+        )

@@ -1,0 +1,224 @@
+"""What a member does with a coordinator's log: the receiving side of SYNC, ACCEPT and COMMIT.
+
+Every member follows; on a seed the log counts, and is acknowledged. An item that does not fit is
+never an error of the sender alone (links are lost, epochs change): a lower epoch is refused, a gap
+is asked for.
+"""
+
+from typing import TYPE_CHECKING
+
+from mdserver.cluster.log import Run
+from mdserver.cluster.messages import (
+    Acked,
+    Heartbeat,
+    Nack,
+    Need,
+    Needed,
+    Refusal,
+    State,
+    Synced,
+)  # fmt: skip
+from mdserver.cluster.seed import Step
+from mdserver.limits import NS_PER_S
+
+if TYPE_CHECKING:
+    from mdserver.cluster.ground import Ground
+    from mdserver.cluster.messages import Accept, Agreed, Appended, Commit, Sync
+
+ASK_AGAIN = 2 * NS_PER_S
+
+
+class Follower:
+    """The follower of all groups of one member."""
+
+    __slots__ = ("ground",)
+
+    def __init__(self, ground: "Ground") -> None:
+        self.ground = ground
+
+    def sync(self, peer: str, sync: "Sync") -> None:
+        """A coordinator establishes its log here."""
+        renewed: dict[str, list[int]] = {}
+        taken: list[tuple[Synced, Step | None]] = []
+        for item in sync.items:
+            view = self.ground.views[item.group]
+            if peer == self.ground.me or not self._current(peer, item.group, item.epoch):
+                continue
+            step: Step | None = None
+            if self.ground.seed is not None:
+                step = self.ground.seed.takes(item.group, item.epoch, item.register, item.cold)
+                if step is None:
+                    continue
+            if item.history != view.history:
+                renewed.setdefault(item.history, []).append(item.group)
+            taken.append((item, step))
+        for history, groups in renewed.items():
+            self.ground.renew(history, groups)
+        for item, step in taken:
+            self._take(peer, item, step)
+
+    def _current(self, peer: str, group: int, epoch: int) -> bool:
+        """Whether an epoch is not below what is known; a seed says so to who comes too late."""
+        ground = self.ground
+        known = ground.logs[group].epoch
+        candidate = ground.views[group].coordinator
+        if ground.seed is not None and ground.votes.promised[group].epoch > known:
+            known, candidate = (
+                ground.votes.promised[group].epoch,
+                (ground.votes.promised[group].candidate),
+            )
+        if epoch < known and ground.seed is not None:
+            ground.say((peer,), Nack([Refusal(group, epoch, known, candidate)]))
+        return epoch >= known
+
+    def _take(self, peer: str, item: Synced, step: Step | None) -> None:
+        ground, group = self.ground, item.group
+        log = ground.logs[group]
+        if item.state is None and item.start > log.committed and not (
+            log.epoch == item.epoch and item.start <= log.length
+        ):  # fmt: skip
+            self.ask(peer, [group], again=True)
+            return
+        if item.state is not None and item.start > log.committed:
+            self.install(item, item.state)
+        keep = max(log.committed, item.start)
+        log.truncate(keep)
+        if keep - item.start < len(item.entries):
+            self._append_after(item, keep)
+        log.epoch = item.epoch
+        changed = False
+        if ground.seed is not None and step is not None:
+            changed = ground.seed.take(group, step, item.epoch, peer)
+            ground.trace("Install" if step is not Step.SYNC else "Sync", group, item.epoch)
+            changed = ground.admit() or changed
+        view = ground.views[group]
+        view.epoch, view.coordinator, view.active = item.epoch, peer, False
+        view.asked = 0
+        view.quiet = ground.now + ground.settings.suspect
+        if ground.seed is not None:
+            ground.acks(peer, Acked(group, item.epoch, log.length), changed)
+        ground.learn(group, min(item.committed, log.length))
+        if item.active:
+            self.follow(group)
+
+    def _append_after(self, item: Synced, keep: int) -> None:
+        self.ground.logs[item.group].append(
+            item.entries[keep - item.start :], runs_from(item.runs, keep)
+        )
+
+    def install(self, item: "Synced", state: State) -> None:
+        """Replace the beginning of a log by the state that stands for it."""
+        ground, group = self.ground, item.group
+        ground.outcomes(ground.contact.unknown(group))
+        ground.logs[group].install(item.start, state.tables)
+        ground.import_cache(group, state.cache)
+
+    def follow(self, group: int) -> None:
+        """The coordinator is active, and this member holds all it has committed so far."""
+        ground = self.ground
+        view = ground.views[group]
+        view.active = True
+        if view.forwarded != view.epoch:
+            view.forwarded = view.epoch
+            for row in ground.contact.everything(group):
+                ground.forwarded(group, row)
+
+    def accept(self, peer: str, accept: "Accept") -> None:
+        """New entries of a coordinator."""
+        gaps: list[int] = []
+        for item in accept.items:
+            log = self.ground.logs[item.group]
+            if item.epoch != log.epoch or item.start > log.length:
+                if self._current(peer, item.group, item.epoch):
+                    gaps.append(item.group)
+                continue
+            self._extend(peer, item)
+        if gaps:
+            self.ask(peer, gaps)
+
+    def _extend(self, peer: str, item: "Appended") -> None:
+        ground, group = self.ground, item.group
+        log, seed = ground.logs[group], ground.seed
+        if seed is not None and not seed.accepts(group, item.epoch):
+            self._current(peer, group, item.epoch)
+            return
+        if item.start == log.length:
+            log.append(item.entries, item.runs)
+        if item.committed > log.committed:
+            ground.learn(group, min(item.committed, log.length))
+        if seed is not None:
+            ground.trace("Accept", group, item.epoch)
+            ground.acks(peer, Acked(group, item.epoch, log.length), False)
+
+    def commit(self, peer: str, commit: "Commit") -> None:
+        """A majority holds these."""
+        gaps = [item.group for item in commit.items if not self._agree(item)]
+        if gaps:
+            self.ask(peer, gaps)
+
+    def _agree(self, item: "Agreed") -> bool:
+        ground, group = self.ground, item.group
+        log, view = ground.logs[group], ground.views[group]
+        if item.epoch < log.epoch:
+            return True
+        if item.epoch > log.epoch or item.length > log.length:
+            return False
+        if item.length > log.committed:
+            ground.learn(group, item.length)
+        if not view.active:
+            self.follow(group)
+        return True
+
+    def heartbeat(self, peer: str, heartbeat: "Heartbeat") -> None:
+        """Compare what a coordinator says of its groups with what is held here."""
+        ground = self.ground
+        away = ground.seed.away if ground.seed is not None else []
+        behind: list[int] = []
+        for led in heartbeat.leads:
+            log, view = ground.logs[led.group], ground.views[led.group]
+            if led.epoch < log.epoch:
+                continue
+            if led.epoch > log.epoch or led.length > log.length or led.group in away:
+                behind.append(led.group)
+            elif view.coordinator == peer and view.epoch == led.epoch:
+                if led.committed > log.committed:
+                    ground.learn(led.group, led.committed)
+                if not view.active or not view.forwarded:
+                    self.follow(led.group)
+        if behind:
+            self.ask(peer, behind)
+
+    def ask(self, peer: str, groups: list[int], *, again: bool = False) -> None:
+        """Ask a coordinator for what is missing of its groups, not too often."""
+        ground = self.ground
+        items: list[Needed] = []
+        for group in groups:
+            view, log = ground.views[group], ground.logs[group]
+            if view.asked > ground.now and not again:
+                continue
+            view.asked = ground.now + ASK_AGAIN
+            recovering = ground.seed is not None and not ground.seed.may(group, Step.ACCEPT)
+            promised = ground.votes.promised[group].epoch if ground.seed is not None else 0
+            items.append(Needed(group, log.committed, view.history, promised, recovering))
+        if items:
+            votes = ground.votes
+            ground.say((peer,), Need(votes.incarnation, votes.admitted, items))
+
+    def link_lost(self, peer: str) -> None:
+        """What went to this coordinator may not have arrived, and what it sent neither."""
+        for view in self.ground.views:
+            if view.coordinator == peer:
+                view.active = False
+                view.forwarded = 0
+                view.asked = 0
+
+
+def runs_from(runs: list[Run], start: int) -> list[Run]:
+    """The parts of runs that lie at or after a place in the log."""
+    found: list[Run] = []
+    for run in runs:
+        before = min(max(start - run.start, 0), run.count)
+        if before < run.count:
+            found.append(Run(run.start + before, run.count - before, run.contact,
+                             run.first + before))  # fmt: skip
+    return found

@@ -1,0 +1,289 @@
+"""What the parts of a member stand on: its logs and machines, and what a step has to say.
+
+A step collects what it says about many groups and lets one message a kind out at its end. What a
+member says to itself goes through the same handlers, in the same step.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mdserver.cluster.contact import Contact
+from mdserver.cluster.log import FORGET, GroupLog
+from mdserver.cluster.membership import Membership
+from mdserver.cluster.messages import (
+    Accept,
+    Ack,
+    Acked,
+    Agreed,
+    Answer,
+    Answered,
+    AnyPeerMessage,
+    Appended,
+    Commit,
+    Forward,
+    Forwarded,
+    Persist,
+    SendPeer,
+)  # fmt: skip
+from mdserver.cluster.seed import Seed
+from mdserver.core.broker import Broker
+from mdserver.core.cache import GroupImage
+from mdserver.core.outputs import Committed, Log, Output, Trace
+
+if TYPE_CHECKING:
+    import random
+
+    from mdserver.cluster.coordinator import Coordinator
+    from mdserver.cluster.settings import ClusterSettings
+    from mdserver.cluster.votes import VoteRecord
+    from mdserver.core.message import Entry, Publication
+    from mdserver.core.proposal import Outcome
+    from mdserver.core.settings import BrokerSettings
+
+
+class View:
+    """Who coordinates a group, as far as this member knows.
+
+    `active`: its log is established, and this member follows it. `forwarded`: the epoch to which
+    all that waits here was forwarded; 0 when that may have been lost with a link. `quiet`: until
+    when nobody else should stand (ns). `asked`: until when it is not asked again for what is
+    missing (ns). `orphaned`: since when nobody coordinates the group (ns), 0 while somebody does.
+    """
+
+    __slots__ = ("active", "asked", "coordinator", "epoch", "forwarded", "history", "orphaned",
+                 "quiet")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.coordinator = ""
+        self.active = False
+        self.forwarded = 0
+        self.quiet = 0
+        self.asked = 0
+        self.orphaned = 0
+        self.history = ""
+
+
+class Ground:
+    """One member's state, shared by the parts that `Node` is made of."""
+
+    def __init__(
+        self,
+        settings: "BrokerSettings",
+        cluster: "ClusterSettings",
+        votes: "VoteRecord",
+        rng: "random.Random",
+    ) -> None:
+        self.settings = cluster
+        self.me = cluster.me
+        self.rng = rng
+        self.votes = votes
+        self.durable = len(cluster.members) > 1
+        self.first_history = "" if self.durable else self.new_history()
+        self.broker = Broker(settings, self.first_history)
+        self.logs = [GroupLog(cluster.log_kept) for _ in range(settings.groups)]
+        self.views = [View() for _ in range(settings.groups)]
+        self.seed = Seed(self.me, votes, self.logs) if self.me in cluster.seeds else None
+        self.coordinators: dict[int, Coordinator] = {}
+        self.members = Membership(cluster)
+        self.contact = Contact(f"{self.me}#{votes.incarnation}", settings.groups)
+        self.weight = 1
+        self.joined = False
+        self.now = 0
+        self.out: list[Output] = []
+        self.local: deque[AnyPeerMessage] = deque()
+        self._linked: tuple[str, ...] = ()
+        self._requests = 0
+        self._stored = 0
+        self._waiting: deque[tuple[int, tuple[str, ...], AnyPeerMessage]] = deque()
+        self._accepts: list[Appended] = []
+        self._commits: list[Agreed] = []
+        self._acks: dict[str, list[Acked]] = {}
+        self._forwards: dict[str, list[Forwarded]] = {}
+        self._answers: dict[str, list[Answered]] = {}
+
+    def new_history(self) -> str:
+        """A history id that nobody used before."""
+        return f"{self.rng.getrandbits(64):016x}"
+
+    # What is said
+
+    def say(self, peers: Iterable[str], message: AnyPeerMessage) -> None:
+        """Send a message now; the handler of a message to oneself runs in this step."""
+        others = tuple(peer for peer in peers if peer != self.me)
+        if self.me in peers:
+            self.local.append(message)
+        if others:
+            self.out.append(SendPeer(others, message))
+
+    def store(self) -> None:
+        """Have the vote record stored; what `say_stored` says after it waits for the disk."""
+        if self.durable:
+            self._requests += 1
+            self.out.append(Persist(self._requests, self.votes.encode()))
+
+    def say_stored(self, peer: str, message: AnyPeerMessage) -> None:
+        """Send a message once the vote record as it was last given to the driver is on the disk."""
+        if self._requests == self._stored:
+            self.say((peer,), message)
+        else:
+            self._waiting.append((self._requests, (peer,), message))
+
+    def stored(self, request: int) -> None:
+        """The driver stored the record of a request."""
+        self._stored = max(self._stored, request)
+        while self._waiting and self._waiting[0][0] <= self._stored:
+            _, peers, message = self._waiting.popleft()
+            self.say(peers, message)
+
+    def acks(self, coordinator: str, item: Acked, changed: bool) -> None:
+        """Ack a coordinator's log; waits for the disk if the vote record changed with it."""
+        if changed:
+            self.store()
+        if self._requests == self._stored:
+            self._acks.setdefault(coordinator, []).append(item)
+        else:
+            self.say_stored(coordinator, Ack(self.votes.incarnation, [item]))
+
+    def linked(self) -> tuple[str, ...]:
+        """The members that can be spoken to, without this one."""
+        return self._linked
+
+    def relink(self) -> None:
+        """A link came or went."""
+        self._linked = self.members.linked()
+
+    def appended(self, item: Appended) -> None:
+        """Replicate new entries to all members."""
+        if self._linked:
+            self._accepts.append(item)
+
+    def agreed(self, item: Agreed) -> None:
+        """Tell all members that entries are committed."""
+        if self._linked:
+            self._commits.append(item)
+
+    def forward(self, coordinator: str, item: Forwarded) -> None:
+        """Hand publications to a coordinator, which may be this member."""
+        self._forwards.setdefault(coordinator, []).append(item)
+
+    def answer(self, contact: str, item: Answered) -> None:
+        """Answer a contact, named by its contact name."""
+        self._answers.setdefault(contact.partition("#")[0], []).append(item)
+
+    def flush(self) -> bool:
+        """Let out what was collected; False if there was nothing."""
+        said = False
+        for coordinator, forwards in self._forwards.items():
+            self.say((coordinator,), Forward(self.contact.name, forwards))
+            said = True
+        self._forwards.clear()
+        if self._accepts:
+            self.say(self._linked, Accept(self._accepts))
+            self._accepts = []
+        for coordinator, acks in self._acks.items():
+            self.say((coordinator,), Ack(self.votes.incarnation, acks))
+            said = True
+        self._acks.clear()
+        if self._commits:
+            self.say(self._linked, Commit(self._commits))
+            self._commits = []
+        for member, answers in self._answers.items():
+            self.say((member,), Answer(answers))
+            said = True
+        self._answers.clear()
+        return said
+
+    def log(self, name: str, **values: str | int | bool | None) -> None:
+        """Write to the server log."""
+        self.out.append(Log("cluster", name, dict(values)))
+
+    def trace(self, name: str, group: int, epoch: int, **values: str | int | bool) -> None:
+        """Say that a step of the specification was taken, with the state after it."""
+        if not self.settings.trace:
+            return
+        log = self.logs[group]
+        state: dict[str, str | int | bool | None] = {
+            "node": self.me, "group": group, "epoch": epoch, "accepted": log.epoch,
+            "length": log.length, "committed": log.committed,
+            "incarnation": self.votes.incarnation,
+        }  # fmt: skip
+        if self.seed is not None:
+            state["promised"] = self.votes.promised[group].epoch
+            state["standing"] = self.seed.standing[group].value
+        self.out.append(Trace(name, {**state, **values}))
+
+    # What is known of a group
+
+    def led(self, group: int) -> bool:
+        """Whether a coordinator is in sight that says it is active."""
+        view = self.views[group]
+        if view.coordinator == self.me:
+            return group in self.coordinators
+        if not self.members.alive(view.coordinator, self.now):
+            return False
+        return group in self.members.peers[view.coordinator].leads
+
+    def learn(self, group: int, length: int) -> None:
+        """Commit the log up to a length: subscribers get the entries, this contact its results."""
+        log = self.logs[group]
+        start = log.committed
+        entries, runs = log.commit(length)
+        if not entries:
+            return
+        shown: Sequence[Entry] = entries
+        if any(not entry.publication.subject for entry in entries):
+            shown = [entry for entry in entries if entry.publication.subject != FORGET]
+        self.broker.committed(group, shown, self.now, self.out)
+        self.out.append(Committed(group, shown))
+        for run in runs:
+            if run.contact == self.contact.name:
+                self.outcomes(self.contact.committed(group, start, entries, run))
+
+    def outcomes(self, outcomes: "Iterable[Outcome]") -> None:
+        """Tell publishers what became of their publications."""
+        for outcome in outcomes:
+            self.broker.outcome(outcome, self.now, self.out)
+
+    def forwarded(self, group: int, row: "tuple[int, list[Publication]]") -> None:
+        """Forward a row of tickets to the group's coordinator."""
+        view = self.views[group]
+        self.forward(view.coordinator, Forwarded(group, view.epoch, row[0], row[1]))
+
+    # History and cache
+
+    def renew(self, history: str, groups: list[int]) -> None:
+        """Groups have a new history id: all that is held of them here is void."""
+        for group in groups:
+            self.logs[group].clear()
+            self.outcomes(self.contact.unknown(group))
+        self.announce(history, groups)
+
+    def announce(self, history: str, groups: list[int]) -> None:
+        """Tell clients that the numbering of these groups starts anew."""
+        for group in groups:
+            self.views[group].history = history
+            self.views[group].active = False
+        whole = len(groups) == len(self.logs)
+        self.broker.reset(history, None if whole else groups, self.now, self.out)
+        self.log("history", history=history, groups=len(groups))
+
+    def admit(self) -> bool:
+        """Once every group took this seed in, others count on its vote record; True if new."""
+        if self.seed is None or self.votes.admitted or self.seed.away:
+            return False
+        self.votes.admitted = True
+        return True
+
+    def export_cache(self, group: int) -> msgspec.Raw:
+        """A group's cache as the broker exports it, encoded."""
+        return msgspec.Raw(msgspec.msgpack.encode(self.broker.export_group(group)))
+
+    def import_cache(self, group: int, raw: msgspec.Raw) -> None:
+        """Put an exported cache in place of a group's."""
+        image = msgspec.msgpack.decode(raw, type=GroupImage)
+        image = msgspec.structs.replace(image, history=self.views[group].history)
+        self.broker.import_group(group, image, self.now, self.out)

@@ -1,0 +1,260 @@
+"""What a member does for the groups that it coordinates: number, replicate, commit, hand over."""
+
+from typing import TYPE_CHECKING
+
+from mdserver.cluster.coordinator import Coordinator, Phase
+from mdserver.cluster.log import FORGET
+from mdserver.cluster.messages import (
+    Ack,
+    Agreed,
+    Appended,
+    Forward,
+    Forwarded,
+    HandOver,
+    Led,
+    Need,
+    Needed,
+    State,
+    Sync,
+    Synced,
+)  # fmt: skip
+from mdserver.cluster.placement import ranking
+from mdserver.core.message import Publication
+from mdserver.limits import NS_PER_S, PUBLISHER_IDLE_S, SYNC_ITEMS_PER_MESSAGE
+
+if TYPE_CHECKING:
+    from mdserver.cluster.election import Election
+    from mdserver.cluster.follower import Follower
+    from mdserver.cluster.ground import Ground
+
+HAND_OVER_EVERY = NS_PER_S
+FORGET_EVERY = 60 * NS_PER_S
+
+
+class Leading:
+    """The coordinators of one member, once they are elected."""
+
+    __slots__ = ("_next_forget", "_next_hand_over", "election", "follower", "ground")
+
+    def __init__(self, ground: "Ground", election: "Election", follower: "Follower") -> None:
+        self.ground = ground
+        self.election = election
+        self.follower = follower
+        self._next_hand_over = 0
+        self._next_forget = 0
+
+    def active(self, group: int, epoch: int) -> Coordinator | None:
+        """This member's active coordinator of a group, if it is of that epoch."""
+        coordinator = self.ground.coordinators.get(group)
+        if coordinator is None or coordinator.epoch != epoch:
+            return None
+        return coordinator if coordinator.phase is Phase.ACTIVE else None
+
+    def establish(self, won: list[Coordinator]) -> None:
+        """Send the adopted logs; a cold start puts them under a new history id first."""
+        ground = self.ground
+        cold = [coordinator for coordinator in won if coordinator.cold]
+        if cold:
+            self._renew([coordinator.group for coordinator in cold])
+        for first in range(0, len(won), SYNC_ITEMS_PER_MESSAGE):
+            part = won[first : first + SYNC_ITEMS_PER_MESSAGE]
+            items = [self._synced(coordinator, self._common(coordinator)) for coordinator in part]
+            ground.say(ground.linked(), Sync(items))
+        for coordinator in won:
+            self.own_ack(coordinator)
+
+    def _common(self, coordinator: Coordinator) -> int:
+        """From where on everybody who promised can take the log."""
+        if coordinator.cold:
+            return 0
+        least = min(item.committed for _, item in coordinator.promises.values())
+        return min(max(least, coordinator.log.base), coordinator.log.committed)
+
+    def _renew(self, groups: list[int]) -> None:
+        ground = self.ground
+        caches = {group: ground.export_cache(group) for group in groups
+                  if ground.logs[group].length}  # fmt: skip
+        if not ground.durable:
+            for group in groups:
+                ground.views[group].history = self.election.round_history
+        else:
+            ground.announce(self.election.round_history, groups)
+        for group, cache in caches.items():
+            ground.import_cache(group, cache)
+        if ground.admit():
+            ground.store()
+
+    def _synced(self, coordinator: Coordinator, start: int, register: int = 0) -> Synced:
+        """The coordinator's log from `start` on, with what stands for the rest if need be."""
+        ground, log, group = self.ground, coordinator.log, coordinator.group
+        state = None
+        if start < log.base:
+            start = log.committed
+            state = State(log.tables(), ground.export_cache(group))
+        return Synced(
+            group, coordinator.epoch, ground.views[group].history, start, log.since(start),
+            log.runs_since(start), log.committed, coordinator.phase is Phase.ACTIVE,
+            coordinator.cold and coordinator.phase is Phase.SYNCING, register, state,
+        )  # fmt: skip
+
+    def ack(self, seed: str, ack: Ack) -> None:
+        """A seed holds more."""
+        coordinators = self.ground.coordinators
+        for item in ack.items:
+            coordinator = coordinators.get(item.group)
+            if coordinator is None or coordinator.epoch != item.epoch:
+                continue
+            agreed = coordinator.ack(seed, ack.incarnation, item.length)
+            if agreed is not None:
+                self._commit(coordinator, agreed)
+
+    def _commit(self, coordinator: Coordinator, agreed: int) -> None:
+        ground, group = self.ground, coordinator.group
+        ground.learn(group, agreed)
+        ground.agreed(Agreed(group, coordinator.epoch, agreed))
+        for contact, answer in coordinator.due():
+            ground.answer(contact, answer)
+        view = ground.views[group]
+        if view.active:
+            ground.trace("Commit", group, coordinator.epoch)
+            return
+        ground.trace("Activate", group, coordinator.epoch)
+        ground.log("active", group=group, epoch=coordinator.epoch, length=agreed)
+        self.follower.follow(group)
+
+    def own_ack(self, coordinator: Coordinator) -> None:
+        """The seed of this member holds what its coordinator holds: they share the log."""
+        if self.ground.seed is None:
+            return
+        agreed = coordinator.ack(
+            self.ground.me, self.ground.votes.incarnation, coordinator.log.length
+        )
+        if agreed is not None:
+            self._commit(coordinator, agreed)
+
+    def forward(self, forward: Forward) -> None:
+        """Publications for groups that this member coordinates.
+
+        Those for another epoch are passed over: their contact learns of the newer one, and knows
+        from its log which publications that has.
+        """
+        for item in forward.items:
+            coordinator = self.active(item.group, item.epoch)
+            if coordinator is not None:
+                self._append(coordinator, forward.contact, item)
+
+    def _append(self, coordinator: Coordinator, contact: str, item: Forwarded) -> None:
+        ground, log = self.ground, coordinator.log
+        start = log.length
+        runs = len(log.runs)
+        for answer in coordinator.append(item.publications, contact, item.first):
+            ground.answer(contact, answer)
+        if log.length > start:
+            self._replicate(coordinator, start, runs)
+
+    def _replicate(self, coordinator: Coordinator, start: int, runs: int) -> None:
+        ground, log = self.ground, coordinator.log
+        if ground.linked():
+            ground.appended(
+                Appended(coordinator.group, coordinator.epoch, start, log.committed,
+                         log.since(start), log.runs[runs:])
+            )  # fmt: skip
+        ground.trace("Publish", coordinator.group, coordinator.epoch)
+        self.own_ack(coordinator)
+
+    def need(self, peer: str, need: Need) -> None:
+        """A member lacks something of groups; a recovering seed is registered with it."""
+        items: list[Synced] = []
+        for item in need.items:
+            coordinator = self.ground.coordinators.get(item.group)
+            if coordinator is None or coordinator.phase is not Phase.ACTIVE:
+                continue
+            if item.promised > coordinator.epoch:
+                # The seed promised a candidate that came to nothing: only a newer epoch has it.
+                self.election.outbid(item.group, item.promised)
+                continue
+            register = self._register(coordinator, peer, need, item)
+            if item.recovering and not register:
+                continue
+            same = item.history == self.ground.views[item.group].history
+            start = min(item.committed, coordinator.log.committed) if same else 0
+            items.append(self._synced(coordinator, start, register))
+        for first in range(0, len(items), SYNC_ITEMS_PER_MESSAGE):
+            self.ground.say((peer,), Sync(items[first : first + SYNC_ITEMS_PER_MESSAGE]))
+
+    def _register(self, coordinator: Coordinator, peer: str, need: Need, item: Needed) -> int:
+        if not item.recovering or peer not in coordinator.seeds:
+            return 0
+        if not coordinator.may_register(peer, need.incarnation, need.admitted):
+            return 0
+        readmitted = coordinator.readmit.get(peer) == need.incarnation
+        coordinator.register(peer, need.incarnation)
+        self.ground.trace(
+            "Readmit" if readmitted else "Register", item.group, coordinator.epoch, seed=peer,
+            registered=need.incarnation,
+        )  # fmt: skip
+        return need.incarnation
+
+    def leads(self) -> list[Led]:
+        """The groups that this member coordinates, for its heartbeat."""
+        return [
+            Led(group, coordinator.epoch, coordinator.log.length, coordinator.log.committed)
+            for group, coordinator in self.ground.coordinators.items()
+            if coordinator.phase is Phase.ACTIVE
+        ]
+
+    def check_quorum(self) -> None:
+        """A coordinator that sees no majority of seeds stops, and says so by leading no more."""
+        if self.ground.members.quorum(self.ground.now):
+            return
+        for group in list(self.ground.coordinators):
+            self.election.depose(group)
+
+    def forget_idle(self) -> None:
+        """Forget publishers that were idle for long, by an entry of the log."""
+        ground = self.ground
+        if ground.now < self._next_forget:
+            return
+        self._next_forget = ground.now + FORGET_EVERY
+        for coordinator in list(ground.coordinators.values()):
+            if coordinator.phase is Phase.ACTIVE:
+                self._forget(coordinator)
+
+    def _forget(self, coordinator: Coordinator) -> None:
+        log, oldest = coordinator.log, self.ground.now - PUBLISHER_IDLE_S * NS_PER_S
+        idle = [
+            Publication(FORGET, b"", publisher=publisher, time=self.ground.now)
+            for publisher, numbers in log.publishers.table.items()
+            if numbers.time < oldest
+        ]
+        if idle:
+            start, runs = log.length, len(log.runs)
+            log.number(coordinator.epoch, idle, None)
+            self._replicate(coordinator, start, runs)
+
+    def hand_over(self, ready: bool) -> None:
+        """Ask members that should coordinate groups of this one to stand for them."""
+        ground = self.ground
+        if ground.now < self._next_hand_over or not ground.coordinators:
+            return
+        self._next_hand_over = ground.now + HAND_OVER_EVERY + self.election.delay(1)
+        weights = ground.members.weights(ground.now, ready, ground.weight)
+        if not weights:
+            return
+        wanted: dict[str, list[int]] = {}
+        for group, coordinator in ground.coordinators.items():
+            first = ranking(group, weights)[0]
+            if coordinator.phase is Phase.ACTIVE and first != ground.me and weights[first]:
+                wanted.setdefault(first, []).append(group)
+        for member, groups in wanted.items():
+            ground.say((member,), HandOver(groups))
+
+    def handed(self, peer: str, hand_over: HandOver) -> None:
+        """A coordinator asks this member to stand for its groups."""
+        ground = self.ground
+        away = ground.seed.away if ground.seed is not None else []
+        self.election.force(
+            group for group in hand_over.groups
+            if ground.views[group].coordinator == peer and ground.views[group].active
+            and group not in away
+        )  # fmt: skip

@@ -1,0 +1,358 @@
+"""What members say to each other, and what a driver exchanges with a node about it.
+
+Each message carries many groups. A link delivers in order, and delivers nothing of an older
+connection once it said `PeerUp` again. docs/cluster.md, "Messages", says when each is sent.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from attrs import frozen
+
+from mdserver.cluster.log import Run, Tables
+from mdserver.core.message import Entry, Publication
+from mdserver.core.outputs import ClusterOutput
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True):
+    """One group's share of a message."""
+
+
+class PeerMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Base of all messages."""
+
+
+class Hello(PeerMessage, frozen=True, tag=1):
+    """First on each link: who the sender is, and which incarnations of seeds it knows."""
+
+    incarnation: int
+    admitted: bool
+    client: str
+    known: dict[str, int]
+
+
+class Led(Item, frozen=True):
+    """A group that the sender coordinates."""
+
+    group: int
+    epoch: int
+    length: int
+    committed: int
+
+
+class Heartbeat(PeerMessage, frozen=True, tag=2):
+    """The sender lives.
+
+    `away`: the groups in which a seed does not vote; `lost`: it may not, until it is readmitted;
+    `promised`: the highest epoch it promised anywhere; `ready`: it serves clients; `weight`: its
+    share of the groups, 0 while it is drained.
+    """
+
+    ready: bool
+    admitted: bool
+    lost: bool
+    weight: int
+    promised: int
+    away: list[int]
+    leads: list[Led]
+
+
+class Ballot(Item, frozen=True):
+    """A candidacy for one group; the candidate holds `committed` entries of that history."""
+
+    group: int
+    epoch: int
+    committed: int
+    history: str
+
+
+class Canvass(PeerMessage, frozen=True, tag=3):
+    """Before a PREPARE: would you promise? Changes nothing at the seed."""
+
+    ballots: list[Ballot]
+
+
+class Support(PeerMessage, frozen=True, tag=4):
+    """The seed would promise these."""
+
+    ballots: list[Ballot]
+
+
+class Prepare(PeerMessage, frozen=True, tag=5):
+    """A candidate asks for promises. `readmit`: seed -> the incarnation that is taken back."""
+
+    ballots: list[Ballot]
+    readmit: dict[str, int]
+    cold: bool
+
+
+class State(Item, frozen=True):
+    """What stands for the beginning of a log: tables, and the cache as the broker exports it."""
+
+    tables: Tables
+    cache: msgspec.Raw
+
+
+class Promised(Item, frozen=True):
+    """A promise, and the seed's log from `start` on; with `state`, that stands for the rest."""
+
+    group: int
+    epoch: int
+    accepted: int
+    length: int
+    committed: int
+    history: str
+    start: int
+    entries: list[Entry]
+    runs: list[Run]
+    state: State | None
+
+
+class Promise(PeerMessage, frozen=True, tag=6):
+    """The seed will take nothing of a lower epoch any more."""
+
+    incarnation: int
+    known: dict[str, int]
+    items: list[Promised]
+
+
+class Refusal(Item, frozen=True):
+    """Why not: the seed promised `promised` to `candidate`, or does not vote (0 and "")."""
+
+    group: int
+    epoch: int
+    promised: int
+    candidate: str
+
+
+class Nack(PeerMessage, frozen=True, tag=7):
+    """A promise, synchronisation or entry was refused."""
+
+    items: list[Refusal]
+
+
+class Synced(Item, frozen=True):
+    """The coordinator's log of a group from `start` on, or after `state`.
+
+    `register`: the incarnation of the recovering seed that may count from here on, else 0. `cold`:
+    every seed promised this epoch, those that had lost everything too.
+    """
+
+    group: int
+    epoch: int
+    history: str
+    start: int
+    entries: list[Entry]
+    runs: list[Run]
+    committed: int
+    active: bool
+    cold: bool
+    register: int
+    state: State | None
+
+
+class Sync(PeerMessage, frozen=True, tag=8):
+    """A coordinator establishes its log: after an election, and for who asks with `Need`."""
+
+    items: list[Synced]
+
+
+class Appended(Item, frozen=True):
+    """New entries of a group, from `start` on."""
+
+    group: int
+    epoch: int
+    start: int
+    committed: int
+    entries: list[Entry]
+    runs: list[Run]
+
+
+class Accept(PeerMessage, frozen=True, tag=9):
+    """A coordinator replicates entries."""
+
+    items: list[Appended]
+
+
+class Acked(Item, frozen=True):
+    """The seed holds the coordinator's log up to `length`."""
+
+    group: int
+    epoch: int
+    length: int
+
+
+class Ack(PeerMessage, frozen=True, tag=10):
+    """Answer of a seed to `Sync` and `Accept`."""
+
+    incarnation: int
+    items: list[Acked]
+
+
+class Agreed(Item, frozen=True):
+    """The coordinator's log is committed up to `length`."""
+
+    group: int
+    epoch: int
+    length: int
+
+
+class Commit(PeerMessage, frozen=True, tag=11):
+    """A majority of seeds holds these."""
+
+    items: list[Agreed]
+
+
+class Needed(Item, frozen=True):
+    """A member's log of a group does not follow; `recovering`: it is a seed that does not vote."""
+
+    group: int
+    committed: int
+    history: str
+    promised: int
+    recovering: bool
+
+
+class Need(PeerMessage, frozen=True, tag=12):
+    """A member asks a coordinator for what it lacks."""
+
+    incarnation: int
+    admitted: bool
+    items: list[Needed]
+
+
+class Forwarded(Item, frozen=True):
+    """Publications for one group; the contact calls the first one `first`, and so on."""
+
+    group: int
+    epoch: int
+    first: int
+    publications: list[Publication]
+
+
+class Forward(PeerMessage, frozen=True, tag=13):
+    """A contact hands publications to the coordinators."""
+
+    contact: str
+    items: list[Forwarded]
+
+
+class Answered(Item, frozen=True):
+    """What became of a ticket that is not in the log under its number."""
+
+    group: int
+    ticket: int
+    epoch: int
+    seq: int
+    duplicate: bool
+    reason: str | None
+    expected: int | None
+
+
+class Answer(PeerMessage, frozen=True, tag=14):
+    """Repeats and refusals; what is committed answers by itself."""
+
+    items: list[Answered]
+
+
+class HandOver(PeerMessage, frozen=True, tag=15):
+    """A coordinator asks the receiver to stand for these groups."""
+
+    groups: list[int]
+
+
+class Unplaced(PeerMessage, frozen=True, tag=16):
+    """STANDARD publications for every member's subscribers."""
+
+    publications: list[Publication]
+
+
+class Readmit(PeerMessage, frozen=True, tag=17):
+    """An operator takes a seed back whose vote record was lost: elect every group anew."""
+
+    seed: str
+    incarnation: int
+
+
+class Weigh(PeerMessage, frozen=True, tag=18):
+    """An operator sets a member's share of the groups; 0 drains it."""
+
+    weight: int
+
+
+AnyPeerMessage = (
+    Hello | Heartbeat | Canvass | Support | Prepare | Promise | Nack | Sync | Accept | Ack
+    | Commit | Need | Forward | Answer | HandOver | Unplaced | Readmit | Weigh
+)  # fmt: skip
+
+
+@frozen
+class PeerUp:
+    """A link to a member is up, in both directions. What an older link carried came before."""
+
+    peer: str
+
+
+@frozen
+class PeerDown:
+    """The link to a member is gone."""
+
+    peer: str
+
+
+@frozen
+class PeerReceived:
+    """What one read of a link brought, in order."""
+
+    peer: str
+    messages: Sequence[AnyPeerMessage]
+
+
+@frozen
+class Persisted:
+    """The vote record of this request, and all before it, are on the disk."""
+
+    request: int
+
+
+@frozen
+class Operate:
+    """An operator's command: "status", "drain", "undrain", "readmit" or "cold-start"."""
+
+    request: int
+    action: str
+    member: str = ""
+    force: bool = False
+
+
+@frozen
+class Operated(ClusterOutput):
+    """The answer to `Operate`: plain values for JSON, or why it was refused."""
+
+    request: int
+    answer: dict[str, object]
+    refused: str | None = None
+
+
+@frozen
+class SendPeer(ClusterOutput):
+    """One message to several members; encoded once for all of them."""
+
+    peers: tuple[str, ...]
+    message: AnyPeerMessage
+
+
+@frozen
+class Persist(ClusterOutput):
+    """Store this vote record, whole; answered by `Persisted`. Only the newest one matters."""
+
+    request: int
+    record: bytes
+
+
+@frozen
+class ClosePeer(ClusterOutput):
+    """Close the link to a member; the driver dials again after a while."""
+
+    peer: str
+    reason: str

@@ -1,0 +1,171 @@
+"""What an operator asks of a member: status, drain, readmit, cold start (docs/cluster.md)."""
+
+from typing import TYPE_CHECKING
+
+from mdserver.cluster.coordinator import Phase
+from mdserver.cluster.messages import Operate, Operated, Readmit, Weigh
+
+if TYPE_CHECKING:
+    from mdserver.cluster.election import Election
+    from mdserver.cluster.ground import Ground
+    from mdserver.cluster.leading import Leading
+
+
+class Operating:
+    """The operator's side of one member. Every command may be given to any member."""
+
+    __slots__ = ("election", "ground", "leading")
+
+    def __init__(self, ground: "Ground", election: "Election", leading: "Leading") -> None:
+        self.ground = ground
+        self.election = election
+        self.leading = leading
+
+    def operate(self, operate: Operate) -> None:
+        """Carry out a command; the answer is an output of the same step."""
+        answer: dict[str, object] = {}
+        match operate.action:
+            case "status":
+                answer = self.status()
+                refused = None
+            case "drain" | "undrain":
+                refused = self._drain(operate)
+            case "readmit":
+                refused = self._readmit(operate.member)
+            case "cold-start":
+                answer = {"lost": self._orphans()}
+                refused = self._cold_start(operate.force)
+            case _:
+                refused = f"unknown action {operate.action}"
+        self.ground.out.append(Operated(operate.request, answer, refused))
+
+    # Status
+
+    def status(self) -> dict[str, object]:
+        """Members, groups and quorum, as plain values (protocol.md, section 4)."""
+        ground = self.ground
+        now = ground.now
+        return {
+            "members": [self._member(name) for name in (ground.me, *ground.members.peers)],
+            "groups": [self._group(group) for group in range(len(ground.views))],
+            "quorum": ground.members.quorum(now),
+            "history": ground.views[0].history,
+        }
+
+    def _member(self, name: str) -> dict[str, object]:
+        ground = self.ground
+        led = sum(view.coordinator == name for view in ground.views)
+        found: dict[str, object] = {"address": name, "name": name,
+                                    "seed": name in ground.settings.seeds}  # fmt: skip
+        if name == ground.me:
+            away = ground.seed.away if ground.seed is not None else []
+            lost = ground.seed is not None and ground.seed.lost
+            state = standing(lost, away, ground.joined, ground.weight)
+            return found | {"state": state, "incarnation": ground.votes.incarnation, "groups": led}
+        peer = ground.members.peers[name]
+        state = "unreachable"
+        if ground.members.alive(name, ground.now) and peer.away is not None:
+            state = standing(peer.lost, peer.away, peer.ready, peer.weight)
+        return found | {"state": state, "incarnation": peer.incarnation, "groups": led}
+
+    def _group(self, group: int) -> dict[str, object]:
+        ground = self.ground
+        view, log = ground.views[group], ground.logs[group]
+        return {
+            "group": group, "coordinator": view.coordinator if ground.led(group) else None,
+            "epoch": view.epoch, "length": log.length, "committed": log.committed,
+            "lag": log.length - log.committed,
+        }  # fmt: skip
+
+    # Drain
+
+    def _drain(self, operate: Operate) -> str | None:
+        ground = self.ground
+        member = operate.member or ground.me
+        weight = 0 if operate.action == "drain" else 1
+        if member != ground.me and not ground.members.alive(member, ground.now):
+            return f"{member} is not in sight of {ground.me}"
+        if weight == 0 and not operate.force and member in ground.settings.seeds:
+            broken = self._breaks(member)
+            if broken:
+                return broken
+        ground.say((member,), Weigh(weight))
+        return None
+
+    def _breaks(self, member: str) -> str | None:
+        """Why the groups would have no majority without this seed; None if they have one."""
+        ground = self.ground
+        away = ground.seed.away if ground.seed is not None else []
+        for group in range(len(ground.views)):
+            voting = ground.members.voting(group, away, ground.now)
+            left = [seed for seed in voting if seed != member]
+            if 2 * len(left) <= len(ground.settings.seeds):
+                return (
+                    f"without {member} only {len(left)} of {len(ground.settings.seeds)} seeds "
+                    f"would vote in group {group}: wait until the others are back, or use --force"
+                )
+        return None
+
+    def weighed(self, weigh: Weigh) -> None:
+        """This member's share of the groups changed."""
+        self.ground.weight = weigh.weight
+        self.ground.log("drain" if not weigh.weight else "undrain")
+
+    # Readmission
+
+    def _readmit(self, member: str) -> str | None:
+        ground = self.ground
+        if member not in ground.settings.seeds:
+            return f"{member} is no seed; the seeds are {', '.join(ground.settings.seeds)}"
+        if member == ground.me:
+            others = [seed for seed in ground.settings.seeds if seed != member]
+            if ground.seed is None or not ground.seed.lost:
+                return f"{member} did not lose its vote record"
+            incarnation = ground.votes.incarnation
+            ground.say([peer for peer in others if peer in ground.linked()],
+                       Readmit(member, incarnation))  # fmt: skip
+            return None
+        peer = ground.members.peers[member]
+        if not ground.members.alive(member, ground.now) or not peer.lost:
+            return f"{member} is not in sight, or did not lose its vote record"
+        ground.say((*ground.linked(), ground.me), Readmit(member, peer.incarnation))
+        return None
+
+    def readmitted(self, readmit: Readmit) -> None:
+        """Elect every group of this member anew, by the other seeds, for this very loss."""
+        ground = self.ground
+        if readmit.seed == ground.me:
+            return
+        self.election.force(
+            [group for group, coordinator in ground.coordinators.items()
+             if coordinator.phase is Phase.ACTIVE],
+            readmit={readmit.seed: readmit.incarnation},
+        )  # fmt: skip
+
+    # Cold start
+
+    def _orphans(self) -> list[int]:
+        return [group for group in range(len(self.ground.views)) if not self.ground.led(group)]
+
+    def _cold_start(self, accepted: bool) -> str | None:
+        orphans = self._orphans()
+        if not orphans:
+            return "every group has a coordinator: there is nothing to start"
+        if not accepted:
+            return (
+                f"{len(orphans)} groups would start with the best log that a seed in sight still "
+                "holds; acknowledged messages that only others hold would be lost"
+            )
+        self.election.cold_start(orphans)
+        return None
+
+
+def standing(lost: bool, away: list[int], ready: bool, weight: int) -> str:
+    """A member's state in one word."""
+    if lost:
+        return "LOST"
+    if away:
+        return "RECOVERING"
+    if not weight:
+        return "DRAINED"
+    return "NORMAL" if ready else "JOINING"

@@ -1,0 +1,25 @@
+"""Which member should coordinate a group: weighted rendezvous hashing.
+
+Every member computes the same order from the same list of members, without a word exchanged; when
+one comes or goes, only the groups move that it gains or loses (Thaler and Ravishankar, "Using
+name-based mappings to increase hit rates", 1998; weights as in Schindelhauer and Schomaker, 2005).
+"""
+
+import functools
+import hashlib
+import math
+
+
+@functools.lru_cache(maxsize=65_536)
+def score(member: str, group: int, weight: int) -> float:
+    """How much a member wants a group; of weight 0, last of all."""
+    if not weight:
+        return -math.inf
+    digest = hashlib.blake2b(f"{member}\0{group}".encode(), digest_size=8).digest()
+    share = (int.from_bytes(digest, "big") + 1) / (2**64 + 1)
+    return -weight / math.log(share)
+
+
+def ranking(group: int, weights: dict[str, int]) -> list[str]:
+    """The members in the order in which they should coordinate the group."""
+    return sorted(weights, key=lambda name: (score(name, group, weights[name]), name), reverse=True)

@@ -1,0 +1,40 @@
+"""What a member is told of its cluster at its start."""
+
+from attrs import frozen
+
+from mdserver import limits
+
+
+@frozen
+class ClusterSettings:
+    """The same on every member but for `me` and `client`. Durations in nanoseconds.
+
+    `members` is the ordered list of peer addresses; the first ones are the seeds. A member that is
+    not in the list of another one is taken as a further member that never votes.
+    """
+
+    me: str
+    members: tuple[str, ...]
+    seed_count: int = 0  # 0: three, or five where there are five members or more
+    guaranteed: bool = True
+    client: str = ""
+    heartbeat: int = limits.PEER_HEARTBEAT_MS * limits.NS_PER_MS
+    suspect: int = limits.PEER_SUSPECT_MS * limits.NS_PER_MS
+    publish_timeout: int = limits.PUBLISH_TIMEOUT_S * limits.NS_PER_S
+    log_kept: int = limits.LOG_ENTRIES_KEPT
+    trace: bool = False
+
+    @property
+    def seeds(self) -> tuple[str, ...]:
+        """The members that vote."""
+        return self.members[: self.seed_count or (5 if len(self.members) >= 5 else 3)]
+
+    @property
+    def majority(self) -> int:
+        """How many seeds are a majority of them."""
+        return len(self.seeds) // 2 + 1
+
+
+def alone(member: str) -> ClusterSettings:
+    """A single server: a cluster of one seed."""
+    return ClusterSettings(member, (member,), log_kept=0)

@@ -1,0 +1,65 @@
+"""What a member must still know after a crash: its vote record (docs/cluster.md, "Vote file").
+
+The record is small and changes only when a newer epoch is promised, a seed is met for the first
+time, or the member starts; nothing is written for a publication. A change takes effect towards
+others only once the driver has said that it is on the disk.
+"""
+
+import msgspec
+
+from mdserver.errors import ConfigError
+
+FORMAT = 1
+
+
+class Vote(msgspec.Struct, frozen=True, array_like=True):
+    """The newest epoch that was promised in a group, and to whom."""
+
+    epoch: int = 0
+    candidate: str = ""
+
+
+class VoteRecord(msgspec.Struct):
+    """One member's record.
+
+    `incarnation` rises at each start. `admitted`: a quorum or a full attendance took this seed in,
+    so that others know it; a record without it may be the replacement of a lost one. `known` are
+    the incarnations below which nothing of a seed counts any more.
+    """
+
+    member: str
+    cluster: str
+    incarnation: int = 0
+    admitted: bool = False
+    promised: list[Vote] = []
+    known: dict[str, int] = {}
+    format: int = FORMAT
+
+    def encode(self) -> bytes:
+        """The content of the vote file."""
+        return msgspec.json.encode(self)
+
+
+def started(content: bytes | None, member: str, cluster: str, groups: int) -> VoteRecord:
+    """The record to start with: what was stored, of one incarnation more.
+
+    It has to be on the disk before the member speaks to others. Raises `ConfigError` for a file
+    that is damaged or belongs to somebody else.
+    """
+    if content is None:
+        return VoteRecord(member, cluster, 1, False, [Vote()] * groups, {})
+    try:
+        record = msgspec.json.decode(content, type=VoteRecord)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f"the vote file is damaged ({error}): move it away, start again and have this seed "
+            "taken back with `mdserver cluster readmit`"
+        ) from None
+    wanted = {"format": FORMAT, "member": member, "cluster": cluster, "groups": groups}
+    found = {"format": record.format, "member": record.member, "cluster": record.cluster,
+             "groups": len(record.promised)}  # fmt: skip
+    for name, value in wanted.items():
+        if found[name] != value:
+            raise ConfigError(f"the vote file has {name} {found[name]!r}, expected {value!r}")
+    record.incarnation += 1
+    return record
