@@ -71,10 +71,12 @@ class Election:
         for group in orphans:
             view = ground.views[group]
             view.orphaned = view.orphaned or ground.now
-            if group in away or max(self.retry[group], view.quiet) > ground.now:
+            if group in away or self.retry[group] > ground.now:
                 continue
-            # Those before this member in the order have their turn first.
-            turn = view.orphaned + self._rank(group, weights) * ground.settings.suspect
+            # Those before this member in the order have their turn first, at each new try too.
+            rank = self._rank(group, weights)
+            turn = max(view.orphaned + rank * ground.settings.suspect,
+                       view.quiet + 2 * rank * ground.settings.heartbeat)  # fmt: skip
             if turn <= ground.now and self._eligible(group):
                 mine.append(group)
         if mine:
@@ -92,7 +94,7 @@ class Election:
         voting = ground.members.voting(group, away, ground.now)
         return 2 * len(voting) > len(ground.settings.seeds) and bool(ground.views[group].history)
 
-    def delay(self, turns: int) -> int:
+    def delay(self, turns: float) -> int:
         """A random time of about `turns` heartbeats (ns)."""
         return int(self.ground.settings.heartbeat * (turns + self.ground.rng.random()))
 
@@ -118,7 +120,7 @@ class Election:
         if coordinator is not None:
             coordinator.stop()
             ground.trace("Stop", group, coordinator.epoch)
-            self.retry[group] = ground.now + self.delay(2)
+            self.retry[group] = ground.now + self.delay(0)
 
     # The candidate
 

@@ -211,6 +211,7 @@ class Follower:
                 view.active = False
                 view.forwarded = 0
                 view.asked = 0
+                view.quiet = 0
 
 
 def runs_from(runs: list[Run], start: int) -> list[Run]:

@@ -285,7 +285,7 @@ class Node:
         self._leading.hand_over(ground.joined)
         ground.say(ground.linked(), self._pulse())
         self._serve_or_move()
-        ground.out.append(SetTimer(TICK, ground.now + ground.settings.heartbeat))
+        ground.out.append(SetTimer(TICK, ground.now + self._election.delay(0.5)))
 
     def _join(self) -> None:
         ground = self.ground
