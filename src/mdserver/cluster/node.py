@@ -14,7 +14,7 @@ from mdserver.cluster.settings import alone
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.commands import AnyCommand, Publish
 from mdserver.core.events import Move
-from mdserver.core.inputs import Closed, Decided, Opened, Received, TimerDue
+from mdserver.core.inputs import Closed, Decided, Opened, Received, RulesChanged, TimerDue
 from mdserver.core.message import Entry, Qos
 from mdserver.core.outputs import Disconnect, Output, Send, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mdserver.core.settings import BrokerSettings
 
 Input = (
-    Opened | Received | Closed | TimerDue | Decided
+    Opened | Received | Closed | TimerDue | Decided | RulesChanged
     | say.PeerUp | say.PeerDown | say.PeerReceived | say.Persisted | say.Operate
 )  # fmt: skip
 
@@ -107,7 +107,7 @@ class Node:
                 self._receive(input)
             case TimerDue():
                 self._timer(input)
-            case Opened() | Closed() | Decided():
+            case Opened() | Closed() | Decided() | RulesChanged():
                 self._session(input)
             case say.Persisted():
                 ground.stored(input.request)
@@ -141,8 +141,11 @@ class Node:
             if self.broker.proposals:
                 self._propose()
 
-    def _session(self, input: Opened | Closed | Decided) -> None:  # noqa: A002
+    def _session(self, input: Opened | Closed | Decided | RulesChanged) -> None:  # noqa: A002
         ground = self.ground
+        if isinstance(input, RulesChanged):
+            self.broker.rules_changed(input)
+            return
         if isinstance(input, Decided):
             self.broker.decided(input, ground.now, ground.out)
         elif isinstance(input, Closed):
