@@ -1,7 +1,7 @@
 """Joins the node to the sockets: takes inputs to `Node.step` and carries its outputs out."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
@@ -19,8 +19,10 @@ from mdserver.core.outputs import (
     SetTimer,
     Trace,
 )  # fmt: skip
+from mdserver.net.batch import Batch
 from mdserver.net.clock import Clock
 from mdserver.net.flusher import Flusher
+from mdserver.net.forms import Form
 from mdserver.net.outbox import Outbox
 from mdserver.net.timers import TimerWheel
 
@@ -85,11 +87,9 @@ class Engine:
             self._waiting.append(input)
             return
         self._stepping = True
-        carriers = self._carriers
         try:
             while True:
-                for output in self.node.step(input, self.clock()):
-                    carriers[type(output)](output)
+                self._carry_out(self.node.step(input, self.clock()))
                 if not self._waiting:
                     break
                 input = self._waiting.popleft()  # noqa: A001
@@ -97,6 +97,20 @@ class Engine:
             self._stepping = False
         if self.flusher.dirty:
             self.flusher.wake()
+
+    def _carry_out(self, outputs: Sequence[Output]) -> None:
+        carriers = self._carriers
+        run: list[Deliver] = []
+        for output in outputs:
+            if run and (type(output) is not Deliver or output.sessions is not run[0].sessions):
+                self._deliver(run)
+                run = []
+            if type(output) is Deliver:
+                run.append(output)
+            else:
+                carriers[type(output)](output)
+        if run:
+            self._deliver(run)
 
     def opened(self, session: int, sink: Sink, opened: Opened) -> None:
         """A session begins; its events go to `sink`."""
@@ -123,35 +137,32 @@ class Engine:
             else:
                 key.timer_due(now)  # type: ignore[attr-defined]  # what set_timer asks for
 
-    def _deliver(self, output: Deliver) -> None:
-        delivery = output.delivery
+    def _deliver(self, run: Sequence[Deliver]) -> None:
+        """Put messages for the same sessions into their outboxes."""
         outboxes = self.outboxes
         dirty = self.flusher.dirty
-        form = None
-        frame = b""
-        length = alias = 0
-        full: list[Outbox] | None = None
-        self.deliveries += len(output.sessions)
-        for session in output.sessions:
+        sessions = run[0].sessions
+        batches: dict[Form, Batch] = {}
+        batch: Batch | None = None
+        full: list[Outbox] = []
+        self.deliveries += len(sessions) * len(run)
+        for session in sessions:
             outbox = outboxes.get(session)
             if outbox is None:
                 continue
-            if outbox.form is not form:
-                form = outbox.form
-                frame = form.delivery(delivery)
-                length = len(frame)
-                alias = delivery.alias if form.aliased else 0
+            form = outbox.form
+            if batch is None or batch.form is not form:
+                batch = batches.get(form)
+                if batch is None:
+                    batch = batches[form] = Batch(form, run)
             frames = outbox.frames
             if not frames:
                 dirty.append(outbox)
-            if alias and alias not in outbox.known:
-                frames.append(outbox.introduce(alias))
-            frames.append(frame)
-            outbox.size += length
+            frames += batch.frames_for(outbox)
+            outbox.size += batch.size
             if outbox.size > outbox.limit:
-                full = full or []
                 full.append(outbox)
-        for outbox in full or ():
+        for outbox in full:
             outbox.owner.overflowed()
 
     def _send(self, output: Send) -> None:

@@ -75,7 +75,8 @@ class Outbox:
             return self.append(form.event(event))
         frame = form.delivery(event)
         if form.aliased and event.alias and event.alias not in self.known:
-            frame = self.introduce(event.alias) + frame
+            self.learn(event.alias)
+            frame = form.alias_frame(event.alias) + frame
         return self.append(frame)
 
     def append(self, frame: bytes) -> bool:
@@ -91,12 +92,11 @@ class Outbox:
         """The node wants no more of this session."""
         self.owner.close(code, reason)
 
-    def introduce(self, alias: int) -> bytes:
-        """The frame that has to go before the first use of an alias; it counts as known now."""
+    def learn(self, alias: int) -> None:
+        """The frame that introduces this alias is on its way to the client."""
         if not self.known:
             self.known = set()
         self.known.add(alias)  # type: ignore[union-attr]  # the line above made it a set
-        return self.form.alias_frame(alias)
 
     def flush(self, wire: bytes) -> bool:
         """Send `wire`, which was made of all frames; False where the outbox is parked now."""
