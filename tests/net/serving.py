@@ -49,7 +49,8 @@ async def serving(
     """A running server; `server.urls` are those of its listeners."""
     settings = evolve(settings or ServerSettings(), listen=LOOPBACK)
     node = options.pop("node", None) or Node(broker or BrokerSettings(), random.Random(1))
-    server = Server(settings, node, handler, structlog.get_logger(), **options)
+    log = options.pop("log", None) or structlog.get_logger()
+    server = Server(settings, node, handler, log, **options)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.serve)
         yield server

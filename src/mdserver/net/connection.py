@@ -135,6 +135,11 @@ class Connection:
 
     # What an outbox asks of its owner.
 
+    def agreed(self, keepalive: int) -> None:
+        """The interval (ns) that the node agreed with the client."""
+        self._keepalive = keepalive
+        self._give_time(keepalive)
+
     def parked(self) -> None:
         """Start the task that waits until the socket takes more."""
         assert self._nursery is not None
@@ -249,7 +254,13 @@ class Connection:
         shared = self._shared
         self._give_time(shared.settings.write_timeout)
         exchange = Exchange(shared.engine, self.address, secure=self.secure)
-        answer = await shared.handler(request, exchange)
+        try:
+            answer = await shared.handler(request, exchange)
+        except RequestRefusedError:
+            raise
+        except Exception:
+            shared.log.exception("request failed", method=request.method, target=request.target)
+            raise RequestRefusedError(500, "The server failed to answer.") from None
         await self._send_all(http.respond(answer.status, answer.headers, answer.body))
 
     async def _send_all(self, wire: bytes) -> None:

@@ -7,7 +7,8 @@ An outbox holds frames by reference. It is *dirty* while the flusher has still t
 import ssl
 from typing import Protocol
 
-from mdserver.core.events import AnyEvent, Delivery, Fetched
+from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched
+from mdserver.limits import NS_PER_MS
 from mdserver.net.forms import Form
 
 BLOCKED = (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError)
@@ -27,6 +28,9 @@ class Socket(Protocol):
 
 class Owner(Protocol):
     """The connection of an outbox."""
+
+    def agreed(self, keepalive: int) -> None:
+        """The keep-alive interval (ns) that the client was told."""
 
     def parked(self) -> None:
         """The socket takes no more: call `drain` each time it is writable again."""
@@ -72,6 +76,8 @@ class Outbox:
         assert not isinstance(event, Fetched), "only asked for by HTTP exchanges"
         form = self.form
         if not isinstance(event, Delivery):
+            if isinstance(event, Connected):
+                self.owner.agreed(event.keepalive_ms * NS_PER_MS)
             return self.append(form.event(event))
         frame = form.delivery(event)
         if form.aliased and event.alias and event.alias not in self.known:

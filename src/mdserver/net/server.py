@@ -37,6 +37,11 @@ class Server:
         self._shared = Shared(settings, self.engine, behaviour(self.engine), handler, log)
         self._admission = Admission(settings.connections_max, settings.connections_per_address_max)
 
+    @property
+    def connections(self) -> int:
+        """How many connections of clients are open."""
+        return self._admission.total
+
     async def serve(
         self, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
     ) -> None:
