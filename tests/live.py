@@ -1,5 +1,6 @@
 """A server in a process of its own, as its users run it."""
 
+import json
 import re
 import selectors
 import signal
@@ -85,3 +86,16 @@ def _ready_urls(process: subprocess.Popen[str], log: Path) -> list[str]:
     ready = READY.fullmatch(line)
     assert ready, f"{line!r} is no ready line: {log.read_text(encoding='utf-8')}"
     return ready[1].split(" ")
+
+
+def wait_for_line(file: Path, event: str, timeout_s: float = 10) -> dict[str, object]:
+    """The first line of a JSON lines file that is about this event, once it is there."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        lines = file.read_text().splitlines() if file.exists() else []
+        for line in lines:
+            if event in line:
+                found: dict[str, object] = json.loads(line)
+                return found
+        time.sleep(0.02)
+    raise AssertionError(f"no {event} in {file}")

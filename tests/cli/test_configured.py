@@ -1,5 +1,7 @@
 """What the configuration says reaches the layers; the defaults of both agree."""
 
+from ipaddress import ip_network
+
 from mdserver.cli.configured import broker_settings, server_settings
 from mdserver.config import Address, Config, load
 from mdserver.core.entitlement import Policy
@@ -41,6 +43,8 @@ def test_every_parameter_of_the_broker_arrives() -> None:
             "MaxSubscriptionsPerSession=3", "MaxCachedMessagesPerSubject=4", "CacheExpireTime=5",
             "MaxCacheBytes=6MB", "SnapshotExpireTime=7", "PublishSnapshotMessage=false",
             "KeepAliveInterval=8", "Entitlement=None", "EntitlementAllowToken=t",
+            "PublishAllowFromAddressList=10.0.0.0/8", "Extension.Audit.Access=true",
+            "Extension.Presence=true", "LogFolder=logs",
         ]
     ).config  # fmt: skip
     assert broker_settings(config) == BrokerSettings(
@@ -48,4 +52,5 @@ def test_every_parameter_of_the_broker_arrives() -> None:
         subscriptions_per_session_max=3, cached_messages_per_subject=4, cache_expire=5 * NS_PER_S,
         cache_bytes_max=6 * MB, snapshot_expire=7 * NS_PER_S, publish_snapshot=False,
         keepalive=8 * NS_PER_S, policy=Policy.NONE, allow_token="t",
+        publish_networks=(ip_network("10.0.0.0/8"),), audit_access=True, presence=True,
     )  # fmt: skip

@@ -12,8 +12,9 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
+from websockets.sync.client import connect
 
-from tests.live import live_server
+from tests.live import live_server, wait_for_line
 
 IPV6 = socket.has_ipv6
 
@@ -112,3 +113,51 @@ def test_the_log_folder_gets_the_log(tmp_path: Path) -> None:
     assert server.log.read_text() == ""
     lines = (tmp_path / "logs" / "mdserver.log").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines][:2] == ["ready", "ending"]
+
+
+def test_sighup_takes_what_can_change_and_names_what_cannot(tmp_path: Path) -> None:
+    file = tmp_path / "x.conf"
+    file.write_text("Listen = 127.0.0.1:0\nEntitlementAllowToken = old\n")
+    with live_server(tmp_path, "--config", str(file)) as server:
+        assert post(server.url, "/a/b", "new")["status"] == "DENY"
+        file.write_text(
+            "Listen = 127.0.0.1:0\nEntitlementAllowToken = new\nMaxSubjects = 5\nLogLevel = debug\n"
+        )
+        server.process.send_signal(signal.SIGHUP)
+        line = wait_for_line(server.log, "reloaded")
+        assert line["taken"] == ["EntitlementAllowToken", "LogLevel"]
+        assert line["needs_restart"] == ["MaxSubjects"]
+        assert post(server.url, "/a/b", "new")["status"] == "OK"
+        assert post(server.url, "/a/b", "old")["status"] == "DENY"
+        file.write_text("Lisen = 127.0.0.1:0\n")
+        server.process.send_signal(signal.SIGHUP)
+        line = wait_for_line(server.log, "reload refused")
+        assert line["reason"] == (
+            f"{file}:1: Lisen: no such parameter; the nearest known name is Listen"
+        )
+        assert post(server.url, "/a/b", "new")["status"] == "OK"
+
+
+def test_publishing_is_refused_from_addresses_that_are_not_listed(tmp_path: Path) -> None:
+    settings = ("Listen=127.0.0.1:0", "Entitlement=None", "PublishAllowFromAddressList=10.0.0.0/8")
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    with live_server(tmp_path, *arguments) as server:
+        refused = post(server.url, "/a/b")
+        assert refused["status"] == "DENY"
+        assert "PublishAllowFromAddressList" in refused["reason"]
+
+
+def test_audit_logs_say_what_sessions_did(tmp_path: Path) -> None:
+    settings = (
+        "Listen=127.0.0.1:0", "Entitlement=None", f"LogFolder={tmp_path / 'logs'}", "NodeName=n1",
+        "Extension.Audit.Access=true", "Extension.Presence=true",
+    )  # fmt: skip
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    with live_server(tmp_path, *arguments) as server, connect(f"ws{server.url[4:]}/ws") as client:
+        client.send(json.dumps({"op": "subscribe", "subjects": ["/a/*"]}))
+        joined = wait_for_line(tmp_path / "logs" / "audit-presence.log", "join")
+        assert joined["subject"] == "/a/*"
+        assert joined["address"] == "127.0.0.1"
+        assert joined["node"] == "n1"
+    lines = (tmp_path / "logs" / "audit-access.log").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["connect", "subscribe", "disconnect"]

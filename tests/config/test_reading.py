@@ -120,6 +120,11 @@ def test_mistakes_in_overrides() -> None:
         load(overrides=["MaxSubjects=1", "MaxSubjects=2"])
 
 
+def test_audit_logs_need_a_folder() -> None:
+    with pytest.raises(ConfigError, match=r"Extension\.Presence = true: it needs a LogFolder"):
+        load(overrides=["Extension.Presence=true"])
+
+
 @given(content=st.binary(max_size=200))
 def test_any_file_is_read_or_refused_with_one_line(tmp_path_factory, content: bytes) -> None:
     file = tmp_path_factory.mktemp("any") / "x.conf"

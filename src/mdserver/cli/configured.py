@@ -50,6 +50,9 @@ def broker_settings(config: Config) -> BrokerSettings:
         keepalive=config.keep_alive_interval,
         policy=_POLICIES[config.entitlement],
         allow_token=config.entitlement_allow_token,
+        publish_networks=config.publish_allow_from_address_list,
+        audit_access=config.audit_access,
+        presence=config.presence,
     )
 
 

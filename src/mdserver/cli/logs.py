@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from mdserver import limits
 from mdserver.config import Config, LogLevel
-from mdserver.errors import MdserverError
+from mdserver.errors import StartError
+from mdserver.journal.audit import AuditLogs
 from mdserver.journal.rotating import LineWriter, RotatingFile, Sink, StreamSink
 
 _LEVELS = {LogLevel.DEBUG: 10, LogLevel.INFO: 20, LogLevel.WARNING: 30, LogLevel.ERROR: 40}
@@ -34,9 +34,9 @@ class _LineLogger:
 def server_log(config: Config) -> Iterator[None]:
     """Sends what the server logs to `LogFolder` or stderr until the end of the `with` block.
 
-    Raises `MdserverError` if the folder cannot be written to.
+    Raises `StartError` if the folder cannot be written to.
     """
-    with LineWriter(_sink(config.log_folder), _lost) as writer:
+    with LineWriter(_sink(config), _lost) as writer:
         structlog.configure(
             processors=[
                 structlog.contextvars.merge_contextvars,
@@ -59,15 +59,46 @@ def set_level(level: LogLevel) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]))
 
 
-def _sink(folder: Path | None) -> Sink:
+@contextmanager
+def audit_logs(config: Config) -> Iterator[AuditLogs | None]:
+    """The audit logs that are switched on, None where none is.
+
+    Raises `StartError` if the folder cannot be written to.
+    """
+    switched = {"access": config.audit_access, "presence": config.presence}
+    streams = [stream for stream, on in switched.items() if on]
+    if not streams or config.log_folder is None:
+        yield None
+        return
+    try:
+        logs = AuditLogs(
+            config.log_folder, config.node_name, streams,
+            config.log_rotate_limit, config.log_rotate_file_count,
+        )  # fmt: skip
+    except OSError as error:
+        raise _unusable(config.log_folder, error) from None
+    try:
+        yield logs
+    finally:
+        logs.close()
+
+
+def _sink(config: Config) -> Sink:
+    folder = config.log_folder
     if folder is None:
         return StreamSink(sys.stderr.fileno())
-    file = RotatingFile(folder / "mdserver.log", limits.LOG_FILE_BYTES_MAX, limits.LOG_FILES_MAX)
+    file = RotatingFile(
+        folder / "mdserver.log", config.log_rotate_limit, config.log_rotate_file_count
+    )
     try:
         file.open()
     except OSError as error:
-        raise MdserverError(f"LogFolder = {folder}: {error.strerror}: {error.filename}") from None
+        raise _unusable(folder, error) from None
     return file
+
+
+def _unusable(folder: Path, error: OSError) -> StartError:
+    return StartError(f"LogFolder = {folder}: {error.strerror}: {error.filename}")
 
 
 def _timed_line(_logger: object, _method: str, event: Any) -> bytes:

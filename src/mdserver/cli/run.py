@@ -3,11 +3,14 @@
 import gc
 import random
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
 import structlog
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from mdserver.cli.configured import (
     broker_settings,
@@ -15,14 +18,17 @@ from mdserver.cli.configured import (
     effective,
     server_settings,
 )
-from mdserver.cli.logs import server_log
+from mdserver.cli.logs import audit_logs, server_log, set_level
 from mdserver.cluster.node import Node
-from mdserver.config import Config
-from mdserver.errors import MdserverError
+from mdserver.config import Config, Loaded
+from mdserver.config.reloading import reloaded
+from mdserver.core.inputs import RulesChanged
+from mdserver.core.outputs import Log
+from mdserver.errors import ConfigError, MdserverError
 from mdserver.http.router import Router
 from mdserver.net.server import Server
 
-END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @click.command("run")
@@ -32,20 +38,26 @@ def command(file: Path | None, overrides: tuple[str, ...]) -> None:
 
     Once every listener accepts, one line on stdout says so: `mdserver ready:` and their URLs.
     """
-    config = effective(file, overrides).config
+    read = partial(effective, file, overrides)
+    config = read().config
     with server_log(config):
         try:
-            trio.run(serve, config)
+            trio.run(serve, config, read)
         except BaseExceptionGroup as group:
             raise first_told(group) or group from None
 
 
-async def serve(config: Config) -> None:
-    """Serves until a signal; raises what keeps the server from starting."""
+async def serve(config: Config, read: Callable[[], Loaded]) -> None:
+    """Serves until a signal; raises what keeps the server from starting.
+
+    `read` reads the configuration again, for SIGHUP.
+    """
     log = structlog.get_logger()
     node = Node(broker_settings(config), random.SystemRandom())
     server = Server(server_settings(config), node, Router(), log)
-    with trio.open_signal_receiver(*END_SIGNALS) as signals:
+    with audit_logs(config) as audit, trio.open_signal_receiver(*SIGNALS) as signals:
+        if audit is not None:
+            server.engine.carry(Log, audit.take)
         async with trio.open_nursery() as nursery:
             urls = await nursery.start(server.serve)
             # What was made so far lives as long as the process: the collector need not look again.
@@ -54,9 +66,28 @@ async def serve(config: Config) -> None:
             click.echo(f"mdserver ready: {' '.join(urls)}")
             log.info("ready", urls=urls)
             async for number in signals:
-                log.info("ending", signal=signal.Signals(number).name)
-                break
+                if number != signal.SIGHUP:
+                    log.info("ending", signal=signal.Signals(number).name)
+                    break
+                config = reload(config, read, server, log)
             nursery.cancel_scope.cancel()
+
+
+def reload(
+    config: Config, read: Callable[[], Loaded], server: Server, log: FilteringBoundLogger
+) -> Config:
+    """Reads the configuration again, takes what a running server can take, and says so."""
+    try:
+        new = reloaded(config, read().config)
+    except ConfigError as error:
+        log.error("reload refused", reason=str(error))
+        return config
+    set_level(new.config.log_level)
+    server.engine.dispatch(
+        RulesChanged(new.config.entitlement_allow_token, new.config.publish_allow_from_address_list)
+    )
+    log.info("reloaded", taken=new.taken, needs_restart=new.refused)
+    return new.config
 
 
 def first_told(group: BaseExceptionGroup[BaseException]) -> MdserverError | None:

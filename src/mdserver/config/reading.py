@@ -64,7 +64,16 @@ def load(
             seen[row.name] = setting.origin
             arguments[row.attribute] = _value(row, setting)
             origins[row.name] = setting.origin
-    return Loaded(Config(**arguments), origins)
+    loaded = Loaded(Config(**arguments), origins)
+    _check_together(loaded)
+    return loaded
+
+
+def _check_together(loaded: Loaded) -> None:
+    """Refuses values that make no sense beside each other."""
+    for name in ("Extension.Audit.Access", "Extension.Presence"):
+        if getattr(loaded.config, PARAMETERS[name].attribute) and loaded.config.log_folder is None:
+            raise ConfigError(f"{loaded.origins[name]}: {name} = true: it needs a LogFolder")
 
 
 def file_settings(file: Path) -> Iterator[Setting]:

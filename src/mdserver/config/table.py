@@ -229,8 +229,20 @@ class Rights:
         values.text(limits.TOKEN_BYTES_MAX),
         "",
         """The token with which a client may publish under `Entitlement = Basic`. While it is empty
-        nobody may publish.""",
+        nobody may publish. A client that connected with another token has to renew it.""",
+        reloadable=True,
         secret=True,
+    )
+    publish_allow_from_address_list: tuple[values.Network, ...] | None = parameter(
+        "PublishAllowFromAddressList",
+        values.optional(
+            values.listed(values.NETWORK, 1000, "a comma list of IP addresses and networks"), "*"
+        ),
+        None,
+        """From which addresses clients may publish, whatever else allows it: addresses and
+        networks such as `192.0.2.7, 10.0.0.0/8, fd00::/8`. `*` stands for every address; an empty
+        list for none.""",
+        reloadable=True,
     )
 
 
@@ -242,8 +254,20 @@ class Logs:
         "LogFolder",
         values.optional(values.PATH, "stderr"),
         None,
-        """The folder of the server log `mdserver.log` (JSON lines). `stderr` writes to the standard
-        error stream.""",
+        """The folder of the server log `mdserver.log` and of the audit logs, all of them JSON
+        lines. `stderr` writes the server log to the standard error stream.""",
+    )
+    log_rotate_limit: int = parameter(
+        "LogRotateLimit",
+        values.size(64 * KB, GB),
+        limits.LOG_FILE_BYTES_MAX,
+        """At which size a log file is closed, renamed to `NAME.1`, and a new one begun.""",
+    )
+    log_rotate_file_count: int = parameter(
+        "LogRotateFileCount",
+        values.whole(1, 1000),
+        limits.LOG_FILES_MAX,
+        """How many files of each log are kept, with the one that is being written.""",
     )
     log_level: LogLevel = parameter(
         "LogLevel",
@@ -254,11 +278,31 @@ class Logs:
     )
 
 
-SECTIONS: tuple[type[Any], ...] = (Listening, Messages, Clients, Rights, Logs)
+@attrs.frozen(kw_only=True, slots=False)
+class Audit:
+    """Audit"""
+
+    audit_access: bool = parameter(
+        "Extension.Audit.Access",
+        values.BOOLEAN,
+        False,
+        """Whether `audit-access.log` in `LogFolder` says who connected, subscribed, unsubscribed
+        and disconnected, and why.""",
+    )
+    presence: bool = parameter(
+        "Extension.Presence",
+        values.BOOLEAN,
+        False,
+        """Whether `audit-presence.log` in `LogFolder` says which session joined and left which
+        subject or pattern.""",
+    )
+
+
+SECTIONS: tuple[type[Any], ...] = (Listening, Messages, Clients, Rights, Logs, Audit)
 
 
 @attrs.frozen(kw_only=True, slots=False)
-class Config(Listening, Messages, Clients, Rights, Logs):
+class Config(Listening, Messages, Clients, Rights, Logs, Audit):
     """All parameters with their values. Times in nanoseconds, sizes in bytes."""
 
 
