@@ -188,7 +188,7 @@ def publish(encoding: str, json_file: Path | None, **load: Any) -> None:
     """Acknowledged publications a second of one connection, pipelined.
 
     The first row sends a WebSocket message for each publication, the second puts a batch into
-    one. Results must come in the order of the publications.
+    one.
     """
     if load["batch"] > load["window"]:
         raise click.BadParameter("a batch is larger than the window", param_hint="--batch")

@@ -88,10 +88,13 @@ def line(process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -
 def server(settings: Sequence[str] = ()) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A server of its own on a free port of 127.0.0.1; gives the process and the port.
 
-    `settings` are further `Name=value` parameters.
+    `settings` are further `Name=value` parameters, a later one instead of an earlier one.
     """
-    arguments = [sys.executable, "-m", "mdserver.cli.main", "run"]
+    chosen = {}
     for setting in ("Listen=127.0.0.1:0", "Entitlement=None", *settings):
+        chosen[setting.partition("=")[0]] = setting
+    arguments = [sys.executable, "-m", "mdserver.cli.main", "run"]
+    for setting in chosen.values():
         arguments += ["--set", setting]
     with started(arguments) as process:
         ready = line(process)

@@ -2,7 +2,7 @@
 
 import select
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -17,7 +17,7 @@ from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Latencies, Row
 from mdserver.bench.verify import Verifier, content
 from mdserver.bench.wire import Upgrade
-from mdserver.core.commands import Publish
+from mdserver.core.commands import CommandId, Publish
 from mdserver.core.events import Status, StatusName
 
 SUBJECT = "/bench/publish"
@@ -44,7 +44,7 @@ class Load:
 def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
     """One row for a WebSocket message each, one for `batch` publications a message.
 
-    BenchError if a publication is refused, or is not answered in order.
+    BenchError if a publication is refused.
     """
     with processes.running_on(processes.cores()[1]):
         return [_measured(load, join, progress) for join in (False, True)]
@@ -62,42 +62,35 @@ def publisher(stack: ExitStack, port: int, encoding: Encoding) -> Connection:
 def publish_all(
     connection: Connection, publications: Iterable[Publish], load: Load, join: bool
 ) -> Latencies:
-    """Publish and wait for every result; `id` counts from 1.
+    """Publish and wait for every result; each publication has an `id` of its own, a number.
 
-    BenchError if one is refused or out of order, or none comes for 10 s.
+    BenchError if one is refused or answered twice, or nothing comes for 10 s.
     """
     pending = iter(publications)
     latencies = Latencies()
-    under_way: deque[tuple[int, int]] = deque()  # the last id of each batch, and when it was sent
-    answered = published = 0
+    waiting: dict[CommandId, int] = {}  # id of a publication, and when it was sent
     unsent = b""
     exhausted = False
     poll = select.poll()
-    stream = connection.stream
-    verifier = Verifier(0)
-    while not exhausted or answered < published:
-        while not unsent and not exhausted and published - answered <= load.window - load.batch:
+    while waiting or not exhausted:
+        while not unsent and not exhausted and len(waiting) <= load.window - load.batch:
             batch = list(islice(pending, load.batch))
             exhausted = len(batch) < load.batch
             if batch:
-                published += len(batch)
-                unsent = sent(stream.codec, batch, join)
-                under_way.append((published, time.perf_counter_ns()))
+                now = time.perf_counter_ns()
+                waiting.update((publication.id, now) for publication in batch)
+                unsent = sent(connection.stream.codec, batch, join)
                 unsent = unsent[_send(connection, unsent) :]
-        if answered == published:
-            continue
+        if not waiting:
+            break
         poll.register(connection.socket, select.POLLIN | (select.POLLOUT if unsent else 0))
         events = poll.poll(ANSWER_TIMEOUT_S * 1000)
         if not events:
-            raise BenchError(f"publication {answered + 1} got no result within 10 s")
+            raise BenchError(f"{len(waiting)} publications got no result within 10 s")
         if events[0][1] & select.POLLOUT:
             unsent = unsent[_send(connection, unsent) :]
         if events[0][1] & ~select.POLLOUT:
-            verifier.received(stream, connection.socket.recv(_READ_BYTES) or _gone())
-            answered = _answers(connection, answered)
-            now = time.perf_counter_ns()
-            while under_way and under_way[0][0] <= answered:
-                latencies.add(now - under_way.popleft()[1], load.batch)
+            _take_results(connection, waiting, latencies)
     return latencies
 
 
@@ -130,16 +123,26 @@ def _measured(load: Load, join: bool, progress: Callable[[str], None]) -> Row:
     return row
 
 
-def _answers(connection: Connection, answered: int) -> int:
-    """The newest id with a result, given the newest before these events."""
-    for event in connection.stream.others:
+def _take_results(
+    connection: Connection, waiting: dict[CommandId, int], latencies: Latencies
+) -> None:
+    received = connection.socket.recv(_READ_BYTES)
+    if not received:
+        raise BenchError("the server disconnected the publisher")
+    stream = connection.stream
+    Verifier(0).received(stream, received)
+    together: Counter[int] = Counter()
+    for event in stream.others:
         if not isinstance(event, Status) or event.status is not StatusName.PUBLISH_OK:
             raise BenchError(f"a publication was answered {event}")
-        if event.id != answered + 1:
-            raise BenchError(f"the result of {event.id} came where {answered + 1} was due")
-        answered += 1
-    connection.stream.others.clear()
-    return answered
+        since = waiting.pop(event.id, None)
+        if since is None:
+            raise BenchError(f"the result of publication {event.id} came twice or unasked")
+        together[since] += 1
+    stream.others.clear()
+    now = time.perf_counter_ns()
+    for since, count in together.items():
+        latencies.add(now - since, count)
 
 
 def _send(connection: Connection, payload: bytes) -> int:
@@ -147,7 +150,3 @@ def _send(connection: Connection, payload: bytes) -> int:
         return connection.socket.send(payload)
     except BlockingIOError:
         return 0
-
-
-def _gone() -> bytes:
-    raise BenchError("the server disconnected the publisher")

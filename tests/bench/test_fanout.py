@@ -1,0 +1,54 @@
+import pytest
+
+from mdserver.bench import cache, connect, fanout, publish
+from mdserver.bench import floor as floor_bench
+from mdserver.bench.encodings import ENCODINGS
+from mdserver.bench.processes import BenchError
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.mark.parametrize("encoding", sorted(ENCODINGS))
+def test_a_fan_out_of_a_real_server_arrives_whole(encoding: str, told: list[str]) -> None:
+    load = fanout.Load(
+        ENCODINGS[encoding],
+        subscribers=20,
+        seconds=0.2,
+        with_floor=floor_bench.compiler() is not None,
+    )
+    one, burst = fanout.measure(load, told.append)
+    assert (one.lost, one.repeated, one.altered) == (0, 0, 0)
+    assert one.count >= 20 * fanout.TURNS
+    assert one.count % 20 == 0
+    assert burst.count % (20 * 20) == 0
+    assert one.p50_ms is not None
+    assert one.floor_per_s is None or one.ratio == one.per_s / one.floor_per_s
+    assert told[0] == "20 subscribers connect"
+
+
+def test_publications_are_counted_when_they_are_acknowledged(told: list[str]) -> None:
+    load = publish.Load(ENCODINGS["json"], count=230, window=100, batch=20)
+    rows = publish.measure(load, told.append)
+    assert [row.count for row in rows] == [230, 230]
+    assert [row.mode for row in rows] == ["a WebSocket message each", "20 a WebSocket message"]
+
+
+def test_a_refused_publication_ends_the_measurement(told: list[str]) -> None:
+    load = publish.Load(ENCODINGS["json"], count=10, settings=("Entitlement=Basic",))
+    with pytest.raises(BenchError, match="PUBLISH_DENIED"):
+        publish.measure(load, told.append)
+
+
+def test_connections_are_subscribed_when_they_count(told: list[str]) -> None:
+    row = connect.measure(connect.Load(ENCODINGS["binary"], 30, window=7), "connect", told.append)
+    assert row.count == 30
+    assert row.kib_each is not None
+
+
+def test_the_cache_is_measured_by_subject_and_by_message(told: list[str]) -> None:
+    subjects, messages = cache.measure(cache.Load(ENCODINGS["json"], 200, 300), told.append)
+    assert (subjects.count, messages.count) == (200, 300)
+    assert messages.resident_kib is not None
