@@ -94,6 +94,7 @@ class Follower:
         view = ground.views[group]
         view.epoch, view.coordinator, view.active = item.epoch, peer, False
         view.asked = 0
+        view.stale = False
         view.quiet = ground.now + ground.settings.suspect
         if ground.seed is not None:
             ground.acks(peer, Acked(group, item.epoch, log.length), changed)
@@ -165,7 +166,7 @@ class Follower:
             return False
         if item.length > log.committed:
             ground.learn(group, item.length)
-        if not view.active:
+        if not view.active and not view.stale:
             self.follow(group)
         return True
 
@@ -183,7 +184,8 @@ class Follower:
             elif view.coordinator == peer and view.epoch == led.epoch:
                 if led.committed > log.committed:
                     ground.learn(led.group, led.committed)
-                if not view.active or not view.forwarded:
+                view.stale = False
+                if not view.active:
                     self.follow(led.group)
         if behind:
             self.ask(peer, behind)
@@ -209,6 +211,7 @@ class Follower:
         for view in self.ground.views:
             if view.coordinator == peer:
                 view.active = False
+                view.stale = True
                 view.forwarded = 0
                 view.asked = 0
                 view.quiet = 0

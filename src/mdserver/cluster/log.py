@@ -139,8 +139,9 @@ class GroupLog:
         if length - self.base > 2 * self.kept:
             del self.entries[: length - self.kept - self.base]
             self.base = length - self.kept
-            self.runs = self.runs_since(self.base)
-            self._told = 0
+            kept = self.runs_since(self.base)
+            self._told -= len(self.runs) - len(kept)
+            self.runs = kept
         return entries, runs
 
     def _runs_within(self, start: int, end: int) -> list[Run]:
