@@ -114,18 +114,18 @@ class RawClient:
 
 
 @asynccontextmanager
-async def connected(port: int) -> AsyncIterator[RawClient]:
-    """A TCP connection; the whole block has ten seconds."""
-    with trio.fail_after(10):
+async def connected(port: int, timeout: float = 10) -> AsyncIterator[RawClient]:
+    """A TCP connection; the whole block has `timeout` seconds."""
+    with trio.fail_after(timeout):
         stream = await trio.open_tcp_stream("127.0.0.1", port)
         async with stream:
             yield RawClient(stream)
 
 
 @asynccontextmanager
-async def upgraded(port: int, *lines: str) -> AsyncIterator[RawClient]:
+async def upgraded(port: int, *lines: str, timeout: float = 10) -> AsyncIterator[RawClient]:
     """A WebSocket connection after its upgrade."""
-    async with connected(port) as client:
+    async with connected(port, timeout) as client:
         await client.send(upgrade("/ws", *lines, key=base64.b64encode(os.urandom(16))))
         answer = await client.until(b"\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 101 ")

@@ -150,7 +150,7 @@ async def test_cancelling_the_server_leaves_no_socket() -> None:
         assert len(server.engine.sinks) == 1
     assert server.engine.sinks == {}
     assert server.engine.outboxes == {}
-    assert len(server.engine.timers) == 0
+    assert server.connections == 0
 
 
 async def test_a_keep_alive_interval_that_the_client_asks_for() -> None:

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from mdserver.config.values import Address
-from mdserver.errors import ConfigError
+from mdserver.errors import StartError
 from mdserver.net.listener import Admission, listen, url_of
 from mdserver.net.settings import ServerSettings
 from tests.net.raw import connected, upgraded
@@ -67,7 +67,7 @@ def test_every_address_of_the_host() -> None:
 def test_an_ipv6_address_stands_in_brackets() -> None:
     try:
         (sock,) = listen(Address("::1", 0))
-    except ConfigError:
+    except StartError:
         pytest.skip("the host has no IPv6 loopback")
     with sock:
         assert url_of(sock) == f"http://[::1]:{sock.getsockname()[1]}"
@@ -77,9 +77,9 @@ def test_a_port_in_use_is_one_line() -> None:
     (sock,) = listen(Address("127.0.0.1", 0))
     with sock:
         port = sock.getsockname()[1]
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(StartError) as caught:
             listen(Address("127.0.0.1", port))
-    assert str(caught.value) == f"Cannot listen on 127.0.0.1:{port}: Address already in use."
+    assert str(caught.value) == f"Cannot listen on 127.0.0.1:{port}: Address already in use"
 
 
 class Warnings:

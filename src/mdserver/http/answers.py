@@ -47,7 +47,7 @@ def text_answer(text: str, status: int = 200) -> Answer:
 
 
 class Parameters:
-    """The query of a request: each parameter at most once, none that is unknown.
+    """The query of a request.
 
     Every method raises RequestRefusedError (400) with the name of the parameter and what would be
     right.
@@ -55,14 +55,20 @@ class Parameters:
 
     def __init__(self, request: Request, known: tuple[str, ...]) -> None:
         self._values: dict[str, str] = {}
+        self._problem: str | None = None
         for name, value in request.query:
             if name not in known:
-                raise RequestRefusedError(
-                    400, f"There is no parameter `{name[:64]}` here; there are {', '.join(known)}."
-                )
-            if name in self._values:
-                raise RequestRefusedError(400, f"The parameter `{name}` is given twice.")
-            self._values[name] = value
+                there = ", ".join(known)
+                self._problem = f"There is no parameter `{name[:64]}` here; there are {there}."
+            elif name in self._values:
+                self._problem = f"The parameter `{name}` is given twice."
+            else:
+                self._values[name] = value
+
+    def check(self) -> None:
+        """Refuse parameters that are unknown or given twice."""
+        if self._problem is not None:
+            raise RequestRefusedError(400, self._problem)
 
     def text(self, name: str, bytes_max: int = limits.SUBJECT_BYTES_MAX) -> str | None:
         """A parameter as it is, None where it is missing."""

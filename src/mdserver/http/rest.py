@@ -31,6 +31,7 @@ async def produce(request: Request, exchange: Exchange) -> Answer:
     subject = parameters.text("subject")
     closure = parameters.text("closure", limits.CLOSURE_BYTES_MAX)
     try:
+        parameters.check()
         command = Publish(
             subject=parameters.required("subject"),
             **_content(request.body),
@@ -88,6 +89,7 @@ def refused(event: object) -> tuple[int, str]:
 
 
 def _fetch(parameters: Parameters) -> Fetch:
+    parameters.check()
     history = parameters.count("history")
     epoch, seq = parameters.count("epoch"), parameters.count("seq")
     if (epoch is None) != (seq is None):

@@ -3,7 +3,7 @@
 import importlib.resources
 from collections.abc import Callable, Mapping
 
-from mdserver.codec.http import Request
+from mdserver.codec.http import Request, RequestRefusedError
 from mdserver.http import health, rest, snapshot
 from mdserver.http.answers import Answer, Exchange, Path, text_answer
 
@@ -34,7 +34,10 @@ class Router:
             return text_answer(f"There are {', '.join(self._paths)}.\n", 404)
         path = methods.get("GET" if request.method == "HEAD" else request.method)
         if path is not None:
-            return await path(request, exchange)
+            try:
+                return await path(request, exchange)
+            except RequestRefusedError as error:
+                return text_answer(error.reason + "\n", error.status)
         allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
         answer = text_answer(f"This path takes {allowed}.\n", 405)
         return Answer(405, [*answer.headers, (b"allow", allowed.encode())], answer.body)
