@@ -97,6 +97,7 @@ SECRET_BYTES_MAX = 64 * KB
 CLIENT_PUBLICATIONS_MAX = PUBLISHER_NUMBERS_KEPT  # without a result, whatever their group
 CLIENT_POSITIONS_MAX = SUBJECTS_MAX
 CLIENT_COMMAND_BYTES_MAX = 48 * KB  # a server takes at least WEBSOCKET_SLACK_BYTES
+CLIENT_JOIN_BYTES = 16 * KB  # small commands in one message: a bad link gets some of it through
 CLIENT_OPEN_TIMEOUT_S = 10
 CLIENT_PUBLISH_RETRY_S = 0.5
 CLIENT_MOVE_JITTER_S = 0.5

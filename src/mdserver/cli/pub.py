@@ -3,14 +3,11 @@
 import sys
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 
 import attrs
 import click
 import msgspec
 import trio
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from mdserver.cli.lines import stdin_lines
 from mdserver.cli.options import CommandError, Connection, connection_options, run_client, tell
@@ -70,8 +67,9 @@ def command(
             await (await client.submit_command(model)).outcome()
             return
         read = _content_of(model) if subject is not None else _command_of
-        with _progress() as progress:
-            await Feed(client, read, rate, progress, skip_blank=subject is None).run()
+        await Feed(client, read, rate, skip_blank=subject is None).run(
+            ProgressLine(sys.stderr.isatty())
+        )
 
     try:
         run_client(connection, publish)
@@ -110,18 +108,29 @@ def _command_of(line: bytes) -> Publish:
     return command
 
 
-def _progress() -> AbstractContextManager[Progress | None]:
-    """A progress line where somebody looks at stderr."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.completed:,.0f} published"),
-        TextColumn("{task.speed:,.0f}/s", justify="right"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+@attrs.define
+class ProgressLine:
+    """How far a feed is, on stderr where that is a terminal."""
+
+    _shown: bool
+    _start: float = attrs.Factory(trio.current_time)
+    _next: float = 0
+
+    def show(self, published: int) -> None:
+        """Write the line anew, a few times a second at most."""
+        now = trio.current_time()
+        if not self._shown or now < self._next:
+            return
+        self._next = now + 0.1
+        rate = int(published / max(now - self._start, 0.001))
+        sys.stderr.write(f"\r{published:,} published, {rate:,}/s\x1b[K")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Leave no trace."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 @attrs.define
@@ -131,14 +140,12 @@ class Feed:
     client: Client
     read: Callable[[bytes], Publish]
     rate: float | None
-    progress: Progress | None
     skip_blank: bool
     _open: deque[tuple[int, Publication]] = attrs.Factory(deque)
     _failed: int = 0
 
-    async def run(self) -> None:
+    async def run(self, progress: ProgressLine) -> None:
         """Until the end of stdin, and until each publication has its result."""
-        bar = self.progress.add_task("", total=None) if self.progress else None
         start = trio.current_time()
         number = 0
         async for lines in stdin_lines():
@@ -150,10 +157,10 @@ class Feed:
                     await trio.sleep_until(start + (number - 1) / self.rate)
                 await self._publish(number, line)
             await trio.lowlevel.checkpoint()
-            if self.progress is not None and bar is not None:
-                self.progress.update(bar, completed=number - len(self._open))
+            progress.show(number - len(self._open))
         await self.client.settled()
         self._settle()
+        progress.clear()
         if self._failed:
             raise CommandError(f"{self._failed} of {number} messages were not published")
 

@@ -12,7 +12,7 @@ from mdserver.client.core.machine import ClientCore
 from mdserver.client.errors import TransportError
 from mdserver.client.websocket import CLOSED_WITHOUT_HANDSHAKE, Target, Transport
 from mdserver.codec.encoding import ClientCodec
-from mdserver.limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_COMMAND_BYTES_MAX, NS_PER_S
+from mdserver.limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_JOIN_BYTES, NS_PER_S
 
 OpenTransport = Callable[[Target], AbstractAsyncContextManager[Transport]]
 
@@ -65,7 +65,7 @@ class Link:
         size = 0
         for count, frame in enumerate(self.frames):
             size += len(frame) + 1
-            if count and size > CLIENT_COMMAND_BYTES_MAX:
+            if count and size > CLIENT_JOIN_BYTES:
                 break
         else:
             count = len(self.frames)

@@ -1,5 +1,6 @@
 """The WebSocket transport of the Python client, on trio-websocket."""
 
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -170,6 +171,6 @@ def _failure(error: Exception) -> str:
         cause = cause.__cause__
     while isinstance(cause, ExceptionGroup):
         cause = cause.exceptions[0]
-    if isinstance(cause, OSError) and cause.strerror:
-        return cause.strerror
+    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+        return os.strerror(cause.errno)
     return str(cause) or type(cause).__name__

@@ -1,0 +1,235 @@
+"""The client against the real server, over loopback sockets, in both encodings."""
+
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+
+from mdserver.client import (
+    Client,
+    MessageType,
+    Notification,
+    PublishError,
+    Qos,
+    ReconnectSettings,
+)
+from mdserver.core.entitlement import Policy
+from mdserver.core.settings import BrokerSettings
+from tests.net.serving import serving
+
+EVERYTHING = BrokerSettings(policy=Policy.NONE)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Any]:
+    async with serving(broker=EVERYTHING) as running:
+        yield running
+
+
+@pytest.fixture(params=["binary", "json"])
+def encoding(request: Any) -> str:
+    return str(request.param)
+
+
+def client(server: Any, encoding: str, **options: Any) -> Client:
+    return Client(server.urls, encoding=encoding, **options)  # type: ignore[arg-type]
+
+
+async def take(source: Any, count: int = 1) -> list[Any]:
+    with trio.fail_after(10):
+        return [await anext(source) for _ in range(count)]
+
+
+async def test_snapshot_then_live(server: Any, encoding: str) -> None:
+    async with client(server, encoding) as it:
+        first = await it.publish("/stocks/A", "193", fields={"volume": "6.62M"})
+        second = await it.publish("/stocks/A", "192", closure="c")
+        assert (first.seq, second.seq) == (1, 2)
+        async with it.subscribe("/stocks/A") as subscription:
+            [snapshot] = await take(subscription)
+            assert snapshot.type is MessageType.SNAPSHOT
+            assert (snapshot.content, snapshot.fields) == ("192", {"volume": "6.62M"})
+            await it.publish("/stocks/A", b"\0\xff", qos=Qos.STANDARD)
+            await it.publish("/stocks/A", "191", reply_subject="/r/1", retained=False)
+            standard, update = await take(subscription, 2)
+        assert (standard.content, standard.position) == (b"\0\xff", None)
+        assert (update.content, update.reply_subject) == ("191", "/r/1")
+        assert (update.position.seq, update.type) == (3, MessageType.UPDATE)
+
+
+async def test_history_wildcards_and_the_end_of_a_subscription(server: Any, encoding: str) -> None:
+    async with client(server, encoding) as it:
+        for number in range(5):
+            await it.publish(f"/w/{number % 2}", str(number))
+        history = it.subscribe_with_history(["/w/*"], 2)
+        messages = await take(history, 4)
+        assert sorted(m.content for m in messages) == ["1", "2", "3", "4"]
+        assert {m.match for m in messages} == {"/w/*"}
+        assert {m.type for m in messages} == {MessageType.HISTORICAL}
+        history.end()
+        await it.publish("/w/0", "unheard")
+        async with it.subscribe("/w/1") as live:
+            await live.confirmed()
+            await it.publish("/w/0", "unheard")
+            await it.publish("/w/1", "heard")
+            assert [m.content for m in await take(live, 2)] == ["3", "heard"]
+        assert [m async for m in history] == []
+
+
+async def test_many_publications_in_order(server: Any, encoding: str) -> None:
+    async with client(server, encoding) as it, it.subscribe("/many/*") as subscription:
+        await subscription.confirmed()
+        for number in range(5000):
+            await it.submit(f"/many/{number % 7}", str(number))
+        await it.settled()
+        messages = await take(subscription, 5000)
+        for remainder in range(7):
+            contents = [int(m.content) for m in messages if m.subject == f"/many/{remainder}"]
+            assert contents == list(range(remainder, 5000, 7))
+
+
+async def test_refusals(server: Any, encoding: str) -> None:
+    async with client(server, encoding) as it:
+        with pytest.raises(PublishError, match="does not start"):
+            await it.publish("nonsense", "x")
+        with pytest.raises(PublishError, match="MESSAGE_SIZE_LIMIT_EXCEEDED"):
+            await it.publish("/a/b", "x" * 70_000)
+        await it.publish("/a/b", "fine")
+
+
+async def test_the_allow_token(encoding: str) -> None:
+    broker = BrokerSettings(policy=Policy.BASIC, allow_token="secret")
+    async with serving(broker=broker) as server, client(server, encoding) as it:
+        with pytest.raises(PublishError, match="PUBLISH_DENIED"):
+            await it.publish("/a/b", "x")
+        it.set_entitlement_token("secret")
+        await it.publish("/a/b", "x")
+        it.set_entitlement_token("wrong")
+        with trio.fail_after(10):
+            async for notice in it.statuses:
+                if notice.status is Notification.TOKEN_INVALID:
+                    break
+
+
+async def test_request_and_reply(server: Any, encoding: str) -> None:
+    async with (
+        client(server, encoding) as asking,
+        client(server, encoding) as answering,
+        answering.subscribe("/service/square") as questions,
+        trio.open_nursery() as nursery,
+    ):
+        await questions.confirmed()
+
+        async def answer() -> None:
+            async for question in questions:
+                await answering.reply(question, str(int(question.content) ** 2))
+
+        nursery.start_soon(answer)
+        replies = [await asking.request("/service/square", str(n)) for n in (2, 3)]
+        assert [reply.content for reply in replies] == ["4", "9"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_conflation(server: Any, encoding: str) -> None:
+    async with client(server, encoding) as it:
+        subscription = it.subscribe_with_conflation(["/c/1"], 300)
+        await subscription.confirmed()
+        await it.publish("/c/1", "1", fields={"a": "1"})
+        await it.publish("/c/1", "2", fields={"b": "2"})
+        [message] = await take(subscription)
+        assert (message.content, message.fields) == ("2", {"a": "1", "b": "2"})
+
+
+async def test_pause_and_resume_recover(server: Any, encoding: str) -> None:
+    async with client(server, encoding) as it, client(server, encoding) as other:
+        subscription = it.subscribe("/p/1", "/p/x/**")
+        await subscription.confirmed()
+        await other.publish("/p/1", "1")
+        await take(subscription)
+        it.pause()
+        for number in range(2, 5):
+            await other.publish("/p/1", str(number))
+        it.resume()
+        messages = await take(subscription, 3)
+        assert [(m.content, m.type.name) for m in messages] == [
+            ("2", "RECOVERED"), ("3", "RECOVERED"), ("4", "RECOVERED"),
+        ]  # fmt: skip
+
+
+async def test_a_slow_application_misses_nothing(server: Any, encoding: str) -> None:
+    async with (
+        client(server, encoding, buffer_messages=10) as it,
+        client(server, encoding) as other,
+        it.subscribe("/slow/*") as subscription,
+    ):
+        await subscription.confirmed()
+        contents = []
+        for number in range(900):
+            await other.submit(f"/slow/{number % 3}", str(number))
+        await other.settled()
+        with trio.fail_after(20):
+            while len(contents) < 900:
+                contents.append(int((await anext(subscription)).content))
+        for remainder in range(3):
+            assert [n for n in contents if n % 3 == remainder] == list(range(remainder, 900, 3))
+
+
+async def test_connections_that_break_lose_and_double_nothing(server: Any, encoding: str) -> None:
+    """A relay between client and server cuts the connection at random points."""
+    rng = random.Random(5)
+    quick = ReconnectSettings(quick_initial_delay_s=0.01, time_interval_s=0.01)
+    async with (
+        trio.open_nursery() as nursery,
+        client(server, encoding) as watcher,
+        watcher.subscribe("/cut/*") as seen,
+    ):
+        relay = await nursery.start(run_relay, int(server.urls[0].rpartition(":")[2]), rng)
+        async with (
+            Client([f"127.0.0.1:{relay}"], encoding=encoding, reconnect=quick) as it,  # type: ignore[arg-type]
+            it.subscribe("/cut/**") as subscription,
+        ):
+            await seen.confirmed()
+            await subscription.confirmed()
+            with trio.fail_after(60):
+                for number in range(600):
+                    await it.submit(f"/cut/{number % 3}", str(number))
+                    if number % 10 == 0:
+                        await trio.sleep(rng.random() / 200)
+                await it.settled()
+                received = [await anext(subscription) for _ in range(600)]
+            for messages in (await take(seen, 600), received):
+                for remainder in range(3):
+                    contents = [int(m.content) for m in messages if int(m.content) % 3 == remainder]
+                    assert contents == list(range(remainder, 600, 3))
+        nursery.cancel_scope.cancel()
+
+
+async def run_relay(port: int, rng: random.Random, task_status: trio.TaskStatus[int]) -> None:
+    """Carries bytes to and from a port, each connection for a few thousand bytes only."""
+
+    async def relay(near: trio.SocketStream) -> None:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as far:
+            budget = [rng.randrange(20_000, 60_000)]
+            async with near, trio.open_nursery() as nursery:
+                nursery.start_soon(carry, near, far, budget, nursery.cancel_scope)
+                nursery.start_soon(carry, far, near, budget, nursery.cancel_scope)
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    task_status.started(listeners[0].socket.getsockname()[1])
+    await trio.serve_listeners(relay, listeners)
+
+
+async def carry(
+    source: trio.SocketStream, sink: trio.SocketStream, budget: list[int], scope: trio.CancelScope
+) -> None:
+    try:
+        async for block in source:
+            budget[0] -= len(block)
+            await sink.send_all(block[: max(0, len(block) + min(0, budget[0]))])
+            if budget[0] < 0:
+                break
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+    scope.cancel()
