@@ -16,6 +16,7 @@ from attrs import define
 READY = re.compile(r"mdserver ready: (\S+(?: \S+)*)\n")
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 20
+LINE_TIMEOUT_S = 10
 
 
 @define
@@ -88,14 +89,18 @@ def _ready_urls(process: subprocess.Popen[str], log: Path) -> list[str]:
     return ready[1].split(" ")
 
 
-def wait_for_line(file: Path, event: str, timeout_s: float = 10) -> dict[str, object]:
-    """The first line of a JSON lines file that is about this event, once it is there."""
-    deadline = time.monotonic() + timeout_s
+def lines_about(file: Path, word: str) -> list[dict[str, object]]:
+    """The lines of a JSON lines file that hold this text."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [json.loads(line) for line in lines if word in line]
+
+
+def wait_for_line(file: Path, word: str, earlier: int = 0) -> dict[str, object]:
+    """The first such line after a number of earlier ones, once it is there."""
+    deadline = time.monotonic() + LINE_TIMEOUT_S
     while time.monotonic() < deadline:
-        lines = file.read_text().splitlines() if file.exists() else []
-        for line in lines:
-            if event in line:
-                found: dict[str, object] = json.loads(line)
-                return found
+        found = lines_about(file, word)
+        if len(found) > earlier:
+            return found[earlier]
         time.sleep(0.02)
-    raise AssertionError(f"no {event} in {file}")
+    raise AssertionError(f"no {word} in {file}")

@@ -52,6 +52,7 @@ def test_later_sources_win(write) -> None:
     environment = {
         "MDSERVER_MAXMESSAGESIZE": "2KB",
         "MDSERVER_BUFFERLIMIT_SEND": "2MB",
+        "MDSERVER_TOKEN": "what clients connect with",
         "PATH": "/bin",
     }
     loaded = load(file, environment, ["BufferLimit.Send = 3MB"])

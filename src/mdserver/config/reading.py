@@ -16,6 +16,7 @@ from mdserver.config.table import PARAMETERS, Config, Parameter
 from mdserver.errors import ConfigError
 
 DEFAULT_ORIGIN = "default"
+CLIENT_VARIABLES = ("MDSERVER_TOKEN",)  # what `mdserver pub` and `sub` take, no parameters
 
 
 @frozen
@@ -117,7 +118,7 @@ def environment_settings(environment: Mapping[str, str]) -> Iterator[Setting]:
     """The settings in variables whose names begin with `MDSERVER_`."""
     by_variable = {row.environment: row.name for row in PARAMETERS.values()}
     for variable, text in environment.items():
-        if not variable.startswith("MDSERVER_"):
+        if not variable.startswith("MDSERVER_") or variable in CLIENT_VARIABLES:
             continue
         if variable not in by_variable:
             raise ConfigError(
