@@ -61,13 +61,24 @@ class Contact:
         pending = waiting.proposals
         return first, [pending[ticket].publication for ticket in range(first, waiting.next)]
 
-    def everything(self, group: int) -> "list[tuple[int, list[Publication]]]":
-        """All that waits, for a new coordinator, as rows of tickets that follow each other."""
+    def everything(self, group: int, tail: "list[Run]") -> "list[tuple[int, list[Publication]]]":
+        """All that waits, for a new coordinator, as rows of tickets that follow each other.
+
+        What stands in the uncommitted `tail` of the coordinator's log has arrived already.
+        """
         waiting = self.groups[group]
         waiting.sent = waiting.next
+        arrived = {
+            ticket: None
+            for run in tail
+            if run.contact == self.name
+            for ticket in range(run.first, run.first + run.count)
+        }
         rows: list[tuple[int, list[Publication]]] = []
         expected = 0
         for ticket, proposal in waiting.proposals.items():
+            if ticket in arrived:
+                continue
             if ticket != expected:
                 rows.append((ticket, []))
             rows[-1][1].append(proposal.publication)

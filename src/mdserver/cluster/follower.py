@@ -98,7 +98,8 @@ class Follower:
         view.quiet = ground.now + ground.settings.suspect
         if ground.seed is not None:
             ground.acks(peer, Acked(group, item.epoch, log.length), changed)
-        ground.learn(group, min(item.committed, log.length))
+        if item.committed > log.committed:
+            ground.learn(group, min(item.committed, log.length))
         if item.active:
             self.follow(group)
 
@@ -121,7 +122,8 @@ class Follower:
         view.active = True
         if view.forwarded != view.epoch:
             view.forwarded = view.epoch
-            for row in ground.contact.everything(group):
+            log = ground.logs[group]
+            for row in ground.contact.everything(group, log.runs_since(log.committed)):
                 ground.forwarded(group, row)
 
     def accept(self, peer: str, accept: "Accept") -> None:
