@@ -1,6 +1,6 @@
 import pytest
 
-from mdserver.bench import cache, connect, fanout, publish
+from mdserver.bench import cache, connect, fanout, publish, stalled
 from mdserver.bench import floor as floor_bench
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.bench.processes import BenchError
@@ -27,6 +27,16 @@ def test_a_fan_out_of_a_real_server_arrives_whole(encoding: str, told: list[str]
     assert one.p50_ms is not None
     assert one.floor_per_s is None or one.ratio == one.per_s / one.floor_per_s
     assert told[0] == "20 subscribers connect"
+
+
+def test_who_never_reads_costs_the_others_nothing(told: list[str]) -> None:
+    load = fanout.Load(ENCODINGS["json"], subscribers=10, seconds=0.5, bursts=(5,))
+    calm, disturbed = stalled.measure(load, 2, told.append)
+    assert (calm.mode, disturbed.mode) == ("bursts of 5, 0 never read", "bursts of 5, 2 never read")
+    for row in (calm, disturbed):
+        assert (row.lost, row.repeated, row.altered) == (0, 0, 0)
+        assert row.count % 50 == 0
+    assert disturbed.kib_each is not None
 
 
 def test_publications_are_counted_when_they_are_acknowledged(told: list[str]) -> None:

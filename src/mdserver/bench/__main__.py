@@ -12,6 +12,7 @@ from mdserver.bench import connect as connect_bench
 from mdserver.bench import fanout as fanout_bench
 from mdserver.bench import publish as publish_bench
 from mdserver.bench import results
+from mdserver.bench import stalled as stalled_bench
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.errors import MdserverError
 
@@ -60,6 +61,32 @@ set_option = click.option(
 )
 
 
+subscribers_option = click.option(
+    "--subscribers",
+    type=click.IntRange(1, CONNECTIONS_MAX),
+    default=1000,
+    show_default=True,
+    help="Clients that subscribe to the one subject.",
+)
+burst_option = click.option(
+    "--burst",
+    "bursts",
+    type=click.IntRange(1, 1000),
+    multiple=True,
+    default=(1, 20),
+    show_default=True,
+    help="Messages that arrive together; repeatable, a row each. "
+    "1: strictly one message at a time.",
+)
+seconds_option = click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, SECONDS_MAX),
+    default=5.0,
+    show_default=True,
+    help="How long each row is measured, and what it is compared with.",
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def bench() -> None:
     """Measure what the server can do on this computer.
@@ -71,31 +98,10 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option(
-    "--subscribers",
-    type=click.IntRange(1, CONNECTIONS_MAX),
-    default=1000,
-    show_default=True,
-    help="Clients that subscribe to the one subject.",
-)
+@subscribers_option
 @bytes_option
-@click.option(
-    "--burst",
-    "bursts",
-    type=click.IntRange(1, 1000),
-    multiple=True,
-    default=(1, 20),
-    show_default=True,
-    help="Messages that arrive together; repeatable, a row each. "
-    "1: strictly one message at a time.",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0.1, SECONDS_MAX),
-    default=5.0,
-    show_default=True,
-    help="How long each row is measured, and its floor.",
-)
+@burst_option
+@seconds_option
 @click.option(
     "--floor/--no-floor",
     "with_floor",
@@ -121,6 +127,32 @@ def fanout(encoding: str, json_file: Path | None, **load: Any) -> None:
     measured = fanout_bench.Load(encoding=ENCODINGS[encoding], **load)
     with _console.status("") as status:
         rows = fanout_bench.measure(measured, status.update)
+    _report(rows, json_file)
+
+
+@bench.command()
+@subscribers_option
+@click.option(
+    "--stalled",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Further subscribers whose connections are never read.",
+)
+@bytes_option
+@burst_option
+@seconds_option
+@encoding_option
+@set_option
+@json_option
+def stalled(encoding: str, json_file: Path | None, stalled: int, **load: Any) -> None:
+    """What subscribers who never read do to those who do: their latency, the server's memory.
+
+    Two servers take turns under the same load, one without and one with the stalled subscribers.
+    """
+    measured = fanout_bench.Load(encoding=ENCODINGS[encoding], **load)
+    with _console.status("") as status:
+        rows = stalled_bench.measure(measured, stalled, status.update)
     _report(rows, json_file)
 
 

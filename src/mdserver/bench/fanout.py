@@ -86,6 +86,11 @@ class Side:
         elapsed_s = (time.perf_counter_ns() - begun) / NS_PER_S
         return Turn(deliveries, elapsed_s, processes.cpu_s(self.pid) - cpu_s)
 
+    def finish(self) -> None:
+        """Wait for what is under way; count what never came."""
+        self.subscribers.fence()
+        self.verifier.missing(self.subscribers.streams, self.published)
+
 
 def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
     """One row for each burst; `progress` is told what begins.
@@ -108,31 +113,28 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
                 if ground is not None:
                     ground_turns.append(ground.turn(burst, load.seconds / TURNS, Latencies()))
                 turns.append(server.turn(burst, load.seconds / TURNS, latencies))
-            rows.append(_row(load, burst, turns, ground_turns, latencies))
-        server.subscribers.fence()
-        server.verifier.missing(server.subscribers.streams, server.published)
-        if ground is not None:
-            ground.verifier.missing(ground.subscribers.streams, ground.published)
+            row = row_of(load, mode_of(burst), turns, latencies)
+            compare(row, ground_turns)
+            rows.append(row)
+        server.finish()
     for row in rows:
-        row.lost = server.verifier.lost
-        row.repeated = server.verifier.repeated
-        row.altered = server.verifier.altered
+        server.verifier.fill(row)
     return rows
 
 
 @contextmanager
-def server_side(load: Load) -> Iterator[Side]:
-    """A server with subscribers and a publisher."""
+def server_side(load: Load, stalled: int = 0) -> Iterator[Side]:
+    """A server with a publisher and subscribers, and some more who never read."""
     encoding = load.encoding
     with processes.server(load.settings) as (process, port), ExitStack() as stack:
         upgrade = Upgrade(f"127.0.0.1:{port}", encoding.subprotocol)
         verifier = Verifier(load.content_bytes)
-        subscribers, publishers = (
-            stack.enter_context(Connections(port, encoding.client, verifier)) for _ in range(2)
+        subscribers, publishers, others = (
+            stack.enter_context(Connections(port, encoding.client, verifier)) for _ in range(3)
         )
-        subscribers.open(
-            load.subscribers, WebSocketOpening(upgrade, [Subscribe(subjects=[SUBJECT])])
-        )
+        opening = WebSocketOpening(upgrade, [Subscribe(subjects=[SUBJECT])])
+        others.open(stalled, opening)
+        subscribers.open(load.subscribers, opening)
         publishers.open(1, WebSocketOpening(upgrade))
         (publisher,) = publishers
 
@@ -163,16 +165,16 @@ def floor_side(load: Load) -> Iterator[Side]:
         yield Side(ground.pid, subscribers, verifier, publish)
 
 
-def _row(
-    load: Load,
-    burst: int,
-    turns: Sequence[Turn],
-    ground_turns: Sequence[Turn],
-    latencies: Latencies,
-) -> Row:
+def mode_of(burst: int) -> str:
+    """What bursts of this size are called."""
+    return "one at a time" if burst == 1 else f"bursts of {burst}"
+
+
+def row_of(load: Load, mode: str, turns: Sequence[Turn], latencies: Latencies) -> Row:
+    """What the turns of a server came to."""
     row = Row(
         bench="fanout",
-        mode="one at a time" if burst == 1 else f"bursts of {burst}",
+        mode=mode,
         encoding=load.encoding.name,
         connections=load.subscribers,
         content_bytes=load.content_bytes,
@@ -181,14 +183,19 @@ def _row(
         per_s=_per_s(turns),
         per_cpu_s=_per_cpu_s(turns),
     )
-    if ground_turns:
-        row.floor_per_s = _per_s(ground_turns)
-        row.ratio = row.per_s / row.floor_per_s
-        row.floor_per_cpu_s = _per_cpu_s(ground_turns)
-        if row.per_cpu_s and row.floor_per_cpu_s:
-            row.cpu_ratio = row.per_cpu_s / row.floor_per_cpu_s
     latencies.fill(row)
     return row
+
+
+def compare(row: Row, ground_turns: Sequence[Turn]) -> None:
+    """Write what the turns of the floor came to into the row of the server."""
+    if not ground_turns:
+        return
+    row.floor_per_s = _per_s(ground_turns)
+    row.ratio = row.per_s / row.floor_per_s
+    row.floor_per_cpu_s = _per_cpu_s(ground_turns)
+    if row.per_cpu_s and row.floor_per_cpu_s:
+        row.cpu_ratio = row.per_cpu_s / row.floor_per_cpu_s
 
 
 def _per_s(turns: Sequence[Turn]) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from attrs import frozen
 
 from mdserver.bench import wire
+from mdserver.bench.results import Row
 from mdserver.codec.encoding import ClientCodec
 from mdserver.core.events import MessageEvent, WireEvent
 from mdserver.errors import RemoteProtocolError
@@ -93,6 +94,10 @@ class Verifier:
                 stream.position = known[1]
                 return known[1] - position
         return self._decoded(stream, chunk)
+
+    def fill(self, row: Row) -> None:
+        """Write into a row what was found so far."""
+        row.lost, row.repeated, row.altered = self.lost, self.repeated, self.altered
 
     def missing(self, streams: list[Stream], published: int) -> int:
         """Count as lost what the streams should have had by now; how many that is."""
