@@ -45,6 +45,7 @@ TOKEN_BYTES_MAX = 16 * KB
 
 # Cache
 CACHED_MESSAGES_PER_SUBJECT = 1000
+CACHED_MESSAGES_PER_SUBJECT_MAX = 1_000_000
 CACHE_EXPIRE_S = 180
 SUBJECTS_MAX = 1_000_000
 CACHE_BYTES_MAX = 1024 * MB
@@ -65,6 +66,9 @@ CLOSE_TIMEOUT_S = 5  # for the other side's half of a closing hand-shake
 WRITE_TIMEOUT_S = 30  # without a byte taken by a client that has something to read
 DRAIN_TIMEOUT_S = 30
 CONFLATION_STEP_MS = 100
+CONFLATION_MS_MAX = 24 * 3600 * 1000
+SSE_SUBJECTS_MAX = 64
+SSE_POSITIONS_MAX = 64  # in the id of an event, some 40 bytes each
 KEEPALIVE_MS_MIN = 1000
 VERDICTS_PENDING_MAX = 10_000  # questions to a custom entitlement class at the same time
 VERDICT_DEADLINE_S = 5

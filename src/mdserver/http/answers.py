@@ -1,6 +1,6 @@
 """What the HTTP paths are made of: an answer, an exchange with the node, and reading parameters."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -8,6 +8,7 @@ from attrs import frozen
 
 from mdserver import limits
 from mdserver.codec.http import Headers, Request, RequestRefusedError
+from mdserver.codec.streaming import StreamAnswer
 from mdserver.core.commands import AnyCommand
 from mdserver.core.events import AnyEvent
 
@@ -32,8 +33,11 @@ class Exchange(Protocol):
     async def ask(self, token: str | None, command: AnyCommand, timeout: float) -> AnyEvent | None:
         """The answer to a command; None where there is none within `timeout` seconds."""
 
+    async def give(self, secret: str, commands: Sequence[AnyCommand]) -> bool:
+        """Give commands to the stream of that secret path; False where there is none."""
 
-Path = Callable[[Request, Exchange], Awaitable[Answer]]
+
+Path = Callable[[Request, Exchange], Awaitable[Answer | StreamAnswer]]
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
@@ -53,20 +57,25 @@ class Parameters:
     right.
     """
 
-    def __init__(self, request: Request, known: tuple[str, ...]) -> None:
+    def __init__(
+        self, request: Request, known: tuple[str, ...], repeated: tuple[str, ...] = ()
+    ) -> None:
         self._values: dict[str, str] = {}
+        self._several: dict[str, list[str]] = {name: [] for name in repeated}
         self._problem: str | None = None
         for name, value in request.query:
             if name not in known:
                 there = ", ".join(known)
                 self._problem = f"There is no parameter `{name[:64]}` here; there are {there}."
+            elif name in self._several:
+                self._several[name].append(value)
             elif name in self._values:
                 self._problem = f"The parameter `{name}` is given twice."
             else:
                 self._values[name] = value
 
     def check(self) -> None:
-        """Refuse parameters that are unknown or given twice."""
+        """Refuse parameters that are unknown, or given twice without being `repeated` ones."""
         if self._problem is not None:
             raise RequestRefusedError(400, self._problem)
 
@@ -83,6 +92,13 @@ class Parameters:
         if value is None:
             raise RequestRefusedError(400, f"The parameter `{name}` is missing.")
         return value
+
+    def several(self, name: str, most: int) -> list[str]:
+        """The values of a `repeated` parameter, of which there has to be one at least."""
+        values = self._several[name]
+        if not 1 <= len(values) <= most:
+            raise RequestRefusedError(400, f"`{name}` is needed once, up to {most} times.")
+        return values
 
     def count(self, name: str, most: int = 2**63 - 1) -> int | None:
         """A whole number from 0, None where it is missing."""

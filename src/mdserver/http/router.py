@@ -4,10 +4,12 @@ import importlib.resources
 from collections.abc import Callable, Mapping
 
 from mdserver.codec.http import Request, RequestRefusedError
-from mdserver.http import health, rest, snapshot
+from mdserver.codec.streaming import STREAM_PATH, StreamAnswer
+from mdserver.http import health, rest, snapshot, sse, stream
 from mdserver.http.answers import Answer, Exchange, Path, text_answer
 
 Methods = Mapping[str, Path]
+SECRET_PATHS = STREAM_PATH + "/{secret}"
 
 
 class Router:
@@ -18,6 +20,9 @@ class Router:
             "/rest/produce": {"POST": rest.produce},
             "/rest/consume": {"GET": rest.consume},
             "/snapshot": {"GET": snapshot.snapshot},
+            "/sse": {"GET": sse.sse},
+            STREAM_PATH: {"POST": stream.open_stream},
+            SECRET_PATHS: {"POST": stream.give_commands},
             "/health/live": {"GET": health.live},
             "/health/ready": {"GET": health.Ready(unready)},
             "/": {"GET": page("welcome.html")},
@@ -27,9 +32,12 @@ class Router:
         """Have a path answered by these functions."""
         self._paths[path] = methods
 
-    async def __call__(self, request: Request, exchange: Exchange) -> Answer:
+    async def __call__(self, request: Request, exchange: Exchange) -> Answer | StreamAnswer:
         """The answer of the path; 404 and 405 say which there are."""
-        methods = self._paths.get(request.path)
+        path_of = request.path
+        if path_of.startswith(STREAM_PATH + "/"):
+            path_of = SECRET_PATHS
+        methods = self._paths.get(path_of)
         if methods is None:
             return text_answer(f"There are {', '.join(self._paths)}.\n", 404)
         path = methods.get("GET" if request.method == "HEAD" else request.method)

@@ -13,13 +13,15 @@ import trio
 from attrs import field, frozen
 
 from mdserver import limits
+from mdserver.codec.cors import PREFLIGHT, check_origin, is_preflight
 from mdserver.codec.http import CONTINUE, HttpConnection, Request, RequestRefusedError
+from mdserver.codec.streaming import StreamAnswer
 from mdserver.codec.websocket import Ended, Message, Pinged, WebSocket, accept_upgrade
 from mdserver.core.inputs import Opened
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import NS_PER_S
 from mdserver.net.engine import Engine
-from mdserver.net.exchange import Exchange, Handler
+from mdserver.net.exchange import Exchange, Handler, give_commands
 from mdserver.net.forms import Form
 from mdserver.net.outbox import BLOCKED, Outbox
 from mdserver.net.session import Behaviour
@@ -28,6 +30,7 @@ from mdserver.net.settings import ServerSettings
 READ_BYTES = 64 * 1024
 DISCARD_BYTES_MAX = 1024 * 1024
 UPGRADE_PATHS = ("/ws", "/")
+CLOSE_AFTERWARDS = (b"connection", b"close")
 
 
 class Logger(Protocol):
@@ -124,7 +127,10 @@ class Connection:
         outbox = self.outbox
         assert outbox is not None
         due = self.heard + self._keepalive
-        if now >= due + self._keepalive:
+        if not outbox.form.answers:
+            # The client cannot answer: that it takes what is sent has to be enough.
+            self.heard = now
+        elif now >= due + self._keepalive:
             reason = f"Nothing was heard for {2 * self._keepalive // NS_PER_S} s."
             self.close(limits.CLOSE_KEEPALIVE_MISSED, reason, drop=True)
             return
@@ -227,7 +233,10 @@ class Connection:
                 if request.wants_websocket and request.path in UPGRADE_PATHS:
                     return await self._upgrade(http, request)
                 self.phase = Phase.ANSWERING
-                await self._answer(http, request)
+                stream = await self._answer(http, request)
+                if stream is not None:
+                    await self._serve_stream(stream)
+                    return None
                 if not http.keeps_open:
                     break
                 self.phase = Phase.READING
@@ -250,18 +259,29 @@ class Connection:
                 return None
         return request
 
-    async def _answer(self, http: HttpConnection, request: Request) -> None:
+    async def _answer(self, http: HttpConnection, request: Request) -> StreamAnswer | None:
+        """Answer the request; an answer that goes on for as long as its session is given back."""
         shared = self._shared
         self._give_time(shared.settings.write_timeout)
+        cors = check_origin(request, shared.settings.allowed_origins)
+        if is_preflight(request):
+            await self._send_all(http.respond(204, [*cors, *PREFLIGHT]))
+            return None
         exchange = Exchange(shared.engine, self.address, secure=self.secure)
         try:
             answer = await shared.handler(request, exchange)
         except RequestRefusedError:
             raise
         except Exception:
-            shared.log.exception("request failed", method=request.method, target=request.target)
+            shared.log.exception("request failed", method=request.method, path=request.path)
             raise RequestRefusedError(500, "The server failed to answer.") from None
-        await self._send_all(http.respond(answer.status, answer.headers, answer.body))
+        headers = [*answer.headers, *cors]
+        if isinstance(answer, StreamAnswer):
+            await self._send_all(http.start_stream(200, [*headers, CLOSE_AFTERWARDS]))
+            self._http = None
+            return answer
+        await self._send_all(http.respond(answer.status, headers, answer.body))
+        return None
 
     async def _send_all(self, wire: bytes) -> None:
         """For what comes before there is an outbox; the timer of the phase bounds it."""
@@ -279,6 +299,21 @@ class Connection:
         self._sock.shutdown(socket.SHUT_WR)
         await self._discard()
 
+    async def _serve_stream(self, answer: StreamAnswer) -> None:
+        """Be the session of an answer without end; nothing that its client still sends counts."""
+        engine = self._shared.engine
+        secret = answer.secret
+        outbox = self._open(answer.form, answer.transport)
+        if secret is not None:
+            engine.streams[secret] = outbox.session
+        try:
+            await give_commands(engine, outbox.session, answer.commands)
+            await self._discard()
+        finally:
+            if secret is not None:
+                del engine.streams[secret]
+        self._abort()
+
     # WebSocket
 
     async def _upgrade(self, http: HttpConnection, request: Request) -> bytes:
@@ -287,7 +322,7 @@ class Connection:
         await self._send_all(accepted.answer)
         self._http = None
         self._websocket = WebSocket(shared.settings.websocket_bytes_max)
-        self._open(shared.behaviour.form(accepted.subprotocol))
+        self._open(shared.behaviour.form(accepted.subprotocol), "websocket")
         return http.leftover
 
     async def _serve_websocket(self, received: bytes) -> None:
@@ -304,13 +339,15 @@ class Connection:
                 self._abort()
                 return
 
-    def _open(self, form: Form) -> None:
+    def _open(self, form: Form, transport: str) -> Outbox:
         shared = self._shared
         number = next(shared.engine.numbers)
-        self.outbox = Outbox(number, form, self._sock, self, shared.settings.outbox_bytes_max)
+        outbox = Outbox(number, form, self._sock, self, shared.settings.outbox_bytes_max)
+        self.outbox = outbox
         self.phase = Phase.OPEN
         self._give_time(self._keepalive)
-        shared.behaviour.opened(self.outbox, Opened(number, self.address, "websocket", self.secure))
+        shared.behaviour.opened(outbox, Opened(number, self.address, transport, self.secure))
+        return outbox
 
     async def _take(self, websocket: WebSocket, received: bytes) -> bool:
         """Handle what came; whether the connection is at its end."""

@@ -62,6 +62,8 @@ class Engine:
         self.numbers = count(1)
         self.sinks: dict[int, Sink] = {}
         self.outboxes: dict[int, Outbox] = {}
+        self.streams: dict[str, int] = {}
+        """Secret paths of HTTP streams -> their sessions."""
         self.deliveries = 0
         self._waiting: deque[Any] = deque()
         self._stepping = False

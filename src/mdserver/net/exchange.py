@@ -9,11 +9,14 @@ from typing import Protocol
 import trio
 
 from mdserver.codec.http import Headers, Request
+from mdserver.codec.streaming import StreamAnswer
 from mdserver.core.commands import AnyCommand, Connect
 from mdserver.core.events import AnyEvent, Connected, Status, StatusName
 from mdserver.core.inputs import Opened, Received
 from mdserver.net.engine import Engine
 
+COMMANDS_PER_STEP = 64
+DELIVERIES_PER_TURN = 2000  # some milliseconds: then the flusher and other readers have a turn
 _NO_ANSWER = frozenset(
     (StatusName.CONNECT_OK, StatusName.TOKEN_TO_EXPIRE, StatusName.TOKEN_UPDATED)
 )
@@ -62,6 +65,14 @@ class Exchange:
             engine.closed(self._number, "the request is answered")
         return self._answer
 
+    async def give(self, secret: str, commands: Sequence[AnyCommand]) -> bool:
+        """Give commands to the stream of that secret path; False where there is none."""
+        session = self._engine.streams.get(secret)
+        if session is None:
+            return False
+        await give_commands(self._engine, session, commands)
+        return True
+
     def put(self, event: AnyEvent) -> bool:
         """The first event that is an answer is kept."""
         if isinstance(event, Connected) or (
@@ -82,8 +93,17 @@ class Exchange:
             self._answered.set()
 
 
+async def give_commands(engine: Engine, session: int, commands: Sequence[AnyCommand]) -> None:
+    """Give a session's commands to the node, in steps that leave the others a turn."""
+    for start in range(0, len(commands), COMMANDS_PER_STEP):
+        engine.dispatch(Received(session, commands[start : start + COMMANDS_PER_STEP]))
+        if engine.deliveries > DELIVERIES_PER_TURN:
+            engine.deliveries = 0
+            await trio.lowlevel.checkpoint()
+
+
 class Handler(Protocol):
     """What answers requests that are no upgrade."""
 
-    async def __call__(self, request: Request, exchange: Exchange) -> Answer:
+    async def __call__(self, request: Request, exchange: Exchange) -> Answer | StreamAnswer:
         """Answer a request; RequestRefusedError where it cannot be understood."""

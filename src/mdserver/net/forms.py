@@ -21,6 +21,9 @@ class Form(Protocol):
     aliased: bool
     """Whether `alias_frame` has to go before a delivery's alias is used."""
 
+    answers: bool
+    """Whether a living client answers `alive`."""
+
     def delivery(self, delivery: Delivery) -> bytes:
         """A message as one frame, shared by all sessions of the form."""
 
@@ -42,6 +45,8 @@ class Form(Protocol):
 
 class WebSocketForm:
     """WebSocket messages of one encoding (RFC 6455, section 5.2: servers do not mask)."""
+
+    answers = True
 
     def __init__(self, codec: ServerCodec) -> None:
         self.codec = codec

@@ -6,19 +6,15 @@ The object is shared by all connections; what belongs to one of them is in its o
 from collections.abc import Sequence
 from typing import Protocol
 
-import trio
-
 from mdserver.codec.websocket import Message
 from mdserver.core.commands import AnyCommand
-from mdserver.core.inputs import Opened, Received
+from mdserver.core.inputs import Opened
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import SUBPROTOCOL_JSON
 from mdserver.net.engine import Engine
+from mdserver.net.exchange import give_commands
 from mdserver.net.forms import WEBSOCKET_FORMS, Form, WebSocketForm
 from mdserver.net.outbox import Outbox
-
-COMMANDS_PER_STEP = 64
-DELIVERIES_PER_TURN = 2000  # some milliseconds: then the flusher and other readers have a turn
 
 
 class Behaviour(Protocol):
@@ -66,17 +62,7 @@ class NodeSessions:
                 commands += codec.commands(message.payload)
         finally:
             if commands:
-                await self.commands(outbox.session, commands)
-
-    async def commands(self, session: int, commands: Sequence[AnyCommand]) -> None:
-        """Give commands to the node, in steps that leave the others a turn."""
-        engine = self._engine
-        for start in range(0, len(commands), COMMANDS_PER_STEP):
-            step = commands[start : start + COMMANDS_PER_STEP]
-            engine.dispatch(Received(session, step))
-            if engine.deliveries > DELIVERIES_PER_TURN:
-                engine.deliveries = 0
-                await trio.lowlevel.checkpoint()
+                await give_commands(self._engine, outbox.session, commands)
 
     def closed(self, outbox: Outbox, reason: str) -> None:
         """A session ends."""

@@ -1,0 +1,45 @@
+"""`GET /sse`: subjects as server-sent events, for `EventSource` in any browser."""
+
+from mdserver import limits
+from mdserver.codec.http import Request, RequestRefusedError
+from mdserver.codec.streaming import SSE_TYPE, SseForm, StreamAnswer, read_event_id
+from mdserver.core.commands import Connect, PositionAfter, Subscribe
+from mdserver.core.subjects import parse_interest
+from mdserver.errors import InvalidSubjectError
+from mdserver.http.answers import Exchange, Parameters, token_of
+
+
+async def sse(request: Request, _exchange: Exchange) -> StreamAnswer:
+    """Begin a session that is subscribed to the subjects of the query."""
+    if not request.http_1_1:
+        raise RequestRefusedError(400, "Server-sent events need HTTP/1.1.")
+    names = ("subject", "token", "conflation", "history")
+    parameters = Parameters(request, names, repeated=("subject",))
+    parameters.check()
+    subjects = parameters.several("subject", limits.SSE_SUBJECTS_MAX)
+    for subject in subjects:
+        try:
+            parse_interest(subject, 1)
+        except InvalidSubjectError as error:
+            raise RequestRefusedError(400, str(error)) from None
+    subscribe = Subscribe(
+        subjects=subjects,
+        history=parameters.count("history", limits.CACHED_MESSAGES_PER_SUBJECT_MAX) or 0,
+        conflation_ms=parameters.count("conflation", limits.CONFLATION_MS_MAX) or 0,
+        positions=_positions(request),
+    )
+    return StreamAnswer(
+        headers=(
+            (b"content-type", SSE_TYPE.encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+        ),
+        form=SseForm(),
+        transport="sse",
+        commands=[Connect(token=token_of(request, parameters)), subscribe],
+    )
+
+
+def _positions(request: Request) -> dict[str, PositionAfter] | None:
+    last = request.header(b"last-event-id")
+    return read_event_id(last) if last else None

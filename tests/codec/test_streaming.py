@@ -1,0 +1,141 @@
+"""Server-sent events and HTTP streams as bytes."""
+
+import msgspec
+import pytest
+
+from mdserver.codec.binary_form import BinaryClient
+from mdserver.codec.http import RequestRefusedError
+from mdserver.codec.streaming import (
+    END,
+    FRAMES_TYPE,
+    NDJSON_TYPE,
+    SseForm,
+    StreamForm,
+    chunk,
+    event_id,
+    read_event_id,
+)
+from mdserver.core.commands import PositionAfter
+from mdserver.core.events import Closed, Connected, Delivery, Reset
+from mdserver.core.message import Entry, MessageType, Publication
+from mdserver.errors import LocalProtocolError
+from mdserver.limits import SSE_POSITIONS_MAX
+
+CONNECTED = Connected(
+    session="s", member="m", version=1, history="h1", groups=1, keepalive_ms=1, message_bytes_max=1
+)
+
+
+def update(subject: str, seq: int, content: str = "x") -> Delivery:
+    entry = Entry(1 if seq else 0, seq, Publication(subject, content.encode()))
+    return Delivery(entry, MessageType.UPDATE)
+
+
+def unchunked(wire: bytes) -> bytes:
+    """The content of chunks, the last one included."""
+    content = b""
+    while wire:
+        size, _, wire = wire.partition(b"\r\n")
+        length = int(size, 16)
+        content += wire[:length]
+        assert wire[length : length + 2] == b"\r\n"
+        wire = wire[length + 2 :]
+    return content
+
+
+def fields(event: bytes) -> dict[str, str]:
+    """An event of the HTML standard, section 9.2.6."""
+    assert event.endswith(b"\n\n")
+    return dict(line.split(": ", 1) for line in event[:-2].decode().split("\n"))
+
+
+def test_a_stream_of_json_has_one_event_a_line() -> None:
+    form = StreamForm(NDJSON_TYPE, "/stream/secret")
+    frames = [form.event(CONNECTED), form.delivery(update("/a/b", 1, "two\nlines"))]
+    lines = unchunked(form.wire(frames)).split(b"\n")
+    assert lines.pop() == b""
+    connected, message = (msgspec.json.decode(line) for line in lines)
+    assert connected["path"] == "/stream/secret"
+    assert message["content"] == "two\nlines"
+    assert unchunked(form.alive()) == b"\n"
+
+
+def test_a_stream_of_frames_is_read_by_a_client() -> None:
+    form = StreamForm(FRAMES_TYPE, "/stream/secret")
+    delivery = update("/a/b", 1)
+    message = form.delivery(delivery)
+    wire = form.wire([form.event(CONNECTED), form.alias_frame(delivery.alias), message])
+    connected, event = BinaryClient().stream(unchunked(wire) + unchunked(form.alive()))
+    assert isinstance(connected, Connected)
+    assert connected.path == "/stream/secret"
+    assert event.subject == "/a/b"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("media_type", [NDJSON_TYPE, FRAMES_TYPE])
+def test_a_stream_ends_with_closed_and_the_last_chunk(media_type: str) -> None:
+    form = StreamForm(media_type, "/p")
+    goodbye = form.goodbye(4003, "The server shuts down.")
+    assert goodbye.endswith(END)
+    content = unchunked(goodbye)
+    expected = Closed(code=4003, reason="The server shuts down.")
+    if media_type == NDJSON_TYPE:
+        assert msgspec.json.decode(content, type=Closed) == expected
+    else:
+        assert BinaryClient().stream(content) == [expected]
+
+
+def test_an_sse_id_holds_the_positions_of_all_subjects() -> None:
+    form = SseForm()
+    assert fields(form.event(CONNECTED))["event"] == "connected"
+    form.delivery(update("/a/b", 1))
+    form.delivery(update("/a/c", 5))
+    event = fields(form.delivery(update("/a/b", 2)))
+    assert event["event"] == "message"
+    assert msgspec.json.decode(event["data"])["seq"] == 2
+    assert read_event_id(event["id"]) == {
+        "/a/c": PositionAfter("h1", 1, 5),
+        "/a/b": PositionAfter("h1", 1, 2),
+    }
+
+
+def test_a_message_without_a_place_leaves_the_id() -> None:
+    form = SseForm()
+    assert "id" not in fields(form.delivery(update("/a/b", 0)))
+
+
+def test_the_id_is_bounded_and_keeps_the_newest() -> None:
+    form = SseForm()
+    for number in range(SSE_POSITIONS_MAX + 3):
+        event = form.delivery(update(f"/a/{number}", 1))
+    known = read_event_id(fields(event)["id"])
+    assert len(known) == SSE_POSITIONS_MAX
+    assert "/a/2" not in known
+    assert "/a/3" in known
+
+
+def test_a_reset_forgets_the_positions() -> None:
+    form = SseForm()
+    form.event(CONNECTED)
+    form.delivery(update("/a/b", 9))
+    form.event(Reset(history="h2", subjects=["/a/b"]))
+    event = fields(form.delivery(update("/a/c", 1)))
+    assert read_event_id(event["id"]) == {"/a/c": PositionAfter("h2", 1, 1)}
+
+
+def test_the_end_of_server_sent_events() -> None:
+    form = SseForm()
+    assert fields(unchunked(form.goodbye(4001, "slow")))["event"] == "closed"
+    assert unchunked(form.alive()) == b":\n\n"
+    assert unchunked(form.wire([b"a", b"b"])) == b"ab"
+    with pytest.raises(LocalProtocolError):
+        form.alias_frame(1)
+
+
+@pytest.mark.parametrize("wrong", ["", "x", "====", "ü", event_id("h", {}).decode()[:-4] + "AAAA"])
+def test_an_id_of_nobody_is_refused(wrong: str) -> None:
+    with pytest.raises(RequestRefusedError, match="Last-Event-ID"):
+        read_event_id(wrong)
+
+
+def test_chunks_say_their_length() -> None:
+    assert chunk(b"x" * 17) == b"11\r\n" + b"x" * 17 + b"\r\n"
