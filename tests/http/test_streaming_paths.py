@@ -245,6 +245,17 @@ async def test_a_bad_stream_is_one_clear_answer(
         assert reason in text.decode()
 
 
+async def test_head_of_an_event_source_begins_no_session() -> None:
+    async with (
+        server() as running,
+        request(running, "HEAD /sse?subject=/a/b HTTP/1.1") as client,
+    ):
+        code, headers = await status(client)
+        assert (code, headers["content-type"]) == (200, "text/event-stream")
+        assert not running.engine.sinks
+        assert not client.received
+
+
 async def test_http_1_0_is_told_to_use_1_1() -> None:
     async with server() as running:
         for head in ("GET /sse?subject=/a/b HTTP/1.0", "POST /stream HTTP/1.0"):

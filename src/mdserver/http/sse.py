@@ -6,11 +6,17 @@ from mdserver.codec.streaming import SSE_TYPE, SseForm, StreamAnswer, read_event
 from mdserver.core.commands import Connect, PositionAfter, Subscribe
 from mdserver.core.subjects import parse_interest
 from mdserver.errors import InvalidSubjectError
-from mdserver.http.answers import Exchange, Parameters, token_of
+from mdserver.http.answers import Answer, Exchange, Parameters, token_of
+
+HEADERS = (
+    (b"content-type", SSE_TYPE.encode()),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+)
 
 
-async def sse(request: Request, _exchange: Exchange) -> StreamAnswer:
-    """Begin a session that is subscribed to the subjects of the query."""
+async def sse(request: Request, _exchange: Exchange) -> Answer | StreamAnswer:
+    """Begin a session that is subscribed to the subjects of the query; HEAD begins none."""
     if not request.http_1_1:
         raise RequestRefusedError(400, "Server-sent events need HTTP/1.1.")
     names = ("subject", "token", "conflation", "history")
@@ -28,12 +34,10 @@ async def sse(request: Request, _exchange: Exchange) -> StreamAnswer:
         conflation_ms=parameters.count("conflation", limits.CONFLATION_MS_MAX) or 0,
         positions=_positions(request),
     )
+    if request.method == "HEAD":
+        return Answer(200, HEADERS)
     return StreamAnswer(
-        headers=(
-            (b"content-type", SSE_TYPE.encode()),
-            (b"cache-control", b"no-store"),
-            (b"x-accel-buffering", b"no"),
-        ),
+        headers=HEADERS,
         form=SseForm(),
         transport="sse",
         commands=[Connect(token=token_of(request, parameters)), subscribe],
