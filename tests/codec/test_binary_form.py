@@ -381,3 +381,14 @@ def test_any_bytes_are_understood_or_a_protocol_error(message: bytes) -> None:
 def test_any_map_is_a_command_or_malformed(keys: dict[str, Any]) -> None:
     (value,) = BINARY.commands(frame(COMMAND, pack(keys)))
     assert isinstance(value, Malformed) or value.__struct_config__.tag == keys["op"]
+
+
+def test_a_cut_off_frame_is_a_protocol_error_and_not_a_large_one() -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        BINARY.commands(b"\x01\x05")
+    assert caught.value.code == 4100
+
+
+def test_a_client_reads_messages_beyond_the_default_limit() -> None:
+    large = delivery(content=b"x" * 1_000_000)
+    assert Wire().send(large) == [message_event(large)]

@@ -50,7 +50,7 @@ class BinaryCodec:
 
     def commands(self, data: bytes) -> list[AnyCommand]:
         """Decode the frames of one message; RemoteProtocolError where they are none."""
-        return self.frames(read_frames(data, FROM_CLIENTS, len(data)))
+        return self.frames(read_frames(data, FROM_CLIENTS))
 
     def frames(self, frames: Sequence[Frame]) -> list[AnyCommand]:
         """Decode frames that a `FrameReader(FROM_CLIENTS)` took from a stream."""

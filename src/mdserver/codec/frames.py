@@ -112,18 +112,17 @@ class FrameReader:
         return len(self._buffer)
 
 
-def read_frames(
-    data: bytes, known: frozenset[int], payload_bytes_max: int = FRAME_BYTES_MAX
-) -> list[Frame]:
+def read_frames(data: bytes, known: frozenset[int]) -> list[Frame]:
     """The frames of a message that holds nothing but whole frames.
 
-    Raises RemoteProtocolError as `FrameReader.feed` does, and where the last frame is cut off.
+    Raises RemoteProtocolError for an unknown type, and where the last frame is cut off.
     """
     frames: list[Frame] = []
     end = 0
-    for kind, start, end in _scan(data, payload_bytes_max):
+    for kind, start, stop in _scan(data, PAYLOAD_BYTES_MAX):
+        end = stop
         if kind in known:
-            frames.append((kind, data[start:end]))
+            frames.append((kind, data[start:stop]))
         else:
             _skip(kind)
     if end != len(data):
