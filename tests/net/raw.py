@@ -53,7 +53,7 @@ def close_payload(code: int, reason: bytes = b"") -> bytes:
 class RawClient:
     """Bytes in and out, and server frames one by one."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.abc.Stream) -> None:
         self.stream = stream
         self.received = b""
 

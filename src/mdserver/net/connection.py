@@ -7,6 +7,7 @@ is parked. Time-outs are one entry of the timer wheel.
 import enum
 import socket
 import ssl
+from contextlib import suppress
 from typing import Protocol
 
 import trio
@@ -23,11 +24,13 @@ from mdserver.limits import NS_PER_S
 from mdserver.net.engine import Engine
 from mdserver.net.exchange import Exchange, Handler, give_commands
 from mdserver.net.forms import Form
-from mdserver.net.outbox import BLOCKED, Outbox
+from mdserver.net.outbox import WRITE_BLOCKED, Outbox
 from mdserver.net.session import Behaviour
 from mdserver.net.settings import ServerSettings
+from mdserver.net.tls import Identity, say_goodbye, shake_hands
 
 READ_BYTES = 64 * 1024
+READ_BLOCKED = (BlockingIOError, ssl.SSLWantReadError)
 DISCARD_BYTES_MAX = 1024 * 1024
 UPGRADE_PATHS = ("/ws", "/")
 CLOSE_AFTERWARDS = (b"connection", b"close")
@@ -85,12 +88,18 @@ class Connection:
         self.outbox: Outbox | None = None
         self.phase = Phase.READING
 
-    async def run(self) -> None:
-        """Serve the connection until it ends; raises nothing but Cancelled."""
+    async def run(self, identity: Identity | None = None) -> None:
+        """Serve the connection until it ends, encrypted if there is an identity for it.
+
+        Raises nothing but Cancelled.
+        """
         shared = self._shared
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                if identity is not None:
+                    self._give_time(shared.settings.handshake_timeout)
+                    self._sock = await shake_hands(self._sock, identity.context)
                 received = await self._serve_http()
                 if received is not None:
                     await self._serve_websocket(received)
@@ -99,6 +108,8 @@ class Connection:
         except* Exception:
             shared.log.exception("connection failed", address=self.address)
         finally:
+            if isinstance(self._sock, ssl.SSLSocket):
+                say_goodbye(self._sock)
             self._sock.close()
             shared.engine.timers.cancel(self)
             if self.outbox is not None:
@@ -117,10 +128,8 @@ class Connection:
         http = self._http
         if self.phase is Phase.READING and http is not None and http.begun:
             refusal = RequestRefusedError(408, "The request took too long to arrive.")
-            try:
+            with suppress(OSError):  # nobody is there to be told, or nobody reads
                 self._sock.send(http.refuse(refusal))
-            except (*BLOCKED, OSError):
-                pass  # nobody is there to be told
         self._abort()
 
     def _keep_alive(self, now: int) -> None:
@@ -212,7 +221,7 @@ class Connection:
                 await trio.lowlevel.wait_readable(sock)
             try:
                 size = sock.recv_into(shared.buffer)
-            except BLOCKED:
+            except READ_BLOCKED:
                 continue
             self.heard = shared.engine.clock()
             return bytes(memoryview(shared.buffer)[:size])
@@ -289,13 +298,15 @@ class Connection:
         while rest:
             try:
                 rest = rest[self._sock.send(rest) :]
-            except BLOCKED:
+            except WRITE_BLOCKED:
                 await trio.lowlevel.wait_writable(self._sock)
 
     async def _linger(self) -> None:
         """Let the client read the last answer: closing on unread bytes would reset it away."""
         self.phase = Phase.CLOSING
         self._give_time(self._shared.settings.close_timeout)
+        if isinstance(self._sock, ssl.SSLSocket):
+            say_goodbye(self._sock)
         self._sock.shutdown(socket.SHUT_WR)
         await self._discard()
 

@@ -21,7 +21,7 @@ from mdserver.core.outputs import (
 )  # fmt: skip
 from mdserver.net.batch import Batch
 from mdserver.net.clock import Clock
-from mdserver.net.flusher import Flusher
+from mdserver.net.flusher import Flusher, flush_all
 from mdserver.net.forms import Form
 from mdserver.net.outbox import Outbox
 from mdserver.net.timers import TimerWheel
@@ -165,7 +165,10 @@ class Engine:
             if outbox.size > outbox.limit:
                 full.append(outbox)
         for outbox in full:
-            outbox.owner.overflowed()
+            if outbox.unsent:
+                outbox.owner.overflowed()
+            else:
+                flush_all([outbox])  # it has had no chance yet: nobody is slow
 
     def _send(self, output: Send) -> None:
         sink = self.sinks.get(output.session)

@@ -8,7 +8,6 @@ come back.
 import errno
 import socket
 import sys
-from collections.abc import Callable
 
 import trio
 
@@ -17,6 +16,7 @@ from mdserver.config.values import Address
 from mdserver.errors import StartError
 from mdserver.limits import NS_PER_S
 from mdserver.net.connection import Connection, Shared
+from mdserver.net.tls import Identity
 
 BACKLOG = 4096
 ACCEPTS_PER_TURN = 32
@@ -25,8 +25,6 @@ COMPLAIN_EVERY_NS = 60 * NS_PER_S
 RETRY_AFTER_S = 5
 NOT_SENT_BYTES = 16 * 1024
 _NOT_NOW = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-
-Wrap = Callable[[socket.socket], socket.socket]
 
 
 class Admission:
@@ -102,21 +100,28 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(sock: socket.socket, *, secure: bool = False) -> str:
-    """The URL of a listener."""
+    """The URL of a listening socket."""
     host, port = sock.getsockname()[:2]
     return f"http{'s' if secure else ''}://{Address(host, port)}"
 
 
 class Listener:
-    """One listening socket and the connections that came through it."""
+    """One listening socket and the connections that came through it.
+
+    With an identity they are encrypted.
+    """
 
     def __init__(
-        self, sock: socket.socket, shared: Shared, admission: Admission, wrap: Wrap | None = None
+        self,
+        sock: socket.socket,
+        shared: Shared,
+        admission: Admission,
+        identity: Identity | None = None,
     ) -> None:
         self._sock = sock
         self._shared = shared
         self._admission = admission
-        self._wrap = wrap
+        self._identity = identity
         self._complained = 0
 
     async def run(self, nursery: trio.Nursery) -> None:
@@ -143,12 +148,14 @@ class Listener:
             refusal = self._admission.enter(address)
             if refusal is None:
                 nursery.start_soon(self._serve, sock, address)
+            elif self._identity is not None:
+                sock.close()  # what could be said would cost a hand-shake
             else:
                 _refuse(sock, refusal)
 
     async def _serve(self, sock: socket.socket, address: str) -> None:
         try:
-            await Connection(sock, address, self._shared).run()
+            await Connection(sock, address, self._shared).run(self._identity)
         finally:
             self._admission.leave(address)
 

@@ -11,7 +11,11 @@ from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched
 from mdserver.limits import NS_PER_MS
 from mdserver.net.forms import Form
 
-BLOCKED = (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError)
+# After its hand-shake TLS wants to read in order to write for a renegotiation only, and there is
+# none: then it is an error like any other.
+WRITE_BLOCKED = (BlockingIOError, ssl.SSLWantWriteError)
+# OpenSSL wants a refused write repeated with the same bytes: so each write takes as many as there
+# are, up to this.
 WRITE_BYTES = 64 * 1024
 _NONE: frozenset[int] = frozenset()
 
@@ -20,7 +24,7 @@ class Socket(Protocol):
     """A non-blocking socket, plain or TLS."""
 
     def send(self, data: bytes | memoryview, /) -> int:
-        """Send what it takes; one of BLOCKED where that is nothing."""
+        """Send what it takes; one of WRITE_BLOCKED where that is nothing."""
 
     def fileno(self) -> int:
         """The descriptor."""
@@ -109,9 +113,12 @@ class Outbox:
         self.frames = []
         self.size = 0
         self.limit = self.limit_least
+        if len(wire) > WRITE_BYTES:
+            self.unsent = wire
+            return self._drain_or_park()
         try:
             sent = self.sock.send(wire)
-        except BLOCKED:
+        except WRITE_BLOCKED:
             sent = 0
         except OSError as error:
             self.owner.lost(str(error))
@@ -134,7 +141,7 @@ class Outbox:
                 return True
             try:
                 sent = send(unsent[:WRITE_BYTES])
-            except BLOCKED:
+            except WRITE_BLOCKED:
                 self.unsent = unsent
                 return False
             self.unsent = memoryview(unsent)[sent:] if sent < len(unsent) else b""
@@ -169,9 +176,12 @@ class Outbox:
         if not self.unsent:
             self._drain_or_park()
 
-    def _drain_or_park(self) -> None:
+    def _drain_or_park(self) -> bool:
         try:
-            if not self.drain():
-                self.owner.parked()
+            if self.drain():
+                return True
         except OSError as error:
             self.owner.lost(str(error))
+            return True
+        self.owner.parked()
+        return False

@@ -5,6 +5,7 @@ from attrs import field, frozen
 from mdserver import limits
 from mdserver.config.values import Address
 from mdserver.limits import NS_PER_S
+from mdserver.net.tls import CIPHERS, KeyStore
 
 
 @frozen(kw_only=True)
@@ -12,10 +13,15 @@ class ServerSettings:
     """Listeners, limits and time-outs. Durations in nanoseconds, sizes in bytes.
 
     `websocket_bytes_max` bounds one WebSocket message, or what one HTTP request may bring as
-    commands; `allowed_origins` None allows every web page to connect.
+    commands; `allowed_origins` None allows every web page to connect. `key_stores` are those of
+    single addresses of `listen_encrypted`, `key_store` that of the others.
     """
 
     listen: tuple[Address, ...] = (Address("127.0.0.1", 8800),)
+    listen_encrypted: tuple[Address, ...] = ()
+    key_store: KeyStore | None = None
+    key_stores: tuple[tuple[Address, KeyStore], ...] = ()
+    ciphers: str = CIPHERS
     allowed_origins: frozenset[str] | None = None
     connections_max: int = limits.CONNECTIONS_MAX
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX

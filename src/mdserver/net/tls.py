@@ -1,0 +1,102 @@
+"""TLS: contexts from key files, and hand-shakes on non-blocking sockets.
+
+`ssl.SSLSocket` stays as fast as the plain socket under it; `trio.SSLStream` costs several times
+more a send and 20 KiB a connection.
+"""
+
+import socket
+import ssl
+from contextlib import suppress
+from pathlib import Path
+
+import trio
+from attrs import frozen
+
+from mdserver.errors import StartError
+
+# TLS 1.2 with forward secrecy and authenticated encryption only (RFC 9325, section 4.2);
+# the suites of TLS 1.3 are all of that kind.
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+
+@frozen
+class KeyStore:
+    """Where certificate chain and private key are, in PEM: one file, or one for each."""
+
+    chain: Path
+    key: Path | None = None
+
+
+class Identity:
+    """The certificate of a listener. Hand-shakes use `context`, which `reload` replaces."""
+
+    def __init__(self, store: KeyStore, ciphers: str = CIPHERS) -> None:
+        self._store = store
+        self._ciphers = ciphers
+        self.context = server_context(store, ciphers)
+
+    def reload(self) -> None:
+        """Read the files again, for new connections; StartError, and nothing changes."""
+        self.context = server_context(self._store, self._ciphers)
+
+
+def server_context(store: KeyStore, ciphers: str = CIPHERS) -> ssl.SSLContext:
+    """A context of TLS 1.2 and newer.
+
+    Raises StartError where the files or the cipher list cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= (
+        ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    )
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.set_ciphers(ciphers)
+    except ssl.SSLError:
+        raise StartError(f"CipherList = {ciphers}: OpenSSL knows no such cipher") from None
+    try:
+        context.load_cert_chain(store.chain, store.key, password=lambda: b"")
+    except ssl.SSLError as error:
+        raise StartError(
+            f"Cannot use {_named(store)} for TLS: it needs a certificate chain and the key that "
+            f"belongs to it, without a password ({error.reason or 'not PEM'})"
+        ) from None
+    except OSError as error:
+        raise StartError(f"Cannot read {_named(store)}: {error.strerror}") from None
+    return context
+
+
+def _named(store: KeyStore) -> str:
+    return str(store.chain) if store.key is None else f"{store.chain} and {store.key}"
+
+
+async def shake_hands(sock: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """The server's part of the hand-shake; takes over `sock`, and closes it where that fails.
+
+    Raises OSError (ssl.SSLError is one) where the client does not do its part.
+    """
+    try:
+        encrypted = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    except BaseException:
+        sock.close()
+        raise
+    try:
+        while True:
+            try:
+                encrypted.do_handshake()
+                return encrypted
+            except ssl.SSLWantReadError:
+                await trio.lowlevel.wait_readable(encrypted)
+            except ssl.SSLWantWriteError:
+                await trio.lowlevel.wait_writable(encrypted)
+    except BaseException:
+        encrypted.close()
+        raise
+
+
+def say_goodbye(sock: ssl.SSLSocket) -> None:
+    """Send `close_notify` if that takes no waiting: the client knows that nothing was cut off."""
+    # Its answer is not awaited, and a broken connection needs no goodbye.
+    with suppress(OSError, ValueError):
+        sock.unwrap()
