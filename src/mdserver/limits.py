@@ -93,9 +93,8 @@ LOG_CLOSE_TIMEOUT_S = 5
 LOG_FILE_BYTES_MAX = 20 * MB
 LOG_FILES_MAX = 10
 
-# Secrets in files (RFC 7518, section 3.2 for the least)
-SECRET_BYTES_MIN = 32
-SECRET_BYTES_MAX = 64 * KB
+# Files with keys and secrets
+KEY_FILE_BYTES_MAX = 1 * MB
 
 # Clients
 CLIENT_PUBLICATIONS_MAX = PUBLISHER_NUMBERS_KEPT  # without a result, whatever their group

@@ -31,7 +31,12 @@ def effective(file: Path | None, overrides: tuple[str, ...]) -> Loaded:
     return load(file, os.environ, overrides)
 
 
-_POLICIES = {Entitlement.NONE: Policy.NONE, Entitlement.BASIC: Policy.BASIC}
+_POLICIES = {
+    Entitlement.NONE: Policy.NONE,
+    Entitlement.BASIC: Policy.BASIC,
+    Entitlement.JWT: Policy.ASK,
+    Entitlement.CUSTOM: Policy.ASK,
+}
 
 
 def broker_settings(config: Config) -> BrokerSettings:
@@ -50,6 +55,8 @@ def broker_settings(config: Config) -> BrokerSettings:
         keepalive=config.keep_alive_interval,
         policy=_POLICIES[config.entitlement],
         allow_token=config.entitlement_allow_token,
+        ask_each=config.entitlement is Entitlement.CUSTOM,
+        renew_token_before=config.jwt_renew_token_before,
         publish_networks=config.publish_allow_from_address_list,
         audit_access=config.audit_access,
         presence=config.presence,

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 import structlog
 import trio
-from structlog.typing import FilteringBoundLogger
 
 from mdserver.cli.configured import (
     broker_settings,
@@ -20,12 +19,16 @@ from mdserver.cli.configured import (
 )
 from mdserver.cli.logs import audit_logs, server_log, set_level
 from mdserver.cluster.node import Node
-from mdserver.config import Config, Loaded
+from mdserver.config import Config, Entitlement, Loaded
+from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import reloaded
 from mdserver.core.inputs import RulesChanged
-from mdserver.core.outputs import Log
+from mdserver.core.outputs import Ask, Log
 from mdserver.errors import ConfigError, MdserverError
 from mdserver.http.router import Router
+from mdserver.net.custom import CustomJudge, load_class
+from mdserver.net.engine import Engine
+from mdserver.net.judges import TokenJudge
 from mdserver.net.server import Server
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -56,10 +59,15 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
     log = structlog.get_logger()
     node = Node(broker_settings(config), random.SystemRandom())
     server = Server(server_settings(config), node, Router(), log)
+    judge = judge_of(config, server.engine)
     with audit_logs(config) as audit, trio.open_signal_receiver(*SIGNALS) as signals:
         if audit is not None:
             server.engine.carry(Log, audit.take)
         async with trio.open_nursery() as nursery:
+            if judge is not None:
+                server.engine.carry(Ask, judge.ask)
+            if isinstance(judge, CustomJudge):
+                await nursery.start(judge.run)
             urls = await nursery.start(server.serve)
             # What was made so far lives as long as the process: the collector need not look again.
             gc.collect()
@@ -73,23 +81,41 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
                 if number != signal.SIGHUP:
                     log.info("ending", signal=signal.Signals(number).name)
                     break
-                config = reload(config, read, server, log)
+                config = reload(config, read, server.engine, judge)
             nursery.cancel_scope.cancel()
 
 
+def judge_of(config: Config, engine: Engine) -> TokenJudge | CustomJudge | None:
+    """Who answers the core's questions, None where it has none. Raises `ConfigError`."""
+    if config.entitlement is Entitlement.JWT:
+        return TokenJudge(token_verifier(config), engine)
+    if config.entitlement is Entitlement.CUSTOM:
+        judge = load_class(config.custom_class)
+        return CustomJudge(judge, config.custom_deadline, engine.dispatch)
+    return None
+
+
 def reload(
-    config: Config, read: Callable[[], Loaded], server: Server, log: FilteringBoundLogger
+    config: Config,
+    read: Callable[[], Loaded],
+    engine: Engine,
+    judge: TokenJudge | CustomJudge | None,
 ) -> Config:
-    """Reads the configuration again, takes what a running server can take, and says so."""
+    """Reads the configuration again, takes what a running server can take, and says so.
+
+    All of it is taken, or nothing where something is wrong with it.
+    """
+    log = structlog.get_logger()
     try:
         new = reloaded(config, read().config)
+        if isinstance(judge, TokenJudge):
+            judge.verifier = token_verifier(new.config)
     except ConfigError as error:
         log.error("reload refused", reason=str(error))
         return config
     set_level(new.config.log_level)
-    server.engine.dispatch(
-        RulesChanged(new.config.entitlement_allow_token, new.config.publish_allow_from_address_list)
-    )
+    token, networks = new.config.entitlement_allow_token, new.config.publish_allow_from_address_list
+    engine.dispatch(RulesChanged(token, networks))
     log.info("reloaded", taken=new.taken, needs_restart=new.refused)
     return new.config
 

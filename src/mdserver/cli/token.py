@@ -9,21 +9,27 @@ from typing import Any
 
 import click
 import jwt
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
     load_pem_private_key,
-    load_pem_public_key,
 )
 
 from mdserver import limits
+from mdserver.codec.tokens import (
+    EC_ALGORITHMS,
+    HMAC_ALGORITHMS,
+    RSA_ALGORITHMS,
+    TokenKey,
+    pem_key,
+)
 from mdserver.config import values
-from mdserver.config.keys import hmac_secret
-from mdserver.errors import MdserverError
+from mdserver.config.keys import hmac_secret, key_file
+from mdserver.errors import ConfigError, MdserverError
 
 PERMISSIONS = {"sub": "subscribe to", "pub": "publish to", "all": "subscribe and publish to"}
-HMAC_ALGORITHMS: tuple[str, ...] = ("HS256", "HS384", "HS512")
-RSA_ALGORITHMS: tuple[str, ...] = ("RS256", "RS384", "RS512")
-EC_ALGORITHMS: tuple[str, ...] = ("ES256",)
 ALGORITHMS = HMAC_ALGORITHMS + RSA_ALGORITHMS + EC_ALGORITHMS
 _DURATION = values.duration(limits.NS_PER_S, 3650 * 86400 * limits.NS_PER_S)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -39,7 +45,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--issuer", help="The `iss` claim, as in EntitlementJWT.Issuer.")
 @click.option("--algorithm", type=click.Choice(ALGORITHMS), help="Default: what fits the key.")
 @click.option("--secret-file", type=_FILE, help="The secret of an HMAC signature.")
-@click.option("--key-file", type=_FILE, help="A private key (PEM); with --explain a public one.")
+@click.option(
+    "--key-file", "pem_file", type=_FILE, help="A private key (PEM); with --explain a public one."
+)
 @click.option("--explain", metavar="TOKEN", help="Say what a token holds instead.")
 def command(
     *,
@@ -52,7 +60,7 @@ def command(
     issuer: str | None,
     algorithm: str | None,
     secret_file: Path | None,
-    key_file: Path | None,
+    pem_file: Path | None,
     explain: str | None,
 ) -> None:
     """Make an entitlement token, or explain one.
@@ -60,14 +68,14 @@ def command(
     The token goes to stdout. It is signed with the secret of --secret-file or the private key of
     --key-file; the server checks it with the same secret or the public key.
     """
-    if secret_file and key_file:
+    if secret_file and pem_file:
         raise click.UsageError("Give --secret-file or --key-file, not both.")
     if explain is not None:
-        click.echo(explanation(explain, secret_file, key_file, time.time()))
+        click.echo(explanation(explain, secret_file, pem_file, time.time()))
         return
     if not (sub or pub or both):
         raise click.UsageError("A token without --sub, --pub or --all allows nothing.")
-    key, algorithm = signing_key(secret_file, key_file, algorithm)
+    key, algorithm = signing_key(secret_file, pem_file, algorithm)
     permissions = {"sub": sub, "pub": pub, "all": both}
     claims: dict[str, Any] = {
         "exp": int(time.time()) + lifetime_s(expires),
@@ -87,14 +95,15 @@ def lifetime_s(text: str) -> int:
 
 
 def signing_key(
-    secret_file: Path | None, key_file: Path | None, algorithm: str | None
+    secret_file: Path | None, private_file: Path | None, algorithm: str | None
 ) -> tuple[Any, str]:
     """The key to sign with and the algorithm that fits it."""
     if secret_file:
-        key: Any = hmac_secret(secret_file)
-        fitting = HMAC_ALGORITHMS
-    elif key_file:
-        key, fitting = pem_key(key_file, private=True)
+        secret = key_file(secret_file, hmac_secret)
+        key, fitting = secret.key, secret.algorithms
+    elif private_file:
+        private = key_file(private_file, _private_key)
+        key, fitting = private, key_file(private_file, _public_half).algorithms
     else:
         raise click.UsageError("Give the key to sign with: --secret-file or --key-file.")
     if algorithm and algorithm not in fitting:
@@ -102,32 +111,28 @@ def signing_key(
     return key, algorithm or fitting[0]
 
 
-def pem_key(file: Path, *, private: bool) -> tuple[Any, tuple[str, ...]]:
-    """The key in a PEM file, and its algorithms, the usual one first."""
-    key: object
+def _private_key(pem: bytes) -> PrivateKeyTypes:
     try:
-        pem = file.read_bytes()
-        key = load_pem_private_key(pem, password=None) if private else load_pem_public_key(pem)
-    except (ValueError, TypeError, OSError) as error:
-        kind = "private" if private else "public"
-        raise MdserverError(f"{file}: no {kind} key in PEM form: {error}") from None
-    if isinstance(key, rsa.RSAPrivateKey | rsa.RSAPublicKey):
-        return key, RSA_ALGORITHMS
-    if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey) and isinstance(
-        key.curve, ec.SECP256R1
-    ):
-        return key, EC_ALGORITHMS
-    raise MdserverError(f"{file}: expected an RSA key, or an EC key on the curve P-256")
+        return load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigError("this is no private key in PEM form without a password") from None
 
 
-def explanation(token: str, secret_file: Path | None, key_file: Path | None, now_s: float) -> str:
+def _public_half(pem: bytes) -> TokenKey:
+    public = _private_key(pem).public_key()
+    return pem_key(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+
+
+def explanation(
+    token: str, secret_file: Path | None, public_file: Path | None, now_s: float
+) -> str:
     """What a token holds and whether it is valid, in lines for people."""
     try:
         header = jwt.get_unverified_header(token)
         claims = jwt.decode(token, options={"verify_signature": False})
     except jwt.PyJWTError as error:
         raise MdserverError(f"this is no token: {error}") from None
-    lines = [f"signed with {header.get('alg')}: {verdict(token, secret_file, key_file)}"]
+    lines = [f"signed with {header.get('alg')}: {verdict(token, secret_file, public_file)}"]
     lines += [f"key: {header['kid']}"] if "kid" in header else []
     lines.append(expiry(claims.get("exp"), now_s))
     lines += [f"{name}: {claims[name]}" for name in ("sub", "aud", "iss") if name in claims]
@@ -142,18 +147,17 @@ def explanation(token: str, secret_file: Path | None, key_file: Path | None, now
     return "\n".join(lines)
 
 
-def verdict(token: str, secret_file: Path | None, key_file: Path | None) -> str:
+def verdict(token: str, secret_file: Path | None, public_file: Path | None) -> str:
     """Whether the signature is right, as far as it can be told."""
     if secret_file:
-        key: Any = hmac_secret(secret_file)
-        algorithms = HMAC_ALGORITHMS
-    elif key_file:
-        key, algorithms = pem_key(key_file, private=False)
+        key = key_file(secret_file, hmac_secret)
+    elif public_file:
+        key = key_file(public_file, pem_key)
     else:
         return "not checked, that needs --secret-file or --key-file"
     try:
         jwt.decode(
-            token, key, algorithms=algorithms,
+            token, key.key, algorithms=list(key.algorithms),
             options={"verify_exp": False, "verify_aud": False, "verify_sub": False},
         )  # fmt: skip
     except jwt.PyJWTError as error:

@@ -1,25 +1,44 @@
-"""Secrets that stand in files of their own, so that no configuration file holds them."""
+"""Secrets and keys that stand in files of their own, so that no configuration file holds them."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from mdserver import limits
+from mdserver.codec.tokens import TokenKey, TokenVerifier, hmac_key, jwks_keys, pem_key
+from mdserver.config.table import Config
 from mdserver.errors import ConfigError
 
+T = TypeVar("T")
 
-def hmac_secret(file: Path) -> bytes:
-    """The secret of an HMAC signature: the bytes of a file, without a line end at its end.
 
-    Raises `ConfigError` where the file cannot be read, or the secret is shorter than the hash of
-    HS256 is (RFC 7518, section 3.2).
-    """
+def key_file(file: Path, parse: Callable[[bytes], T]) -> T:
+    """What a file with a key or a secret holds. Raises `ConfigError`, which names the file."""
     try:
         with file.open("rb") as stream:
-            secret = stream.read(limits.SECRET_BYTES_MAX + 1).rstrip(b"\r\n")
+            content = stream.read(limits.KEY_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
-    if not limits.SECRET_BYTES_MIN <= len(secret) <= limits.SECRET_BYTES_MAX:
-        raise ConfigError(
-            f"{file}: expected a secret of {limits.SECRET_BYTES_MIN} to "
-            f"{limits.SECRET_BYTES_MAX} bytes, found {len(secret)}"
-        )
-    return secret
+    if len(content) > limits.KEY_FILE_BYTES_MAX:
+        raise ConfigError(f"{file}: larger than {limits.KEY_FILE_BYTES_MAX} bytes")
+    try:
+        return parse(content)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def hmac_secret(content: bytes) -> TokenKey:
+    """The secret in a file: its bytes without a line end at their end."""
+    return hmac_key(content.rstrip(b"\r\n"))
+
+
+def token_verifier(config: Config) -> TokenVerifier:
+    """What verifies the tokens of `Entitlement = JWT`; reads the files. Raises `ConfigError`."""
+    keys: list[TokenKey] = []
+    if config.jwt_hmac_secret_file:
+        keys.append(key_file(config.jwt_hmac_secret_file, hmac_secret))
+    if config.jwt_public_key_file:
+        keys.append(key_file(config.jwt_public_key_file, pem_key))
+    if config.jwt_jwks_file:
+        keys += key_file(config.jwt_jwks_file, jwks_keys)
+    return TokenVerifier(keys, config.jwt_audience or None, config.jwt_issuer or None)

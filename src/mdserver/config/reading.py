@@ -12,7 +12,7 @@ from typing import Any
 from attrs import frozen
 
 from mdserver import limits
-from mdserver.config.table import PARAMETERS, Config, Parameter
+from mdserver.config.table import PARAMETERS, Config, Entitlement, Parameter
 from mdserver.errors import ConfigError
 
 DEFAULT_ORIGIN = "default"
@@ -75,6 +75,19 @@ def _check_together(loaded: Loaded) -> None:
     for name in ("Extension.Audit.Access", "Extension.Presence"):
         if getattr(loaded.config, PARAMETERS[name].attribute) and loaded.config.log_folder is None:
             raise ConfigError(f"{loaded.origins[name]}: {name} = true: it needs a LogFolder")
+    needed = {
+        Entitlement.JWT: (
+            "EntitlementJWT.HmacSecretFile", "EntitlementJWT.PublicKeyFile",
+            "EntitlementJWT.JwksFile",
+        ),
+        Entitlement.CUSTOM: ("EntitlementCustom.Class",),
+    }  # fmt: skip
+    names = needed.get(loaded.config.entitlement, ())
+    if names and not any(getattr(loaded.config, PARAMETERS[name].attribute) for name in names):
+        raise ConfigError(
+            f"{loaded.origins['Entitlement']}: Entitlement = {loaded.config.entitlement.value}: "
+            f"it needs {' or '.join(names)}"
+        )
 
 
 def file_settings(file: Path) -> Iterator[Setting]:

@@ -126,7 +126,7 @@ def optional(kind: Kind[T], word: str) -> Kind[T | None]:
     def show(value: T | None) -> str:
         return word if value is None else kind.show(value)
 
-    return Kind(f"{kind.form}, or `{word}`", parse, show)
+    return Kind(f"{kind.form}, or {f'`{word}`' if word else 'empty'}", parse, show)
 
 
 def choice(options: type[E]) -> Kind[E]:
