@@ -33,8 +33,11 @@ class Exchange(Protocol):
     async def ask(self, token: str | None, command: AnyCommand, timeout: float) -> AnyEvent | None:
         """The answer to a command; None where there is none within `timeout` seconds."""
 
-    async def give(self, secret: str, commands: Sequence[AnyCommand]) -> bool:
-        """Give commands to the stream of that secret path; False where there is none."""
+    def has_stream(self, secret: str) -> bool:
+        """Whether there is a stream of that secret path."""
+
+    async def give(self, secret: str, commands: Sequence[AnyCommand]) -> None:
+        """Give commands to that stream, which is there."""
 
 
 Path = Callable[[Request, Exchange], Awaitable[Answer | StreamAnswer]]

@@ -16,7 +16,7 @@ class Router:
     """Paths and methods; HEAD is answered as GET, whose body the connection leaves out."""
 
     def __init__(self, unready: Callable[[], str | None] = lambda: None) -> None:
-        self._paths: dict[str, Methods] = {
+        self.routes: dict[str, Methods] = {
             "/rest/produce": {"POST": rest.produce},
             "/rest/consume": {"GET": rest.consume},
             "/snapshot": {"GET": snapshot.snapshot},
@@ -25,21 +25,22 @@ class Router:
             SECRET_PATHS: {"POST": stream.give_commands},
             "/health/live": {"GET": health.live},
             "/health/ready": {"GET": health.Ready(unready)},
+            "/openapi.json": {"GET": page("openapi.json", b"application/json")},
             "/": {"GET": page("welcome.html")},
         }
 
     def add(self, path: str, methods: Methods) -> None:
         """Have a path answered by these functions."""
-        self._paths[path] = methods
+        self.routes[path] = methods
 
     async def __call__(self, request: Request, exchange: Exchange) -> Answer | StreamAnswer:
         """The answer of the path; 404 and 405 say which there are."""
         path_of = request.path
         if path_of.startswith(STREAM_PATH + "/"):
             path_of = SECRET_PATHS
-        methods = self._paths.get(path_of)
+        methods = self.routes.get(path_of)
         if methods is None:
-            return text_answer(f"There are {', '.join(self._paths)}.\n", 404)
+            return text_answer(f"There are {', '.join(self.routes)}.\n", 404)
         path = methods.get("GET" if request.method == "HEAD" else request.method)
         if path is not None:
             try:
@@ -51,10 +52,10 @@ class Router:
         return Answer(405, [*answer.headers, (b"allow", allowed.encode())], answer.body)
 
 
-def page(name: str) -> Path:
+def page(name: str, kind: bytes = b"text/html; charset=utf-8") -> Path:
     """A page of the package `mdserver.web`, read once."""
     body = (importlib.resources.files("mdserver.web") / name).read_bytes()
-    answer = Answer(200, ((b"content-type", b"text/html; charset=utf-8"),), body)
+    answer = Answer(200, ((b"content-type", kind),), body)
 
     async def path(_request: Request, _exchange: Exchange) -> Answer:
         return answer

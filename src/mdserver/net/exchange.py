@@ -65,13 +65,13 @@ class Exchange:
             engine.closed(self._number, "the request is answered")
         return self._answer
 
-    async def give(self, secret: str, commands: Sequence[AnyCommand]) -> bool:
-        """Give commands to the stream of that secret path; False where there is none."""
-        session = self._engine.streams.get(secret)
-        if session is None:
-            return False
-        await give_commands(self._engine, session, commands)
-        return True
+    def has_stream(self, secret: str) -> bool:
+        """Whether there is a stream of that secret path."""
+        return secret in self._engine.streams
+
+    async def give(self, secret: str, commands: Sequence[AnyCommand]) -> None:
+        """Give commands to that stream, which is there."""
+        await give_commands(self._engine, self._engine.streams[secret], commands)
 
     def put(self, event: AnyEvent) -> bool:
         """The first event that is an answer is kept."""
