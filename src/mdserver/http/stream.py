@@ -73,7 +73,7 @@ def _accepted(request: Request) -> str:
     for kind in kinds:
         if kind in _STREAM_TYPES:
             return kind
-        if kind in ("*/*", "application/*"):
+        if kind in ("*/*", "application/*", _JSON_TYPE):
             return NDJSON_TYPE
     known = " and ".join(_STREAM_TYPES)
     raise RequestRefusedError(406, f"A stream comes as {known}, none of which is accepted.")
