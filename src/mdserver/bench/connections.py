@@ -16,10 +16,11 @@ from mdserver.bench.opening import Opening, Talk, pinged
 from mdserver.bench.processes import BenchError
 from mdserver.bench.verify import Stream, Verifier
 from mdserver.codec.encoding import ClientCodec
+from mdserver.limits import KB
 
 OPENING_TIMEOUT_S = 30.0
 PER_SOURCE_ADDRESS = 20_000  # connections of one client address to one port: below the port range
-_READ_BYTES = 16 * 1024
+_buffer = memoryview(bytearray(256 * KB))  # of all connections: they are read one at a time
 _EVENTS_PER_POLL = 64  # so that a time is taken at least every 64 reads
 
 
@@ -159,9 +160,9 @@ class Connections:
 
 def _read(connection: Connection) -> bytes:
     try:
-        chunk = connection.socket.recv(_READ_BYTES)
+        size = connection.socket.recv_into(_buffer)
     except ConnectionError as error:
         raise BenchError(f"subscriber {connection.stream.subscriber}: {error}") from error
-    if not chunk:
+    if not size:
         raise BenchError(f"subscriber {connection.stream.subscriber} was disconnected")
-    return chunk
+    return bytes(_buffer[:size])
