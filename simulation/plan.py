@@ -60,6 +60,7 @@ class Plan:
     calm: int
     patience: int  # after `calm`, until everything must have come to rest
     cached: int  # messages kept a subject
+    log_kept: int  # committed entries kept a group, for members that were away
     faults: tuple[Fault, ...]
     sendings: tuple[Sending, ...]
 
@@ -115,6 +116,7 @@ def make(seed: int) -> Plan:
         calm=calm,
         patience=120 * NS_PER_S,
         cached=1000,
+        log_kept=rng.choice((4, 50, 1000)),
         faults=tuple(draw_faults(rng, kinds, members, calm)),
         sendings=tuple(draw_sendings(rng, publishers, subjects, calm)),
     )

@@ -210,12 +210,7 @@ class Node:
         if isinstance(input, say.PeerUp):
             ground.members.up(input.peer, ground.now)
             ground.relink()
-            votes = ground.votes
-            ground.say(
-                (input.peer,),
-                say.Hello(votes.incarnation, votes.admitted, ground.settings.client,
-                          dict(votes.known)),
-            )  # fmt: skip
+            ground.say((input.peer,), self._greeting())
             ground.say((input.peer,), self._pulse())
         else:
             ground.relink()
@@ -245,6 +240,9 @@ class Node:
         if ground.seed and known and (not votes.admitted or known > votes.incarnation):
             ground.seed.lose()
             ground.log("lost", known=known, told_by=peer)
+            if votes.incarnation <= known:
+                ground.reborn(known + 1)
+                ground.say_stored(peer, self._greeting())
 
     def _heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
         ground = self.ground
@@ -260,6 +258,12 @@ class Node:
         won = self._election.promise(peer, promise)
         if won:
             self._leading.establish(won)
+
+    def _greeting(self) -> say.Hello:
+        votes = self.ground.votes
+        return say.Hello(
+            votes.incarnation, votes.admitted, self.ground.settings.client, dict(votes.known)
+        )
 
     def _pulse(self) -> say.Heartbeat:
         ground = self.ground

@@ -118,12 +118,10 @@ class Operating:
         if member not in ground.settings.seeds:
             return f"{member} is no seed; the seeds are {', '.join(ground.settings.seeds)}"
         if member == ground.me:
-            others = [seed for seed in ground.settings.seeds if seed != member]
             if ground.seed is None or not ground.seed.lost:
                 return f"{member} did not lose its vote record"
-            incarnation = ground.votes.incarnation
-            ground.say([peer for peer in others if peer in ground.linked()],
-                       Readmit(member, incarnation))  # fmt: skip
+            # To all members: a group may be coordinated by one that is no seed.
+            ground.say(ground.linked(), Readmit(member, ground.votes.incarnation))
             return None
         peer = ground.members.peers[member]
         if not ground.members.alive(member, ground.now) or not peer.lost:

@@ -1,0 +1,162 @@
+"""`python -m simulation run | replay | minimise`."""
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from simulation import coverage
+from simulation.diagram import diagram
+from simulation.minimise import minimise as make_smaller
+from simulation.plan import make
+from simulation.run import Result
+from simulation.run import run as run_plan
+from simulation.world import World
+
+REGRESSIONS = Path(__file__).with_name("regressions.txt")
+TROUBLES_SHOWN = 10
+
+
+def regressions() -> list[int]:
+    """The seeds that once failed: they run first."""
+    lines = REGRESSIONS.read_text(encoding="utf-8").splitlines()
+    return [int(line.split("#")[0]) for line in lines if line.split("#")[0].strip()]
+
+
+def run_seed(seed: int) -> Result:
+    """One seed's result; at module level, so that it can run in another process."""
+    return run_plan(make(seed))[0]
+
+
+@click.group(help="The deterministic simulator of the cluster.")
+def main() -> None:
+    """The group of all commands."""
+
+
+@main.command()
+@click.option("--seeds", default=1000, show_default=True, help="How many seeds.")
+@click.option("--first", default=1, show_default=True, help="The first of them.")
+@click.option("--jobs", type=int, help="Processes (default: the number of cores).")
+@click.option("--diagrams", type=click.Path(path_type=Path), help="Folder for failing runs' SVGs.")
+def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None) -> None:
+    """Run the regression seeds and then so many others; exit 1 if any fails."""
+    chosen = list(dict.fromkeys([*regressions(), *range(first, first + seeds)]))
+    console, errors = Console(), Console(stderr=True)
+    began = time.monotonic()
+    results: list[Result] = []
+    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        task = progress.add_task("seeds", total=len(chosen))
+        for result in run_all(chosen, jobs or os.cpu_count() or 1):
+            results.append(result)
+            progress.advance(task)
+    seconds = time.monotonic() - began
+    counted: Counter[str] = Counter()
+    for result in results:
+        counted.update(result.coverage)
+    console.print(summary(results, seconds))
+    failed = [result for result in results if result.problems]
+    for result in failed[:TROUBLES_SHOWN]:
+        console.print(f"seed {result.seed}: {result.problems[0]}", markup=False, soft_wrap=True)
+        if diagrams:
+            draw(diagrams / f"seed-{result.seed}.svg", *run_plan(make(result.seed)))
+    never = coverage.missing(counted) if seeds >= coverage.LONG_RUN else []
+    if never:
+        console.print(f"never happened: {', '.join(never)}")
+    if failed:
+        console.print(f"replay one with: python -m simulation replay {failed[0].seed}")
+    sys.exit(1 if failed or never else 0)
+
+
+def run_all(seeds: list[int], jobs: int) -> Iterator[Result]:
+    """The results of seeds, in their order."""
+    if jobs == 1:
+        yield from map(run_seed, seeds)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(run_seed, seeds, chunksize=4)
+
+
+def summary(results: list[Result], seconds: float) -> Table:
+    """What was done, in figures."""
+    table = Table(title="Simulation")
+    table.add_column("what")
+    table.add_column("figure", justify="right")
+    simulated = sum(r.simulated for r in results) / 1e9
+    rows = {
+        "seeds": f"{len(results):,}",
+        "failed": f"{sum(bool(r.problems) for r in results):,}",
+        "seeds a second": f"{len(results) / seconds:.1f}",
+        "events": f"{sum(r.events for r in results):,}",
+        "protocol steps": f"{sum(r.steps for r in results):,}",
+        "publications acknowledged": f"{sum(r.acked for r in results):,}",
+        "messages delivered": f"{sum(r.delivered for r in results):,}",
+        "simulated time": f"{simulated / 3600:.2f} h",
+        "real time": f"{seconds:.1f} s",
+        "simulated hours a real second": f"{simulated / 3600 / seconds:.4f}",
+    }
+    for name, figure in rows.items():
+        table.add_row(name, figure)
+    return table
+
+
+def draw(path: Path, result: Result, world: World) -> None:
+    """Write a run's diagram."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(diagram(result, world), encoding="utf-8")
+
+
+@main.command()
+@click.argument("seed", type=int)
+@click.option("--trace", type=click.Path(path_type=Path), help="Write the protocol steps there.")
+@click.option("--diagram", "svg", type=click.Path(path_type=Path), help="Write an SVG there.")
+def replay(seed: int, trace: Path | None, svg: Path | None) -> None:
+    """Run one seed again and tell what happened."""
+    plan = make(seed)
+    click.echo(plan.describe())
+    result, world = run_plan(plan)
+    for problem in result.problems:
+        click.echo(f"FAILED {problem}")
+    click.echo(
+        f"{result.events} events, {result.steps} steps, {result.acked} acknowledged, "
+        f"{result.delivered} delivered, {result.simulated / 1e9:.1f} s simulated"
+    )
+    if trace:
+        trace.write_text(world.trace_lines(), encoding="utf-8")
+    if svg:
+        draw(svg, result, world)
+    click.echo(f"trace hash: {result.trace_hash}")
+    sys.exit(1 if result.problems else 0)
+
+
+@main.command()
+@click.argument("seed", type=int)
+@click.option("--diagram", "svg", type=click.Path(path_type=Path), help="Write an SVG there.")
+def minimise(seed: int, svg: Path | None) -> None:
+    """Leave out what a failing seed does not need to fail."""
+    plan = make(seed)
+    result = run_plan(plan)[0]
+    if not result.problems:
+        click.echo(f"seed {seed} passes: there is nothing to make smaller")
+        return
+    small, result = make_smaller(plan, result)
+    click.echo(small.describe())
+    for sending in small.sendings:
+        click.echo(
+            f"  {sending.at / 1e9:8.3f} s pub{sending.publisher} publishes to /s/{sending.subject}"
+        )
+    for problem in result.problems:
+        click.echo(f"FAILED {problem}")
+    if svg:
+        draw(svg, *run_plan(small))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""What each kind of fault does, and how the world is healed of it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mdserver.limits import NS_PER_S
+
+if TYPE_CHECKING:
+    from simulation.members import Member
+    from simulation.plan import Fault
+    from simulation.world import World
+
+READMIT_EVERY = NS_PER_S
+
+
+class Faults:
+    """Carries out a plan's faults. In a careful run none takes the majority of seeds away."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self._undo: dict[int, Callable[[], None]] = {}
+        self._kinds: dict[str, Callable[[Fault, Member, Member], None]] = {
+            "crash": lambda fault, first, _: self._crash(fault, first),
+            "crash-coordinator": lambda fault, _, __: self._crash(fault, self._coordinator(fault)),
+            "restart-storm": lambda fault, first, _: self._storm(fault, first),
+            "cut": lambda _, first, second: world.links.cut(first.name, second.name),
+            "one-way": lambda fault, first, second: self._block(fault, [(first, second)]),
+            "isolate": self._isolate,
+            "isolate-seeds": self._isolate_from_seeds,
+            "slow": lambda fault, first, _: self._slow(fault, first),
+            "clock-jump": lambda fault, first, _: first.clock.jump(fault.lasting),
+            "clock-rate": lambda fault, first, _: self._rate(fault, first),
+            "client-cut": lambda fault, _, __: self._cut_client(fault),
+            "lose-vote": lambda fault, first, _: self._lose_vote(fault, first),
+        }
+
+    def apply(self, fault: "Fault") -> None:
+        """Do it."""
+        world = self.world
+        members = list(world.members.values())
+        world.cover(f"fault {fault.kind}")
+        self._kinds[fault.kind](fault, members[fault.first], members[fault.second])
+
+    def heal(self) -> None:
+        """End everything that lasts, and start who is down."""
+        undos, self._undo = list(self._undo.values()), {}
+        for undo in undos:
+            undo()
+        for member in self.world.members.values():
+            member.start()
+
+    def _for_a_while(self, fault: "Fault", undo: Callable[[], None]) -> None:
+        key = self.world.next_token()
+        self._undo[key] = undo
+
+        def over() -> None:
+            if self._undo.pop(key, None) is not None:
+                undo()
+
+        self.world.heap.after(fault.lasting, over)
+
+    # Crashes
+
+    def _may(self, member: "Member") -> bool:
+        """Whether the member may crash; notes where a reckless run breaks the assumption."""
+        world = self.world
+        if member.name not in world.seeds or world.majority(without=member.name):
+            return True
+        if world.plan.careful:
+            return False
+        world.checker.majority_kept = False
+        world.cover("majority lost")
+        return True
+
+    def _crash(self, fault: "Fault", member: "Member") -> None:
+        if member.node is not None and self._may(member):
+            member.crash(fault.draw)
+            self._for_a_while(fault, member.start)
+
+    def _storm(self, fault: "Fault", member: "Member") -> None:
+        """Several crashes in quick succession."""
+        for again in range(1 + fault.draw % 4):
+            self.world.heap.after(
+                again * (fault.lasting // 4 + 1),
+                lambda: self._crash(fault, member),
+            )
+
+    def _coordinator(self, fault: "Fault") -> "Member":
+        """Who coordinates a group, as far as some member knows."""
+        world = self.world
+        group = fault.draw % world.plan.groups
+        for member in world.members.values():
+            if member.node is not None:
+                view = member.node.ground.views[group]
+                if view.coordinator in world.members:
+                    return world.members[view.coordinator]
+        return next(iter(world.members.values()))
+
+    def _lose_vote(self, fault: "Fault", member: "Member") -> None:
+        """A seed dies and its vote record with it; an operator has it taken back."""
+        world = self.world
+        if member.name not in world.seeds or member.node is None or not self._may(member):
+            return
+        if not world.plan.careful:
+            return  # a lost majority with a lost record needs more of an operator than this
+        if any(m.node is not None and m.node.ground.seed and m.node.ground.seed.lost
+               for m in world.members.values()):  # fmt: skip
+            return
+        member.crash(0)
+        member.disk = None
+        self._for_a_while(fault, member.start)
+        self._watch_readmission(member)
+
+    def _watch_readmission(self, member: "Member") -> None:
+        world = self.world
+
+        def look() -> None:
+            node = member.node
+            seed = None if node is None else node.ground.seed
+            if seed is not None and not seed.away:
+                world.cover("readmitted or joined anew")
+                return
+            if seed is not None and seed.lost:
+                member.operate("readmit", member.name)
+            world.heap.after(READMIT_EVERY, look)
+
+        world.heap.after(READMIT_EVERY, look)
+
+    # The network
+
+    def _block(self, fault: "Fault", ways: "list[tuple[Member, Member]]") -> None:
+        links = self.world.links
+        pairs = [(a.name, b.name) for a, b in ways if a is not b]
+        for pair in pairs:
+            links.block(*pair)
+            if fault.draw % 3 == 0:
+                links.cut(*pair)
+
+        def undo() -> None:
+            for pair in pairs:
+                links.unblock(*pair)
+
+        self._for_a_while(fault, undo)
+
+    def _isolate(self, fault: "Fault", first: "Member", second: "Member") -> None:
+        del second
+        others = [m for m in self.world.members.values() if m is not first]
+        self._block(fault, [(first, m) for m in others] + [(m, first) for m in others])
+
+    def _isolate_from_seeds(self, fault: "Fault", first: "Member", second: "Member") -> None:
+        """The coordinator sees everybody but the seeds."""
+        del first, second
+        alone = self._coordinator(fault)
+        seeds = [self.world.members[name] for name in self.world.seeds]
+        self._block(fault, [(alone, s) for s in seeds] + [(s, alone) for s in seeds])
+
+    def _cut_client(self, fault: "Fault") -> None:
+        clients = [*self.world.publishers, *self.world.subscribers]
+        session = clients[fault.draw % len(clients)].session
+        if session is not None:
+            session.end("the connection broke")
+
+    # Slowness and clocks
+
+    def _slow(self, fault: "Fault", member: "Member") -> None:
+        by = self.world.plan.delay_max * (1 + fault.draw % 20)
+        member.slow += by
+
+        def undo() -> None:
+            member.slow -= by
+
+        self._for_a_while(fault, undo)
+
+    def _rate(self, fault: "Fault", member: "Member") -> None:
+        member.clock.set_rate((500, 800, 990, 1010, 1250, 2000)[fault.draw % 6])
+        self._for_a_while(fault, lambda: member.clock.set_rate(1000))

@@ -1,0 +1,147 @@
+"""The links between members: made when both are there, cut by faults, made again.
+
+Each side notices for itself that a link is up or gone. Messages are encoded once and decoded by
+each receiver, so that no two members ever share an object.
+"""
+
+import random
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mdserver.cluster.messages import AnyPeerMessage
+from simulation.network import Direction, Wires
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+Pair = tuple[str, str]
+
+
+class Link:
+    """One connection. `noticed` are the sides for which it is up."""
+
+    __slots__ = ("ended", "noticed", "ways")
+
+    def __init__(self, ways: dict[str, Direction]) -> None:
+        self.ways = ways  # receiver -> the way to it
+        self.noticed: dict[str, None] = {}
+        self.ended = False
+
+
+class Links:
+    """All pairs of members."""
+
+    def __init__(self, world: "World", rng: random.Random) -> None:
+        self.world = world
+        self.rng = rng
+        self.wires = Wires()
+        self._links: dict[Pair, Link] = {}
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    @staticmethod
+    def _pair(one: str, other: str) -> Pair:
+        return (one, other) if one < other else (other, one)
+
+    def _lag(self) -> int:
+        return self.rng.randint(self.world.plan.delay_min, 2 * self.world.plan.delay_max)
+
+    def started(self, name: str) -> None:
+        """A member is there: it and the others connect."""
+        for other in self.world.names:
+            if other != name:
+                self._connect_later(self._pair(name, other))
+
+    def _connect_later(self, pair: Pair) -> None:
+        delay = self._lag() + self.rng.randint(0, 200_000_000)
+        self.world.heap.after(delay, lambda: self._connect(pair))
+
+    def _connect(self, pair: Pair) -> None:
+        world = self.world
+        if pair in self._links or any(world.members[name].node is None for name in pair):
+            return
+        if self.wires.blocked(*pair) or self.wires.blocked(*reversed(pair)):
+            return  # made when the block goes
+        now = world.heap.now
+        ups = {name: now + self._lag() for name in pair}
+        delay = (world.plan.delay_min, world.plan.delay_max)
+        link = self._links[pair] = Link(
+            {name: Direction(world.heap, self.rng, delay, ups[name]) for name in pair}
+        )
+        for name, other in (pair, pair[::-1]):
+            world.heap.at(ups[name], partial(self._up, link, name, other))
+
+    def _up(self, link: Link, name: str, other: str) -> None:
+        if not link.ended:
+            link.noticed[name] = None
+            self.world.members[name].linked(other)
+
+    def send(
+        self, sender: str, receivers: tuple[str, ...], message: AnyPeerMessage, slow: int
+    ) -> None:
+        """Send over the links that the sender knows to be up."""
+        encoded = self._encode(message)
+        self.world.hash(sender.encode() + encoded)
+        for receiver in receivers:
+            link = self._links.get(self._pair(sender, receiver))
+            if link is None or sender not in link.noticed:
+                continue
+            extra = slow + self.world.members[receiver].slow
+            member = self.world.members[receiver]
+            link.ways[receiver].send(partial(member.received, sender, encoded), extra)
+
+    def cut(self, one: str, other: str, gone: str = "") -> None:
+        """Break a link; each side that is still there notices in its own time."""
+        pair = self._pair(one, other)
+        link = self._links.get(pair)
+        if link is None or link.ended:
+            return
+        link.ended = True
+        world = self.world
+        last = world.heap.now
+        for name, peer in (pair, pair[::-1]):
+            noticed = world.heap.now + (0 if name == gone else self._lag())
+            last = max(last, noticed)
+            link.ways[name].end(noticed)
+            if name != gone:
+                world.heap.at(noticed, partial(self._down, link, name, peer))
+        world.heap.at(last, lambda: self._over(pair, link))
+        world.cover("link cut")
+
+    def _down(self, link: Link, name: str, peer: str) -> None:
+        if name in link.noticed:
+            del link.noticed[name]
+            self.world.members[name].unlinked(peer)
+
+    def _over(self, pair: Pair, link: Link) -> None:
+        if self._links.get(pair) is link:
+            del self._links[pair]
+            self._connect_later(pair)
+
+    def crashed(self, name: str) -> None:
+        """A member is gone: all its links end, and it notices nothing."""
+        for other in self.world.names:
+            if other == name:
+                continue
+            link = self._links.get(self._pair(name, other))
+            if link is not None:
+                link.noticed.pop(name, None)
+                self.cut(name, other, gone=name)
+
+    def block(self, sender: str, receiver: str) -> None:
+        """Nothing passes this way any more."""
+        if self.wires.block(sender, receiver):
+            link = self._links.get(self._pair(sender, receiver))
+            if link is not None:
+                link.ways[receiver].block()
+
+    def unblock(self, sender: str, receiver: str) -> None:
+        """Let what was held pass."""
+        if self.wires.unblock(sender, receiver):
+            pair = self._pair(sender, receiver)
+            link = self._links.get(pair)
+            if link is None:
+                self._connect_later(pair)
+            else:
+                link.ways[receiver].unblock()

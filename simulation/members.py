@@ -1,0 +1,266 @@
+"""Members: the server's own `Node`, with a simulated disk, clock, timers and connections.
+
+A crash takes memory, timers and connections; what was on its way to the disk may or may not get
+there. A member that starts again reads its vote record as the server does.
+"""
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mdserver.cluster.messages import (
+    ClosePeer,
+    Operate,
+    Operated,
+    PeerDown,
+    PeerReceived,
+    PeerUp,
+    Persist,
+    Persisted,
+    SendPeer,
+)  # fmt: skip
+from mdserver.cluster.node import TICK, Input, Node
+from mdserver.cluster.settings import ClusterSettings
+from mdserver.cluster.votes import started
+from mdserver.codec.binary_form import BinaryCodec
+from mdserver.codec.json_form import JsonCodec
+from mdserver.core.events import Delivery, Fetched
+from mdserver.core.inputs import Closed, Opened, Received, TimerDue, TimerKey
+from mdserver.core.outputs import (
+    CancelTimer,
+    Committed,
+    Deliver,
+    Disconnect,
+    Send,
+    SetTimer,
+    Trace,
+)  # fmt: skip
+from mdserver.core.settings import BrokerSettings
+from simulation.clock import Clock
+
+if TYPE_CHECKING:
+    from simulation.sessions import Session
+    from simulation.world import World
+
+CODECS: dict[str, type[JsonCodec] | type[BinaryCodec]] = {
+    "json": JsonCodec,
+    "binary": BinaryCodec,
+}
+
+
+class Member:
+    """One member over all its lives; `node` is None while it is down."""
+
+    def __init__(self, world: "World", name: str, rng: random.Random) -> None:
+        self.world = world
+        self.name = name
+        self.rng = rng
+        self.clock = Clock(world.heap)
+        self.node: Node | None = None
+        self.life = 0
+        self.disk: bytes | None = None
+        self.slow = 0
+        self.sessions: dict[int, Session] = {}
+        self._timers: dict[TimerKey, int] = {}
+        self._writing: list[bytes] = []
+        self._written_at = 0
+        self._sessions_made = 0
+        self._requests = 0
+        self._codec = CODECS[world.plan.encoding]()
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            SendPeer: self._send_peer,
+            Persist: self._persist,
+            Deliver: self._fan_out,
+            Send: self._send,
+            Disconnect: self._disconnect,
+            SetTimer: self._set_timer,
+            CancelTimer: self._cancel_timer,
+            Committed: lambda output: world.committed(self, output),
+            Trace: lambda output: world.step_traced(self, output),
+            ClosePeer: self._close_peer,
+            Operated: self._operated,
+        }
+
+    # Life and death
+
+    def start(self) -> None:
+        """Start with what the disk holds."""
+        if self.node is not None:
+            return
+        world, plan = self.world, self.world.plan
+        votes = started(self.disk, self.name, "simulated", plan.groups)
+        self.disk = votes.encode()
+        settings = BrokerSettings(
+            member=self.name, groups=plan.groups, cached_messages_per_subject=plan.cached
+        )
+        cluster = ClusterSettings(
+            me=self.name, members=world.names, client=f"{self.name}:1", trace=True,
+            log_kept=plan.log_kept,
+        )  # fmt: skip
+        self.life += 1
+        self._codec = CODECS[plan.encoding]()
+        self.node = Node(settings, random.Random(self.rng.getrandbits(64)), cluster, votes)
+        world.trace({"name": "Start", "node": self.name, "incarnation": votes.incarnation})
+        world.cover("start")
+        self.step(TimerDue(TICK))
+        world.links.started(self.name)
+
+    def crash(self, kept: int) -> None:
+        """Die at once. `kept`: how many of the records on their way to the disk arrive there."""
+        if self.node is None:
+            return
+        for record in self._writing[: kept % (len(self._writing) + 1)]:
+            self.disk = record
+            self.world.cover("crash after the disk, before the answer")
+        self.node = None
+        self.life += 1
+        self._timers = {}
+        self._writing = []
+        sessions, self.sessions = self.sessions, {}
+        for session in sessions.values():
+            session.end("the member is gone")
+        self.world.links.crashed(self.name)
+        self.world.cover("crash")
+
+    # Inputs
+
+    def step(self, input: Input) -> None:  # noqa: A002 - the design's word
+        """One step, and what comes of it."""
+        if self.node is None:
+            return
+        outputs = self.node.step(input, self.clock.now())
+        for output in outputs:
+            self._carry_out(output)
+        self._flush()
+
+    def linked(self, peer: str) -> None:
+        """A link is up."""
+        self.step(PeerUp(peer))
+
+    def unlinked(self, peer: str) -> None:
+        """A link is gone."""
+        self.step(PeerDown(peer))
+
+    def received(self, peer: str, message: bytes) -> None:
+        """A peer's message arrived."""
+        self.step(PeerReceived(peer, [self.world.decode(message)]))
+
+    def operate(self, action: str, member: str = "", *, force: bool = False) -> None:
+        """An operator's command."""
+        self._requests += 1
+        self.step(Operate(self._requests, action, member, force))
+
+    def next_session(self) -> int:
+        """A number for a connection."""
+        self._sessions_made += 1
+        return self._sessions_made
+
+    def opened(self, session: "Session") -> None:
+        """A client connected."""
+        self.sessions[session.number] = session
+        self.step(Opened(session.number, "192.0.2.1"))
+
+    def said(self, session: "Session", frame: bytes) -> None:
+        """A client's frame arrived."""
+        if session.number in self.sessions:
+            self.step(Received(session.number, self._codec.commands(frame)))
+
+    def closed(self, session: "Session") -> None:
+        """A client's connection ended."""
+        if self.sessions.pop(session.number, None) is not None:
+            self.step(Closed(session.number, "gone"))
+
+    # Outputs
+
+    def _carry_out(self, output: object) -> None:
+        handler = self._handlers.get(type(output))
+        if handler is not None:
+            handler(output)
+
+    def _send_peer(self, output: SendPeer) -> None:
+        self.world.links.send(self.name, output.peers, output.message, self.slow)
+
+    def _fan_out(self, output: Deliver) -> None:
+        for number in output.sessions:
+            self._deliver(number, output.delivery)
+
+    def _send(self, output: Send) -> None:
+        event = output.event
+        if isinstance(event, Delivery):
+            self._deliver(output.session, event)
+        elif not isinstance(event, Fetched):
+            self._queue(output.session, self._codec.event(event))
+
+    def _close_peer(self, output: ClosePeer) -> None:
+        self.world.cover("a member closed a link")
+        self.world.links.cut(self.name, output.peer)
+
+    def _operated(self, output: Operated) -> None:
+        self.world.cover("operated" if output.refused is None else "an operator was refused")
+
+    def _deliver(self, number: int, delivery: Delivery) -> None:
+        """A message, behind the alias that it uses where the client does not know that yet."""
+        session, codec = self.sessions.get(number), self._codec
+        if session is None:
+            return
+        frame = codec.delivery(delivery)
+        if isinstance(codec, BinaryCodec) and delivery.alias not in (0, *session.aliases):
+            session.aliases[delivery.alias] = None
+            self._queue(number, codec.alias_frame(delivery.alias))
+        self._queue(number, frame)
+
+    def _queue(self, number: int, frame: bytes) -> None:
+        session = self.sessions.get(number)
+        if session is not None:
+            session.outbox.append(frame)
+            self.world.dirty.append(session)
+
+    def _flush(self) -> None:
+        dirty, self.world.dirty = self.world.dirty, []
+        for session in dirty:
+            if session.outbox:
+                frames, session.outbox = session.outbox, []
+                session.to_client(self._codec.join(frames))
+
+    def _disconnect(self, output: Disconnect) -> None:
+        session = self.sessions.pop(output.session, None)
+        if session is None:
+            return
+        self._flush()
+        session.closed_by_member(output.code, output.reason)
+        self.world.cover("disconnected by the member")
+        life = self.life
+        self.world.heap.after(0, lambda: self._closed(life, output.session))
+
+    def _closed(self, life: int, number: int) -> None:
+        if self.life == life:
+            self.step(Closed(number, "closed by this member"))
+
+    def _cancel_timer(self, output: CancelTimer) -> None:
+        self._timers.pop(output.timer, None)
+
+    def _set_timer(self, output: SetTimer) -> None:
+        token = self.world.next_token()
+        self._timers[output.timer] = token
+        delay = self.clock.true_delay(output.at)
+
+        def due() -> None:
+            if self._timers.get(output.timer) == token:
+                del self._timers[output.timer]
+                self.step(TimerDue(output.timer))
+
+        self.world.heap.after(delay, due)
+
+    def _persist(self, output: Persist) -> None:
+        plan, heap = self.world.plan, self.world.heap
+        delay = self.rng.randint(plan.disk_min, plan.disk_max) + self.slow
+        self._written_at = max(self._written_at, heap.now + delay)
+        self._writing.append(output.record)
+        life = self.life
+
+        def done() -> None:
+            if self.life == life:
+                self.disk = self._writing.pop(0)
+                self.step(Persisted(output.request))
+
+        heap.at(self._written_at, done)

@@ -1,0 +1,100 @@
+"""A run from its plan to its result."""
+
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+
+from attrs import frozen
+
+from mdserver.limits import NS_PER_MS
+from simulation.faults import Faults
+from simulation.plan import Plan
+from simulation.world import World
+
+LOOK_EVERY = 100 * NS_PER_MS
+
+
+@frozen
+class Result:
+    """What came of a run. `problems` are "class: sentence"; none means that it passed."""
+
+    seed: int
+    problems: tuple[str, ...]
+    events: int
+    steps: int
+    committed: int
+    acked: int
+    delivered: int
+    simulated: int  # ns
+    seconds: float
+    trace_hash: str
+    coverage: dict[str, int]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The classes of the problems."""
+        return tuple(dict.fromkeys(problem.partition(":")[0] for problem in self.problems))
+
+
+def run(plan: Plan) -> tuple[Result, World]:
+    """Run a plan to its end: faults, calm, rest, checks."""
+    began = time.perf_counter()
+    world = World(plan)
+    faults = Faults(world)
+    heap = world.heap
+    for member in world.members.values():
+        heap.at(0, member.start)
+    for client in [*world.subscribers, *world.publishers]:
+        heap.at(0, client.connect)
+    for client in world.subscribers:
+        client.subscribe(world.subjects)
+    for fault in plan.faults:
+        heap.at(fault.at, partial(faults.apply, fault))
+    for number, sending in enumerate(plan.sendings):
+        client, subject = world.publishers[sending.publisher], world.subjects[sending.subject]
+        heap.at(sending.at, partial(client.publish, subject, f"p{number}"))
+    crashed = _go(world, faults)
+    problems = [f"{f.kind}: {f.what} (at {f.at / 1e9:.3f} s)" for f in world.watch.findings]
+    if crashed:
+        problems.append(crashed)
+    else:
+        world.settle()
+        problems += [f"{v.kind}: {v.what}" for v in world.checker.finish()]
+    return Result(
+        seed=plan.seed,
+        problems=tuple(problems),
+        events=heap.happened,
+        steps=len(world.traced),
+        committed=world.watch.committed,
+        acked=world.coverage["acked"],
+        delivered=world.checker.delivered,
+        simulated=heap.now,
+        seconds=time.perf_counter() - began,
+        trace_hash=world.trace_hash,
+        coverage=dict(world.coverage),
+    ), world
+
+
+def _go(world: World, faults: Faults) -> str | None:
+    """Until the calm, then until everything rests; what went wrong on the way."""
+    heap, plan = world.heap, world.plan
+    try:
+        while heap.step(plan.calm) and not world.watch.findings:
+            pass
+        faults.heal()
+        unrest: str | None = "it was never looked at"
+        until = plan.calm
+        while unrest is not None and not world.watch.findings:
+            until += LOOK_EVERY
+            while heap.step(until) and not world.watch.findings:
+                pass
+            unrest = world.at_rest()
+            if unrest is not None and until > plan.calm + plan.patience:
+                return f"liveness: {plan.patience / 1e9:.0f} s after the last fault, {unrest}"
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{place.name}, {Path(place.filename).name}:{place.lineno}"
+        sentence = f"{type(error).__name__} in {where}: {error}"
+        return f"exception: {sentence} (at {heap.now / 1e9:.3f} s)"
+    return None

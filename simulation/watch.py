@@ -1,0 +1,92 @@
+"""What must hold after every event, seen from outside of the members (docs/cluster.md, I1-I9).
+
+The committed entries that members report are compared with each other as they come; the steps that
+they trace show who coordinates which epoch. Nothing here looks into a member.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import define, field, frozen
+
+from mdserver.core.message import Entry
+
+
+@frozen
+class Finding:
+    """A broken invariant and its particulars."""
+
+    kind: str
+    what: str
+    at: int
+
+
+@define
+class Watch:
+    """Remembers what was committed anywhere; `findings` grows."""
+
+    now: int = 0
+    findings: list[Finding] = field(factory=list)
+    entries: dict[tuple[str, str, int], Entry] = field(factory=dict)
+    newest: dict[tuple[str, str], int] = field(factory=dict)
+    places: dict[tuple[str, int, str, int], tuple[str, int]] = field(factory=dict)
+    numbers: dict[tuple[str, int, str], int] = field(factory=dict)
+    last: dict[tuple[str, str, str], tuple[int, int]] = field(factory=dict)
+    owners: dict[tuple[str, int, int], str] = field(factory=dict)
+    committed: int = 0
+
+    def violate(self, kind: str, what: str) -> None:
+        """Note a broken invariant."""
+        self.findings.append(Finding(kind, what, self.now))
+
+    def saw_commit(self, member: str, history: str, group: int, entries: Sequence[Entry]) -> None:
+        """A member (with its incarnation in its name) applied these."""
+        for entry in entries:
+            self.committed += 1
+            subject = entry.publication.subject
+            self._agree(member, history, group, subject, entry)
+            before = self.last.get((member, history, subject))
+            if before is not None:
+                epoch, seq = before
+                # Forward jumps are a cache taken from another member: the clients' side is checked.
+                if entry.seq <= seq:
+                    self.violate("I7", f"{member} applied {subject} {entry.seq} after {seq}")
+                if entry.epoch < epoch:
+                    self.violate("I4", f"{subject} {entry.seq}: epoch {entry.epoch} after {epoch}")
+            self.last[member, history, subject] = (entry.epoch, entry.seq)
+
+    def _agree(self, member: str, history: str, group: int, subject: str, entry: Entry) -> None:
+        place = (history, subject, entry.seq)
+        known = self.entries.get(place)
+        if known is not None:
+            if known != entry:
+                self.violate("I2", f"{member}: {place} is {shown(entry)}, it was {shown(known)}")
+            return
+        self.entries[place] = entry
+        newest = self.newest.get((history, subject), 0)
+        if entry.seq != newest + 1 and newest:
+            self.violate("I4", f"{place} was first seen after seq {newest}")
+        self.newest[history, subject] = max(newest, entry.seq)
+        publication = entry.publication
+        if publication.number:
+            identity = (history, group, publication.publisher, publication.number)
+            first = self.places.setdefault(identity, (subject, entry.seq))
+            if first != (subject, entry.seq):
+                self.violate("I6", f"{identity[2:]} stands at {first} and {subject} {entry.seq}")
+            last = self.numbers.get(identity[:3], publication.number - 1)
+            if publication.number > last + 1:
+                self.violate("I9", f"{identity[2:]} is committed after number {last}")
+            self.numbers[identity[:3]] = max(last, publication.number)
+
+    def saw_step(self, member: str, history: str, name: str, values: dict[str, Any]) -> None:
+        """A member took a step of the protocol."""
+        if name in {"Activate", "Publish", "Commit"}:
+            key = (history, values["group"], values["epoch"])
+            owner = self.owners.setdefault(key, member)
+            if owner != member:
+                self.violate("I5", f"epoch {key[2]} of group {key[1]}: {owner} and {member}")
+
+
+def shown(entry: Entry) -> str:
+    """An entry in a few words."""
+    return f"{entry.epoch}/{entry.seq} {entry.publication.content.decode(errors='replace')}"

@@ -1,0 +1,167 @@
+"""One run: members, clients and the network over one heap of events, and what is seen of them."""
+
+import hashlib
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from mdserver.cluster.messages import AnyPeerMessage
+from mdserver.core.outputs import Committed, Trace
+from simulation.checker import Checker
+from simulation.clients import Client
+from simulation.clock import Heap
+from simulation.history import Event, Settled
+from simulation.links import Links
+from simulation.members import Member
+from simulation.plan import Plan
+from simulation.sessions import Session
+from simulation.watch import Watch
+
+
+class World:
+    """Everything of one run. All randomness comes from the plan's seed."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.heap = Heap()
+        self.rng = random.Random(f"{plan.seed} world")
+        self.names = tuple(f"m{i}" for i in range(plan.members))
+        self.watch = Watch()
+        self.checker = Checker(majority_kept=True)
+        self.coverage: Counter[str] = Counter()
+        self.traced: list[dict[str, Any]] = []
+        self.history: list[Event] = []
+        self.dirty: list[Session] = []
+        self._tokens = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._decoder: msgspec.msgpack.Decoder[AnyPeerMessage] = msgspec.msgpack.Decoder(
+            AnyPeerMessage
+        )
+        self.links = Links(self, random.Random(f"{plan.seed} links"))
+        self.members = {
+            name: Member(self, name, random.Random(f"{plan.seed} {name}")) for name in self.names
+        }
+        self.seeds = self.names[: 5 if plan.members >= 5 else 3]
+        self.publishers = [self._client(f"pub{i}", True) for i in range(plan.publishers)]
+        self.subscribers = [self._client(f"sub{i}", False) for i in range(plan.subscribers)]
+        self.subjects = [f"/s/{i}" for i in range(plan.subjects)]
+
+    def _client(self, name: str, publisher: bool) -> Client:
+        return Client(self, name, random.Random(f"{self.plan.seed} {name}"), publisher)
+
+    # What the parts of a run need of each other
+
+    def decode(self, message: bytes) -> AnyPeerMessage:
+        """A peer's message."""
+        return self._decoder.decode(message)
+
+    def next_token(self) -> int:
+        """A number that was never used."""
+        self._tokens += 1
+        return self._tokens
+
+    def open(self, client: Client, attempt: int, member: str) -> Session:
+        """A client connects to a member."""
+        return Session(self, client, attempt, self.members[member], client.rng)
+
+    def cover(self, what: str) -> None:
+        """Count something that must happen sometimes."""
+        self.coverage[what] += 1
+
+    def hash(self, what: bytes) -> None:
+        """Add to the hash by which two runs are compared."""
+        self._hash.update(self.heap.now.to_bytes(8, "big"))
+        self._hash.update(what)
+
+    @property
+    def trace_hash(self) -> str:
+        """The hash of everything that members and clients said to each other."""
+        return self._hash.hexdigest()
+
+    def trace(self, values: dict[str, Any]) -> None:
+        """Write a step of the protocol down."""
+        self.traced.append({**values, "at": self.heap.now})
+
+    def step_traced(self, member: Member, output: Trace) -> None:
+        """A member took a step of the protocol."""
+        self.watch.now = self.heap.now
+        self.trace({"name": output.name, **output.values})
+        assert member.node is not None
+        history = member.node.ground.views[int(output.values["group"] or 0)].history
+        self.watch.saw_step(f"{member.name}#{member.life}", history, output.name, output.values)
+        self.cover(output.name)
+        if output.values.get("cold"):
+            self.cover("cold start")
+
+    def committed(self, member: Member, output: Committed) -> None:
+        """A member applied committed entries."""
+        self.watch.now = self.heap.now
+        assert member.node is not None
+        history = member.node.ground.views[output.group].history
+        self.watch.saw_commit(f"{member.name}#{member.life}", history, output.group, output.entries)
+
+    def see(self, event: Event) -> None:
+        """A client saw something."""
+        self.hash(repr(event).encode())
+        self.history.append(event)
+        self.checker.see(event)
+
+    # The state of the cluster, for faults and for the end
+
+    def normal(self, group: int, without: str = "") -> int:
+        """How many seeds count in a group, but for one of them."""
+        count = 0
+        for name in self.seeds:
+            node = self.members[name].node
+            seed = None if node is None else node.ground.seed
+            count += name != without and seed is not None and group not in seed.away
+        return count
+
+    def majority(self, without: str = "") -> bool:
+        """Whether each group has a majority of normal seeds, also without one of them."""
+        return all(
+            2 * self.normal(group, without) > len(self.seeds) for group in range(self.plan.groups)
+        )
+
+    def at_rest(self) -> str | None:
+        """What is not as it should be at the end; None if everything is."""
+        for member in self.members.values():
+            if member.node is None:
+                return f"{member.name} is down"
+            reason = member.node.unready()
+            if reason is not None:
+                return f"{member.name}: {reason}"
+        for client in self.publishers:
+            if client.waiting:
+                return f"{client.name} waits for {client.waiting} results"
+        return self._behind()
+
+    def _behind(self) -> str | None:
+        for group in range(self.plan.groups):
+            ends = [m.node.ground.logs[group].committed for m in self.members.values() if m.node]
+            if min(ends) != max(ends):
+                return f"group {group} is committed up to {ends} by the members"
+        for client in self.subscribers:
+            for subject in self.subjects:
+                history, _, seq = client.positions.get(subject, ("", 0, 0))
+                newest = max(
+                    (a.seq for a in self.checker.acked.values()
+                     if a.subject == subject and history in ("", a.history)),
+                    default=0,
+                )  # fmt: skip
+                if seq < newest:
+                    return f"{client.name} is at {seq} of {newest} of {subject}"
+        return None
+
+    def settle(self) -> None:
+        """The run is over: what subscribers were to have seen by now."""
+        for client in self.subscribers:
+            for subject in self.subjects:
+                self.see(Settled(self.heap.now, client.name, subject))
+
+    def trace_lines(self) -> str:
+        """The protocol steps as JSON lines (spec/README.md)."""
+        return "".join(json.dumps(line) + "\n" for line in self.traced)
