@@ -176,3 +176,11 @@ async def test_publishing_needs_the_token_under_basic_entitlement() -> None:
             "POST", "/rest/produce?subject=/a/b", b"x", "Authorization: Bearer s3cret"
         )
         assert status == 200
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/rest/produce"), ("GET", "/rest/consume")])
+async def test_a_parameter_that_is_too_long_is_answered_in_json(method: str, path: str) -> None:
+    async with http() as ask:
+        status, headers, body = await ask(method, path, subject="/a/" + "b" * 1100)
+    assert (status, headers["content-type"]) == (400, "application/json")
+    assert "1024 bytes" in json.loads(body)["reason"]

@@ -28,9 +28,10 @@ _NO_ANSWER = "The server has no answer in time; nobody knows what became of it."
 async def produce(request: Request, exchange: Exchange) -> Answer:
     """Publish the body of the request."""
     parameters = Parameters(request, ("subject", "token", "closure", "retained", "qos"))
-    subject = parameters.text("subject")
-    closure = parameters.text("closure", limits.CLOSURE_BYTES_MAX)
+    subject = closure = None
     try:
+        subject = parameters.text("subject")
+        closure = parameters.text("closure", limits.CLOSURE_BYTES_MAX)
         parameters.check()
         command = Publish(
             subject=parameters.required("subject"),
@@ -68,8 +69,9 @@ def _produced(
 async def consume(request: Request, exchange: Exchange) -> Answer:
     """Read the snapshot, the newest messages, or those after a position."""
     parameters = Parameters(request, ("subject", "token", "history", "epoch", "seq"))
-    subject = parameters.text("subject")
+    subject = None
     try:
+        subject = parameters.text("subject")
         command = _fetch(parameters)
     except RequestRefusedError as error:
         return _consumed(subject, [], 400, error.reason)
