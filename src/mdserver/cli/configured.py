@@ -59,6 +59,8 @@ def broker_settings(config: Config) -> BrokerSettings:
         renew_token_before=config.jwt_renew_token_before,
         publish_networks=config.publish_allow_from_address_list,
         audit_access=config.audit_access,
+        audit_message=config.audit_message,
+        audit_cache=config.audit_cache,
         presence=config.presence,
     )
 

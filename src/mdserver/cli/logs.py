@@ -65,7 +65,12 @@ def audit_logs(config: Config) -> Iterator[AuditLogs | None]:
 
     Raises `StartError` if the folder cannot be written to.
     """
-    switched = {"access": config.audit_access, "presence": config.presence}
+    switched = {
+        "access": config.audit_access,
+        "message": config.audit_message,
+        "cache": config.audit_cache,
+        "presence": config.presence,
+    }
     streams = [stream for stream, on in switched.items() if on]
     if not streams or config.log_folder is None:
         yield None

@@ -363,6 +363,20 @@ class Audit:
         """Whether `audit-access.log` in `LogFolder` says who connected, subscribed, unsubscribed
         and disconnected, and why.""",
     )
+    audit_message: bool = parameter(
+        "Extension.Audit.Message",
+        values.BOOLEAN,
+        False,
+        """Whether `audit-message.log` in `LogFolder` has a line for each publication that a client
+        of this server made: where it stands, or why it was refused. The content is not logged.""",
+    )
+    audit_cache: bool = parameter(
+        "Extension.Audit.Cache",
+        values.BOOLEAN,
+        False,
+        """Whether `audit-cache.log` in `LogFolder` counts the messages that left the cache because
+        of their age or for want of memory.""",
+    )
     presence: bool = parameter(
         "Extension.Presence",
         values.BOOLEAN,

@@ -1,10 +1,15 @@
-"""What the audit streams say of a session; the columns are described in docs/operations.md."""
+"""What the audit streams say; their columns are described in docs/operations.md."""
 
+from mdserver.core.commands import Publish
+from mdserver.core.message import Publication
 from mdserver.core.outputs import Log
+from mdserver.core.proposal import Outcome
 from mdserver.core.session import Session
 
 ACCESS = "access"
 PRESENCE = "presence"
+MESSAGE = "message"
+CACHE = "cache"
 
 
 def session_log(
@@ -24,3 +29,47 @@ def session_log(
             **values,
         },
     )
+
+
+def publish_log(outcome: Outcome, publication: Publication, now: int) -> Log:
+    """What became of a publication."""
+    fields = publication.fields or {}
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in fields.items())
+    return Log(
+        MESSAGE,
+        "publish" if outcome.reason is None else "publish-failed",
+        {
+            "time": now,
+            "session": outcome.origin.session,
+            "subject": publication.subject,
+            "bytes": len(publication.content) + size,
+            "retained": publication.retained,
+            "qos": publication.qos.value,
+            "closure": publication.closure,
+            "publisher": publication.publisher or None,
+            "number": publication.number or None,
+            "epoch": outcome.epoch,
+            "seq": outcome.seq,
+            "reason": outcome.reason,
+        },
+    )
+
+
+def refused_log(session: Session, command: Publish, reason: str, now: int) -> Log:
+    """A publication that the broker itself refused."""
+    return Log(
+        MESSAGE,
+        "publish-denied",
+        {
+            "time": now,
+            "session": session.id,
+            "subject": command.subject,
+            "closure": command.closure,
+            "reason": reason,
+        },
+    )
+
+
+def dropped_log(name: str, messages: int, size: int, now: int) -> Log:
+    """Messages that left the cache since the last line of this name."""
+    return Log(CACHE, name, {"time": now, "messages": messages, "bytes": size})

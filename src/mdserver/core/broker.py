@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from mdserver.core.audit import ACCESS, session_log
+from mdserver.core.audit import ACCESS, dropped_log, publish_log, refused_log, session_log
 from mdserver.core.cache import Cache, GroupImage
 from mdserver.core.commands import (
     AnyCommand,
@@ -269,6 +269,9 @@ class Broker:
             status = Status(status=StatusName.CONNECT_DENY, reason=verdict.reason, id=command.id)
             self._send(session, status, out)
             self._disconnect(session, CLOSE_CONNECT_DENIED, verdict.reason, now, out)
+            if self.settings.audit_access:
+                reason = verdict.reason
+                out.append(session_log(ACCESS, "connect-denied", session, now, reason=reason))
             return
         session.happen(Happening.ADMIT)
         session.client = command.client
@@ -293,7 +296,8 @@ class Broker:
         )
         self._grant(session, verdict, now, out)
         if self.settings.audit_access:
-            out.append(session_log(ACCESS, "connect", session, now))
+            secure = session.secure
+            out.append(session_log(ACCESS, "connect", session, now, secure=secure))
 
     def _grant(self, session: Session, grants: Grants | None, now: int, out: list[Output]) -> None:
         if session.expires is not None:
@@ -382,11 +386,14 @@ class Broker:
         if type(read) is Publication:
             lack = self._lack_of_room(read, now)
             if lack is None:
-                origin = Origin(session.id, command.closure, command.id, command.subject)
+                audited = read if self.settings.audit_message else None
+                origin = Origin(session.id, command.closure, command.id, command.subject, audited)
                 self.proposals.append(Proposal(origin, read))
                 return
             read = Refused(StatusName.PUBLISH_FAILED, lack, certain=True)
         self._send(session, refusal(command, read), out)
+        if self.settings.audit_message:
+            out.append(refused_log(session, command, read.reason, now))
 
     def _lack_of_room(self, publication: Publication, now: int) -> str | None:
         if publication.qos is Qos.STANDARD:
@@ -402,6 +409,8 @@ class Broker:
     def outcome(self, outcome: Outcome, now: int, out: list[Output]) -> None:
         """Tell the publisher what became of a publication."""
         origin = outcome.origin
+        if origin.publication is not None:
+            out.append(publish_log(outcome, origin.publication, now))
         session = self._sessions.get(origin.session)
         if session is None or session.state is SessionState.ENDED:
             return
@@ -512,6 +521,8 @@ class Broker:
         """One of the broker's timers is due; one of a session that is gone means nothing."""
         if input.timer == EXPIRE_TIMER:
             following = self._cache.expire(now)
+            if self.settings.audit_cache:
+                self._log_dropped(now, out)
             self._expiring = following is not None
             if following is not None:
                 out.append(SetTimer(EXPIRE_TIMER, max(following, now + EXPIRE_STEP)))
@@ -528,6 +539,12 @@ class Broker:
                 self._send(session, Move(delay_ms=0, reason="rebalance"), out)
                 reason = "This member is behind what you have seen: connect to another one."
                 self._disconnect(session, CLOSE_MOVED, reason, now, out)
+
+    def _log_dropped(self, now: int, out: list[Output]) -> None:
+        for name, dropped in (("expire", self._cache.expired), ("evict", self._cache.evicted)):
+            messages, size = dropped.taken()
+            if messages:
+                out.append(dropped_log(name, messages, size, now))
 
     def _token_due(self, session: Session, now: int, out: list[Output]) -> None:
         expires = session.expires

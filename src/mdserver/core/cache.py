@@ -65,6 +65,22 @@ def entry_bytes(entry: Entry) -> int:
     return size if publication.fields is None else size + fields_bytes(publication.fields)
 
 
+class Dropped:
+    """How much left the cache for one reason since somebody asked last."""
+
+    __slots__ = ("bytes", "messages")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+
+    def taken(self) -> tuple[int, int]:
+        """Messages and bytes; counting starts anew."""
+        counted = self.messages, self.bytes
+        self.messages = self.bytes = 0
+        return counted
+
+
 _Branch = dict[str, "_Branch | SubjectState"]
 
 
@@ -74,11 +90,14 @@ class Cache:
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
         self._subjects: dict[str, SubjectState] = {}
+        self._unused: dict[str, SubjectState] = {}
         self._order: deque[SubjectState] = deque()
         self._stale = 0
         self._tree: _Branch | None = None
         self._groups: list[list[SubjectState]] | None = None
         self.bytes = 0
+        self.expired = Dropped()
+        self.evicted = Dropped()
 
     def __len__(self) -> int:
         return len(self._subjects)
@@ -93,7 +112,7 @@ class Cache:
             return True
         if len(self._subjects) >= self._settings.subjects_max and not self._drop_unused(now):
             return False
-        self._add(subject, now)
+        self._unused[subject] = self._add(subject, now)
         return True
 
     def full(self) -> bool:
@@ -109,6 +128,7 @@ class Cache:
         publication = entry.publication
         if state.seq == 0:
             state.floor = entry.seq - 1
+            self._unused.pop(state.subject, None)
         state.epoch = entry.epoch
         state.seq = entry.seq
         if publication.retained:
@@ -123,7 +143,7 @@ class Cache:
             if self._stale > len(self._order) // 2 + _STALE_SLACK:
                 self._compact()
         while self.bytes > self._settings.cache_bytes_max and self._order:
-            self._drop_oldest()
+            self._drop_oldest(self.evicted)
 
     def _apply_snapshot(self, state: SubjectState, entry: Entry) -> None:
         snapshot = self.snapshot(state, entry.publication.time)
@@ -167,16 +187,19 @@ class Cache:
                 time = state.entries[0].publication.time
                 if time > before:
                     return time + self._settings.cache_expire
-            self._drop_oldest()
+            self._drop_oldest(self.expired)
         return None
 
-    def _drop_oldest(self) -> None:
+    def _drop_oldest(self, dropped: Dropped) -> None:
         state = self._order.popleft()
         if state.stale:
             state.stale -= 1
             self._stale -= 1
-        else:
-            self._drop_first(state)
+            return
+        before = self.bytes
+        self._drop_first(state)
+        dropped.messages += 1
+        dropped.bytes += before - self.bytes
 
     def _drop_first(self, state: SubjectState) -> None:
         entry = state.entries.popleft()
@@ -202,6 +225,7 @@ class Cache:
 
     def _remove(self, state: SubjectState) -> None:
         del self._subjects[state.subject]
+        self._unused.pop(state.subject, None)
         while state.entries:
             self._drop_first(state)
             state.stale += 1
@@ -212,12 +236,12 @@ class Cache:
         self._groups = None
 
     def _drop_unused(self, now: int) -> bool:
-        """Drop subjects whose first publication never came to be."""
-        before = now - RESERVATION_S * NS_PER_S
-        unused = [s for s in self._subjects.values() if s.seq == 0 and s.since <= before]
-        for state in unused:
-            self._remove(state)
-        return bool(unused)
+        """Drop the subject whose first publication came to nothing, if there is one."""
+        state = next(iter(self._unused.values()), None)
+        if state is None or state.since > now - RESERVATION_S * NS_PER_S:
+            return False
+        self._remove(state)
+        return True
 
     def matching(self, pattern: Pattern) -> Iterator[SubjectState]:
         """The subjects of a pattern; the order is that in which their segments came up."""

@@ -8,12 +8,16 @@ from mdserver.core.message import Publication
 
 @frozen
 class Origin:
-    """Who waits for the result of a publication, and what it carried to be told apart."""
+    """Who waits for the result of a publication, and what it carried to be told apart.
+
+    `publication` is kept only where the audit stream of messages is on.
+    """
 
     session: int
     closure: str | None
     id: CommandId
     subject: str | None = None
+    publication: Publication | None = None
 
 
 @frozen

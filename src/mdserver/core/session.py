@@ -96,13 +96,14 @@ class Session:
 
     __slots__ = (
         "address", "address_allowed", "client", "expires", "held", "id", "publisher", "readable",
-        "state", "subscriptions", "transport", "trusted", "user", "waiting", "writable",
+        "secure", "state", "subscriptions", "transport", "trusted", "user", "waiting", "writable",
     )  # fmt: skip
 
     def __init__(self, opened: Opened) -> None:
         self.id = opened.session
         self.address = opened.address
         self.transport = opened.transport
+        self.secure = opened.secure
         self.state = SessionState.OPENED
         self.client: str | None = None
         self.user: str | None = None

@@ -28,4 +28,6 @@ class BrokerSettings:
     ask_each: bool = False  # Policy.ASK: a verdict for each subscription and publication, too
     renew_token_before: int = limits.TOKEN_RENEW_BEFORE_S * limits.NS_PER_S
     audit_access: bool = False  # Log outputs of the stream "access"
+    audit_message: bool = False  # Log outputs of the stream "message"
+    audit_cache: bool = False  # Log outputs of the stream "cache"
     presence: bool = False  # Log outputs of the stream "presence"

@@ -26,7 +26,7 @@ from mdserver.core.session import Session, Subscription, Waiting
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import Pattern, parse_interest, shown, validate_subject
 from mdserver.errors import InvalidSubjectError
-from mdserver.limits import BEHIND_WAIT_S, NS_PER_S
+from mdserver.limits import BEHIND_WAIT_S, NS_PER_MS, NS_PER_S
 
 
 class Subscriptions:
@@ -70,6 +70,11 @@ class Subscriptions:
             denial = self._denial(session, subject, pattern, verdict)
             if denial is not None:
                 deny(session, subject, denial, out, command.id)
+                if self._settings.audit_access:
+                    log = session_log(
+                        ACCESS, "subscribe-denied", session, now, subject=subject, reason=denial
+                    )
+                    out.append(log)
                 continue
             conflation = floored(command.conflation_ms)
             subscription = Subscription(session, subject, pattern, conflation, now)
@@ -396,9 +401,21 @@ class Subscriptions:
     ) -> None:
         if not self._settings.audit_access:
             return
-        how = "-with-recovery" if command.positions else "-with-history" if command.history else ""
         session, subject = subscription.session, subscription.subject
-        out.append(session_log(ACCESS, f"subscribe{how}", session, now, subject=subject))
+        after = (command.positions or {}).get(subject)
+        how = "-with-recovery" if command.positions else "-with-history" if command.history else ""
+        log = session_log(
+            ACCESS,
+            f"subscribe{how}",
+            session,
+            now,
+            subject=subject,
+            history=command.history or None,
+            conflation_ms=subscription.conflation // NS_PER_MS or None,
+            epoch=after.epoch if after else None,
+            seq=after.seq if after else None,
+        )
+        out.append(log)
 
 
 def may_subscribe(session: Session, subject: str, pattern: Pattern | None) -> str | None:
