@@ -93,6 +93,10 @@ LOG_CLOSE_TIMEOUT_S = 5
 LOG_FILE_BYTES_MAX = 20 * MB
 LOG_FILES_MAX = 10
 
+# TLS 1.2 with forward secrecy and authenticated encryption only (RFC 9325, section 4.2); the suites
+# of TLS 1.3 are all of that kind.
+TLS_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
 # Files with keys and secrets
 KEY_FILE_BYTES_MAX = 1 * MB
 

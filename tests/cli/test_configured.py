@@ -1,6 +1,7 @@
 """What the configuration says reaches the layers; the defaults of both agree."""
 
 from ipaddress import ip_network
+from pathlib import Path
 
 from mdserver.cli.configured import broker_settings, server_settings
 from mdserver.config import Address, Config, load
@@ -8,6 +9,7 @@ from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import KB, MB, NS_PER_S
 from mdserver.net.settings import ServerSettings
+from mdserver.net.tls import KeyStore
 
 
 def test_the_defaults_of_the_table_are_those_of_the_broker_but_for_the_policy() -> None:
@@ -24,7 +26,8 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
             "Listen=[::1]:1, *:2", "AllowedOrigins=https://a.example, https://b.example",
             "MaxConnections=3", "MaxConnectionsPerAddress=4", "BufferLimit.Send=1MB",
             "BufferLimit.Receive=2MB", "HandshakeTimeout=5", "KeepAliveInterval=6",
-            "MaxMessageSize=1KB",
+            "MaxMessageSize=1KB", "ListenEncrypted=[::1]:7", "KeyStore=all.pem",
+            "KeyStore.[::1]:7=chain.pem, key.pem", "CipherList=ECDHE",
         ]
     ).config  # fmt: skip
     assert server_settings(config) == ServerSettings(
@@ -32,6 +35,9 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
         allowed_origins=frozenset({"https://a.example", "https://b.example"}),
         connections_max=3, connections_per_address_max=4, outbox_bytes_max=MB,
         receive_bytes_max=2 * MB, websocket_bytes_max=68 * KB, http_body_bytes_max=2 * MB,
+        listen_encrypted=(Address("::1", 7),), key_store=KeyStore(Path("all.pem")),
+        key_stores=((Address("::1", 7), KeyStore(Path("chain.pem"), Path("key.pem"))),),
+        ciphers="ECDHE",
         handshake_timeout=5 * NS_PER_S, keepalive=6 * NS_PER_S,
     )  # fmt: skip
 

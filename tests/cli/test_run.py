@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from urllib.parse import quote, urlsplit
 import pytest
 from websockets.sync.client import connect
 
-from tests.live import live_server, wait_for_line
+from tests.live import LiveServer, live_server, wait_for_line
+from tests.net.certificates import make_certificate
 
 IPV6 = socket.has_ipv6
 
@@ -161,3 +163,33 @@ def test_audit_logs_say_what_sessions_did(tmp_path: Path) -> None:
         assert joined["node"] == "n1"
     lines = (tmp_path / "logs" / "audit-access.log").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["connect", "subscribe", "disconnect"]
+
+
+def common_name(server: LiveServer) -> str:
+    """Whose certificate the server shows to a client that trusts it."""
+    host, port = urlsplit(server.url).hostname, server.port
+    context = ssl.create_default_context(cafile=str(server.log.parent / "cert.pem"))
+    with (
+        socket.create_connection((host, port), 10) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as encrypted,
+    ):
+        certificate = encrypted.getpeercert()
+    assert certificate
+    return str(dict(part[0] for part in certificate["subject"])["commonName"])
+
+
+def test_an_encrypted_listener_takes_a_new_certificate(tmp_path: Path) -> None:
+    pem = make_certificate(tmp_path / "cert.pem", "first")
+    settings = ("Listen=", "ListenEncrypted=127.0.0.1:0", f"KeyStore={pem}")
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    with live_server(tmp_path, *arguments) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        assert common_name(server) == "first"
+        make_certificate(pem, "second")
+        server.process.send_signal(signal.SIGHUP)
+        wait_for_line(server.log, "reloaded")
+        assert common_name(server) == "second"
+        pem.write_text("nothing")
+        server.process.send_signal(signal.SIGHUP)
+        refused = wait_for_line(server.log, "reload refused")
+        assert str(pem) in str(refused["reason"])

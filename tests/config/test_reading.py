@@ -26,7 +26,7 @@ def test_nothing_given_means_the_defaults() -> None:
     loaded = load()
     assert loaded.config == Config()
     assert set(loaded.origins.values()) == {DEFAULT_ORIGIN}
-    assert list(loaded.origins) == list(PARAMETERS)
+    assert list(loaded.origins) == [name for name, row in PARAMETERS.items() if row.per is None]
 
 
 def test_a_file_with_comments_blank_lines_and_joined_lines(write) -> None:
@@ -112,6 +112,25 @@ def test_mistakes_in_the_environment() -> None:
         load(environment={"MDSERVER_MAXSUBJECTS": "x"})
 
 
+def test_a_family_has_a_value_for_each_member(write) -> None:
+    file = write(
+        "ListenEncrypted = [::1]:8443, *\n"
+        "KeyStore = all.pem\nKeyStore.[::1]:8443 = six.pem\nKeyStore.*:443 = chain.pem, key.pem\n"
+    )
+    loaded = load(file, overrides=["KeyStore.[::1]:8443=other.pem"])
+    assert loaded.config.key_store == (Path("all.pem"),)
+    assert dict(loaded.config.key_stores) == {
+        Address("::1", 8443): (Path("other.pem"),),
+        Address("*", 443): (Path("chain.pem"), Path("key.pem")),
+    }
+    assert loaded.origins["KeyStore.[::1]:8443"] == "--set"
+    assert loaded.origins["KeyStore.*:443"] == f"{file}:4"
+    with pytest.raises(ConfigError, match=r"KeyStore\.host:1 is already set at --set"):
+        load(overrides=["KeyStore.host:1=a", "KeyStore.host:1=b"])
+    with pytest.raises(ConfigError, match=r"^--set: KeyStore\.host:x = a: host:x: expected"):
+        load(overrides=["KeyStore.host:x=a"])
+
+
 def test_mistakes_in_overrides() -> None:
     with pytest.raises(ConfigError, match="--set Listen: expected `Name=value`"):
         load(overrides=["Listen"])
@@ -121,9 +140,26 @@ def test_mistakes_in_overrides() -> None:
         load(overrides=["MaxSubjects=1", "MaxSubjects=2"])
 
 
-def test_audit_logs_need_a_folder() -> None:
-    with pytest.raises(ConfigError, match=r"Extension\.Presence = true: it needs a LogFolder"):
-        load(overrides=["Extension.Presence=true"])
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["Extension.Presence=true"], "Extension.Presence = true: it needs a LogFolder"),
+        (["Entitlement=Custom"], "Entitlement = Custom: it needs EntitlementCustom.Class"),
+        (["Listen="], "Listen and ListenEncrypted are both empty"),
+        (
+            ["ListenEncrypted=a, b:1", "KeyStore.a=x"],
+            "ListenEncrypted = b:1: it needs KeyStore or KeyStore.b:1",
+        ),
+        (
+            ["ListenEncrypted=a", "KeyStore=x", "KeyStore.a:1=x"],
+            "KeyStore.a:1: this address does not stand in ListenEncrypted",
+        ),
+    ],
+)
+def test_values_that_make_no_sense_beside_each_other(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(overrides=overrides)
+    assert str(caught.value) == f"--set: {message}"
 
 
 @given(content=st.binary(max_size=200))

@@ -18,8 +18,9 @@ def command(file: Path | None, overrides: tuple[str, ...]) -> None:
     """
     loaded = effective(file, overrides)
     lines = {
-        row.name: f"{row.name} = {row.show(getattr(loaded.config, row.attribute))}".rstrip()
+        name: f"{name} = {text}".rstrip()
         for row in PARAMETERS.values()
+        for name, text in row.shown(getattr(loaded.config, row.attribute)).items()
     }
     width = max(len(line) for line in lines.values())
     for name, line in lines.items():

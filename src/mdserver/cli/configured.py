@@ -12,6 +12,7 @@ from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import WEBSOCKET_SLACK_BYTES
 from mdserver.net.settings import ServerSettings
+from mdserver.net.tls import KeyStore
 
 
 def configuration_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,6 +71,10 @@ def server_settings(config: Config) -> ServerSettings:
     origins = config.allowed_origins
     return ServerSettings(
         listen=config.listen,
+        listen_encrypted=config.listen_encrypted,
+        key_store=KeyStore(*config.key_store) if config.key_store else None,
+        key_stores=tuple((address, KeyStore(*files)) for address, files in config.key_stores),
+        ciphers=config.cipher_list,
         allowed_origins=None if "*" in origins else frozenset(origins),
         connections_max=config.max_connections,
         connections_per_address_max=config.max_connections_per_address,

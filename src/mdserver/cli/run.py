@@ -24,7 +24,7 @@ from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import reloaded
 from mdserver.core.inputs import RulesChanged
 from mdserver.core.outputs import Ask, Log
-from mdserver.errors import ConfigError, MdserverError
+from mdserver.errors import ConfigError, MdserverError, StartError
 from mdserver.http.router import Router
 from mdserver.net.custom import CustomJudge, load_class
 from mdserver.net.engine import Engine
@@ -81,7 +81,7 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
                 if number != signal.SIGHUP:
                     log.info("ending", signal=signal.Signals(number).name)
                     break
-                config = reload(config, read, server.engine, judge)
+                config = reload(config, read, server, judge)
             nursery.cancel_scope.cancel()
 
 
@@ -98,7 +98,7 @@ def judge_of(config: Config, engine: Engine) -> TokenJudge | CustomJudge | None:
 def reload(
     config: Config,
     read: Callable[[], Loaded],
-    engine: Engine,
+    server: Server,
     judge: TokenJudge | CustomJudge | None,
 ) -> Config:
     """Reads the configuration again, takes what a running server can take, and says so.
@@ -110,12 +110,13 @@ def reload(
         new = reloaded(config, read().config)
         if isinstance(judge, TokenJudge):
             judge.verifier = token_verifier(new.config)
-    except ConfigError as error:
+        server.reload_certificates()
+    except (ConfigError, StartError) as error:
         log.error("reload refused", reason=str(error))
         return config
     set_level(new.config.log_level)
     token, networks = new.config.entitlement_allow_token, new.config.publish_allow_from_address_list
-    engine.dispatch(RulesChanged(token, networks))
+    server.engine.dispatch(RulesChanged(token, networks))
     log.info("reloaded", taken=new.taken, needs_restart=new.refused)
     return new.config
 

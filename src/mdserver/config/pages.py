@@ -60,7 +60,9 @@ def sample_file() -> str:
             about = f"{row.meaning} Value: {row.kind.form}."
             lines = textwrap.wrap(about, 97, break_on_hyphens=False, break_long_words=False)
             comment = "".join(f"# {line}\n" for line in lines)
-            parts.append(f"\n{comment}#{row.name} = {_default(row)}".rstrip() + "\n")
+            # The blank keeps the name of a family from looking like a parameter to uncomment.
+            mark = "#" if row.per is None else "# "
+            parts.append(f"\n{comment}{mark}{row.name} = {_default(row)}".rstrip() + "\n")
     return "".join(parts)
 
 

@@ -13,10 +13,17 @@ from attrs import frozen
 
 from mdserver import limits
 from mdserver.config.table import PARAMETERS, Config, Entitlement, Parameter
+from mdserver.config.values import Kind
 from mdserver.errors import ConfigError
 
 DEFAULT_ORIGIN = "default"
 CLIENT_VARIABLES = ("MDSERVER_TOKEN",)  # what `mdserver pub` and `sub` take, no parameters
+_NEEDED = {
+    Entitlement.JWT: (
+        "EntitlementJWT.HmacSecretFile", "EntitlementJWT.PublicKeyFile", "EntitlementJWT.JwksFile",
+    ),
+    Entitlement.CUSTOM: ("EntitlementCustom.Class",),
+}  # fmt: skip
 
 
 @frozen
@@ -47,7 +54,8 @@ def load(
     `ConfigError` with one line that says where the first mistake is and what would be right.
     """
     arguments: dict[str, Any] = {}
-    origins = dict.fromkeys(PARAMETERS, DEFAULT_ORIGIN)
+    families: dict[str, dict[object, object]] = {}
+    origins = {row.name: DEFAULT_ORIGIN for row in PARAMETERS.values() if row.per is None}
     sources: list[Iterable[Setting]] = [
         file_settings(file) if file else (),
         environment_settings(environment or {}),
@@ -56,15 +64,20 @@ def load(
     for source in sources:
         seen: dict[str, str] = {}
         for setting in source:
-            row = _known(setting)
-            if row.name in seen:
+            row, member = _known(setting)
+            name = row.name if row.per is None else row.prefix + row.per.show(member)
+            if name in seen:
                 raise ConfigError(
-                    f"{setting.origin}: {row.name} is already set at {seen[row.name]}; "
+                    f"{setting.origin}: {name} is already set at {seen[name]}; "
                     "remove one of the two"
                 )
-            seen[row.name] = setting.origin
-            arguments[row.attribute] = _value(row, setting)
-            origins[row.name] = setting.origin
+            seen[name] = setting.origin
+            if row.per is None:
+                arguments[row.attribute] = _value(row, setting)
+            else:
+                families.setdefault(row.attribute, {})[member] = _value(row, setting)
+            origins[name] = setting.origin
+    arguments |= {attribute: tuple(members.items()) for attribute, members in families.items()}
     loaded = Loaded(Config(**arguments), origins)
     _check_together(loaded)
     return loaded
@@ -72,22 +85,31 @@ def load(
 
 def _check_together(loaded: Loaded) -> None:
     """Refuses values that make no sense beside each other."""
+    config, origins = loaded.config, loaded.origins
     for name in ("Extension.Audit.Access", "Extension.Presence"):
-        if getattr(loaded.config, PARAMETERS[name].attribute) and loaded.config.log_folder is None:
-            raise ConfigError(f"{loaded.origins[name]}: {name} = true: it needs a LogFolder")
-    needed = {
-        Entitlement.JWT: (
-            "EntitlementJWT.HmacSecretFile", "EntitlementJWT.PublicKeyFile",
-            "EntitlementJWT.JwksFile",
-        ),
-        Entitlement.CUSTOM: ("EntitlementCustom.Class",),
-    }  # fmt: skip
-    names = needed.get(loaded.config.entitlement, ())
-    if names and not any(getattr(loaded.config, PARAMETERS[name].attribute) for name in names):
+        if getattr(config, PARAMETERS[name].attribute) and config.log_folder is None:
+            raise ConfigError(f"{origins[name]}: {name} = true: it needs a LogFolder")
+    names = _NEEDED.get(config.entitlement, ())
+    if names and not any(getattr(config, PARAMETERS[name].attribute) for name in names):
         raise ConfigError(
-            f"{loaded.origins['Entitlement']}: Entitlement = {loaded.config.entitlement.value}: "
+            f"{origins['Entitlement']}: Entitlement = {config.entitlement.value}: "
             f"it needs {' or '.join(names)}"
         )
+    if not (config.listen or config.listen_encrypted):
+        raise ConfigError(f"{origins['Listen']}: Listen and ListenEncrypted are both empty")
+    stores = dict(config.key_stores)
+    for address in config.listen_encrypted:
+        if not (config.key_store or address in stores):
+            raise ConfigError(
+                f"{origins['ListenEncrypted']}: ListenEncrypted = {address}: "
+                f"it needs KeyStore or KeyStore.{address}"
+            )
+    for address in stores:
+        if address not in config.listen_encrypted:
+            raise ConfigError(
+                f"{origins[f'KeyStore.{address}']}: KeyStore.{address}: "
+                "this address does not stand in ListenEncrypted"
+            )
 
 
 def file_settings(file: Path) -> Iterator[Setting]:
@@ -129,7 +151,7 @@ def _logical_lines(file: Path, content: bytes) -> Iterator[tuple[int, str]]:
 
 def environment_settings(environment: Mapping[str, str]) -> Iterator[Setting]:
     """The settings in variables whose names begin with `MDSERVER_`."""
-    by_variable = {row.environment: row.name for row in PARAMETERS.values()}
+    by_variable = {row.environment: row.name for row in PARAMETERS.values() if row.per is None}
     for variable, text in environment.items():
         if not variable.startswith("MDSERVER_") or variable in CLIENT_VARIABLES:
             continue
@@ -149,14 +171,19 @@ def override_settings(overrides: Iterable[str]) -> Iterator[Setting]:
         yield Setting("--set", name.strip(), text.strip())
 
 
-def _known(setting: Setting) -> Parameter:
+def _known(setting: Setting) -> tuple[Parameter, object]:
+    """The parameter of a setting; for one of a family also which member it is about."""
     row = PARAMETERS.get(setting.name)
-    if row is None:
+    if row is None or row.per is not None:
+        for family in (row for row in PARAMETERS.values() if row.per is not None):
+            if setting.name.startswith(family.prefix):
+                assert family.per is not None
+                return family, _parsed(family.per, setting.name[len(family.prefix) :], setting)
         raise ConfigError(
             f"{setting.origin}: {setting.name}: no such parameter"
             f"{_nearest(setting.name, PARAMETERS)}"
         )
-    return row
+    return row, None
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -168,8 +195,12 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _value(row: Parameter, setting: Setting) -> object:
+    return _parsed(row.kind, setting.text, setting, secret=row.secret)
+
+
+def _parsed(kind: Kind[Any], text: str, setting: Setting, *, secret: bool = False) -> object:
     try:
-        return row.kind.parse(setting.text)
+        return kind.parse(text)
     except ValueError as error:
-        shown = row.name if row.secret else f"{row.name} = {setting.text}".rstrip()
+        shown = setting.name if secret else f"{setting.name} = {setting.text}".rstrip()
         raise ConfigError(f"{setting.origin}: {shown}: {error}") from None

@@ -7,7 +7,7 @@ documentation and the commented configuration file are made from this table
 
 import enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import attrs
 
@@ -21,7 +21,11 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Parameter:
-    """One parameter. `attribute` is its field in `Config`; a `secret` is never shown."""
+    """One parameter. `attribute` is its field in `Config`; a `secret` is never shown.
+
+    With `per` it is a family, `PREFIX.member`, with a value for each member that is set: `per` says
+    how a member is written, and the field holds pairs of member and value.
+    """
 
     name: str
     kind: Kind[Any]
@@ -29,7 +33,21 @@ class Parameter:
     meaning: str
     reloadable: bool
     secret: bool
+    per: Kind[Any] | None
     attribute: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """Of a family, what the names of its members begin with."""
+        return self.name.partition(".")[0] + "."
+
+    def shown(self, value: Any) -> dict[str, str]:
+        """Name and text of what is set; a family has any number of them."""
+        if self.per is None:
+            return {self.name: self.show(value)}
+        return {
+            self.prefix + self.per.show(member): self.show(of_member) for member, of_member in value
+        }
 
     @property
     def environment(self) -> str:
@@ -49,9 +67,10 @@ def parameter(
     *,
     reloadable: bool = False,
     secret: bool = False,
+    per: Kind[Any] | None = None,
 ) -> T:
     """A field of a section that is set by the parameter `name`."""
-    row = Parameter(name, kind, default, " ".join(meaning.split()), reloadable, secret)
+    row = Parameter(name, kind, default, " ".join(meaning.split()), reloadable, secret, per)
     field: T = attrs.field(default=default, metadata={"parameter": row})
     return field
 
@@ -100,6 +119,44 @@ class Listening:
         """Web pages of which origins (`https://www.example.com`) may connect from a browser; `*`
         allows all. Other origins are refused with 403. Programs that send no Origin header are not
         concerned.""",
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Encryption:
+    """Encryption"""
+
+    listen_encrypted: tuple[Address, ...] = parameter(
+        "ListenEncrypted",
+        values.listed(values.address(443), 64, "a comma list of `host:port`"),
+        (),
+        """Where clients connect with TLS 1.2 or newer, as in `Listen`; a missing port means
+        443.""",
+    )
+    key_store: tuple[Path, ...] = parameter(
+        "KeyStore",
+        values.listed(values.PATH, 2, "one path, or two with a comma between them"),
+        (),
+        """The certificate for `ListenEncrypted`, in PEM: one file with the chain and the private
+        key, or `chain.pem, key.pem`. SIGHUP reads the files again, for new connections.""",
+    )
+    key_stores: tuple[tuple[Address, tuple[Path, ...]], ...] = cast(
+        "tuple[tuple[Address, tuple[Path, ...]], ...]",
+        parameter(
+            "KeyStore.host:port",
+            values.listed(values.PATH, 2, "one path, or two with a comma between them"),
+            (),
+            """The same for one address of `ListenEncrypted`, written as it is there. It cannot be
+            set in the environment.""",
+            per=values.address(443),
+        ),
+    )
+    cipher_list: str = parameter(
+        "CipherList",
+        values.text(2000),
+        limits.TLS_CIPHERS,
+        """Which ciphers of TLS 1.2 are allowed, in the form of OpenSSL; those of TLS 1.3 always
+        are.""",
     )
 
 
@@ -388,6 +445,7 @@ class Audit:
 
 SECTIONS: tuple[type[Any], ...] = (
     Listening,
+    Encryption,
     Messages,
     Clients,
     Rights,
@@ -399,7 +457,7 @@ SECTIONS: tuple[type[Any], ...] = (
 
 
 @attrs.frozen(kw_only=True, slots=False)
-class Config(Listening, Messages, Clients, Rights, Tokens, Custom, Logs, Audit):
+class Config(Listening, Encryption, Messages, Clients, Rights, Tokens, Custom, Logs, Audit):
     """All parameters with their values. Times in nanoseconds, sizes in bytes."""
 
 

@@ -12,11 +12,10 @@ from pathlib import Path
 import trio
 from attrs import frozen
 
+from mdserver import limits
 from mdserver.errors import StartError
 
-# TLS 1.2 with forward secrecy and authenticated encryption only (RFC 9325, section 4.2);
-# the suites of TLS 1.3 are all of that kind.
-CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+CIPHERS = limits.TLS_CIPHERS
 
 
 @frozen
