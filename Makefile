@@ -53,8 +53,7 @@ docs: $(VENV)/.dev ## write the pages that are made of the parameter table
 
 lock: ## resolve the lock files in requirements/ anew
 	$(LOCK) --extra build -o requirements/run.txt
-	$(LOCK) --extra build --extra dev -o requirements/dev.txt
-	$(LOCK) --extra build --extra dev --extra kafka --extra pipeline -o requirements/pipeline.txt
+	$(LOCK) --extra build --extra dev --extra kafka --extra pipeline -o requirements/dev.txt
 
 quick: $(VENV)/.dev ## the tests that take under two minutes together
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not pipeline"
