@@ -8,6 +8,7 @@ import errno
 import os
 import select
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from typing import Self
@@ -27,24 +28,30 @@ _EVENTS_PER_POLL = 64  # so that a time is taken at least every 64 reads
 class Connection:
     """A socket, what it has received, and what is being said on it while it opens."""
 
-    __slots__ = ("connected", "socket", "stream", "talk")
+    __slots__ = ("connected", "ready", "socket", "stream", "talk")
 
     def __init__(self, connecting: socket.socket, stream: Stream, talk: Talk) -> None:
         self.socket = connecting
         self.stream = stream
         self.talk: Talk | None = talk
         self.connected = False
+        self.ready = False
 
 
 class Connections:
     """Connections to one port of 127.0.0.1, checked by one verifier; all closed with the block."""
 
     def __init__(
-        self, port: int, make_codec: Callable[[], ClientCodec], verifier: Verifier
+        self,
+        port: int,
+        make_codec: Callable[[], ClientCodec],
+        verifier: Verifier,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._port = port
         self._make_codec = make_codec
         self._verifier = verifier
+        self._tls = tls
         self._epoll = select.epoll()
         self._by_fd: dict[int, Connection] = {}
 
@@ -143,13 +150,13 @@ class Connections:
             self._verifier.received(connection.stream, _read(connection))
             return False
         try:
-            if connection.connected:
+            if connection.ready:
                 to_send = talk.send(_read(connection))
-            else:
-                self._check(connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-                self._epoll.modify(connection.socket, select.EPOLLIN)
-                connection.connected = True
+            elif self._prepared(connection):
+                connection.ready = True
                 to_send = next(talk)
+            else:
+                return False
         except StopIteration:
             connection.talk = None
             return True
@@ -157,10 +164,32 @@ class Connections:
             connection.socket.send(to_send)
         return False
 
+    def _prepared(self, connection: Connection) -> bool:
+        """Connect, and shake hands where there is TLS; whether both are done."""
+        if not connection.connected:
+            self._check(connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            self._epoll.modify(connection.socket, select.EPOLLIN)
+            connection.connected = True
+            if self._tls is not None:
+                connection.socket = self._tls.wrap_socket(
+                    connection.socket, do_handshake_on_connect=False
+                )
+                connection.stream.answer = connection.socket.send
+        if isinstance(connection.socket, ssl.SSLSocket):
+            try:
+                connection.socket.do_handshake()
+            except ssl.SSLWantReadError:
+                return False
+            except ssl.SSLError as error:
+                raise BenchError(f"no TLS with port {self._port}: {error}") from error
+        return True
+
 
 def _read(connection: Connection) -> bytes:
     try:
         size = connection.socket.recv_into(_buffer)
+    except ssl.SSLWantReadError:
+        return b""  # part of a record, or a session ticket
     except ConnectionError as error:
         raise BenchError(f"subscriber {connection.stream.subscriber}: {error}") from error
     if not size:

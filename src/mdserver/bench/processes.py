@@ -85,9 +85,12 @@ def line(process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -
 
 
 @contextmanager
-def server(settings: Sequence[str] = ()) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def server(
+    settings: Sequence[str] = (), scheme: str = "http"
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A server of its own on a free port of 127.0.0.1; gives the process and the port.
 
+    The port is that of its first listener for `scheme`, "http" or "https".
     `settings` are further `Name=value` parameters, a later one instead of an earlier one.
     """
     chosen = {}
@@ -98,10 +101,10 @@ def server(settings: Sequence[str] = ()) -> Iterator[tuple[subprocess.Popen[byte
         arguments += ["--set", setting]
     with started(arguments) as process:
         ready = line(process)
-        _, _, port = ready.rpartition(":")
-        if not port.isdecimal():
+        ports = [url.rpartition(":")[2] for url in ready.split() if url.startswith(f"{scheme}:")]
+        if not ports:
             raise BenchError(f"the server said {ready!r} where its address was expected")
-        yield process, int(port)
+        yield process, int(ports[0])
 
 
 def resident_kib(pid: int) -> int:
