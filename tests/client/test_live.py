@@ -17,6 +17,7 @@ from mdserver.client import (
 )
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
+from mdserver.http.router import Router
 from tests.net.serving import serving
 
 EVERYTHING = BrokerSettings(policy=Policy.NONE)
@@ -24,17 +25,21 @@ EVERYTHING = BrokerSettings(policy=Policy.NONE)
 
 @pytest.fixture
 async def server() -> AsyncIterator[Any]:
-    async with serving(broker=EVERYTHING) as running:
+    async with serving(broker=EVERYTHING, handler=Router()) as running:
         yield running
 
 
-@pytest.fixture(params=["binary", "json"])
-def encoding(request: Any) -> str:
-    return str(request.param)
+@pytest.fixture(
+    params=[("binary", "websocket"), ("json", "websocket"), ("binary", "http"), ("json", "http")],
+    ids=" over ".join,
+)
+def way(request: Any) -> dict[str, Any]:
+    encoding, transport = request.param
+    return {"encoding": encoding, "transport": transport}
 
 
-def client(server: Any, encoding: str, **options: Any) -> Client:
-    return Client(server.urls, encoding=encoding, **options)  # type: ignore[arg-type]
+def client(server: Any, way: dict[str, Any], **options: Any) -> Client:
+    return Client(server.urls, **way, **options)
 
 
 async def take(source: Any, count: int = 1) -> list[Any]:
@@ -42,8 +47,8 @@ async def take(source: Any, count: int = 1) -> list[Any]:
         return [await anext(source) for _ in range(count)]
 
 
-async def test_snapshot_then_live(server: Any, encoding: str) -> None:
-    async with client(server, encoding) as it:
+async def test_snapshot_then_live(server: Any, way: dict[str, Any]) -> None:
+    async with client(server, way) as it:
         first = await it.publish("/stocks/A", "193", fields={"volume": "6.62M"})
         second = await it.publish("/stocks/A", "192", closure="c")
         assert (first.seq, second.seq) == (1, 2)
@@ -59,8 +64,10 @@ async def test_snapshot_then_live(server: Any, encoding: str) -> None:
         assert (update.position.seq, update.type) == (3, MessageType.UPDATE)
 
 
-async def test_history_wildcards_and_the_end_of_a_subscription(server: Any, encoding: str) -> None:
-    async with client(server, encoding) as it:
+async def test_history_wildcards_and_the_end_of_a_subscription(
+    server: Any, way: dict[str, Any]
+) -> None:
+    async with client(server, way) as it:
         for number in range(5):
             await it.publish(f"/w/{number % 2}", str(number))
         history = it.subscribe_with_history(["/w/*"], 2)
@@ -78,8 +85,8 @@ async def test_history_wildcards_and_the_end_of_a_subscription(server: Any, enco
         assert [m async for m in history] == []
 
 
-async def test_many_publications_in_order(server: Any, encoding: str) -> None:
-    async with client(server, encoding) as it, it.subscribe("/many/*") as subscription:
+async def test_many_publications_in_order(server: Any, way: dict[str, Any]) -> None:
+    async with client(server, way) as it, it.subscribe("/many/*") as subscription:
         await subscription.confirmed()
         for number in range(5000):
             await it.submit(f"/many/{number % 7}", str(number))
@@ -90,8 +97,8 @@ async def test_many_publications_in_order(server: Any, encoding: str) -> None:
             assert contents == list(range(remainder, 5000, 7))
 
 
-async def test_refusals(server: Any, encoding: str) -> None:
-    async with client(server, encoding) as it:
+async def test_refusals(server: Any, way: dict[str, Any]) -> None:
+    async with client(server, way) as it:
         with pytest.raises(PublishError, match="does not start"):
             await it.publish("nonsense", "x")
         with pytest.raises(PublishError, match="MESSAGE_SIZE_LIMIT_EXCEEDED"):
@@ -99,9 +106,9 @@ async def test_refusals(server: Any, encoding: str) -> None:
         await it.publish("/a/b", "fine")
 
 
-async def test_the_allow_token(encoding: str) -> None:
+async def test_the_allow_token(way: dict[str, Any]) -> None:
     broker = BrokerSettings(policy=Policy.BASIC, allow_token="secret")
-    async with serving(broker=broker) as server, client(server, encoding) as it:
+    async with serving(broker=broker, handler=Router()) as server, client(server, way) as it:
         with pytest.raises(PublishError, match="PUBLISH_DENIED"):
             await it.publish("/a/b", "x")
         it.set_entitlement_token("secret")
@@ -113,10 +120,10 @@ async def test_the_allow_token(encoding: str) -> None:
                     break
 
 
-async def test_request_and_reply(server: Any, encoding: str) -> None:
+async def test_request_and_reply(server: Any, way: dict[str, Any]) -> None:
     async with (
-        client(server, encoding) as asking,
-        client(server, encoding) as answering,
+        client(server, way) as asking,
+        client(server, way) as answering,
         answering.subscribe("/service/square") as questions,
         trio.open_nursery() as nursery,
     ):
@@ -132,8 +139,8 @@ async def test_request_and_reply(server: Any, encoding: str) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_conflation(server: Any, encoding: str) -> None:
-    async with client(server, encoding) as it:
+async def test_conflation(server: Any, way: dict[str, Any]) -> None:
+    async with client(server, way) as it:
         subscription = it.subscribe_with_conflation(["/c/1"], 300)
         await subscription.confirmed()
         await it.publish("/c/1", "1", fields={"a": "1"})
@@ -142,8 +149,8 @@ async def test_conflation(server: Any, encoding: str) -> None:
         assert (message.content, message.fields) == ("2", {"a": "1", "b": "2"})
 
 
-async def test_pause_and_resume_recover(server: Any, encoding: str) -> None:
-    async with client(server, encoding) as it, client(server, encoding) as other:
+async def test_pause_and_resume_recover(server: Any, way: dict[str, Any]) -> None:
+    async with client(server, way) as it, client(server, way) as other:
         subscription = it.subscribe("/p/1", "/p/x/**")
         await subscription.confirmed()
         await other.publish("/p/1", "1")
@@ -158,10 +165,10 @@ async def test_pause_and_resume_recover(server: Any, encoding: str) -> None:
         ]  # fmt: skip
 
 
-async def test_a_slow_application_misses_nothing(server: Any, encoding: str) -> None:
+async def test_a_slow_application_misses_nothing(server: Any, way: dict[str, Any]) -> None:
     async with (
-        client(server, encoding, buffer_messages=10) as it,
-        client(server, encoding) as other,
+        client(server, way, buffer_messages=10) as it,
+        client(server, way) as other,
         it.subscribe("/slow/*") as subscription,
     ):
         await subscription.confirmed()
@@ -176,18 +183,22 @@ async def test_a_slow_application_misses_nothing(server: Any, encoding: str) -> 
             assert [n for n in contents if n % 3 == remainder] == list(range(remainder, 900, 3))
 
 
-async def test_connections_that_break_lose_and_double_nothing(server: Any, encoding: str) -> None:
+async def test_connections_that_break_lose_and_double_nothing(
+    server: Any, way: dict[str, Any]
+) -> None:
     """A relay between client and server cuts the connection at random points."""
     rng = random.Random(5)
     quick = ReconnectSettings(quick_initial_delay_s=0.01, time_interval_s=0.01)
     async with (
         trio.open_nursery() as nursery,
-        client(server, encoding) as watcher,
+        client(server, way) as watcher,
         watcher.subscribe("/cut/*") as seen,
     ):
-        relay = await nursery.start(run_relay, int(server.urls[0].rpartition(":")[2]), rng)
+        cuts: list[int] = []
+        port = int(server.urls[0].rpartition(":")[2])
+        relay = await nursery.start(run_relay, port, rng, cuts)
         async with (
-            Client([f"127.0.0.1:{relay}"], encoding=encoding, reconnect=quick) as it,  # type: ignore[arg-type]
+            Client([f"127.0.0.1:{relay}"], **way, reconnect=quick) as it,
             it.subscribe("/cut/**") as subscription,
         ):
             await seen.confirmed()
@@ -203,18 +214,23 @@ async def test_connections_that_break_lose_and_double_nothing(server: Any, encod
                 for remainder in range(3):
                     contents = [int(m.content) for m in messages if int(m.content) % 3 == remainder]
                     assert contents == list(range(remainder, 600, 3))
+        assert cuts
         nursery.cancel_scope.cancel()
 
 
-async def run_relay(port: int, rng: random.Random, task_status: trio.TaskStatus[int]) -> None:
-    """Carries bytes to and from a port, each connection for a few thousand bytes only."""
+async def run_relay(
+    port: int, rng: random.Random, cuts: list[int], task_status: trio.TaskStatus[int]
+) -> None:
+    """Carries bytes to and from a port, each connection for some thousand bytes only."""
 
     async def relay(near: trio.SocketStream) -> None:
         async with await trio.open_tcp_stream("127.0.0.1", port) as far:
-            budget = [rng.randrange(20_000, 60_000)]
+            budget = [rng.randrange(18_000, 40_000)]
             async with near, trio.open_nursery() as nursery:
                 nursery.start_soon(carry, near, far, budget, nursery.cancel_scope)
                 nursery.start_soon(carry, far, near, budget, nursery.cancel_scope)
+            if budget[0] < 0:
+                cuts.append(budget[0])
 
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     task_status.started(listeners[0].socket.getsockname()[1])

@@ -15,11 +15,12 @@ from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore, Phase
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
 from mdserver.client.core.values import ClientSettings, Notice, PublishResult
-from mdserver.client.driver import Driver, now
+from mdserver.client.driver import Driver, OpenTransport, now
 from mdserver.client.errors import StoppedError
 from mdserver.client.mailbox import Mailbox
 from mdserver.client.message import Message, deflated, message_of
 from mdserver.client.publication import Publication
+from mdserver.client.streaming import open_http_stream
 from mdserver.client.subscription import Subscription
 from mdserver.client.websocket import open_websocket
 from mdserver.codec.binary_form import BinaryClient
@@ -30,6 +31,8 @@ from mdserver.core.events import MessageEvent
 from mdserver.core.message import Qos
 from mdserver.core.subjects import parse_interest, segments_of
 
+TransportName = Literal["websocket", "http"]
+TRANSPORTS: dict[str, OpenTransport] = {"websocket": open_websocket, "http": open_http_stream}
 Encoding = Literal["binary", "json"]
 CODECS: dict[str, type[ClientCodec]] = {"binary": BinaryClient, "json": JsonClient}
 
@@ -80,6 +83,7 @@ class Client:
         *,
         token: str | None = None,
         encoding: Encoding = "binary",
+        transport: TransportName = "websocket",
         encryption: bool = False,
         tls: ssl.SSLContext | None = None,
         publisher: str | None = "",
@@ -100,7 +104,7 @@ class Client:
         )
         codec = CODECS[encoding]
         self._core = ClientCore(servers, settings, codec, rng)
-        self._driver = Driver(self._core, codec(), open_websocket, self)
+        self._driver = Driver(self._core, codec(), TRANSPORTS[transport], self)
         self._driver.tls = tls
         self._buffer_messages = buffer_messages
         self._subscriptions: dict[str, Subscription] = {}
@@ -166,6 +170,10 @@ class Client:
         """TLS from the next connection on, for servers without a scheme."""
         self._core.settings = attrs.evolve(self._core.settings, encryption=encryption)
         self._driver.tls = tls
+
+    def set_transport(self, transport: TransportName) -> None:
+        """WebSocket, or HTTP where WebSocket cannot pass, from the next connection on."""
+        self._driver.open_transport = TRANSPORTS[transport]
 
     def set_entitlement_token(self, token: str) -> None:
         """Use this token; on a live connection it is renewed without a reconnect."""

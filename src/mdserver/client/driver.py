@@ -10,7 +10,7 @@ import trio
 from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore
 from mdserver.client.errors import TransportError
-from mdserver.client.websocket import CLOSED_WITHOUT_HANDSHAKE, Target, Transport
+from mdserver.client.transport import CLOSED_WITHOUT_HANDSHAKE, Target, Transport
 from mdserver.codec.encoding import ClientCodec
 from mdserver.limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_JOIN_BYTES, NS_PER_S
 
@@ -84,7 +84,7 @@ class Driver:
         application: Application,
     ) -> None:
         self.tls: ssl.SSLContext | None = None
-        self._open_transport = open_transport
+        self.open_transport = open_transport
         self._core = core
         self._codec = codec  # joins frames; no state of a connection is touched by that
         self._application = application
@@ -142,7 +142,7 @@ class Driver:
         code, reason = CLOSED_WITHOUT_HANDSHAKE, "the connection was lost"
         try:
             with link.scope:
-                async with self._open_transport(target) as transport:
+                async with self.open_transport(target) as transport:
                     await self._converse(link, transport)
         except* TransportError as group:
             error = _first(group)

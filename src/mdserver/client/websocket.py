@@ -1,17 +1,22 @@
 """The WebSocket transport of the Python client, on trio-websocket."""
 
-import os
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import trio
 import trio_websocket
-from attrs import frozen
 
-from mdserver.client.core.servers import Server
 from mdserver.client.errors import TransportError
+from mdserver.client.transport import (
+    CLOSED_WITHOUT_HANDSHAKE,
+    Stream,
+    Target,
+    Transport,
+    drop,
+    failure,
+    open_stream,
+    unopened,
+)
 from mdserver.limits import (
     CLIENT_CLOSE_TIMEOUT_S,
     CLIENT_PAYLOAD_BYTES_MAX,
@@ -20,36 +25,6 @@ from mdserver.limits import (
 )
 
 Rejected = trio_websocket.ConnectionRejected
-Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
-
-CLOSED_WITHOUT_HANDSHAKE = 1006  # RFC 6455 section 7.1.5: never sent, only ever concluded
-
-
-class Transport(Protocol):
-    """A connection that carries payloads; its methods raise TransportError once it ended."""
-
-    async def receive(self) -> bytes:
-        """The next payload."""
-
-    async def send(self, payload: bytes) -> None:
-        """Send one payload."""
-
-    async def close(self, code: int, reason: str) -> None:
-        """Say good-bye, for at most `CLIENT_CLOSE_TIMEOUT_S`."""
-
-
-@frozen
-class Target:
-    """Where a transport goes, and how."""
-
-    server: Server
-    tls: ssl.SSLContext | None
-    text: bool
-
-    @property
-    def authority(self) -> str:
-        """Host and port as a URL has them."""
-        return str(self.server)
 
 
 class WebSocketTransport:
@@ -83,7 +58,7 @@ class WebSocketTransport:
 @asynccontextmanager
 async def open_websocket(target: Target) -> AsyncIterator[Transport]:
     """Connect and upgrade; TransportError says in its reason why that was not possible."""
-    stream = await _open_stream(target)
+    stream = await open_stream(target)
     try:
         async with trio.open_nursery() as nursery:
             connection = await _upgrade(nursery, stream, target)
@@ -94,32 +69,12 @@ async def open_websocket(target: Target) -> AsyncIterator[Transport]:
                 await transport.close(1000, "")
                 nursery.cancel_scope.cancel()
     except* Rejected as group:
-        raise _unopened(_rejection(_first(group))) from None
+        raise unopened(_rejection(_first(group))) from None
     except* (trio_websocket.HandshakeError, trio_websocket.ConnectionClosed) as group:
-        raise _unopened(f"no answer to the upgrade: {_failure(group)}") from None
+        raise unopened(f"no answer to the upgrade: {failure(group)}") from None
     finally:
         # trio-websocket leaves the stream open where the other side closed first.
-        await trio.aclose_forcefully(stream)
-
-
-async def _open_stream(target: Target) -> Stream:
-    host, port = target.server.host, target.server.port
-    try:
-        stream = await trio.open_tcp_stream(host, port)
-    except OSError as error:
-        raise _unopened(_failure(error)) from None
-    if target.tls is None:
-        return stream
-    secure = trio.SSLStream(stream, target.tls, server_hostname=host, https_compatible=True)
-    try:
-        await secure.do_handshake()
-    except (trio.BrokenResourceError, ssl.SSLError) as error:
-        await trio.aclose_forcefully(secure)
-        raise _unopened(f"no TLS connection: {_failure(error)}") from None
-    except BaseException:
-        await trio.aclose_forcefully(secure)
-        raise
-    return secure
+        await drop(stream)
 
 
 async def _upgrade(
@@ -136,12 +91,8 @@ async def _upgrade(
         receive_buffer_size=None,
     )
     if connection.subprotocol != subprotocol:
-        raise _unopened(f"the server does not speak {subprotocol}")
+        raise unopened(f"the server does not speak {subprotocol}")
     return connection
-
-
-def _unopened(reason: str) -> TransportError:
-    return TransportError(CLOSED_WITHOUT_HANDSHAKE, reason)
 
 
 def _ended(closed: trio_websocket.ConnectionClosed) -> TransportError:
@@ -162,15 +113,3 @@ def _first(group: BaseExceptionGroup[Rejected]) -> Rejected:
 def _rejection(rejected: Rejected) -> str:
     body = (rejected.body or b"")[:200].decode(errors="replace").strip()
     return f"the server answered HTTP {rejected.status_code}" + (f": {body}" if body else "")
-
-
-def _failure(error: Exception) -> str:
-    """One sentence, the innermost cause: for whoever reads why a connection failed."""
-    cause = error
-    while isinstance(cause.__cause__, Exception):
-        cause = cause.__cause__
-    while isinstance(cause, ExceptionGroup):
-        cause = cause.exceptions[0]
-    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
-        return os.strerror(cause.errno)
-    return str(cause) or type(cause).__name__

@@ -11,6 +11,7 @@ from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore
 from mdserver.client.core.schedule import ReconnectSettings
 from mdserver.client.core.values import ClientSettings
+from mdserver.codec.binary_form import BINARY
 from mdserver.codec.json_form import JsonClient
 from mdserver.core import events
 
@@ -20,9 +21,12 @@ S = 1_000_000_000
 class Stage:
     """One client core, its outputs so far, and the hands of everything around it."""
 
-    def __init__(self, servers: Sequence[str] = ("a:1",), **settings: Any) -> None:
+    def __init__(
+        self, servers: Sequence[str] = ("a:1",), codec: Any = JsonClient, **settings: Any
+    ) -> None:
         settings.setdefault("reconnect", ReconnectSettings())
-        self.core = ClientCore(servers, ClientSettings(**settings), JsonClient, random.Random(7))
+        self.core = ClientCore(servers, ClientSettings(**settings), codec, random.Random(7))
+        self.text = codec.text
         self.now = 1_000 * S
         self.timers: dict[str, int] = {}
         self.attempt = 0
@@ -52,7 +56,8 @@ class Stage:
                 case out.Transmit(attempt, frame):
                     assert self.open
                     assert attempt == self.attempt
-                    self.sent.append(msgspec.json.decode(frame))
+                    if self.text:
+                        self.sent.append(msgspec.json.decode(frame))
                 case out.SetTimer(timer, at):
                     assert at >= self.now
                     self.timers[timer] = at
@@ -94,7 +99,10 @@ class Stage:
 
     def hear(self, *heard: dict[str, Any]) -> None:
         """The server says this, in one message."""
-        payload = msgspec.json.encode(list(heard))
+        if self.text:
+            payload = msgspec.json.encode(list(heard))
+        else:
+            payload = b"".join(BINARY.event(msgspec.convert(e, events.WireEvent)) for e in heard)
         self.take(self.core.received(self.attempt, payload, self.now))
 
     def message(self, subject: str, seq: int, **keys: Any) -> None:

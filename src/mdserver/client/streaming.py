@@ -1,0 +1,212 @@
+"""The HTTP transport of the Python client, where WebSocket cannot pass (docs/protocol.md).
+
+One request whose answer never ends brings the events; further requests carry commands, one after
+the other on a connection of their own.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import h11
+import trio
+
+from mdserver.client.errors import TransportError
+from mdserver.client.transport import (
+    CLOSED_WITHOUT_HANDSHAKE,
+    Stream,
+    Target,
+    Transport,
+    drop,
+    failure,
+    open_stream,
+    unopened,
+)
+from mdserver.codec.binary_form import BinaryClient
+from mdserver.codec.encoding import ClientCodec
+from mdserver.codec.frames import FrameReader, frame
+from mdserver.codec.json_form import JsonClient
+from mdserver.core.events import Connected
+from mdserver.errors import RemoteProtocolError
+from mdserver.limits import (
+    CLIENT_PAYLOAD_BYTES_MAX,
+    CLOSE_TOO_BIG,
+    HTTP_HEAD_BYTES_MAX,
+)
+
+PATH = "/stream"
+_READ_BYTES = 64 * 1024
+_REASON_BYTES = 200
+_IDLE_REUSE_S = 2  # a connection idle for longer may just be closed by the server
+_EVERY_TYPE = frozenset(range(256))
+
+
+class Exchange:
+    """Requests on one connection, one at a time; raises TransportError for what goes wrong."""
+
+    def __init__(self, target: Target, stream: Stream) -> None:
+        self._target = target
+        self._stream = stream
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HTTP_HEAD_BYTES_MAX)
+        self.last_used = trio.current_time()
+
+    async def post(self, path: str, body: bytes) -> int:
+        """Send a request; gives the status of its answer, whose body is still to be read."""
+        if self._http.our_state is h11.DONE:
+            self._http.start_next_cycle()
+        kind = "application/json" if self._target.text else "application/vnd.mdserver.v1"
+        accept = "application/x-ndjson" if self._target.text else kind
+        headers = [
+            ("host", self._target.authority),
+            ("content-type", kind),
+            ("accept", accept),
+            ("content-length", str(len(body))),
+        ]
+        request = h11.Request(method="POST", target=path, headers=headers)
+        head = self._http.send(request) or b""
+        content = self._http.send(h11.Data(data=body)) or b""
+        end = self._http.send(h11.EndOfMessage()) or b""
+        with _lost_unless_alive():
+            await self._stream.send_all(head + content + end)
+        while not isinstance(answer := await self._event(), h11.Response):
+            pass  # 1xx: an answer of the server's about an answer to come
+        return answer.status_code
+
+    async def part(self) -> bytes | None:
+        """The next part of the answer's body; None at its end."""
+        event = await self._event()
+        self.last_used = trio.current_time()
+        return bytes(event.data) if isinstance(event, h11.Data) else None
+
+    async def reason(self) -> str:
+        """The beginning of an answer that is a sentence."""
+        text = b""
+        while len(text) < _REASON_BYTES and (part := await self.part()) is not None:
+            text += part
+        return text[:_REASON_BYTES].decode(errors="replace").strip()
+
+    async def close(self) -> None:
+        """The end of the connection."""
+        await drop(self._stream)
+
+    async def _event(self) -> h11.Event:
+        received = b"not yet anything"
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                with _lost_unless_alive():
+                    received = bytes(await self._stream.receive_some(_READ_BYTES))
+                self._http.receive_data(received)
+        except h11.RemoteProtocolError as error:
+            reason = f"no HTTP: {error}" if received else "the connection was lost"
+            raise TransportError(CLOSED_WITHOUT_HANDSHAKE, reason) from None
+        if isinstance(event, h11.ConnectionClosed):
+            raise TransportError(CLOSED_WITHOUT_HANDSHAKE, "the connection was lost")
+        assert isinstance(event, h11.Event)
+        return event
+
+
+class Lines:
+    """Puts the JSON lines of a stream together; gives whole lines as one array."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, part: bytes) -> bytes:
+        """The payload of all lines that are complete; empty where there is none."""
+        *lines, self._rest = (self._rest + part).split(b"\n")
+        if len(self._rest) > CLIENT_PAYLOAD_BYTES_MAX:
+            raise TransportError(CLOSE_TOO_BIG, "a line of the stream is too long")
+        lines = [line for line in lines if line.strip()]
+        return b"[" + b",".join(lines) + b"]" if lines else b""
+
+
+class Frames:
+    """Puts the frames of a stream together; gives whole frames."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader(_EVERY_TYPE, CLIENT_PAYLOAD_BYTES_MAX)
+
+    def feed(self, part: bytes) -> bytes:
+        """The payload of all frames that are complete; empty where there is none."""
+        try:
+            return b"".join(frame(kind, payload) for kind, payload in self._reader.feed(part))
+        except RemoteProtocolError as error:
+            raise TransportError(error.code, error.reason) from None
+
+
+class StreamTransport:
+    """One HTTP stream. The first payload opens it, which is why nothing is received before."""
+
+    def __init__(self, target: Target, down: Exchange) -> None:
+        self._target = target
+        self._down = down
+        self._up: Exchange | None = None
+        self._parts: Lines | Frames = Lines() if target.text else Frames()
+        self._open = trio.Event()
+        self._path: str | None = None
+
+    async def receive(self) -> bytes:
+        """The events that came together."""
+        await self._open.wait()
+        while (part := await self._down.part()) is not None:
+            payload = self._parts.feed(part)
+            if payload and self._path is None:
+                self._path = self._find_path(payload)
+            if payload:
+                return payload
+        raise TransportError(CLOSED_WITHOUT_HANDSHAKE, "the stream ended without `closed`")
+
+    async def send(self, payload: bytes) -> None:
+        """Give commands to the stream, and wait until the server has them."""
+        if not self._open.is_set():
+            status = await self._down.post(PATH, payload)
+            if status != 200:
+                raise unopened(f"the server answered HTTP {status}: {await self._down.reason()}")
+            self._open.set()
+            return
+        assert self._path is not None, "nothing but `connect` is sent before `connected`"
+        up = await self._upward()
+        status = await up.post(self._path, payload)
+        reason = await up.reason()
+        if status != 202:
+            failed = f"the server answered HTTP {status} to commands: {reason}"
+            raise TransportError(CLOSED_WITHOUT_HANDSHAKE, failed)
+
+    async def close(self, *_: object) -> None:
+        """HTTP has no good-bye: the server sees that the connections end."""
+        await self._down.close()
+        if self._up is not None:
+            await self._up.close()
+
+    async def _upward(self) -> Exchange:
+        if self._up is not None and trio.current_time() - self._up.last_used > _IDLE_REUSE_S:
+            await self._up.close()
+            self._up = None
+        if self._up is None:
+            self._up = Exchange(self._target, await open_stream(self._target))
+        return self._up
+
+    def _find_path(self, payload: bytes) -> str | None:
+        codec: ClientCodec = JsonClient() if self._target.text else BinaryClient()
+        try:
+            first, *_ = codec.events(payload)
+        except (RemoteProtocolError, ValueError):
+            return None  # whoever takes the payload finds out what is wrong with it
+        return first.path if isinstance(first, Connected) else None
+
+
+@asynccontextmanager
+async def open_http_stream(target: Target) -> AsyncIterator[Transport]:
+    """Connect; the stream itself is opened by the first payload that is sent."""
+    transport = StreamTransport(target, Exchange(target, await open_stream(target)))
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+@contextmanager
+def _lost_unless_alive() -> Iterator[None]:
+    try:
+        yield
+    except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        raise TransportError(CLOSED_WITHOUT_HANDSHAKE, failure(error)) from None
