@@ -45,6 +45,7 @@ def broker_settings(config: Config) -> BrokerSettings:
     return BrokerSettings(
         member=config.node_name,
         subject_segments_min=config.subject_min_segments,
+        groups=config.cluster_subject_groups,
         message_bytes_max=config.max_message_size,
         subjects_max=config.max_subjects,
         subscriptions_per_session_max=config.max_subscriptions_per_session,

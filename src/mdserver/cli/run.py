@@ -11,6 +11,7 @@ import click
 import structlog
 import trio
 
+from mdserver.cli.clustered import member_of
 from mdserver.cli.configured import (
     broker_settings,
     configuration_options,
@@ -57,8 +58,10 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
     `read` reads the configuration again, for SIGHUP.
     """
     log = structlog.get_logger()
-    node = Node(broker_settings(config), random.SystemRandom())
-    server = Server(server_settings(config), node, Router(), log)
+    member = member_of(config, log)
+    cluster, votes = (None, None) if member is None else (member.cluster, member.votes)
+    node = Node(broker_settings(config), random.SystemRandom(), cluster, votes)
+    server = Server(server_settings(config), node, Router(node.unready), log)
     judge = judge_of(config, server.engine)
     with audit_logs(config) as audit, trio.open_signal_receiver(*SIGNALS) as signals:
         if audit is not None:
@@ -69,6 +72,8 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
             if isinstance(judge, CustomJudge):
                 await nursery.start(judge.run)
             urls = await nursery.start(server.serve)
+            if member is not None:
+                await nursery.start(member.run, server.engine, log)
             # What was made so far lives as long as the process: the collector need not look again.
             gc.collect()
             gc.freeze()

@@ -1,0 +1,80 @@
+"""What makes a server a member of a cluster: its settings, vote record and peer links."""
+
+import hashlib
+
+import trio
+from attrs import frozen
+
+from mdserver.cluster.node import TICK
+from mdserver.cluster.settings import ClusterSettings
+from mdserver.cluster.votes import VoteRecord
+from mdserver.config import Config
+from mdserver.core.inputs import TimerDue
+from mdserver.errors import ConfigError
+from mdserver.net.connection import Logger
+from mdserver.net.engine import Engine
+from mdserver.net.peers import Peers, PeerSettings
+from mdserver.net.votes import VoteFile, VoteWriter
+
+MODE = "Guaranteed"
+
+
+@frozen
+class Member:
+    """This server's place in its cluster."""
+
+    cluster: ClusterSettings
+    peers: PeerSettings
+    votes: VoteRecord
+    file: VoteFile
+
+    async def run(
+        self,
+        engine: Engine,
+        log: Logger,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Keep the links and the vote file until cancelled. Raises StartError."""
+        writer = VoteWriter(self.file, engine)
+        peers = Peers(self.peers, engine, log)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            await nursery.start(peers.run)
+            engine.dispatch(TimerDue(TICK))
+            task_status.started()
+
+
+def member_of(config: Config, log: Logger) -> Member | None:
+    """What the configuration says of the cluster, None for a single server.
+
+    The vote record has been stored with its new incarnation. Raises ConfigError and StartError.
+    """
+    if not config.cluster_members:
+        return None
+    listen = config.cluster_member_listen
+    if listen is None or listen.host == "*":
+        raise ConfigError("ClusterMemberListen is missing: this member's own address, not `*`")
+    if not config.cluster_password:
+        raise ConfigError("ClusterPassword is missing: members prove that they know it")
+    names = tuple(str(address) for address in config.cluster_members)
+    cluster = ClusterSettings(
+        str(listen), names, config.cluster_seed_member_count,
+        client=config.client_address or str(config.listen[0]),
+    )  # fmt: skip
+    if len(cluster.seeds) % 2 == 0:
+        raise ConfigError(
+            f"{len(cluster.seeds)} seeds are no odd number: list more ClusterMembers, or set "
+            "ClusterSeedMemberCount"
+        )
+    groups = config.cluster_subject_groups
+    identity = hashlib.sha256("\n".join([*cluster.seeds, str(groups)]).encode()).hexdigest()[:32]
+    file = VoteFile(config.cluster_member_coordination_folder, str(listen))
+    votes, problem = file.start(str(listen), identity, groups)
+    if problem is not None:
+        log.warning("vote file damaged", problem=problem)
+    peers = PeerSettings(
+        listen=listen, members=config.cluster_members, seeds=cluster.seeds, groups=groups,
+        mode=MODE, password=config.cluster_password,
+    )  # fmt: skip
+    return Member(cluster, peers, votes, file)

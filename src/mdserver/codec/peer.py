@@ -1,0 +1,173 @@
+"""Peer links: the handshake that proves the password, and the messages of the cluster.
+
+Both sides greet with a nonce and the parameters that have to agree. Then each proves that it knows
+`ClusterPassword` by an HMAC (RFC 2104) over both greetings, which hold both nonces and addresses,
+so that a proof is of no use on another link; the dialer proves first, and the password itself is
+never sent. After that the link carries frames of MessagePack (docs/cluster.md, "Peer links").
+"""
+
+import enum
+import hashlib
+import hmac
+from typing import TypeVar
+
+import msgspec
+
+from mdserver.cluster.messages import AnyPeerMessage
+from mdserver.codec.frames import Frame, FrameReader, frame
+from mdserver.errors import RemoteProtocolError
+from mdserver.limits import PEER_FRAME_BYTES_MAX, PEER_GREETING_BYTES_MAX
+
+PEER_PROTOCOL = 1
+NONCE_BYTES = 32
+
+GREETING = 0x01
+PROOF = 0x02
+REFUSAL = 0x03
+MESSAGE = 0x10
+
+T = TypeVar("T")
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(AnyPeerMessage)
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """Who a side is. All but `member` and `nonce` have to be the same on both."""
+
+    member: str
+    nonce: bytes
+    groups: int
+    seeds: list[str]
+    mode: str
+    protocol: int = PEER_PROTOCOL
+
+
+class RefusedError(RemoteProtocolError):
+    """The other side refused the link, and said why."""
+
+
+class Side(enum.Enum):
+    """Who called: goes into the proof, so that a side's own proof cannot be sent back to it."""
+
+    DIALER = b"dialer"
+    LISTENER = b"listener"
+
+
+class Handshake:
+    """One side's part in the opening of a link, without I/O.
+
+    `begin` is what to send first; `feed` takes what came and returns what to send; `peer` is the
+    other side's address once `done`. Raises RemoteProtocolError where the other side is no member
+    of this cluster; `refusal` is then what to tell it. Messages may follow the last proof at once:
+    they are `early`, and `reader` goes on from there.
+    """
+
+    def __init__(self, side: Side, greeting: Greeting, password: str, expected: str = "") -> None:
+        self._side = side
+        self._own = greeting
+        self._key = password.encode()
+        self._expected = expected
+        self._theirs: Greeting | None = None
+        self.reader = FrameReader(
+            frozenset((GREETING, PROOF, REFUSAL, MESSAGE)), PEER_FRAME_BYTES_MAX
+        )
+        self.early: list[Frame] = []
+        self.done = False
+
+    @property
+    def peer(self) -> str:
+        """The address of the other member."""
+        assert self._theirs is not None
+        return self._theirs.member
+
+    def begin(self) -> bytes:
+        """The own greeting."""
+        return frame(GREETING, _encode(self._own))
+
+    def refusal(self, error: RemoteProtocolError) -> bytes:
+        """Tell the other side why not; it learns nothing else."""
+        return frame(REFUSAL, error.reason.encode()[:500])
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes of the other side; returns what to send to it."""
+        answer = b""
+        for kind, payload in self.reader.feed(data):
+            if self.done:
+                self.early.append((kind, payload))
+            else:
+                answer += self._take(kind, payload)
+        if not self.done and self.reader.pending > PEER_GREETING_BYTES_MAX:
+            raise RemoteProtocolError("a greeting is too long")
+        return answer
+
+    def _take(self, kind: int, payload: bytes) -> bytes:
+        if kind == REFUSAL:
+            text = payload.decode(errors="replace")
+            raise RefusedError(f"the other member refused the link: {text}")
+        if kind == GREETING and self._theirs is None:
+            self._theirs = decoded(payload, Greeting)
+            self._compare(self._theirs)
+            return self._proof(self._side) if self._side is Side.DIALER else b""
+        if kind == PROOF and self._theirs is not None and not self.done:
+            other = Side.LISTENER if self._side is Side.DIALER else Side.DIALER
+            if not hmac.compare_digest(frame(PROOF, payload), self._proof(other)):
+                raise RemoteProtocolError("ClusterPassword differs between the two members")
+            self.done = True
+            return self._proof(self._side) if self._side is Side.LISTENER else b""
+        raise RemoteProtocolError(f"a frame of type {kind} is out of place in the handshake")
+
+    def _compare(self, theirs: Greeting) -> None:
+        for name in ("protocol", "groups", "seeds", "mode"):
+            ours, other = getattr(self._own, name), getattr(theirs, name)
+            if ours != other:
+                shown = PARAMETER_NAMES[name]
+                raise RemoteProtocolError(
+                    f"{shown} is {other!r} at {theirs.member} and {ours!r} at {self._own.member}"
+                )
+        if theirs.member == self._own.member:
+            raise RemoteProtocolError(f"both members are called {theirs.member}")
+        if self._expected and theirs.member != self._expected:
+            raise RemoteProtocolError(
+                f"{self._expected} was called, and {theirs.member} answered: its "
+                "ClusterMemberListen is not the address by which others know it"
+            )
+        if len(theirs.nonce) != NONCE_BYTES:
+            raise RemoteProtocolError(f"a nonce has {NONCE_BYTES} bytes")
+
+    def _proof(self, side: Side) -> bytes:
+        assert self._theirs is not None
+        ours, theirs = _encode(self._own), _encode(self._theirs)
+        first, second = (ours, theirs) if self._side is Side.DIALER else (theirs, ours)
+        text = b"mdserver peer %s %d %s %s" % (side.value, len(first), first, second)
+        return frame(PROOF, hmac.new(self._key, text, hashlib.sha256).digest())
+
+
+PARAMETER_NAMES = {
+    "protocol": "the version of the peer protocol",
+    "groups": "ClusterSubjectGroups",
+    "seeds": "the list of seeds",
+    "mode": "ClusterDeliveryMode",
+}
+
+
+def decoded(payload: bytes, type_: type[T]) -> T:
+    """A value of MessagePack; raises RemoteProtocolError for anything else."""
+    try:
+        return msgspec.msgpack.decode(payload, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"a greeting cannot be understood: {error}") from None
+
+
+def message_frame(message: AnyPeerMessage) -> bytes:
+    """A message as one frame, the same for every member it goes to."""
+    return frame(MESSAGE, _encode(message))
+
+
+def messages(frames: list[Frame]) -> list[AnyPeerMessage]:
+    """The messages in frames; raises RemoteProtocolError for what is none."""
+    if any(kind != MESSAGE for kind, _ in frames):
+        raise RemoteProtocolError("the handshake is over")
+    try:
+        return [_decoder.decode(payload) for _, payload in frames]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"a message of a member cannot be understood: {error}") from None

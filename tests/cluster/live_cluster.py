@@ -1,0 +1,135 @@
+"""A cluster of server processes, as operators run it, with members that can be killed."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+READY_TIMEOUT_S = 20
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago; members have to know each other's beforehand."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+class LiveCluster:
+    """`with LiveCluster(folder, 3) as cluster:` starts all members and waits until they serve."""
+
+    def __init__(self, folder: Path, count: int, groups: int = 16) -> None:
+        self.folder = folder
+        self.groups = groups
+        ports = free_ports(2 * count)
+        self.peers = [f"127.0.0.1:{port}" for port in ports[:count]]
+        self.clients = [f"127.0.0.1:{port}" for port in ports[count:]]
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            for index in range(len(self.peers)):
+                self.start(index)
+            for index in range(len(self.peers)):
+                self.wait_ready(index)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+        for process in self.processes.values():
+            process.wait()
+
+    def start(self, index: int) -> None:
+        settings = {
+            "NodeName": f"member-{index + 1}",
+            "Listen": self.clients[index],
+            "Entitlement": "None",
+            "ClusterMembers": ", ".join(self.peers),
+            "ClusterMemberListen": self.peers[index],
+            "ClusterSubjectGroups": str(self.groups),
+            "ClusterMemberCoordinationFolder": str(self.folder),
+        }
+        arguments = [
+            word for name, value in settings.items() for word in ("--set", f"{name}={value}")
+        ]
+        with (self.folder / f"member-{index}.log").open("ab") as log:
+            self.processes[index] = subprocess.Popen(
+                [sys.executable, "-m", "mdserver.cli.main", "run", *arguments],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, "MDSERVER_CLUSTERPASSWORD": "secret of the tests"},
+            )  # fmt: skip
+
+    def log(self, index: int) -> str:
+        return (self.folder / f"member-{index}.log").read_text()
+
+    def kill(self, index: int) -> None:
+        """kill -9, and wait until it is gone."""
+        process = self.processes.pop(index)
+        process.kill()
+        process.wait()
+
+    def pause(self, index: int) -> None:
+        self.processes[index].send_signal(signal.SIGSTOP)
+
+    def resume(self, index: int) -> None:
+        self.processes[index].send_signal(signal.SIGCONT)
+
+    def ready(self, index: int) -> str | None:
+        """Why a member serves no clients; None if it does."""
+        try:
+            status, body = self.get(index, "/health/ready")
+        except (OSError, http.client.HTTPException) as error:
+            return str(error)
+        return None if status == 200 else body.decode()
+
+    def wait_ready(self, index: int, timeout_s: float = READY_TIMEOUT_S) -> None:
+        self.wait(lambda: self.ready(index) is None, timeout_s, f"member {index}")
+
+    def wait(self, condition: object, timeout_s: float, what: str) -> None:
+        deadline = time.monotonic() + timeout_s
+        assert callable(condition)
+        while not condition():
+            if time.monotonic() > deadline:
+                logs = "\n".join(f"--- {i}\n{self.log(i)[-2000:]}" for i in range(len(self.peers)))
+                raise AssertionError(f"{what}: not in {timeout_s} s\n{logs}")
+            time.sleep(0.02)
+
+    def get(self, index: int, path: str) -> tuple[int, bytes]:
+        """Status and body of a path at a member."""
+        connection = http.client.HTTPConnection(self.clients[index], timeout=15)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def produce(self, index: int, subject: str, content: str) -> bool:
+        """Publish; whether it was acknowledged."""
+        connection = http.client.HTTPConnection(self.clients[index], timeout=15)
+        try:
+            connection.request("POST", f"/rest/produce?subject={subject}", content)
+            return bool(json.loads(connection.getresponse().read())["status"] == "OK")
+        except (OSError, http.client.HTTPException, ValueError, KeyError):
+            return False
+        finally:
+            connection.close()
+
+    def consume(self, index: int, subject: str) -> list[tuple[int, int, str]]:
+        """The whole history of a subject at a member: epoch, seq and content."""
+        _, answer = self.get(index, f"/rest/consume?subject={subject}&history=1000")
+        body = json.loads(answer)
+        return [(m["epoch"], m["seq"], m["content"]) for m in body["messages"]]

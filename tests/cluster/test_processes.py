@@ -1,0 +1,105 @@
+"""Three server processes: members are killed, paused and started again under publications."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.live_cluster import LiveCluster
+
+pytestmark = pytest.mark.slow
+SUBJECTS = [f"/s/{index}" for index in range(12)]
+
+
+def publish_all(cluster: LiveCluster, index: int, content: str) -> None:
+    """Publish once to each subject through a member, again until it is acknowledged."""
+    for subject in SUBJECTS:
+        cluster.wait(lambda: cluster.produce(index, subject, content), 15, subject)  # noqa: B023
+
+
+def histories(cluster: LiveCluster, index: int) -> dict[str, list[tuple[int, int, str]]]:
+    return {subject: cluster.consume(index, subject) for subject in SUBJECTS}
+
+
+def agree(cluster: LiveCluster, *indexes: int) -> dict[str, list[tuple[int, int, str]]]:
+    """What all these members hold, once it is the same."""
+    found: list[dict[str, list[tuple[int, int, str]]]] = []
+
+    def same() -> bool:
+        found[:] = [histories(cluster, index) for index in indexes]
+        return all(history == found[0] for history in found)
+
+    cluster.wait(same, 15, "the same histories")
+    for messages in found[0].values():
+        assert [seq for _, seq, _ in messages] == list(range(1, len(messages) + 1))
+    return found[0]
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_killed_member_costs_no_acknowledged_publication(tmp_path: Path, victim: int) -> None:
+    with LiveCluster(tmp_path, 3) as cluster:
+        publish_all(cluster, 0, "one")
+        first, second = (index for index in range(3) if index != victim)
+        cluster.kill(victim)
+        publish_all(cluster, first, "two")
+        held = agree(cluster, first, second)
+        assert all({"one", "two"} <= {text for _, _, text in row} for row in held.values())
+        cluster.start(victim)
+        cluster.wait_ready(victim)
+        publish_all(cluster, victim, "three")
+        held = agree(cluster, 0, 1, 2)
+        assert all({"one", "two", "three"} <= {t for _, _, t in row} for row in held.values())
+
+
+def test_a_rolling_restart_of_all_members_loses_nothing(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 3) as cluster:
+        for index in range(3):
+            publish_all(cluster, (index + 1) % 3, f"before {index}")
+            cluster.kill(index)
+            publish_all(cluster, (index + 1) % 3, f"without {index}")
+            cluster.start(index)
+            cluster.wait_ready(index)
+        held = agree(cluster, 0, 1, 2)
+        wanted = {f"{when} {index}" for when in ("before", "without") for index in range(3)}
+        assert all(wanted <= {text for _, _, text in row} for row in held.values())
+
+
+def test_a_paused_coordinator_is_replaced_and_forks_nothing(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 3) as cluster:
+        publish_all(cluster, 0, "one")
+        cluster.pause(0)
+        publish_all(cluster, 1, "two")
+        cluster.resume(0)
+        cluster.wait_ready(0)
+        publish_all(cluster, 0, "three")
+        held = agree(cluster, 0, 1, 2)
+        assert all({"one", "two", "three"} <= {t for _, _, t in row} for row in held.values())
+
+
+def test_without_a_quorum_nothing_is_taken_and_with_it_all_goes_on(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 3) as cluster:
+        publish_all(cluster, 0, "one")
+        cluster.pause(1)
+        cluster.pause(2)
+        cluster.wait(lambda: cluster.ready(0) is not None, 10, "no quorum is noticed")
+        assert not cluster.produce(0, "/s/1", "lost")
+        cluster.resume(1)
+        cluster.resume(2)
+        for index in range(3):
+            cluster.wait_ready(index)
+        publish_all(cluster, 2, "two")
+        held = agree(cluster, 0, 1, 2)
+        assert all({"one", "two"} <= {text for _, _, text in row} for row in held.values())
+
+
+def test_a_full_restart_starts_anew_under_another_history_id(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 3) as cluster:
+        publish_all(cluster, 0, "one")
+        for index in range(3):
+            cluster.kill(index)
+        for index in range(3):
+            cluster.start(index)
+        for index in range(3):
+            cluster.wait_ready(index)
+        publish_all(cluster, 0, "two")
+        held = agree(cluster, 0, 1, 2)
+        assert all({text for _, _, text in row} == {"two"} for row in held.values())

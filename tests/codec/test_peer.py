@@ -1,0 +1,137 @@
+"""The handshake of a peer link: both know the password, and agree on what must agree."""
+
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdserver.cluster.messages import Ack, Acked, Readmit
+from mdserver.codec.frames import frame
+from mdserver.codec.peer import (
+    GREETING,
+    MESSAGE,
+    PROOF,
+    Greeting,
+    Handshake,
+    RefusedError,
+    Side,
+    message_frame,
+    messages,
+)
+from mdserver.errors import RemoteProtocolError
+
+A = Greeting("a:1", b"a" * 32, 8, ["a:1", "b:1"], "Guaranteed")
+B = Greeting("b:1", b"b" * 32, 8, ["a:1", "b:1"], "Guaranteed")
+
+
+def meet(
+    dialer: Greeting = A, listener: Greeting = B, passwords: tuple[str, str] = ("p", "p")
+) -> tuple[Handshake, Handshake]:
+    """Both sides, as far as they get with each other."""
+    left = Handshake(Side.DIALER, dialer, passwords[0])
+    right = Handshake(Side.LISTENER, listener, passwords[1])
+    to_right, to_left = left.begin(), right.begin()
+    while to_right or to_left:
+        answer_left = left.feed(to_left) if to_left else b""
+        answer_right = right.feed(to_right) if to_right else b""
+        to_right, to_left = answer_left, answer_right
+    return left, right
+
+
+def test_members_that_know_the_password_meet() -> None:
+    left, right = meet()
+    assert (left.done, left.peer, right.done, right.peer) == (True, "b:1", True, "a:1")
+
+
+def test_another_password_is_refused_by_the_listener_first() -> None:
+    with pytest.raises(RemoteProtocolError, match="ClusterPassword differs"):
+        meet(passwords=("p", "q"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"groups": 9}, "ClusterSubjectGroups is 9 at b:1 and 8 at a:1"),
+        ({"seeds": ["b:1"]}, "list of seeds"),
+        ({"mode": "Standard"}, "ClusterDeliveryMode is 'Standard' at b:1"),
+        ({"protocol": 2}, "version of the peer protocol"),
+        ({"member": "a:1"}, "both members are called a:1"),
+        ({"nonce": b"short"}, "a nonce has 32 bytes"),
+    ],
+)
+def test_what_has_to_agree_is_named(changed: dict[str, object], reason: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=reason):
+        meet(listener=msgspec.structs.replace(B, **changed))
+
+
+def test_a_member_that_is_not_the_one_called_is_refused() -> None:
+    left = Handshake(Side.DIALER, A, "p", "c:1")
+    with pytest.raises(RemoteProtocolError, match="c:1 was called, and b:1 answered"):
+        left.feed(Handshake(Side.LISTENER, B, "p").begin())
+
+
+def test_the_refusal_reaches_the_other_side_with_its_reason() -> None:
+    left, right = Handshake(Side.DIALER, A, "p"), Handshake(Side.LISTENER, B, "p")
+    told = right.refusal(RemoteProtocolError("no room"))
+    with pytest.raises(RefusedError, match="no room"):
+        left.feed(told)
+
+
+def test_a_proof_is_of_no_use_on_another_link() -> None:
+    left, right = Handshake(Side.DIALER, A, "p"), Handshake(Side.LISTENER, B, "p")
+    proof = left.feed(right.begin())
+    other = Handshake(Side.LISTENER, msgspec.structs.replace(B, nonce=b"c" * 32), "p")
+    with pytest.raises(RemoteProtocolError, match="ClusterPassword"):
+        other.feed(left.begin() + proof)
+
+
+def test_a_sides_own_proof_cannot_be_sent_back_to_it() -> None:
+    left, right = Handshake(Side.DIALER, A, "p"), Handshake(Side.LISTENER, B, "p")
+    proof = left.feed(right.begin())
+    with pytest.raises(RemoteProtocolError, match="ClusterPassword"):
+        left.feed(proof)
+
+
+def test_the_password_and_its_hash_are_never_sent() -> None:
+    left = Handshake(Side.DIALER, A, "the password")
+    right = Handshake(Side.LISTENER, B, "the password")
+    sent = left.begin() + right.begin() + left.feed(right.begin())
+    assert b"password" not in sent
+
+
+def test_messages_may_follow_the_last_proof_in_the_same_read() -> None:
+    left, right = Handshake(Side.DIALER, A, "p"), Handshake(Side.LISTENER, B, "p")
+    proof = right.feed(left.begin() + left.feed(right.begin()))
+    left.feed(proof + message_frame(Readmit("c:1", 4)))
+    assert messages(left.early) == [Readmit("c:1", 4)]
+
+
+def test_messages_before_the_handshake_are_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="out of place"):
+        Handshake(Side.LISTENER, B, "p").feed(message_frame(Readmit("c:1", 4)))
+
+
+def test_a_stranger_cannot_make_a_member_keep_much() -> None:
+    handshake = Handshake(Side.LISTENER, B, "p")
+    with pytest.raises(RemoteProtocolError, match="too long"):
+        handshake.feed(frame(MESSAGE, b"x" * 100_000)[:60_000])
+
+
+def test_a_message_survives_its_frame() -> None:
+    message = Ack(3, [Acked(1, 2, 300)])
+    left, right = meet()
+    assert messages(left.reader.feed(message_frame(message))) == [message]
+    assert not right.early
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_raise_nothing_but_a_protocol_error(data: bytes) -> None:
+    for payload in (data, frame(GREETING, data), frame(PROOF, data)):
+        handshake = Handshake(Side.LISTENER, B, "p")
+        with suppress(RemoteProtocolError):
+            handshake.feed(payload)
+        assert not handshake.done
+    with pytest.raises(RemoteProtocolError):
+        messages([(MESSAGE, data + b"\xc1")])
