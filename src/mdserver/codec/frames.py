@@ -118,15 +118,24 @@ def read_frames(data: bytes, known: frozenset[int]) -> list[Frame]:
     Raises RemoteProtocolError for an unknown type, and where the last frame is cut off.
     """
     frames: list[Frame] = []
-    end = 0
-    for kind, start, stop in _scan(data, PAYLOAD_BYTES_MAX):
-        end = stop
+    at = 0
+    total = len(data)
+    while at < total:
+        start = at + 2
+        if start <= total and data[at + 1] < 0x80:  # nearly all frames are short
+            stop = start + data[at + 1]
+        else:
+            size = _length(data, at, PAYLOAD_BYTES_MAX)
+            start = at if size is None else size[1]
+            stop = total + 1 if size is None else size[0] + start
+        if stop > total:
+            raise RemoteProtocolError(f"The frame at byte {at} of the message is cut off.")
+        kind = data[at]
         if kind in known:
             frames.append((kind, data[start:stop]))
         else:
             _skip(kind)
-    if end != len(data):
-        raise RemoteProtocolError(f"The frame at byte {end} of the message is cut off.")
+        at = stop
     return frames
 
 
