@@ -61,7 +61,8 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
     member = member_of(config, log)
     cluster, votes = (None, None) if member is None else (member.cluster, member.votes)
     node = Node(broker_settings(config), random.SystemRandom(), cluster, votes)
-    server = Server(server_settings(config), node, Router(node.unready), log)
+    router = Router(lambda: server.unready or node.unready())
+    server = Server(server_settings(config), node, router, log)
     judge = judge_of(config, server.engine)
     with audit_logs(config) as audit, trio.open_signal_receiver(*SIGNALS) as signals:
         if audit is not None:
@@ -83,11 +84,20 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
             click.echo(f"mdserver ready: {' '.join(urls)}")
             log.info("ready", urls=urls)
             async for number in signals:
-                if number != signal.SIGHUP:
-                    log.info("ending", signal=signal.Signals(number).name)
-                    break
-                config = reload(config, read, server, judge)
+                if number == signal.SIGHUP:
+                    config = reload(config, read, server, judge)
+                    continue
+                log.info("ending", signal=signal.Signals(number).name)
+                if server.unready:
+                    break  # the second signal: at once
+                nursery.start_soon(drain, server, nursery.cancel_scope)
             nursery.cancel_scope.cancel()
+
+
+async def drain(server: Server, scope: trio.CancelScope) -> None:
+    """Ends gracefully."""
+    await server.drain()
+    scope.cancel()
 
 
 def judge_of(config: Config, engine: Engine) -> TokenJudge | CustomJudge | None:

@@ -48,7 +48,10 @@ class Logger(Protocol):
 
 @frozen(eq=False)
 class Shared:
-    """What all connections of a server have in common."""
+    """What all connections of a server have in common.
+
+    `awaiting` are the connections that wait for a request, `draining` is set while the server ends.
+    """
 
     settings: ServerSettings
     engine: Engine
@@ -56,6 +59,8 @@ class Shared:
     handler: Handler
     log: Logger
     buffer: bytearray = field(factory=lambda: bytearray(READ_BYTES))
+    awaiting: dict["Connection", None] = field(factory=dict)
+    draining: trio.Event = field(factory=trio.Event)
 
 
 class Phase(enum.Enum):
@@ -246,7 +251,7 @@ class Connection:
                 if stream is not None:
                     await self._serve_stream(stream)
                     return None
-                if not http.keeps_open:
+                if not http.keeps_open or self._shared.draining.is_set():
                     break
                 self.phase = Phase.READING
                 received = b""
@@ -258,15 +263,25 @@ class Connection:
 
     async def _read_request(self, http: HttpConnection, received: bytes) -> Request | None:
         self._give_time(self._shared.settings.handshake_timeout)
+        awaiting = self._shared.awaiting
         continued = False
-        while (request := http.receive(received)) is None:
-            if http.wants_continue and not continued:
-                continued = True
-                await self._send_all(CONTINUE)
-            received = await self._receive()
-            if not received:
-                return None
+        awaiting[self] = None
+        try:
+            while (request := http.receive(received)) is None:
+                if http.wants_continue and not continued:
+                    continued = True
+                    await self._send_all(CONTINUE)
+                received = await self._receive()
+                if not received:
+                    return None
+        finally:
+            del awaiting[self]
         return request
+
+    def end_idle(self) -> None:
+        """End a connection that waits for a request, unless one has begun."""
+        if self._http is None or not self._http.begun:
+            self._abort()
 
     async def _answer(self, http: HttpConnection, request: Request) -> StreamAnswer | None:
         """Answer the request; an answer that goes on for as long as its session is given back."""

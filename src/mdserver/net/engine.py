@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
+import trio
+
 from mdserver.core.events import AnyEvent
 from mdserver.core.inputs import Closed, Decided, Opened, Received, TimerDue
 from mdserver.core.outputs import (
@@ -51,6 +53,8 @@ class Engine:
 
     Everything is synchronous: when `dispatch` returns, the outputs are in the outboxes. An input
     that comes up while outputs are carried out waits its turn, so `step` is never re-entered.
+    `step` is total: where it raises, an invariant is broken, `failed` is set and nothing is stepped
+    any more.
     """
 
     def __init__(self, node: Stepping, clock: Clock, flusher: Flusher) -> None:
@@ -65,6 +69,8 @@ class Engine:
         self.streams: dict[str, int] = {}
         """Secret paths of HTTP streams -> their sessions."""
         self.deliveries = 0
+        self.failed = trio.Event()
+        self.failure: Exception | None = None
         self._waiting: deque[Any] = deque()
         self._stepping = False
         self._carriers: dict[type, Callable[[Any], None]] = {
@@ -88,6 +94,8 @@ class Engine:
         if self._stepping:
             self._waiting.append(input)
             return
+        if self.failure is not None:
+            return
         self._stepping = True
         try:
             while True:
@@ -95,6 +103,10 @@ class Engine:
                 if not self._waiting:
                     break
                 input = self._waiting.popleft()  # noqa: A001
+        except Exception as error:
+            self.failure = error
+            self.failed.set()
+            raise
         finally:
             self._stepping = False
         if self.flusher.dirty:

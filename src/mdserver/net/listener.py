@@ -34,6 +34,7 @@ class Admission:
         self._connections_max = connections_max
         self._per_address_max = connections_per_address_max
         self._of_address: dict[str, int] = {}
+        self._empty: trio.Event | None = None
         self.total = 0
 
     def enter(self, address: str) -> str | None:
@@ -55,6 +56,14 @@ class Admission:
             self._of_address[address] = rest
         else:
             del self._of_address[address]
+        if not self.total and self._empty is not None:
+            self._empty.set()
+
+    async def emptied(self) -> None:
+        """Wait until there is no connection."""
+        if self.total:
+            self._empty = trio.Event()
+            await self._empty.wait()
 
 
 def listen(address: Address) -> list[socket.socket]:
@@ -125,7 +134,7 @@ class Listener:
         self._complained = 0
 
     async def run(self, nursery: trio.Nursery) -> None:
-        """Accept until cancelled; the connections run in `nursery`."""
+        """Accept until cancelled; the connections run in `nursery`, and outlive that."""
         with self._sock:
             while True:
                 await trio.lowlevel.wait_readable(self._sock)

@@ -1,13 +1,18 @@
 """The server: its nurseries, its timers, its start and its end."""
 
+import os
+import pwd
+import random
 import socket
 from collections.abc import Callable
 
 import trio
 
+from mdserver import limits
 from mdserver.config.values import Address
-from mdserver.errors import StartError
-from mdserver.limits import NS_PER_S
+from mdserver.core.events import Move
+from mdserver.errors import MdserverError, StartError
+from mdserver.limits import NS_PER_MS, NS_PER_S
 from mdserver.net.clock import Clock, process_clock
 from mdserver.net.connection import Logger, Shared
 from mdserver.net.engine import Engine, Stepping
@@ -17,6 +22,10 @@ from mdserver.net.listener import Admission, Listener, listen, url_of
 from mdserver.net.session import Behaviour, NodeSessions
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import Identity, KeyStore
+
+
+class NodeFailedError(MdserverError):
+    """`Node.step` raised, which it never does unless it is wrong: the process has to end."""
 
 
 class Server:
@@ -37,6 +46,7 @@ class Server:
         self.settings = settings
         self.urls: list[str] = []
         self._identities: dict[KeyStore, Identity] = {}
+        self._random = random.Random()  # noqa: S311 - spreads load, guards nothing
         self.engine = Engine(node, clock or process_clock(), Flusher())
         self._shared = Shared(settings, self.engine, behaviour(self.engine), handler, log)
         self._admission = Admission(settings.connections_max, settings.connections_per_address_max)
@@ -55,12 +65,13 @@ class Server:
         """
         listeners = self._listen()
         try:
+            if self.settings.run_as_user is not None:
+                become(self.settings.run_as_user)
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_when_failed)
                 nursery.start_soon(run_timers, self.engine)
                 nursery.start_soon(self.engine.flusher.run)
-                for sock, identity in listeners:
-                    listener = Listener(sock, self._shared, self._admission, identity)
-                    nursery.start_soon(listener.run, nursery)
+                nursery.start_soon(self._accept, listeners, nursery)
                 self.urls = [
                     url_of(sock, secure=identity is not None) for sock, identity in listeners
                 ]
@@ -68,6 +79,56 @@ class Server:
         finally:
             for sock, _ in listeners:
                 sock.close()
+
+    async def _accept(
+        self, listeners: list[tuple[socket.socket, Identity | None]], nursery: trio.Nursery
+    ) -> None:
+        async with trio.open_nursery() as accepting:
+            for sock, identity in listeners:
+                listener = Listener(sock, self._shared, self._admission, identity)
+                accepting.start_soon(listener.run, nursery)
+            await self._shared.draining.wait()
+            accepting.cancel_scope.cancel()
+
+    async def _end_when_failed(self) -> None:
+        await self.engine.failed.wait()
+        raise NodeFailedError("The node broke one of its invariants") from self.engine.failure
+
+    @property
+    def unready(self) -> str | None:
+        """Why clients should not be sent here now; None where they may be."""
+        return "draining" if self._shared.draining.is_set() else None
+
+    async def drain(self, servers: list[str] | None = None) -> None:
+        """End gracefully: accept nobody, tell the sessions to move on, to `servers`, and wait.
+
+        Returns when all connections have ended, or after the deadline; then cancel `serve`.
+        """
+        engine = self.engine
+        self._shared.draining.set()
+        for connection in list(self._shared.awaiting):
+            connection.end_idle()
+        spread_ms = self._tell_to_move(servers)
+        with trio.move_on_after((spread_ms + limits.DRAIN_GRACE_MS) / 1000):
+            await self._admission.emptied()
+        for outbox in list(engine.outboxes.values()):
+            outbox.end(limits.CLOSE_SHUTTING_DOWN, "The server is shutting down.")
+        with trio.move_on_after(self.settings.close_timeout / NS_PER_S):
+            await self._admission.emptied()
+
+    def _tell_to_move(self, servers: list[str] | None) -> int:
+        """The span of milliseconds over which the sessions are to come to the other members."""
+        engine = self.engine
+        outboxes = list(engine.outboxes.values())
+        most = self.settings.drain_timeout // 2 // NS_PER_MS
+        spread_ms = len(outboxes) * 1000 // limits.DRAIN_SESSIONS_PER_S
+        spread_ms = min(max(spread_ms, limits.DRAIN_SPREAD_MS_MIN), most)
+        for outbox in outboxes:
+            delay_ms = self._random.randrange(spread_ms + 1)
+            if outbox.put(Move(delay_ms=delay_ms, reason="drain", servers=servers)):
+                engine.flusher.dirty.append(outbox)
+        engine.flusher.wake()
+        return spread_ms if outboxes else 0
 
     def _listen(self) -> list[tuple[socket.socket, Identity | None]]:
         settings = self.settings
@@ -114,3 +175,24 @@ async def run_timers(engine: Engine) -> None:
         with trio.move_on_after(seconds):
             await earlier.wait()
         engine.timers_due()
+
+
+def become(user: str) -> None:
+    """Give up the rights of root for those of `user`, once the ports are bound.
+
+    Raises StartError where there is no such user or the process may not change.
+    """
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise StartError(f"RunAsUser = {user}: there is no such user") from None
+    if entry.pw_uid == os.geteuid():
+        return
+    try:
+        os.initgroups(user, entry.pw_gid)
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+    except PermissionError:
+        raise StartError(
+            f"RunAsUser = {user}: only root can change its user; start the server as root"
+        ) from None

@@ -22,6 +22,7 @@ class ServerSettings:
     key_store: KeyStore | None = None
     key_stores: tuple[tuple[Address, KeyStore], ...] = ()
     ciphers: str = CIPHERS
+    run_as_user: str | None = None
     allowed_origins: frozenset[str] | None = None
     connections_max: int = limits.CONNECTIONS_MAX
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
