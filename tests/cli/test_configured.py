@@ -50,7 +50,8 @@ def test_every_parameter_of_the_broker_arrives() -> None:
             "MaxCacheBytes=6MB", "SnapshotExpireTime=7", "PublishSnapshotMessage=false",
             "KeepAliveInterval=8", "Entitlement=None", "EntitlementAllowToken=t",
             "PublishAllowFromAddressList=10.0.0.0/8", "Extension.Audit.Access=true",
-            "Extension.Presence=true", "LogFolder=logs",
+            "Extension.Presence=true", "Extension.Audit.Message=true",
+            "Extension.Audit.Cache=true", "LogFolder=logs",
         ]
     ).config  # fmt: skip
     assert broker_settings(config) == BrokerSettings(
@@ -59,4 +60,5 @@ def test_every_parameter_of_the_broker_arrives() -> None:
         cache_bytes_max=6 * MB, snapshot_expire=7 * NS_PER_S, publish_snapshot=False,
         keepalive=8 * NS_PER_S, policy=Policy.NONE, allow_token="t",
         publish_networks=(ip_network("10.0.0.0/8"),), audit_access=True, presence=True,
+        audit_message=True, audit_cache=True,
     )  # fmt: skip

@@ -144,6 +144,7 @@ def test_mistakes_in_overrides() -> None:
     ("overrides", "message"),
     [
         (["Extension.Presence=true"], "Extension.Presence = true: it needs a LogFolder"),
+        (["Extension.Audit.Cache=true"], "Extension.Audit.Cache = true: it needs a LogFolder"),
         (["Entitlement=Custom"], "Entitlement = Custom: it needs EntitlementCustom.Class"),
         (["Listen="], "Listen and ListenEncrypted are both empty"),
         (

@@ -1,16 +1,29 @@
 """Audit lines have stable columns, and only the streams that are switched on are written."""
 
+import random
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from mdserver.cluster.node import Node
 from mdserver.core.broker import Broker
-from mdserver.core.commands import Connect, PositionAfter, Subscribe, Unsubscribe
-from mdserver.core.inputs import Closed, Opened
-from mdserver.core.outputs import Log, Output
+from mdserver.core.commands import Connect, PositionAfter, Publish, Subscribe, Unsubscribe
+from mdserver.core.inputs import Closed, Opened, Received, TimerDue
+from mdserver.core.outputs import Log, Output, SetTimer
 from mdserver.core.settings import BrokerSettings
-from mdserver.journal.audit import STREAMS, AccessRow, AuditLogs, PresenceRow, line, row
+from mdserver.journal.audit import (
+    STREAMS,
+    AccessRow,
+    AuditLogs,
+    CacheRow,
+    PresenceRow,
+    PublishRow,
+    line,
+    row,
+)
+from mdserver.limits import NS_PER_S
 
 NOW = 1_700_000_000_123_456_789
 HEAD = ["v", "ts", "node", "event"]
@@ -92,3 +105,35 @@ def test_what_the_broker_says_of_sessions_fits_the_columns() -> None:
     presence = [columns for columns in rows if isinstance(columns, PresenceRow)]
     assert [columns.event for columns in presence].count("join") == 4
     assert [columns.event for columns in presence].count("leave") == 4
+
+
+def test_what_a_node_says_of_messages_and_the_cache_fits_the_columns() -> None:
+    settings = BrokerSettings(
+        audit_message=True, audit_cache=True, cached_messages_per_subject=1, message_bytes_max=4
+    )
+    node = Node(settings, random.Random(1))
+    out = node.step(Opened(1, "127.0.0.1"), NOW)
+    for number, content in enumerate(("one", "two", "three")):
+        publish = Publish(subject="/a/b", content=content, closure="c")
+        out += node.step(Received(1, [publish]), NOW + number)
+    timers = [output.timer for output in out if isinstance(output, SetTimer)]
+    for timer in timers:
+        out += node.step(TimerDue(timer), NOW + 3600 * NS_PER_S)
+    logs = [output for output in out if isinstance(output, Log)]
+    rows = [row(log, "n1") for log in logs if log.stream in STREAMS]
+    published = [columns for columns in rows if isinstance(columns, PublishRow)]
+    assert [columns.event for columns in published] == ["publish", "publish", "publish-denied"]
+    assert [(columns.seq, columns.bytes) for columns in published[:2]] == [(1, 3), (2, 3)]
+    assert any(isinstance(columns, CacheRow) for columns in rows)
+
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_the_documented_columns_are_those_of_the_stream(stream: str) -> None:
+    text = OPERATIONS.read_text(encoding="utf-8")
+    table = text.split(f"### audit-{stream}.log\n", 1)[1].split("###", 1)[0]
+    documented = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    fields = list(STREAMS[stream].__struct_fields__)
+    assert documented == [name for name in fields if name not in HEAD]

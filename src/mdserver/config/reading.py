@@ -86,8 +86,9 @@ def load(
 def _check_together(loaded: Loaded) -> None:
     """Refuses values that make no sense beside each other."""
     config, origins = loaded.config, loaded.origins
-    for name in ("Extension.Audit.Access", "Extension.Presence"):
-        if getattr(config, PARAMETERS[name].attribute) and config.log_folder is None:
+    for name in PARAMETERS:
+        on = name.startswith("Extension.") and getattr(config, PARAMETERS[name].attribute)
+        if on and config.log_folder is None:
             raise ConfigError(f"{origins[name]}: {name} = true: it needs a LogFolder")
     names = _NEEDED.get(config.entitlement, ())
     if names and not any(getattr(config, PARAMETERS[name].attribute) for name in names):
