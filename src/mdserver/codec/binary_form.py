@@ -105,7 +105,7 @@ class BinaryClient:
     def __init__(self) -> None:
         self._aliases: dict[int, Alias] = {}
         self._reader = EventReader(msgspec.msgpack.Decoder, WireEvent)
-        self._stream = FrameReader(FROM_SERVERS)
+        self._stream = FrameReader(FROM_SERVERS, limits.CLIENT_PAYLOAD_BYTES_MAX)
 
     def command(self, command: WireCommand) -> bytes:
         """One command as one frame."""
