@@ -1,6 +1,6 @@
 import pytest
 
-from mdserver.bench import cache, connect, fanout, publish, stalled
+from mdserver.bench import cache, compared, connect, fanout, publish
 from mdserver.bench import floor as floor_bench
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.bench.processes import BenchError
@@ -31,12 +31,21 @@ def test_a_fan_out_of_a_real_server_arrives_whole(encoding: str, told: list[str]
 
 def test_who_never_reads_costs_the_others_nothing(told: list[str]) -> None:
     load = fanout.Load(ENCODINGS["json"], subscribers=10, seconds=0.5, bursts=(5,))
-    calm, disturbed = stalled.measure(load, 2, told.append)
+    calm, disturbed = compared.stalled(load, 2, told.append)
     assert (calm.mode, disturbed.mode) == ("bursts of 5, 0 never read", "bursts of 5, 2 never read")
     for row in (calm, disturbed):
         assert (row.lost, row.repeated, row.altered) == (0, 0, 0)
         assert row.count % 50 == 0
     assert disturbed.kib_each is not None
+
+
+def test_a_fan_out_over_tls_is_compared_with_one_without(told: list[str]) -> None:
+    load = fanout.Load(ENCODINGS["binary"], subscribers=10, seconds=0.5, bursts=(1,))
+    plain, encrypted = compared.encrypted(load, told.append)
+    assert (plain.mode, encrypted.mode) == ("one at a time, plain", "one at a time, TLS")
+    assert (encrypted.lost, encrypted.repeated, encrypted.altered) == (0, 0, 0)
+    assert encrypted.count % 10 == 0
+    assert encrypted.floor_per_s == plain.per_s
 
 
 def test_publications_are_counted_when_they_are_acknowledged(told: list[str]) -> None:

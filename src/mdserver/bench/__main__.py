@@ -8,11 +8,10 @@ import click
 from rich.console import Console
 
 from mdserver.bench import cache as cache_bench
+from mdserver.bench import compared, results
 from mdserver.bench import connect as connect_bench
 from mdserver.bench import fanout as fanout_bench
 from mdserver.bench import publish as publish_bench
-from mdserver.bench import results
-from mdserver.bench import stalled as stalled_bench
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.errors import MdserverError
 
@@ -152,7 +151,26 @@ def stalled(encoding: str, json_file: Path | None, stalled: int, **load: Any) ->
     """
     measured = fanout_bench.Load(encoding=ENCODINGS[encoding], **load)
     with _console.status("") as status:
-        rows = stalled_bench.measure(measured, stalled, status.update)
+        rows = compared.stalled(measured, stalled, status.update)
+    _report(rows, json_file)
+
+
+@bench.command()
+@subscribers_option
+@bytes_option
+@burst_option
+@seconds_option
+@encoding_option
+@set_option
+@json_option
+def encrypted(encoding: str, json_file: Path | None, **load: Any) -> None:
+    """Deliveries a second over TLS, compared with the same without it.
+
+    Two servers take turns under the same load; `floor` and `ratio` are about the one without TLS.
+    """
+    measured = fanout_bench.Load(encoding=ENCODINGS[encoding], **load)
+    with _console.status("") as status:
+        rows = compared.encrypted(measured, status.update)
     _report(rows, json_file)
 
 

@@ -19,6 +19,7 @@ from mdserver.bench.verify import Stream, Verifier
 from mdserver.codec.encoding import ClientCodec
 from mdserver.limits import KB
 
+ADDRESS = "127.0.0.1"
 OPENING_TIMEOUT_S = 30.0
 PER_SOURCE_ADDRESS = 20_000  # connections of one client address to one port: below the port range
 _buffer = memoryview(bytearray(256 * KB))  # of all connections: they are read one at a time
@@ -136,7 +137,7 @@ class Connections:
         self._by_fd[connecting.fileno()] = Connection(connecting, stream, talk)
         if subscriber >= PER_SOURCE_ADDRESS:
             connecting.bind((f"127.0.0.{1 + subscriber // PER_SOURCE_ADDRESS}", 0))
-        self._check(connecting.connect_ex(("127.0.0.1", self._port)))
+        self._check(connecting.connect_ex((ADDRESS, self._port)))
         self._epoll.register(connecting, select.EPOLLOUT)
 
     def _check(self, status: int) -> None:
@@ -172,7 +173,7 @@ class Connections:
             connection.connected = True
             if self._tls is not None:
                 connection.socket = self._tls.wrap_socket(
-                    connection.socket, do_handshake_on_connect=False
+                    connection.socket, server_hostname=ADDRESS, do_handshake_on_connect=False
                 )
                 connection.stream.answer = connection.socket.send
         if isinstance(connection.socket, ssl.SSLSocket):

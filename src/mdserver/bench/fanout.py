@@ -6,10 +6,12 @@ the computer does meets both alike; a rate is the median of the turns.
 """
 
 import gc
+import ssl
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from attrs import define, frozen
 
@@ -123,14 +125,25 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
 
 
 @contextmanager
-def server_side(load: Load, stalled: int = 0) -> Iterator[Side]:
-    """A server with a publisher and subscribers, and some more who never read."""
+def server_side(
+    load: Load, stalled: int = 0, tls: tuple[Path, ssl.SSLContext] | None = None
+) -> Iterator[Side]:
+    """A server with a publisher and subscribers, and some more who never read.
+
+    With `tls`, the server's key store and the clients' context, all connections are encrypted.
+    """
     encoding = load.encoding
-    with processes.server(load.settings) as (process, port), ExitStack() as stack:
+    settings, scheme, context = list(load.settings), "http", None
+    if tls is not None:
+        key_store, context = tls
+        settings += ["ListenEncrypted=127.0.0.1:0", f"KeyStore={key_store}"]
+        scheme = "https"
+    with processes.server(settings, scheme) as (process, port), ExitStack() as stack:
         upgrade = Upgrade(f"127.0.0.1:{port}", encoding.subprotocol)
         verifier = Verifier(load.content_bytes)
         subscribers, publishers, others = (
-            stack.enter_context(Connections(port, encoding.client, verifier)) for _ in range(3)
+            stack.enter_context(Connections(port, encoding.client, verifier, context))
+            for _ in range(3)
         )
         opening = WebSocketOpening(upgrade, [Subscribe(subjects=[SUBJECT])])
         others.open(stalled, opening)

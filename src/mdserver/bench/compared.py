@@ -1,0 +1,76 @@
+"""Two servers that take turns under the same fan-out: what one thing more costs.
+
+They take turns so that what else the computer does meets both alike. Each burst gives two rows.
+"""
+
+import gc
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from mdserver.bench import processes
+from mdserver.bench.certificate import certificate
+from mdserver.bench.fanout import Load, Side, Turn, compare, mode_of, row_of, server_side
+from mdserver.bench.results import Latencies, Row
+
+TURNS = 20
+
+
+def stalled(load: Load, count: int, progress: Callable[[str], None]) -> list[Row]:
+    """A server whose subscribers all read, and one with `count` more who never do.
+
+    `kib_each` is what the memory of the server grew by, for each of these in the second row.
+    BenchError if a server cannot be started or disconnects somebody who reads.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(processes.running_on(processes.cores()[1]))
+        progress(f"{load.subscribers:,} subscribers connect to each of two servers")
+        sides = [stack.enter_context(server_side(load, others)) for others in (0, count)]
+        before_kib = [processes.resident_kib(side.pid) for side in sides]
+        rows = _rows("stalled", load, sides, ("0 never read", f"{count} never read"), progress)
+        for index, row in enumerate(rows):
+            row.resident_kib = processes.resident_kib(sides[index % 2].pid)
+            row.kib_each = (row.resident_kib - before_kib[index % 2]) / count
+        return rows
+
+
+def encrypted(load: Load, progress: Callable[[str], None]) -> list[Row]:
+    """A server without TLS, and one with it; the first is what the second is compared with.
+
+    BenchError if a server cannot be started or disconnects somebody.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(processes.running_on(processes.cores()[1]))
+        progress(f"{load.subscribers:,} subscribers connect to each of two servers")
+        sides = [
+            stack.enter_context(server_side(load)),
+            stack.enter_context(server_side(load, tls=stack.enter_context(certificate()))),
+        ]
+        return _rows("encrypted", load, sides, ("plain", "TLS"), progress)
+
+
+def _rows(
+    bench: str,
+    load: Load,
+    sides: Sequence[Side],
+    names: Sequence[str],
+    progress: Callable[[str], None],
+) -> list[Row]:
+    rows = []
+    gc.freeze()
+    for burst in load.bursts:
+        turns: list[list[Turn]] = [[] for _ in sides]
+        latencies = [Latencies() for _ in sides]
+        for turn in range(1, TURNS + 1):
+            progress(f"burst of {burst}, turn {turn} of {TURNS}")
+            for side, taken, late in zip(sides, turns, latencies, strict=True):
+                taken.append(side.turn(burst, load.seconds / TURNS, late))
+        for name, taken, late in zip(names, turns, latencies, strict=True):
+            row = row_of(load, f"{mode_of(burst)}, {name}", taken, late)
+            row.bench = bench
+            rows.append(row)
+        compare(rows[-1], turns[0])
+    for index, side in enumerate(sides):
+        side.finish()
+        for row in rows[index :: len(sides)]:
+            side.verifier.fill(row)
+    return rows
