@@ -27,7 +27,7 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
             "MaxConnections=3", "MaxConnectionsPerAddress=4", "BufferLimit.Send=1MB",
             "BufferLimit.Receive=2MB", "HandshakeTimeout=5", "KeepAliveInterval=6",
             "MaxMessageSize=1KB", "ListenEncrypted=[::1]:7", "KeyStore=all.pem",
-            "KeyStore.[::1]:7=chain.pem, key.pem", "CipherList=ECDHE",
+            "KeyStore.[::1]:7=chain.pem, key.pem", "CipherList=ECDHE", "RunAsUser=push",
         ]
     ).config  # fmt: skip
     assert server_settings(config) == ServerSettings(
@@ -37,7 +37,7 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
         receive_bytes_max=2 * MB, websocket_bytes_max=68 * KB, http_body_bytes_max=2 * MB,
         listen_encrypted=(Address("::1", 7),), key_store=KeyStore(Path("all.pem")),
         key_stores=((Address("::1", 7), KeyStore(Path("chain.pem"), Path("key.pem"))),),
-        ciphers="ECDHE",
+        ciphers="ECDHE", run_as_user="push",
         handshake_timeout=5 * NS_PER_S, keepalive=6 * NS_PER_S,
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import pwd
 import re
 import signal
 import socket
@@ -193,3 +194,22 @@ def test_an_encrypted_listener_takes_a_new_certificate(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGHUP)
         refused = wait_for_line(server.log, "reload refused")
         assert str(pem) in str(refused["reason"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_root_becomes_another_user_before_the_first_client(tmp_path: Path) -> None:
+    settings = ("Listen=127.0.0.1:0", "Entitlement=None", "RunAsUser=nobody")
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    with live_server(tmp_path, *arguments) as server:
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+        nobody = pwd.getpwnam("nobody")
+        assert f"Uid:{4 * f'{chr(9)}{nobody.pw_uid}'}\n" in status
+        assert f"Gid:{4 * f'{chr(9)}{nobody.pw_gid}'}\n" in status
+        assert post(server.url, "/a/b")["status"] == "OK"
+
+
+def test_a_user_that_does_not_exist_is_one_line() -> None:
+    status, told = failed_run("--set", "Listen=127.0.0.1:0", "--set", "RunAsUser=no-such-user")
+    assert status == 1
+    assert "no-such-user" in told
+    assert told.count("\n") == 1

@@ -76,6 +76,7 @@ def server_settings(config: Config) -> ServerSettings:
         key_store=KeyStore(*config.key_store) if config.key_store else None,
         key_stores=tuple((address, KeyStore(*files)) for address, files in config.key_stores),
         ciphers=config.cipher_list,
+        run_as_user=config.run_as_user,
         allowed_origins=None if "*" in origins else frozenset(origins),
         connections_max=config.max_connections,
         connections_per_address_max=config.max_connections_per_address,

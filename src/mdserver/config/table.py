@@ -112,6 +112,14 @@ class Listening:
         """How this server calls itself: clients see it as `member` in `connected`, and it stands
         in logs.""",
     )
+    run_as_user: str | None = parameter(
+        "RunAsUser",
+        values.optional(values.text(64), ""),
+        None,
+        """As which user the server runs once it listens, before its first client, if it is started
+        as root. `LogFolder` has to belong to that user, who also has to be able to read the files
+        that SIGHUP reads again. Empty leaves the user as it is.""",
+    )
     allowed_origins: tuple[str, ...] = parameter(
         "AllowedOrigins",
         values.listed(values.text(512), 256, "a comma list of origins, or `*`"),
