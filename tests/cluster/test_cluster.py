@@ -2,14 +2,16 @@
 
 import pytest
 
-from mdserver.core.events import StatusName
-from tests.cluster.virtual import Cluster, S
+from mdserver.core.events import Move, StatusName
+from mdserver.core.inputs import Opened
+from mdserver.limits import CLOSE_NO_QUORUM
+from tests.cluster.virtual import MS, Cluster, S
 
 
 def started(count: int = 3, **settings: object) -> Cluster:
     cluster = Cluster(count, **settings)  # type: ignore[arg-type]
     cluster.start()
-    cluster.until(cluster.ready)
+    cluster.until(cluster.ready, limit=1000 * S)
     return cluster
 
 
@@ -54,3 +56,261 @@ def test_publications_flow_on_after_a_member_is_killed(victim: int) -> None:
     took = cluster.until(lambda: len(acked(cluster, contact)) == 2)
     assert took < 2 * S
     assert acked(cluster, contact)["after"][1] == 2
+
+
+def logs_of(cluster: Cluster, name: str) -> list[str]:
+    return cluster.members[name].logs
+
+
+def test_a_restarted_seed_recovers_from_the_coordinator_and_votes_again() -> None:
+    cluster = started()
+    cluster.open("m1:1", 1)
+    cluster.publish("m1:1", 1, "/a/b", "one")
+    cluster.until(lambda: acked(cluster, "m1:1"))
+    cluster.kill("m2:1")
+    cluster.run(S)
+    cluster.start("m2:1")
+    assert cluster.members["m2:1"].node.unready() is not None
+    cluster.until(cluster.ready)
+    log = cluster.members["m2:1"].node.ground.logs[cluster.group("/a/b")]
+    assert log.committed == 1
+    cluster.kill("m3:1")  # the two others are a majority only with the recovered one
+    cluster.publish("m1:1", 1, "/a/b", "two")
+    cluster.until(lambda: "two" in acked(cluster, "m1:1"))
+
+
+def test_a_recovering_seed_does_not_vote() -> None:
+    """Without a coordinator and with one NORMAL seed, a RECOVERING one makes no majority."""
+    cluster = started()
+    cluster.kill("m2:1")
+    cluster.kill("m3:1")
+    cluster.run(2 * S)  # every coordinator has stopped by now
+    cluster.start("m2:1")
+    cluster.run(10 * S)
+    assert not cluster.ready("m1:1")
+    assert not cluster.ready("m2:1")
+    assert cluster.members["m2:1"].node.ground.seed.away  # type: ignore[union-attr]
+
+
+def test_a_cold_start_keeps_the_best_surviving_log_under_a_new_history_id() -> None:
+    cluster = started()
+    cluster.open("m1:1", 1)
+    cluster.publish("m1:1", 1, "/a/b", "one")
+    cluster.until(lambda: acked(cluster, "m1:1"))
+    cluster.run(S)
+    before = cluster.members["m1:1"].node.history
+    cluster.kill("m2:1")
+    cluster.kill("m3:1")
+    cluster.run(2 * S)
+    cluster.start("m2:1", "m3:1")
+    cluster.until(cluster.ready)
+    after = {member.node.history for member in cluster.members.values()}
+    assert after != {before}
+    assert len(after) == 1
+    cluster.open("m3:1", 2)
+    cluster.publish("m3:1", 2, "/a/b", "two")
+    cluster.until(lambda: acked(cluster, "m3:1"))
+    assert acked(cluster, "m3:1")["two"][1] == 2, "the log of the seed that stayed was kept"
+
+
+def test_no_cold_start_while_a_seed_is_out_of_contact() -> None:
+    cluster = started()
+    for name in cluster.names:
+        cluster.kill(name)
+    cluster.start("m1:1", "m2:1")
+    cluster.run(20 * S)
+    assert not cluster.ready("m1:1")
+    cluster.start("m3:1")
+    cluster.until(cluster.ready)
+
+
+def test_a_seed_that_lost_its_vote_record_waits_for_its_readmission() -> None:
+    cluster = started()
+    cluster.open("m1:1", 1)
+    cluster.publish("m1:1", 1, "/a/b", "one")
+    cluster.until(lambda: acked(cluster, "m1:1"))
+    cluster.run(S)
+    cluster.kill("m2:1")
+    del cluster.disks["m2:1"]
+    cluster.start("m2:1")
+    cluster.run(10 * S)
+    assert "mdserver cluster readmit m2:1" in str(cluster.members["m2:1"].node.unready())
+    refused = cluster.operate("m1:1", "readmit", "m3:1").refused
+    assert refused == "m3:1 is not in sight, or did not lose its vote record"
+    assert cluster.operate("m1:1", "readmit", "m2:1").refused is None
+    cluster.until(cluster.ready)
+    cluster.kill("m3:1")
+    cluster.publish("m1:1", 1, "/a/b", "two")
+    cluster.until(lambda: "two" in acked(cluster, "m1:1"))
+    cluster.start("m3:1")
+    cluster.until(cluster.ready)
+    cluster.kill("m2:1")
+    cluster.start("m2:1")
+    cluster.until(cluster.ready)
+
+
+def test_a_seed_with_an_older_copy_of_its_vote_record_does_not_vote() -> None:
+    cluster = started()
+    cluster.run(S)
+    old = cluster.disks["m2:1"]
+    for _ in range(2):
+        cluster.kill("m2:1")
+        cluster.run(S)
+        cluster.start("m2:1")
+        cluster.until(cluster.ready)
+        cluster.run(S)
+    cluster.kill("m2:1")
+    cluster.disks["m2:1"] = old
+    cluster.start("m2:1")
+    cluster.run(5 * S)
+    assert "vote record of this seed was lost" in str(cluster.members["m2:1"].node.unready())
+
+
+def test_coordinators_are_spread_by_orderly_hand_over() -> None:
+    cluster = started(groups=30)
+    cluster.run(5 * S)
+    led = [cluster.coordinator(group) for group in range(30)]
+    assert all(led.count(name) >= 4 for name in cluster.names)
+
+
+def test_a_drained_member_coordinates_nothing() -> None:
+    cluster = started(groups=12)
+    cluster.run(3 * S)
+    assert cluster.operate("m3:1", "drain", "m2:1").refused is None
+    cluster.run(5 * S)
+    assert "m2:1" not in {cluster.coordinator(group) for group in range(12)}
+    assert cluster.operate("m1:1", "undrain", "m2:1").refused is None
+    cluster.run(5 * S)
+    assert "m2:1" in {cluster.coordinator(group) for group in range(12)}
+
+
+def test_draining_a_second_seed_is_refused_without_force() -> None:
+    cluster = started()
+    cluster.kill("m3:1")
+    cluster.run(3 * S)
+    refused = cluster.operate("m1:1", "drain", "m2:1").refused
+    assert "only 1 of 3 seeds would vote" in str(refused)
+    assert cluster.operate("m1:1", "drain", "m2:1", force=True).refused is None
+
+
+def test_a_joining_member_gets_caches_and_serves_while_publications_go_on() -> None:
+    cluster = started(count=4, log_kept=2)
+    cluster.kill("m4:1")
+    cluster.open("m1:1", 1)
+    for index in range(40):
+        cluster.publish("m1:1", 1, f"/a/{index % 5}", f"{index}")
+    cluster.run(S)
+    cluster.start("m4:1")
+    for index in range(40, 60):
+        cluster.publish("m1:1", 1, f"/a/{index % 5}", f"{index}")
+        cluster.run(10 * MS)
+    cluster.until(cluster.ready)
+    cluster.run(S)
+    for group in range(cluster.groups):
+        logs = [member.node.ground.logs[group] for member in cluster.members.values()]
+        assert len({(log.length, log.committed) for log in logs}) == 1
+        tables = [dict(sorted(log.numbering.items())) for log in logs]
+        assert tables.count(tables[0]) == 4
+    assert len(acked(cluster, "m1:1")) == 60
+
+
+def test_a_member_that_is_not_in_the_list_joins_and_serves() -> None:
+    cluster = started()
+    cluster.add("m9:1")
+    cluster.until(cluster.ready)
+    cluster.open("m9:1", 5)
+    cluster.publish("m9:1", 5, "/a/b", "from outside")
+    cluster.until(lambda: acked(cluster, "m9:1"))
+
+
+def test_a_member_without_a_quorum_sends_its_clients_elsewhere() -> None:
+    cluster = started()
+    cluster.open("m1:1", 1)
+    cluster.partition("m1:1")
+    cluster.run(3 * S)
+    member = cluster.members["m1:1"]
+    moves = [send.event for send in member.events if isinstance(send.event, Move)]
+    assert [(move.reason, move.servers) for move in moves] == [("no-quorum", ["c-m2:1", "c-m3:1"])]
+    assert [(closed.session, closed.code) for closed in member.closed] == [(1, CLOSE_NO_QUORUM)]
+    cluster.feed("m1:1", Opened(2, "127.0.0.1"))
+    assert member.closed[-1].session == 2
+
+
+def test_a_cut_off_coordinator_acknowledges_nothing_and_forks_nothing() -> None:
+    cluster = started()
+    cluster.run(3 * S)
+    subject = cluster.subject_of("m1:1")
+    cluster.open("m1:1", 1)
+    cluster.partition("m1:1")
+    cluster.publish("m1:1", 1, subject, "cut off")
+    cluster.open("m2:1", 2)
+    cluster.publish("m2:1", 2, subject, "majority")
+    cluster.until(lambda: acked(cluster, "m2:1"))
+    assert not acked(cluster, "m1:1")
+    cluster.heal()
+    cluster.run(5 * S)
+    cluster.until(cluster.ready)
+    group = cluster.group(subject)
+    rows = [
+        [(e.epoch, e.seq, e.publication.content) for e in member.committed.get(group, [])]
+        for member in cluster.members.values()
+    ]
+    assert rows[0] == rows[1] == rows[2]
+    assert b"majority" in {content for _, _, content in rows[0]}
+
+
+def test_a_number_is_taken_once_whichever_member_and_coordinator_gets_it() -> None:
+    cluster = started()
+    cluster.run(3 * S)
+    subject = cluster.subject_of("m1:1")
+    cluster.open("m2:1", 1, publisher="p")
+    cluster.publish("m2:1", 1, subject, "x", number=1)
+    cluster.until(lambda: acked(cluster, "m2:1"))
+    cluster.kill("m1:1")
+    cluster.run(2 * S)
+    cluster.open("m3:1", 2, publisher="p")
+    cluster.publish("m3:1", 2, subject, "x", number=1)
+    cluster.until(lambda: acked(cluster, "m3:1"))
+    assert acked(cluster, "m3:1") == acked(cluster, "m2:1")
+    again = cluster.members["m3:1"].statuses[-1]
+    assert again.duplicate
+
+
+def test_a_publication_without_a_majority_fails_as_uncertain_after_its_time() -> None:
+    cluster = started(suspect=60 * S)  # nobody notices, so that the time-out has to
+    cluster.run(3 * S)
+    subject = cluster.subject_of("m1:1")
+    cluster.open("m1:1", 1)
+    for other in ("m2:1", "m3:1"):
+        cluster.loss.add(("m1:1", other))
+    cluster.publish("m1:1", 1, subject, "x")
+    cluster.run(12 * S)
+    (failed,) = cluster.members["m1:1"].statuses
+    assert (failed.status, failed.certain) == (StatusName.PUBLISH_FAILED, False)
+
+
+def test_an_idle_publisher_is_forgotten_by_every_member() -> None:
+    cluster = started(heartbeat=30 * S, suspect=300 * S)
+    cluster.open("m1:1", 1, publisher="p")
+    cluster.publish("m1:1", 1, "/a/b", "x", number=1)
+    cluster.until(lambda: acked(cluster, "m1:1"), limit=100 * S)
+    cluster.run(3800 * S)
+    group = cluster.group("/a/b")
+    for member in cluster.members.values():
+        assert not member.node.ground.logs[group].publishers.table
+
+
+def test_the_status_names_members_groups_and_quorum() -> None:
+    cluster = started()
+    cluster.run(3 * S)
+    status = cluster.operate("m2:1", "status").answer
+    assert status["quorum"] is True
+    members = status["members"]
+    assert isinstance(members, list)
+    assert {(row["address"], row["seed"], row["state"]) for row in members} == {
+        (name, True, "NORMAL") for name in cluster.names
+    }
+    groups = status["groups"]
+    assert isinstance(groups, list)
+    assert [row["group"] for row in groups] == list(range(cluster.groups))
+    assert all(row["coordinator"] in cluster.names and row["lag"] == 0 for row in groups)

@@ -104,6 +104,10 @@ class Cluster:
                 if first < second:
                     self.connect(first, second)
 
+    def add(self, name: str) -> None:
+        """A member that the others do not have in their list."""
+        self.start(name)
+
     def kill(self, name: str) -> None:
         del self.members[name]
         for other in list(self.members):

@@ -38,6 +38,10 @@ class Contact:
         self.name = name
         self.groups = [Waiting() for _ in range(groups)]
 
+    def rename(self, name: str) -> None:
+        """The member has a new incarnation; nothing waits yet."""
+        self.name = name
+
     def take(self, group: int, proposals: Iterable[Proposal]) -> list[Outcome]:
         """Give proposals their tickets; returns the refusals of those that are too many."""
         waiting = self.groups[group]

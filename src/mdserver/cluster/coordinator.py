@@ -145,14 +145,18 @@ class Coordinator:
             self.incarnations[seed] = incarnation
             self.acked.pop(seed, None)
 
-    def may_register(self, seed: str, incarnation: int, admitted: bool) -> bool:
+    def may_register(
+        self, seed: str, incarnation: int, admitted: bool, known: dict[str, int]
+    ) -> bool:
         """Whether a recovering seed may be taken back by this coordinator.
 
-        One that lost its record only by the coordinator of an epoch that was elected for this loss.
+        One that lost its record (others know it, but it was not `admitted`) only by the
+        coordinator of an epoch that was elected for this loss (spec: `FreshElection`).
         """
-        if self.phase is not Phase.ACTIVE or incarnation < self.known.get(seed, 0):
+        least = max(self.known.get(seed, 0), known.get(seed, 0))
+        if self.phase is not Phase.ACTIVE or incarnation < least:
             return False
-        return admitted or self.readmit.get(seed) == incarnation or not self.known.get(seed)
+        return admitted or self.readmit.get(seed) == incarnation or not least
 
     def ack(self, seed: str, incarnation: int, length: int) -> int | None:
         """Note what a seed holds; returns how far the log is now committed, if that is news."""

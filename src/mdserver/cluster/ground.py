@@ -92,7 +92,7 @@ class Ground:
         self.seed = Seed(self.me, votes, self.logs) if self.me in cluster.seeds else None
         self.coordinators: dict[int, Coordinator] = {}
         self.members = Membership(cluster)
-        self.contact = Contact(f"{self.me}#{votes.incarnation}", settings.groups)
+        self.contact = Contact(self.contact_name(), settings.groups)
         self.weight = 1
         self.joined = False
         self.now = 0
@@ -111,6 +111,10 @@ class Ground:
     def new_history(self) -> str:
         """A history id that nobody used before."""
         return f"{self.rng.getrandbits(64):016x}"
+
+    def contact_name(self) -> str:
+        """The name under which this incarnation's tickets stand in logs."""
+        return f"{self.me}#{self.votes.incarnation}"
 
     # What is said
 

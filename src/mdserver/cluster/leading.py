@@ -185,7 +185,8 @@ class Leading:
     def _register(self, coordinator: Coordinator, peer: str, need: Need, item: Needed) -> int:
         if not item.recovering or peer not in coordinator.seeds:
             return 0
-        if not coordinator.may_register(peer, need.incarnation, need.admitted):
+        known = self.ground.votes.known
+        if not coordinator.may_register(peer, need.incarnation, need.admitted, known):
             return 0
         readmitted = coordinator.readmit.get(peer) == need.incarnation
         coordinator.register(peer, need.incarnation)

@@ -62,12 +62,16 @@ class Membership:
         peer.forget()
 
     def hello(self, name: str, hello: "Hello") -> bool:
-        """Note who came; False for an incarnation older than one that is known."""
+        """Note who came; False for an incarnation older than one that is known.
+
+        A member that lost its vote record starts counting anew: it is let in so that it can be
+        told what is known of it, and comes back under a newer incarnation.
+        """
         peer = self.peers[name]
-        if hello.incarnation < peer.incarnation:
+        if hello.incarnation < peer.incarnation and hello.admitted:
             return False
         peer.greeted = True
-        peer.incarnation = hello.incarnation
+        peer.incarnation = max(hello.incarnation, peer.incarnation)
         peer.admitted = hello.admitted
         peer.client = hello.client
         peer.known = hello.known
@@ -110,6 +114,18 @@ class Membership:
             if absent is not None and group not in absent:
                 found.append(seed)
         return found
+
+    def without_majority(self, groups: int, away: list[int], now: int) -> int:
+        """In how many groups no majority of seeds votes."""
+        whole = sum(
+            self.alive(seed, now) and (away if seed == self.me else self.peers[seed].away) == []
+            for seed in self.seeds
+        )
+        if 2 * whole > len(self.seeds):
+            return 0
+        return sum(
+            2 * len(self.voting(group, away, now)) <= len(self.seeds) for group in range(groups)
+        )
 
     def weights(self, now: int, ready: bool, weight: int) -> dict[str, int]:
         """Who may coordinate, with what share; `ready` and `weight` are this member's."""

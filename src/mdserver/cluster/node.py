@@ -216,6 +216,12 @@ class Node:
             ground.relink()
             self._election.look(ground.joined)
 
+    def _greeting(self) -> say.Hello:
+        votes = self.ground.votes
+        return say.Hello(
+            votes.incarnation, votes.admitted, self.ground.settings.client, dict(votes.known)
+        )
+
     def _receive(self, input: say.PeerReceived) -> None:  # noqa: A002
         ground = self.ground
         peer = ground.members.peers.get(input.peer)
@@ -230,19 +236,29 @@ class Node:
 
     def _hello(self, peer: str, hello: say.Hello) -> None:
         ground = self.ground
-        least = ground.votes.known.get(peer, 0)
+        least = ground.votes.known.get(peer, 0) if hello.admitted else 0
         if not ground.members.hello(peer, hello) or hello.incarnation < least:
             reason = f"incarnation {hello.incarnation} of {peer} is older than a known one"
             ground.out.append(say.ClosePeer(peer, reason))
             return
-        known = hello.known.get(ground.me, 0)
-        votes = ground.votes
-        if ground.seed and known and (not votes.admitted or known > votes.incarnation):
+        known, votes, seed = hello.known.get(ground.me, 0), ground.votes, ground.seed
+        if seed is None or not known or (votes.admitted and known <= votes.incarnation):
+            return
+        if known > votes.incarnation or not seed.lost:
+            self._lost(peer, known)
+
+    def _lost(self, peer: str, known: int) -> None:
+        """Others know more of this seed than its record does: wait to be readmitted."""
+        ground = self.ground
+        ground.log("lost", known=known, told_by=peer)
+        if ground.seed is not None:
             ground.seed.lose()
-            ground.log("lost", known=known, told_by=peer)
-            if votes.incarnation <= known:
-                ground.reborn(known + 1)
-                ground.say_stored(peer, self._greeting())
+        ground.votes.admitted = False
+        ground.votes.incarnation = max(known, ground.votes.incarnation) + 1
+        ground.contact.rename(ground.contact_name())
+        ground.store()
+        for other in ground.linked():
+            ground.say_stored(other, self._greeting())
 
     def _heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
         ground = self.ground
@@ -258,12 +274,6 @@ class Node:
         won = self._election.promise(peer, promise)
         if won:
             self._leading.establish(won)
-
-    def _greeting(self) -> say.Hello:
-        votes = self.ground.votes
-        return say.Hello(
-            votes.incarnation, votes.admitted, self.ground.settings.client, dict(votes.known)
-        )
 
     def _pulse(self) -> say.Heartbeat:
         ground = self.ground
@@ -316,6 +326,10 @@ class Node:
             return "no majority of the seeds is in sight"
         if seed is not None and seed.away:
             return f"recovering: {len(seed.away)} of {len(ground.views)} groups are missing"
+        away = seed.away if seed is not None else []
+        dumb = ground.members.without_majority(len(ground.views), away, ground.now)
+        if dumb:
+            return f"no majority of the seeds votes in {dumb} of {len(ground.views)} groups"
         if not ground.joined:
             missing = sum(not view.active for view in ground.views)
             return f"joining: {missing} of {len(ground.views)} groups are missing"
