@@ -310,7 +310,7 @@ def test_the_same_as_wsproto_whatever_the_bytes_and_the_pieces(
     frames: list[bytes], cuts: list[int]
 ) -> None:
     stream = b"".join(frames)
-    socket = WebSocket(2**63)
+    socket = WebSocket(2**64)
     got: list[object] = []
     edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
     for start, end in pairwise(edges):
