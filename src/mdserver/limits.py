@@ -76,6 +76,8 @@ KEEPALIVE_MS_MIN = 1000
 VERDICTS_PENDING_MAX = 10_000  # questions to a custom entitlement class at the same time
 VERDICT_DEADLINE_S = 5
 HELD_COMMANDS_MAX = 10_000  # commands of one session that wait for an entitlement verdict
+BROUGHT_AT_ONCE = 1000  # outputs of a step beyond which new subscriptions wait for the next one
+BRING_PAUSE_MS = 1  # between two such steps
 BEHIND_WAIT_S = 10  # how long a subscriber waits that is ahead of this member
 TOKEN_RENEW_BEFORE_S = 60
 

@@ -69,8 +69,12 @@ class OneSeed:
         self.now = max(self.now, until)
         return all_out
 
-    def timers(self) -> dict[TimerKey, int]:
-        return dict(self._timers)
+    def settle(self) -> list[Output]:
+        """Let the steps go by, in no time, that bring the rest of what subscriptions bring."""
+        out: list[Output] = []
+        while self._timers.pop(("broker", "bring"), None) is not None:
+            out += self._done("timer", TimerDue(("broker", "bring")))
+        return out
 
     def group(self, entry: Entry) -> int:
         return group_of(entry.publication.subject, self.settings.groups)

@@ -12,6 +12,8 @@ from typing import Any
 import attrs
 
 from mdserver.core.audit import ACCESS, dropped_log, publish_log, refused_log, session_log
+from mdserver.core.bringing import TIMER as BRING_TIMER
+from mdserver.core.bringing import Bringing
 from mdserver.core.cache import Cache, GroupImage
 from mdserver.core.commands import (
     AnyCommand,
@@ -83,8 +85,14 @@ class Broker:
         self._conflation = Conflation()
         self._histories = Histories(history, settings.groups)
         self._expiring = False
+        self._bringing = Bringing(settings, self._cache, self._interest, self._histories)
         self._subscriptions = Subscriptions(
-            settings, self._cache, self._interest, self._conflation, self._histories
+            settings,
+            self._cache,
+            self._interest,
+            self._conflation,
+            self._histories,
+            self._bringing,
         )
         self._handlers: dict[type, Callable[..., None]] = {
             Connect: self._connect,
@@ -448,7 +456,7 @@ class Broker:
             prev = Position(state.epoch, state.seq) if gap else None
             cache.apply(state, entry)
             self._deliver(entry, prev, now, out)
-            self._subscriptions.applied(state, now, out)
+            self._bringing.applied(state, now, out)
         if not self._expiring and entries:
             self._expiring = True
             out.append(SetTimer(EXPIRE_TIMER, now + max(self.settings.cache_expire, EXPIRE_STEP)))
@@ -488,7 +496,7 @@ class Broker:
                     if subscription.pattern is not None
                     or self._histories.group(subject) in affected
                 ]
-                self._subscriptions.reset(session, history, subjects, out)
+                self._bringing.reset(session, history, subjects, out)
 
     def export_group(self, group: int) -> GroupImage:
         """All that this member remembers of a group, for a member that joins."""
@@ -512,8 +520,8 @@ class Broker:
             epoch = 0 if known is None else known.epoch
             state_now = self._cache.restore(image, now)
             lost = Lost(Position(epoch, after + 1), Position(image.epoch, image.seq))
-            self._subscriptions.taken_over(state_now, lost if after else None, now, out)
-            self._subscriptions.applied(state_now, now, out)
+            self._bringing.taken_over(state_now, lost if after else None, now, out)
+            self._bringing.applied(state_now, now, out)
 
     # -- Timers ----------------------------------------------------------------------------------
 
@@ -528,6 +536,8 @@ class Broker:
                 out.append(SetTimer(EXPIRE_TIMER, max(following, now + EXPIRE_STEP)))
         elif input.timer == CONFLATE_TIMER:
             self._conflation.due(now, out)
+        elif input.timer == BRING_TIMER:
+            self._bringing.due(now, out)
         else:
             _, name, number = input.timer
             session = self._sessions.get(int(number))
@@ -535,7 +545,7 @@ class Broker:
                 return
             if name == "token":
                 self._token_due(session, now, out)
-            elif session.waiting:
+            elif self._bringing.too_long(session, now, out):
                 self._send(session, Move(delay_ms=0, reason="rebalance"), out)
                 reason = "This member is behind what you have seen: connect to another one."
                 self._disconnect(session, CLOSE_MOVED, reason, now, out)

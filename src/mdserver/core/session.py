@@ -77,13 +77,22 @@ class Subscription:
 
 
 class Waiting:
-    """A session has seen more of a subject than this member: it waits until that is here, too."""
+    """What a session is to get of a subject before the live messages.
 
-    __slots__ = ("after", "subscription")
+    After a position what was missed, else `history` messages, else the snapshot. `until` is given
+    where the session has seen more than this member: how long it waits for that at most.
+    """
 
-    def __init__(self, subscription: Subscription, after: Position) -> None:
+    __slots__ = ("after", "history", "subject", "subscription", "until")
+
+    def __init__(
+        self, subscription: Subscription, subject: str, after: Position | None, history: int
+    ) -> None:
         self.subscription = subscription
+        self.subject = subject
         self.after = after
+        self.history = history
+        self.until = 0
 
 
 class Session:

@@ -21,6 +21,7 @@ class BrokerSettings:
     cache_bytes_max: int = limits.CACHE_BYTES_MAX
     snapshot_expire: int | None = None
     publish_snapshot: bool = True
+    brought_at_once: int = limits.BROUGHT_AT_ONCE
     keepalive: int = limits.KEEPALIVE_INTERVAL_S * limits.NS_PER_S
     policy: Policy = Policy.NONE
     allow_token: str = ""  # Policy.BASIC: who may publish; nobody while it is empty

@@ -1,32 +1,24 @@
-"""Subscriptions from their command to their end: what a subscriber gets first, then live."""
+"""Subscriptions from their command to their end."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from mdserver.core.audit import ACCESS, PRESENCE, session_log
-from mdserver.core.cache import Cache, SubjectState
+from mdserver.core.bringing import Bringing
+from mdserver.core.cache import Cache
 from mdserver.core.commands import Fetch, PositionAfter, Subscribe, Unsubscribe
 from mdserver.core.conflation import Conflation, floored
 from mdserver.core.entitlement import Policy, permits, permits_some
-from mdserver.core.events import (
-    Delivery,
-    Error,
-    Fetched,
-    MissingRange,
-    Reset,
-    Status,
-    StatusName,
-    WirePosition,
-)
+from mdserver.core.events import Error, Reset, Status, StatusName
 from mdserver.core.inputs import Denied, Grants
 from mdserver.core.interest import Interest
-from mdserver.core.message import Entry, MessageType, Position
-from mdserver.core.outputs import CancelTimer, Output, Send, SetTimer
-from mdserver.core.recovery import Histories, Lost, Missed, recover
+from mdserver.core.message import Position
+from mdserver.core.outputs import Output, Send
+from mdserver.core.recovery import Histories
 from mdserver.core.session import Session, Subscription, Waiting
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import Pattern, parse_interest, shown, validate_subject
 from mdserver.errors import InvalidSubjectError
-from mdserver.limits import BEHIND_WAIT_S, NS_PER_MS, NS_PER_S
+from mdserver.limits import NS_PER_MS
 
 
 class Subscriptions:
@@ -39,13 +31,14 @@ class Subscriptions:
         interest: Interest,
         conflation: Conflation,
         histories: Histories,
+        bringing: Bringing,
     ) -> None:
         self._settings = settings
         self._cache = cache
         self._interest = interest
         self._conflation = conflation
         self._histories = histories
-        self._waiting: dict[str, dict[int, Session]] = {}
+        self._bringing = bringing
 
     def subscribe(
         self,
@@ -105,7 +98,7 @@ class Subscriptions:
         session = subscription.session
         held = session.subscriptions.get(subscription.subject)
         if held is not None:
-            self._let_go(held, out)
+            self._let_go(held)
         elif self._settings.presence:
             out.append(session_log(PRESENCE, "join", session, now, subject=subscription.subject))
         session.subscriptions[subscription.subject] = subscription
@@ -127,17 +120,16 @@ class Subscriptions:
                 )
                 out.append(Send(session.id, allow))
             if subscription.pattern is None:
-                state = self._cache.find(subscription.subject)
-                after = positions.get(subscription.subject)
-                self._bring(subscription, subscription.subject, state, after, command.history,
-                            now, out)  # fmt: skip
+                subject = subscription.subject
+                wanted = Waiting(subscription, subject, positions.get(subject), command.history)
+                self._bringing.bring(wanted, self._cache.find(subject), now, out)
                 continue
             # One that was matched by a more exact subscription came, or comes, by that.
             for state in list(self._cache.matching(subscription.pattern)):
                 if self._interest.chosen(session, state.subject) is subscription:
                     after = positions.pop(state.subject, positions.get(subscription.subject))
-                    self._bring(subscription, state.subject, state, after, command.history,
-                                now, out)  # fmt: skip
+                    wanted = Waiting(subscription, state.subject, after, command.history)
+                    self._bringing.bring(wanted, state, now, out)
         self._await_unknown(session, positions, accepted, now, out)
 
     def _positions(
@@ -184,121 +176,8 @@ class Subscriptions:
             if subject not in named:
                 subscription = self._interest.chosen(session, subject)
                 assert subscription is not None
-                self._bring(subscription, subject, None, after, 0, now, out)
-
-    def _bring(
-        self,
-        subscription: Subscription,
-        subject: str,
-        state: SubjectState | None,
-        after: Position | None,
-        history: int,
-        now: int,
-        out: list[Output],
-    ) -> None:
-        """What comes before the live messages of one subject."""
-        session, match = subscription.session.id, subscription.match
-        if after is not None:
-            self._recover(subscription, subject, state, after, now, out)
-        elif state is not None and history:
-            entries = list(self._cache.entries(state, now))[-history:]
-            bring = deliveries(entries, MessageType.HISTORICAL, match)
-            out.extend(Send(session, delivery) for delivery in bring)
-        else:
-            self._send_snapshot(session, state, match, now, out)
-
-    def _send_snapshot(
-        self, session: int, state: SubjectState | None, match: str | None, now: int,
-        out: list[Output],
-    ) -> None:  # fmt: skip
-        if state is None or not self._settings.publish_snapshot:
-            return
-        snapshot = self._cache.snapshot(state, now)
-        if snapshot is not None:
-            out.append(Send(session, snapshot.delivery(match)))
-
-    def _recover(
-        self,
-        subscription: Subscription,
-        subject: str,
-        state: SubjectState | None,
-        after: Position,
-        now: int,
-        out: list[Output],
-    ) -> None:
-        session, match = subscription.session, subscription.match
-        entries = () if state is None else self._cache.entries(state, now)
-        found = recover(state, entries, after)
-        if isinstance(found, Missed):
-            out.append(Send(session.id, Status(status=StatusName.DATA_SYNC, subject=subject)))
-            bring = deliveries(found.entries, MessageType.RECOVERED, match, after)
-            out.extend(Send(session.id, delivery) for delivery in bring)
-        elif isinstance(found, Lost):
-            out.append(Send(session.id, self._resync(subject, found)))
-            self._send_snapshot(session.id, state, match, now, out)
-        else:
-            self._wait(Waiting(subscription, after), subject, now, out)
-
-    def taken_over(
-        self, state: SubjectState, lost: Lost | None, now: int, out: list[Output]
-    ) -> None:
-        """Another member's memory of a subject replaced this one's: bring subscribers up to it.
-
-        `lost` is the range that this member missed, None where it knew nothing of the subject.
-        """
-        for session, match in self._interest.audience(state.subject).all():
-            if lost is not None:
-                out.append(Send(session, self._resync(state.subject, lost)))
-            self._send_snapshot(session, state, match, now, out)
-
-    def _resync(self, subject: str, lost: Lost) -> Status:
-        return Status(
-            status=StatusName.DATA_RESYNC,
-            subject=subject,
-            missing=self.missing(subject, lost),
-        )
-
-    def missing(self, subject: str, lost: Lost) -> MissingRange:
-        """A missing range as clients see it."""
-        history = self._histories.of(subject)
-        return MissingRange(
-            WirePosition(history, lost.first.epoch, lost.first.seq),
-            WirePosition(history, lost.last.epoch, lost.last.seq),
-        )
-
-    def _wait(self, waiting: Waiting, subject: str, now: int, out: list[Output]) -> None:
-        session = waiting.subscription.session
-        if session.waiting is None:
-            session.waiting = {}
-            timer = ("broker", "behind", session.id)
-            out.append(SetTimer(timer, now + BEHIND_WAIT_S * NS_PER_S))
-        session.waiting[subject] = waiting
-        self._waiting.setdefault(subject, {})[session.id] = session
-        self._interest.waiting_changed(subject)
-
-    def applied(self, state: SubjectState, now: int, out: list[Output]) -> None:
-        """A subject went on: let those go on who waited for it."""
-        sessions = self._waiting.get(state.subject)
-        if sessions is None:
-            return
-        for session in list(sessions.values()):
-            assert session.waiting is not None
-            waiting = session.waiting[state.subject]
-            if waiting.after.seq <= state.seq:
-                self._stop_waiting(session, state.subject, out)
-                self._recover(waiting.subscription, state.subject, state, waiting.after, now, out)
-
-    def _stop_waiting(self, session: Session, subject: str, out: list[Output]) -> None:
-        assert session.waiting is not None
-        del session.waiting[subject]
-        if not session.waiting:
-            session.waiting = None
-            out.append(CancelTimer(("broker", "behind", session.id)))
-        sessions = self._waiting[subject]
-        del sessions[session.id]
-        if not sessions:
-            del self._waiting[subject]
-        self._interest.waiting_changed(subject)
+                wanted = Waiting(subscription, subject, after, 0)
+                self._bringing.bring(wanted, None, now, out)
 
     def unsubscribe(
         self, session: Session, command: Unsubscribe, now: int, out: list[Output]
@@ -321,19 +200,19 @@ class Subscriptions:
         session, subject = subscription.session, subscription.subject
         del session.subscriptions[subject]
         self._interest.remove(subscription)
-        self._let_go(subscription, out)
+        self._let_go(subscription)
         if self._settings.presence:
             out.append(session_log(PRESENCE, "leave", session, now, subject=subject))
 
-    def _let_go(self, subscription: Subscription, out: list[Output]) -> None:
+    def _let_go(self, subscription: Subscription) -> None:
         """Forget what was held back for a subscription."""
         self._conflation.drop(subscription)
-        for subject, waiting in list((subscription.session.waiting or {}).items()):
-            if waiting.subscription is subscription:
-                self._stop_waiting(subscription.session, subject, out)
+        waiting = (subscription.session.waiting or {}).values()
+        self._bringing.forget(w for w in waiting if w.subscription is subscription)
 
     def end_all(self, session: Session, now: int, out: list[Output]) -> None:
         """The session ends."""
+        self._bringing.end(session, out)
         for subscription in list(session.subscriptions.values()):
             self._end(subscription, now, out)
 
@@ -354,17 +233,6 @@ class Subscriptions:
             if denial is not None:
                 self.revoke(session, subject, denial, now, out)
 
-    def reset(
-        self, session: Session, history: str, subjects: Iterable[str], out: list[Output]
-    ) -> None:
-        """Tell a session that the numbering of these subscriptions' subjects starts anew."""
-        named = list(subjects)
-        if named:
-            out.append(Send(session.id, Reset(history=history, subjects=named)))
-        for subject, waiting in list((session.waiting or {}).items()):
-            if waiting.subscription.subject in named:
-                self._stop_waiting(session, subject, out)
-
     def fetch(self, session: Session, command: Fetch, now: int, out: list[Output]) -> None:
         """Read a subject once."""
         try:
@@ -376,25 +244,7 @@ class Subscriptions:
         if denial is not None:
             deny(session, command.subject, denial, out)
             return
-        out.append(Send(session.id, self._fetched(command, now)))
-
-    def _fetched(self, command: Fetch, now: int) -> Fetched:
-        state = self._cache.find(command.subject)
-        entries = [] if state is None else list(self._cache.entries(state, now))
-        if command.history is not None:
-            kept = entries[-command.history :] if command.history > 0 else []
-            return Fetched(list(deliveries(kept, MessageType.HISTORICAL)))
-        if command.after is not None:
-            found = recover(state, entries, command.after)
-            if isinstance(found, Lost):
-                return Fetched(self._snapshot_of(state, now), self.missing(command.subject, found))
-            missed = found.entries if isinstance(found, Missed) else ()
-            return Fetched(list(deliveries(missed, MessageType.RECOVERED, None, command.after)))
-        return Fetched(self._snapshot_of(state, now))
-
-    def _snapshot_of(self, state: SubjectState | None, now: int) -> list[Delivery]:
-        snapshot = None if state is None else self._cache.snapshot(state, now)
-        return [] if snapshot is None else [snapshot.delivery()]
+        out.append(Send(session.id, self._bringing.fetched(command, now)))
 
     def _log_subscription(
         self, subscription: Subscription, command: Subscribe, now: int, out: list[Output]
@@ -446,19 +296,3 @@ def deny(
 def invalid_subject(error: InvalidSubjectError, id: str | int | None) -> Error:  # noqa: A002
     """The answer to a subject or pattern that is none."""
     return Error(code="invalid-subject", reason=str(error), id=id)
-
-
-def deliveries(
-    entries: Iterable[Entry],
-    type: MessageType,  # noqa: A002 - the name on the wire
-    match: str | None = None,
-    before: Position | None = None,
-) -> Iterator[Delivery]:
-    """Cached messages for one reader, in order; `before` is the position before the first one.
-
-    Where a number does not follow the one before it, the message says which one that was.
-    """
-    for entry in entries:
-        gap = before is not None and before.seq and entry.seq != before.seq + 1
-        yield Delivery(entry, type, match, before if gap else None)
-        before = Position(entry.epoch, entry.seq)
