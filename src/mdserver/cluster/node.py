@@ -316,23 +316,27 @@ class Node:
         ground = self.ground
         if not ground.durable:
             return None
-        seed = ground.seed
-        if seed is not None and seed.lost:
+        if ground.seed is not None and ground.seed.lost:
             return (
                 "the vote record of this seed was lost: take it back with "
                 f"`mdserver cluster readmit {ground.me}`"
             )
         if not ground.members.quorum(ground.now):
             return "no majority of the seeds is in sight"
-        if seed is not None and seed.away:
-            return f"recovering: {len(seed.away)} of {len(ground.views)} groups are missing"
-        away = seed.away if seed is not None else []
-        dumb = ground.members.without_majority(len(ground.views), away, ground.now)
+        return self._missing()
+
+    def _missing(self) -> str | None:
+        ground = self.ground
+        groups = len(ground.views)
+        away = ground.seed.away if ground.seed is not None else []
+        if away:
+            return f"recovering: {len(away)} of {groups} groups are missing"
+        dumb = ground.members.without_majority(groups, away, ground.now)
         if dumb:
-            return f"no majority of the seeds votes in {dumb} of {len(ground.views)} groups"
+            return f"no majority of the seeds votes in {dumb} of {groups} groups"
         if not ground.joined:
             missing = sum(not view.active for view in ground.views)
-            return f"joining: {missing} of {len(ground.views)} groups are missing"
+            return f"joining: {missing} of {groups} groups are missing"
         return None
 
     def _serve_or_move(self) -> None:
