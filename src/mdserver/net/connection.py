@@ -163,6 +163,8 @@ class Connection:
     def parked(self) -> None:
         """Start the task that waits until the socket takes more."""
         assert self._nursery is not None
+        assert self.outbox is not None
+        self.outbox.since = self._shared.engine.clock()
         self._nursery.start_soon(self._drain)
 
     def lost(self, reason: str) -> None:
@@ -172,7 +174,10 @@ class Connection:
         self._abort()
 
     def overflowed(self) -> None:
-        """A slow consumer: it recovers what it missed when it comes back."""
+        """A slow consumer: where the policy does not help, it recovers when it comes back."""
+        assert self.outbox is not None
+        if self.outbox.relieve(self._shared.settings.slow_consumers):
+            return
         self.close(
             limits.CLOSE_SLOW_CONSUMER,
             "This client reads too slowly. Reconnect and recover what was missed.",
@@ -213,7 +218,7 @@ class Connection:
 
     def _crowded(self) -> bool:
         outbox = self.outbox
-        return outbox is not None and bool(outbox.unsent) and outbox.size > outbox.limit_least // 2
+        return outbox is not None and outbox.bytes_waiting > outbox.limit_least
 
     # Reading
 

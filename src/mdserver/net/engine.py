@@ -159,10 +159,15 @@ class Engine:
         batches: dict[Form, Batch] = {}
         batch: Batch | None = None
         full: list[Outbox] = []
+        slow: list[Outbox] = []
         self.deliveries += len(sessions) * len(run)
         for session in sessions:
             outbox = outboxes.get(session)
             if outbox is None:
+                continue
+            if outbox.unsent:
+                if not outbox.hold(run):
+                    slow.append(outbox)
                 continue
             form = outbox.form
             if batch is None or batch.form is not form:
@@ -176,11 +181,9 @@ class Engine:
             outbox.size += batch.size
             if outbox.size > outbox.limit:
                 full.append(outbox)
-        for outbox in full:
-            if outbox.unsent:
-                outbox.owner.overflowed()
-            else:
-                flush_all([outbox])  # it has had no chance yet: nobody is slow
+        flush_all(full)  # they have had no chance yet: nobody is slow
+        for outbox in slow:
+            outbox.owner.overflowed()
 
     def _send(self, output: Send) -> None:
         sink = self.sinks.get(output.session)

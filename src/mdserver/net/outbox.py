@@ -5,10 +5,13 @@ An outbox holds frames by reference. It is *dirty* while the flusher has still t
 """
 
 import ssl
+from collections.abc import Sequence
 from typing import Protocol
 
 from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched
+from mdserver.core.outputs import Deliver
 from mdserver.limits import NS_PER_MS
+from mdserver.net.backlog import Backlog, SlowConsumers
 from mdserver.net.forms import Form
 
 # After its hand-shake TLS wants to read in order to write for a renegotiation only, and there is
@@ -52,14 +55,15 @@ class Owner(Protocol):
 class Outbox:
     """The outbox of one session. Only the flusher and the engine touch its attributes.
 
-    `size` is the number of bytes of `frames`; `limit` what they may grow to. What a session asked
+    `size` is the number of bytes of `frames`. While it is parked, what comes goes into the backlog;
+    `since` (ns) is when that began, `limit` what the backlog may grow to. What a session asked
     for itself (answers, history, snapshots) raises the limit until the outbox is empty again:
     only live messages make a slow consumer.
     """
 
     __slots__ = (
-        "control", "form", "frames", "known", "last", "limit", "limit_least", "owner", "session",
-        "size", "sock", "unsent",
+        "backlog", "control", "form", "frames", "known", "last", "limit", "limit_least", "owner",
+        "session", "since", "size", "sock", "unsent",
     )  # fmt: skip
 
     def __init__(self, session: int, form: Form, sock: Socket, owner: Owner, limit: int) -> None:
@@ -68,6 +72,8 @@ class Outbox:
         self.sock = sock
         self.owner = owner
         self.frames: list[bytes] = []
+        self.backlog: Backlog | None = None
+        self.since = 0
         self.size = 0
         self.limit = self.limit_least = limit
         self.unsent: bytes | memoryview = b""
@@ -78,25 +84,61 @@ class Outbox:
     def put(self, event: AnyEvent) -> bool:
         """Append an event for this session alone; whether the flusher has to be told."""
         assert not isinstance(event, Fetched), "only asked for by HTTP exchanges"
-        form = self.form
-        if not isinstance(event, Delivery):
-            if isinstance(event, Connected):
-                self.owner.agreed(event.keepalive_ms * NS_PER_MS)
-            return self.append(form.event(event))
-        frame = form.delivery(event)
-        if form.aliased and event.alias and event.alias not in self.known:
-            self.learn(event.alias)
-            frame = form.alias_frame(event.alias) + frame
-        return self.append(frame)
+        if isinstance(event, Delivery):
+            if self.unsent:
+                self._wait(event)
+                return False
+            return self.append(self._spelled(event))
+        if isinstance(event, Connected):
+            self.owner.agreed(event.keepalive_ms * NS_PER_MS)
+        return self.append(self.form.event(event))
 
     def append(self, frame: bytes) -> bool:
         """Append a frame that the session asked for; whether the flusher has to be told."""
+        if self.unsent:
+            self._wait(frame)
+            return False
         frames = self.frames
         first = not frames
         frames.append(frame)
         self.size += len(frame)
         self.limit += len(frame)
         return first
+
+    def _wait(self, item: bytes | Delivery) -> None:
+        self.limit += self.waiting().add(item)
+
+    def waiting(self) -> Backlog:
+        """What waits while the outbox is parked."""
+        if self.backlog is None:
+            self.backlog = Backlog(self.form)
+        return self.backlog
+
+    def hold(self, run: Sequence[Deliver]) -> bool:
+        """Keep messages while the outbox is parked; whether they are within the limit."""
+        backlog = self.waiting()
+        for output in run:
+            backlog.add(output.delivery)
+        return backlog.size <= self.limit
+
+    def relieve(self, policy: SlowConsumers) -> bool:
+        """Make less of what waits; whether the limit is kept, with room for more."""
+        return self.waiting().relieve(policy, self.limit * 3 // 4)
+
+    @property
+    def bytes_waiting(self) -> int:
+        """How many bytes the client still has to be sent."""
+        backlog = self.backlog
+        return len(self.unsent) + self.size + (0 if backlog is None else backlog.size)
+
+    def _spelled(self, delivery: Delivery) -> bytes:
+        """The frame of a message, after the introduction of an alias that is new to the client."""
+        form = self.form
+        frame = form.delivery(delivery)
+        if form.aliased and delivery.alias and delivery.alias not in self.known:
+            self.learn(delivery.alias)
+            frame = form.alias_frame(delivery.alias) + frame
+        return frame
 
     def end(self, code: int, reason: str) -> None:
         """The node wants no more of this session."""
@@ -156,6 +198,13 @@ class Outbox:
             self.size = 0
             self.limit = self.limit_least
             return wire
+        if self.backlog:
+            items = self.backlog.take(WRITE_BYTES)
+            return self.form.wire(
+                [item if isinstance(item, bytes) else self._spelled(item) for item in items]
+            )
+        self.backlog = None
+        self.limit = self.limit_least
         last, self.last = self.last, b""
         return last
 
@@ -172,6 +221,7 @@ class Outbox:
         if drop:
             self.frames = []
             self.size = 0
+            self.backlog = None
         self.last = last
         if not self.unsent:
             self._drain_or_park()

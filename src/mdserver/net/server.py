@@ -71,7 +71,7 @@ class Server:
                 nursery.start_soon(self._end_when_failed)
                 nursery.start_soon(run_timers, self.engine)
                 nursery.start_soon(self.engine.flusher.run)
-                nursery.start_soon(self._accept, listeners, nursery)
+                await nursery.start(self._accept, listeners, nursery)
                 self.urls = [
                     url_of(sock, secure=identity is not None) for sock, identity in listeners
                 ]
@@ -81,12 +81,17 @@ class Server:
                 sock.close()
 
     async def _accept(
-        self, listeners: list[tuple[socket.socket, Identity | None]], nursery: trio.Nursery
+        self,
+        listeners: list[tuple[socket.socket, Identity | None]],
+        nursery: trio.Nursery,
+        *,
+        task_status: trio.TaskStatus[None],
     ) -> None:
         async with trio.open_nursery() as accepting:
             for sock, identity in listeners:
                 listener = Listener(sock, self._shared, self._admission, identity)
                 accepting.start_soon(listener.run, nursery)
+            task_status.started()
             await self._shared.draining.wait()
             accepting.cancel_scope.cancel()
 

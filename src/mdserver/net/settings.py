@@ -5,6 +5,7 @@ from attrs import field, frozen
 from mdserver import limits
 from mdserver.config.values import Address
 from mdserver.limits import NS_PER_S
+from mdserver.net.backlog import SlowConsumers
 from mdserver.net.tls import CIPHERS, KeyStore
 
 
@@ -27,6 +28,7 @@ class ServerSettings:
     connections_max: int = limits.CONNECTIONS_MAX
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
     outbox_bytes_max: int = limits.OUTBOX_BYTES_MAX
+    slow_consumers: SlowConsumers = SlowConsumers.DISCONNECT
     receive_bytes_max: int = limits.RECEIVE_BYTES_MAX
     websocket_bytes_max: int = field(
         default=4 * limits.MESSAGE_BYTES_MAX + limits.WEBSOCKET_SLACK_BYTES

@@ -1,0 +1,109 @@
+"""What waits for a client that reads too slowly, kept so that it can be made less.
+
+While the socket takes no more, messages are kept as deliveries, not yet as frames: at the limit the
+server's policy drops or conflates some of them, or disconnects the client.
+"""
+
+import enum
+from collections import deque
+
+from mdserver.core.conflation import Window
+from mdserver.core.events import Delivery
+from mdserver.core.message import MessageType, Qos
+from mdserver.net.forms import Form
+
+
+class SlowConsumers(enum.Enum):
+    """What happens when more waits for a client than the limit allows.
+
+    Where dropping STANDARD messages or conflating does not help, the client is disconnected too.
+    """
+
+    DISCONNECT = "Disconnect"
+    DROP_STANDARD = "DropStandard"
+    CONFLATE = "Conflate"
+
+
+Item = bytes | Delivery
+_Key = tuple[str, str | None]
+
+
+class Backlog:
+    """Deliveries and the frames of other events, in order. `size` is the bytes of all frames."""
+
+    __slots__ = ("_form", "_items", "size")
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._items: deque[Item] = deque()
+        self.size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def add(self, item: Item) -> int:
+        """Append; how many bytes that makes."""
+        length = self._length(item)
+        self._items.append(item)
+        self.size += length
+        return length
+
+    def take(self, bytes_least: int) -> list[Item]:
+        """Remove the oldest items, until they have that many bytes or nothing is left."""
+        taken: list[Item] = []
+        length = 0
+        while self._items and length < bytes_least:
+            item = self._items.popleft()
+            length += self._length(item)
+            taken.append(item)
+        self.size = self.size - length if self._items else 0
+        return taken
+
+    def relieve(self, policy: SlowConsumers, bytes_max: int) -> bool:
+        """Apply the policy; whether no more than `bytes_max` wait then."""
+        if policy is SlowConsumers.DROP_STANDARD:
+            self._drop_standard(bytes_max)
+        elif policy is SlowConsumers.CONFLATE:
+            self._conflate()
+        return self.size <= bytes_max
+
+    def _drop_standard(self, bytes_max: int) -> None:
+        kept: deque[Item] = deque()
+        size = self.size
+        for item in self._items:
+            if (
+                size > bytes_max
+                and isinstance(item, Delivery)
+                and item.entry.publication.qos is Qos.STANDARD
+            ):
+                size -= self._length(item)
+            else:
+                kept.append(item)
+        self._items = kept
+        self.size = size
+
+    def _conflate(self) -> None:
+        """One update a subject, where the last one stood: what is between them stays between."""
+        windows: dict[_Key, Window] = {}
+        last: dict[_Key, int] = {}
+        for index, item in enumerate(self._items):
+            if isinstance(item, Delivery) and item.type is MessageType.UPDATE:
+                key = (item.entry.publication.subject, item.match)
+                last[key] = index
+                if key in windows:
+                    windows[key].add(item.entry)
+                else:
+                    windows[key] = Window(item)
+        kept: deque[Item] = deque()
+        for index, item in enumerate(self._items):
+            if isinstance(item, Delivery) and item.type is MessageType.UPDATE:
+                key = (item.entry.publication.subject, item.match)
+                if last[key] == index:
+                    kept.append(windows[key].delivery(item.match))
+            else:
+                kept.append(item)
+        self._items = kept
+        self.size = sum(map(self._length, kept))
+
+    def _length(self, item: Item) -> int:
+        return len(item) if isinstance(item, bytes) else len(self._form.delivery(item))
