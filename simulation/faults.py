@@ -108,6 +108,7 @@ class Faults:
             return
         member.crash(0)
         member.disk = None
+        member.record_lost = True
         self._for_a_while(fault, member.start)
         self._watch_readmission(member)
 

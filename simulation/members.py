@@ -59,6 +59,7 @@ class Member:
         self.node: Node | None = None
         self.life = 0
         self.disk: bytes | None = None
+        self.record_lost = False
         self.slow = 0
         self.sessions: dict[int, Session] = {}
         self._timers: dict[TimerKey, int] = {}
@@ -100,7 +101,13 @@ class Member:
         self.life += 1
         self._codec = CODECS[plan.encoding]()
         self.node = Node(settings, random.Random(self.rng.getrandbits(64)), cluster, votes)
-        world.trace({"name": "Start", "node": self.name, "incarnation": votes.incarnation})
+        world.trace(
+            {
+                "name": "Start", "node": self.name, "incarnation": votes.incarnation,
+                "seed": self.name in world.seeds, "lost": self.record_lost,
+                "promised": [vote.epoch for vote in votes.promised],
+            }
+        )  # fmt: skip
         world.cover("start")
         self.step(TimerDue(TICK))
         world.links.started(self.name)

@@ -38,9 +38,14 @@ ColdElect(e) == \E votes \in SUBSET ColdPromises(e) :
     /\ history' = [f \in Epoch |->
             IF f >= e /\ Rule("a cold start is a new history") THEN Newest + 1 ELSE history[f]]
 
-\* Whoever takes this log votes again.
+\* Whoever takes this log votes again: in the incarnation that promised, because a later
+\* one may have lost what it acknowledged since. (Links are in order, and this log is sent
+\* only before the epoch is active: so a message of it never reaches a later incarnation
+\* that has something to lose.)
 ColdSync(s, e) ==
-    /\ phase[e] # "idle" /\ ColdPromises(e) # {}
+    /\ phase[e] # "idle"
+    /\ \E m \in ColdPromises(e) : m.from = s
+            /\ (Rule("a cold log is for who promised it") => m.inc = incarnation[s])
     /\ promised[s] <= e /\ accepted[s] < e
     /\ status' = [status EXCEPT ![s] = "normal"]
     /\ log' = [log EXCEPT ![s] = SubSeq(clog[e], 1, base[e])]

@@ -1,10 +1,11 @@
 ------------------------------- MODULE TraceLog -------------------------------
-(* Are recorded runs behaviours of GroupLog? `Traces` (a module that            *)
+(* Are recorded runs behaviours of ColdStart (GroupLog with cold starts)?       *)
+(* `Traces` (a module that                                                     *)
 (* spec/traces.py writes) holds a sequence of runs, each one group's steps in   *)
 (* order. A line names the action, who took it and what the state was after it, *)
 (* so each line has at most one successor and the check never branches. A run   *)
 (* is explained if every line of it is; `Explained` prints those that are.      *)
-EXTENDS GroupLog, Traces
+EXTENDS ColdStart, Traces
 
 VARIABLES
     run,        \* which of the runs
@@ -12,13 +13,13 @@ VARIABLES
     owner,      \* per epoch: the member that was elected
     learnt      \* per member: how far it applied the log
 
-traceVars == <<logVars, run, line, owner, learnt>>
+traceVars == <<coldVars, run, line, owner, learnt>>
 
 AnyPublication == 1..MostPublications
 Nobody == ""
 
 TraceInit ==
-    /\ Init
+    /\ CInit
     /\ run \in 1..Len(Traces) /\ line = 1
     /\ owner = [e \in Epoch |-> Nobody]
     /\ learnt = [m \in Member |-> 0]
@@ -33,45 +34,94 @@ Is(name) ==
 
 Owned == owner[it.epoch] = it.node /\ UNCHANGED <<owner, learnt>>
 Free == UNCHANGED <<owner, learnt>>
+Idle == UNCHANGED coldVars
 
-\* A crash shows as the start of a newer incarnation; the fault assumption is not
-\* checked here: a run may break it, and then it has to recover by other rules.
+\* A crash shows as the start of a newer incarnation. What its vote file does not hold was
+\* never sent, because messages wait for the disk: then no election can have counted it. The
+\* fault assumption is not checked here: a run may break it, and recover by a cold start.
 Started(s) ==
     /\ it.incarnation > incarnation[s]
+    /\ it.promised <= promised[s]
+    /\ \A e \in Epoch : e > it.promised => fence[e][s] = 0
     /\ incarnation' = [incarnation EXCEPT ![s] = it.incarnation]
+    /\ promised' = [promised EXCEPT ![s] = it.promised]
     /\ log' = [log EXCEPT ![s] = <<>>]
     /\ accepted' = [accepted EXCEPT ![s] = 0]
-    /\ status' = [status EXCEPT ![s] = it.status]
+    /\ status' = [status EXCEPT ![s] = "recovering"]
+    /\ sent' = {m \in sent : m.kind = "recover" \/ m.from # s \/ m.epoch <= it.promised}
     /\ crashes' = crashes + 1
-    /\ UNCHANGED <<promised, epochVars, sent, committed>>
+    /\ UNCHANGED <<epochVars, committed, history>>
+
+\* A seed that comes late takes what was appended meanwhile in the same step; one that
+\* lost its link only takes what it lacks.
+SyncTo(s, e, n) ==
+    /\ status[s] = "normal" /\ phase[e] # "idle"
+    /\ promised[s] <= e /\ accepted[s] < e
+    /\ n \in base[e]..Len(clog[e])
+    /\ log' = [log EXCEPT ![s] = SubSeq(clog[e], 1, n)]
+    /\ accepted' = [accepted EXCEPT ![s] = e]
+    /\ promised' = [promised EXCEPT ![s] = e]
+    /\ sent' = sent \cup {AckOf(s, e, n)}
+    /\ UNCHANGED <<incarnation, status, epochVars, committed, crashes, history>>
+
+AcceptOrRepeat(s, e, n) ==
+    \/ Warm(Accept(s, e, n))
+    \/ accepted[s] = e /\ n = Len(log[s]) /\ Idle
+
+Chosen(kind) == {m \in sent : m.kind = kind /\ m.epoch = it.epoch /\ m.from \in it.voters}
+Voters(kind) ==
+    /\ \E votes \in SUBSET Chosen(kind) :
+        /\ {m.from : m \in votes} = it.voters
+        /\ ElectFrom(it.epoch, votes)
+    /\ base'[it.epoch] = it.length
+
+\* What a seed says of itself after its step.
+After(s) ==
+    /\ promised'[s] = it.promised /\ accepted'[s] = it.accepted
+    /\ Len(log'[s]) = it.length /\ status'[s] = it.standing
+
+Held == {c.place : c \in committed}
 
 TraceNext ==
-    \/ Is("Start") /\ Started(it.node) /\ Free
-    \/ /\ Is("Promise") /\ Promise(it.node, it.epoch) /\ Free
-       /\ Len(log[it.node]) = it.length /\ accepted[it.node] = it.accepted
+    \/ Is("Start") /\ Started(it.node) /\ learnt' = [learnt EXCEPT ![it.node] = 0]
+       /\ UNCHANGED owner
+    \/ /\ Is("Promise") /\ Free
+       /\ Warm(IF it.cold THEN ColdPromise(it.node, it.epoch) ELSE Promise(it.node, it.epoch))
+       /\ After(it.node)
     \/ /\ Is("Elect") /\ owner[it.epoch] = Nobody
-       /\ ElectFrom(it.epoch, {m \in Promises(it.epoch) : m.from \in it.voters})
-       /\ base'[it.epoch] = it.length
+       /\ IF it.cold
+          THEN /\ it.voters = Seed /\ Voters("cold")
+               /\ history' = [f \in Epoch |-> IF f >= it.epoch THEN Newest + 1 ELSE history[f]]
+          ELSE Warm(Voters("promise"))
        /\ owner' = [owner EXCEPT ![it.epoch] = it.node] /\ UNCHANGED learnt
-    \/ /\ Is("Sync") /\ Sync(it.node, it.epoch) /\ Free
-       /\ Len(log'[it.node]) = it.length
-    \/ /\ Is("Activate") /\ Activate(it.epoch) /\ Owned
-       /\ commit'[it.epoch] = it.length
-    \/ /\ Is("Publish") /\ Publish(it.epoch, it.publication) /\ Owned
+    \/ /\ Is("Sync") /\ Free
+       /\ IF accepted[it.node] = it.epoch THEN AcceptOrRepeat(it.node, it.epoch, it.length)
+          ELSE SyncTo(it.node, it.epoch, it.length)
+       /\ After(it.node)
+    \/ /\ Is("ColdSync") /\ Free
+       /\ IF accepted[it.node] = it.epoch THEN AcceptOrRepeat(it.node, it.epoch, it.length)
+          ELSE Warm(ColdSync(it.node, it.epoch))
+       /\ After(it.node)
+    \/ /\ Is("Activate") /\ Warm(Activate(it.epoch)) /\ Owned
+       /\ commit'[it.epoch] = it.committed
+    \/ /\ Is("Publish") /\ Warm(Publish(it.epoch, it.publication)) /\ Owned
        /\ Len(clog'[it.epoch]) = it.length
-    \/ /\ Is("Accept") /\ Accept(it.node, it.epoch, it.length) /\ Free
-    \/ /\ Is("Commit") /\ Commit(it.epoch, it.length) /\ Owned
-    \/ /\ Is("Register") /\ Register(it.seed, it.epoch) /\ Owned
-       /\ Len(clog[it.epoch]) = it.length /\ incarnation[it.seed] = it.incarnation
+    \/ /\ Is("Accept") /\ AcceptOrRepeat(it.node, it.epoch, it.length) /\ Free
+       /\ After(it.node)
+    \/ /\ Is("Commit") /\ Warm(Commit(it.epoch, it.committed)) /\ Owned
+    \/ /\ Is("Register") /\ Warm(Register(it.seed, it.epoch)) /\ Owned
+       /\ Len(clog[it.epoch]) = it.length /\ incarnation[it.seed] = it.registered
     \/ /\ Is("Install") /\ Free
-       /\ \E m \in sent : InstallFrom(it.node, m) /\ m.epoch = it.epoch
-                            /\ Len(m.log) = it.length
-    \/ /\ Is("Learn") /\ it.length > learnt[it.node]
-       /\ \A k \in 1..it.length : \E c \in committed : c.place = k
-       /\ learnt' = [learnt EXCEPT ![it.node] = it.length]
-       /\ UNCHANGED <<logVars, owner>>
-    \/ /\ Is("Forget") /\ learnt' = [learnt EXCEPT ![it.node] = 0]
-       /\ UNCHANGED <<logVars, owner>>
+       /\ IF accepted[it.node] = it.epoch THEN AcceptOrRepeat(it.node, it.epoch, it.length)
+          ELSE Warm(\E m \in sent : InstallFrom(it.node, m) /\ m.epoch = it.epoch
+                                    /\ Len(m.log) = it.length)
+       /\ After(it.node)
+    \/ /\ Is("Learn") /\ it.committed > learnt[it.node]
+       /\ 1..it.committed \subseteq Held
+       /\ learnt' = [learnt EXCEPT ![it.node] = it.committed]
+       /\ Idle /\ UNCHANGED owner
+    \/ Is("Forget") /\ learnt' = [learnt EXCEPT ![it.node] = 0] /\ Idle /\ UNCHANGED owner
+    \/ Is("Stop") /\ Idle /\ Free
 
 TraceSpec == TraceInit /\ [][TraceNext]_traceVars
 

@@ -7,7 +7,7 @@ of different clusters fit one TLA+ module and one start of the model checker.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ from spec import tlc
 
 Line = dict[str, Any]
 ACTIONS = (
-    "Start", "Promise", "Elect", "Sync", "Activate", "Publish", "Accept", "Commit", "Register",
-    "Install", "Learn", "Forget",
+    "Start", "Promise", "Elect", "Sync", "ColdSync", "Activate", "Publish", "Accept", "Commit",
+    "Register", "Readmit", "Install", "Learn", "Forget", "Stop",
 )  # fmt: skip
+BEYOND = ("Readmit",)
+"""Steps that `TraceLog` does not know: a run is checked up to the first of them."""
 RUNS_PER_START = 400
 TIMEOUT_S = 300
 
@@ -72,16 +74,28 @@ def read(path: Path) -> list[Recorded]:
 
 def split(name: str, lines: Sequence[tuple[int, Line]]) -> list[Recorded]:
     """One run a group; lines without a group belong to each."""
-    seeds = tuple(dict.fromkeys(v["node"] for _, v in lines if v["name"] == "Start"))
+    starts = [v for _, v in lines if v["name"] == "Start" and v.get("seed")]
+    seeds = tuple(dict.fromkeys(v["node"] for v in starts))
     groups = dict.fromkeys(v["group"] for _, v in lines if v.get("group") is not None)
-    return [
-        Recorded(
-            f"{name} group {group}",
-            seeds,
-            [(n, v) for n, v in lines if v.get("group") in (None, group)],
-        )
-        for group in groups
-    ]
+    return [Recorded(f"{name} group {g}", seeds, list(of_group(lines, g))) for g in groups]
+
+
+def of_group(lines: Sequence[tuple[int, Line]], group: int) -> Iterator[tuple[int, Line]]:
+    """A group's lines, one publication each, up to a step that is beyond the specification."""
+    for number, line in lines:
+        if line.get("group") not in {None, group}:
+            continue
+        if line["name"] in BEYOND or line.get("lost"):
+            return
+        if line["name"] == "Start":
+            promised = line["promised"][group] if line.get("seed") else 0
+            yield number, {**line, "promised": promised}
+        elif line["name"] == "Publish":
+            names = line["publications"].split(",")
+            for length, publication in enumerate(names, line["length"] - len(names) + 1):
+                yield number, {**line, "length": length, "publication": publication}
+        else:
+            yield number, line
 
 
 @frozen
@@ -94,36 +108,35 @@ class Written:
     members: int
 
 
+EPOCHS = ("epoch", "accepted", "promised")
+NUMBERS = ("length", "committed", "incarnation", "registered")
+TEXTS = ("name", "standing")
+MEMBERS = ("node", "seed")
+
+
 def write(run: Recorded) -> Written:
     """The run as a TLA+ sequence of records."""
-    epochs = sorted({v["epoch"] for _, v in run.lines if "epoch" in v})
-    epoch_of = {0: 0} | {epoch: i for i, epoch in enumerate(epochs, 1)}
-    members = list(
-        dict.fromkeys([*run.seeds, *(v["node"] for _, v in run.lines)]),
-    )
-    member_of = {member: f"s{i}" for i, member in enumerate(members, 1)}
-    publications: dict[Any, int] = {}
+    epochs = {v[key]: None for _, v in run.lines for key in EPOCHS if v.get(key)}
+    epoch_of = {0: 0} | {epoch: i for i, epoch in enumerate(sorted(epochs), 1)}
+    members = list(dict.fromkeys([*run.seeds, *(v["node"] for _, v in run.lines)]))
+    member_of = {member: f'"s{i}"' for i, member in enumerate(members, 1)}
+    publications: dict[str, int] = {}
     records: list[str] = []
     for _, values in run.lines:
-        record: dict[str, str] = {}
-        for key in ("name", "status"):
-            if key in values:
-                record[key] = f'"{values[key]}"'
-        for key in ("length", "incarnation"):
-            if key in values:
-                record[key] = str(int(values[key]))
-        for key in ("node", "seed"):
-            if values.get(key) in member_of:
-                record[key] = f'"{member_of[values[key]]}"'
-        for key in ("epoch", "accepted"):
-            if key in values:
-                record[key] = str(epoch_of.get(values[key], 0))
+        record = {key: f'"{values[key]}"' for key in TEXTS if key in values}
+        record |= {key: str(int(values[key])) for key in NUMBERS if key in values}
+        record |= {key: member_of[values[key]] for key in MEMBERS if values.get(key) in member_of}
+        record |= {key: str(epoch_of[values[key]]) for key in EPOCHS if key in values}
+        if "cold" in values:
+            record["cold"] = str(values["cold"]).upper()
         if "publication" in values:
             number = publications.setdefault(values["publication"], len(publications) + 1)
             record["publication"] = str(number)
-        if "voters" in values:
-            voters = sorted(member_of[m] for m in values["voters"].split(","))
-            record["voters"] = "{" + ", ".join(f'"{voter}"' for voter in voters) + "}"
+        if "promises" in values:
+            voters = sorted(member_of[m] for m in values["promises"].split(","))
+            record["voters"] = "{" + ", ".join(voters) + "}"
+        if values["name"] == "Start" and values["node"] not in run.seeds:
+            record["name"] = '"Forget"'
         records.append("[" + ", ".join(f"{k} |-> {v}" for k, v in record.items()) + "]")
     text = "<<" + ",\n".join(records) + ">>"
     return Written(text, len(epochs), len(publications), len(members))
@@ -152,7 +165,7 @@ def config(seeds: int, epochs: int, invariants: Iterable[str]) -> str:
     )
 
 
-SAFE = ("Agreement", "Identity", "EpochsRise", "CommittedSurvives")
+SAFE = ("AgreementInHistory", "SurvivesInHistory")
 EXPLAINED = re.compile(r'<<"EXPLAINED", (\d+)>>')
 REACHED = re.compile(r'<<"REACHED", (\d+), (\d+)>>')
 

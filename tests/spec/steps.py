@@ -1,4 +1,4 @@
-"""A run of three seeds, step by step: election, publications, a crash, recovery, a new epoch."""
+"""A run of three seeds, step by step: cold election, publications, a crash, recovery, an epoch."""
 
 import json
 
@@ -10,47 +10,61 @@ def step(name: str, node: str, **values: object) -> Step:
     return {"name": name, "node": node, "group": 0, **values}
 
 
-def start(node: str, incarnation: int, status: str) -> Step:
+def seed(
+    name: str, node: str, epoch: int, accepted: int, length: int, standing: str = "normal",
+    **values: object,
+) -> Step:  # fmt: skip
+    """A step of a seed, with the state after it."""
+    state = {"promised": epoch, "accepted": accepted, "length": length, "standing": standing}
+    return step(name, node, epoch=epoch, **state, **values)
+
+
+def start(node: str, incarnation: int, promised: int) -> Step:
     """A start belongs to no group."""
-    return {"name": "Start", "node": node, "incarnation": incarnation, "status": status}
+    return {"name": "Start", "node": node, "incarnation": incarnation, "promised": [promised],
+            "seed": True, "lost": False}  # fmt: skip
+
+
+def publish(node: str, epoch: int, length: int, publications: str) -> list[Step]:
+    """A coordinator that is a seed appends, and its own log holds it."""
+    return [
+        step("Publish", node, epoch=epoch, length=length, publications=publications),
+        seed("Accept", node, epoch, epoch, length),
+    ]
 
 
 def run() -> list[Step]:
     """The whole run; member `c` coordinates epoch 1, member `a` epoch 5."""
     return [
-        *(start(node, 1, "normal") for node in "abc"),
-        step("Promise", "a", epoch=1, candidate="c", accepted=0, length=0),
-        step("Promise", "c", epoch=1, candidate="c", accepted=0, length=0),
-        step("Elect", "c", epoch=1, length=0, voters="a,c"),
-        step("Sync", "c", epoch=1, length=0),
-        step("Sync", "b", epoch=1, length=0),
-        step("Activate", "c", epoch=1, length=0),
-        step("Publish", "c", epoch=1, length=1, publication="p#1"),
-        step("Publish", "c", epoch=1, length=2, publication="p#2"),
-        step("Accept", "c", epoch=1, length=2),
-        step("Accept", "b", epoch=1, length=1),
-        step("Commit", "c", epoch=1, length=1),
-        step("Learn", "a", length=1),
-        step("Accept", "b", epoch=1, length=2),
-        step("Commit", "c", epoch=1, length=2),
-        start("b", 2, "recovering"),
-        step("Forget", "b"),
-        step("Register", "c", epoch=1, length=2, seed="b", incarnation=2),
-        step("Install", "b", epoch=1, length=2),
-        step("Learn", "b", length=2),
-        step("Publish", "c", epoch=1, length=3, publication="p#3"),
-        step("Accept", "b", epoch=1, length=3),
-        step("Promise", "a", epoch=5, candidate="a", accepted=0, length=0),
-        step("Promise", "b", epoch=5, candidate="a", accepted=1, length=3),
-        step("Elect", "a", epoch=5, length=3, voters="a,b"),
-        step("Sync", "a", epoch=5, length=3),
-        step("Sync", "b", epoch=5, length=3),
-        step("Activate", "a", epoch=5, length=3),
-        step("Learn", "a", length=3),
-        step("Publish", "a", epoch=5, length=4, publication="p#4"),
-        step("Accept", "a", epoch=5, length=4),
-        step("Accept", "b", epoch=5, length=4),
-        step("Commit", "a", epoch=5, length=4),
+        *(start(node, 1, 0) for node in "abc"),
+        *(seed("Promise", node, 1, 0, 0, "recovering", cold=True) for node in "abc"),
+        step("Elect", "c", epoch=1, length=0, promises="a,b,c", cold=True),
+        seed("ColdSync", "c", 1, 1, 0),
+        seed("ColdSync", "b", 1, 1, 0),
+        step("Activate", "c", epoch=1, committed=0),
+        seed("ColdSync", "a", 1, 1, 0),
+        *publish("c", 1, 2, "p#1,p#2"),
+        seed("Accept", "b", 1, 1, 1),
+        step("Commit", "c", epoch=1, committed=1),
+        step("Learn", "a", epoch=1, committed=1),
+        seed("Accept", "b", 1, 1, 2),
+        step("Commit", "c", epoch=1, committed=2),
+        start("b", 2, 1),
+        step("Register", "c", epoch=1, length=2, seed="b", registered=2),
+        seed("Install", "b", 1, 1, 2),
+        step("Learn", "b", epoch=1, committed=2),
+        *publish("c", 1, 3, "p#3"),
+        seed("Accept", "b", 1, 1, 3),
+        seed("Promise", "a", 5, 1, 0, cold=False),
+        seed("Promise", "b", 5, 1, 3, cold=False),
+        step("Elect", "a", epoch=5, length=3, promises="a,b", cold=False),
+        seed("Sync", "a", 5, 5, 3),
+        seed("Sync", "b", 5, 5, 3),
+        step("Activate", "a", epoch=5, committed=3),
+        step("Learn", "a", epoch=5, committed=3),
+        *publish("a", 5, 4, "p#4"),
+        seed("Accept", "b", 5, 5, 4),
+        step("Commit", "a", epoch=5, committed=4),
     ]
 
 

@@ -21,6 +21,7 @@ from mdserver.cluster.messages import (
     Support,
 )  # fmt: skip
 from mdserver.cluster.placement import ranking
+from mdserver.cluster.seed import STEP_TRACES
 from mdserver.limits import SYNC_ITEMS_PER_MESSAGE
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ class Election:
             step = ground.seed.takes(group, coordinator.epoch, 0, coordinator.cold)
             assert step is not None, "a candidate's own seed promised it"
             ground.seed.take(group, step, coordinator.epoch, ground.me)
-            ground.trace("Sync", group, coordinator.epoch)
+            ground.trace(STEP_TRACES[step], group, coordinator.epoch)
 
     def nack(self, nack: Nack) -> None:
         """Somebody knows a newer epoch."""
@@ -260,7 +261,8 @@ class Election:
                 self.depose(ballot.group, ballot.epoch)
             ground.seed.promise(ballot.group, ballot.epoch, candidate, prepare.cold)
             ground.views[ballot.group].quiet = ground.now + ground.settings.suspect
-            ground.trace("Promise", ballot.group, ballot.epoch, candidate=candidate)
+            ground.trace("Promise", ballot.group, ballot.epoch, candidate=candidate,
+                         cold=prepare.cold)  # fmt: skip
             promised.append(ballot)
         if refused:
             ground.say((candidate,), Nack(refused))

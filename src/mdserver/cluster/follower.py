@@ -18,7 +18,7 @@ from mdserver.cluster.messages import (
     State,
     Synced,
 )  # fmt: skip
-from mdserver.cluster.seed import Step
+from mdserver.cluster.seed import STEP_TRACES, Step
 from mdserver.limits import NS_PER_S
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Follower:
         changed = False
         if ground.seed is not None and step is not None:
             changed = ground.seed.take(group, step, item.epoch, peer)
-            ground.trace("Install" if step is not Step.SYNC else "Sync", group, item.epoch)
+            ground.trace(STEP_TRACES[step], group, item.epoch)
             changed = ground.admit() or changed
         view = ground.views[group]
         view.epoch, view.coordinator, view.active = item.epoch, peer, False

@@ -246,6 +246,7 @@ class Ground:
         entries, runs = log.commit(length)
         if not entries:
             return
+        self.trace("Learn", group, log.epoch)
         shown: Sequence[Entry] = entries
         if any(not entry.publication.subject for entry in entries):
             shown = [entry for entry in entries if entry.publication.subject != FORGET]

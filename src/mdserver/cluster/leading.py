@@ -110,15 +110,16 @@ class Leading:
 
     def _commit(self, coordinator: Coordinator, agreed: int) -> None:
         ground, group = self.ground, coordinator.group
+        first = not ground.views[group].active
+        ground.trace(
+            "Activate" if first else "Commit", group, coordinator.epoch, committed=agreed
+        )
         ground.learn(group, agreed)
         ground.agreed(Agreed(group, coordinator.epoch, agreed))
         for contact, answer in coordinator.due():
             ground.answer(contact, answer)
-        view = ground.views[group]
-        if view.active:
-            ground.trace("Commit", group, coordinator.epoch)
+        if not first:
             return
-        ground.trace("Activate", group, coordinator.epoch)
         ground.log("active", group=group, epoch=coordinator.epoch, length=agreed)
         self.follower.follow(group)
 
@@ -159,8 +160,21 @@ class Leading:
                 Appended(coordinator.group, coordinator.epoch, start, log.committed,
                          log.since(start), log.runs[runs:])
             )  # fmt: skip
-        ground.trace("Publish", coordinator.group, coordinator.epoch)
+        if ground.settings.trace:
+            self._trace_publish(coordinator, start)
         self.own_ack(coordinator)
+
+    def _trace_publish(self, coordinator: Coordinator, start: int) -> None:
+        """The appended publications by name, and that the seed of this member holds them."""
+        ground, group, log = self.ground, coordinator.group, coordinator.log
+        names = [
+            f"{entry.publication.publisher}#{entry.publication.number}"
+            if entry.publication.number else f"{coordinator.epoch}.{at}"
+            for at, entry in enumerate(log.since(start), start)
+        ]  # fmt: skip
+        ground.trace("Publish", group, coordinator.epoch, publications=",".join(names))
+        if ground.seed is not None:
+            ground.trace("Accept", group, coordinator.epoch)
 
     def need(self, peer: str, need: Need) -> None:
         """A member lacks something of groups; a recovering seed is registered with it."""

@@ -51,6 +51,10 @@ TRANSITIONS: dict[tuple[Standing, Step], Standing] = {
 """A missing pair is refused: as a NACK where a candidate or coordinator asked for it."""
 
 
+STEP_TRACES = {Step.SYNC: "Sync", Step.INSTALL: "Install", Step.INSTALL_COLD: "ColdSync"}
+"""What taking a coordinator's log is called in traces."""
+
+
 class Seed:
     """The votes and standings of one seed. `name` is its peer address."""
 
