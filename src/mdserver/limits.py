@@ -113,6 +113,7 @@ CLIENT_JOIN_BYTES = 16 * KB  # small commands in one message: a bad link gets so
 CLIENT_OPEN_TIMEOUT_S = 10
 CLIENT_PUBLISH_RETRY_S = 0.5
 CLIENT_MOVE_JITTER_S = 0.5
+CLIENT_STABLE_S = 10  # a connection that lasted so long was a good one
 RECONNECT_RATE_WINDOW_S = 180
 CLIENT_CLOSE_TIMEOUT_S = 2
 CLIENT_DRAIN_TIMEOUT_S = 5  # for results still missing when a client leaves

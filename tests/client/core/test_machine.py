@@ -102,6 +102,48 @@ def test_an_orderly_end_moves_at_once_without_alarm(stage: Any, code: int) -> No
     assert it.told() == []
 
 
+def test_servers_that_all_send_away_are_not_hammered(stage: Any) -> None:
+    it = stage(["a:1", "b:1", "c:1"])
+    it.connect()
+    waited = []
+    for _ in range(6):
+        it.lose(4002)
+        waited.append(it.wait("attempt"))
+        it.greet()
+    assert max(waited[:3]) <= 0.5, "each server may be tried at once"
+    for retry, seconds in enumerate(waited[3:], start=1):
+        assert 5 * (retry - 1) <= seconds <= 5 * retry
+
+
+def test_a_server_that_always_says_move_is_not_hammered(stage: Any) -> None:
+    it = stage(["a:1"])
+    it.connect()
+    it.told()
+    move = {"op": "move", "delay_ms": 0, "reason": "rebalance"}
+    it.hear(move)
+    it.wait("move")
+    it.greet()
+    it.hear(move)
+    it.wait("move")
+    assert it.told() == ["SERVER_DOWN"]
+    assert not it.open
+    it.wait("attempt")
+    it.greet()
+
+
+def test_a_connection_that_lasts_ends_the_quick_phase(stage: Any) -> None:
+    it = stage()
+    it.connect()
+    for retry in (1, 2, 3):
+        it.lose()
+        assert 5 * (retry - 1) <= it.wait("attempt") <= 5 * retry
+        it.greet()
+        it.now += 9 * S
+    it.now += 1 * S
+    it.lose()
+    assert it.wait("attempt") <= 5
+
+
 def test_a_slow_consumer_comes_back_to_the_same_server(stage: Any) -> None:
     it = stage(["a:1", "0 b:1"])
     it.connect()
@@ -197,7 +239,8 @@ def test_a_named_server_that_fails_gives_way_to_the_own_ones(stage: Any) -> None
 
 
 def test_flapping_is_told(stage: Any) -> None:
-    it = stage(reconnect=ReconnectSettings(notify_rate_threshold=3))
+    servers = ["a:1", "b:1", "c:1", "d:1"]
+    it = stage(servers, reconnect=ReconnectSettings(notify_rate_threshold=3))
     it.connect()
     told = []
     for _ in range(4):

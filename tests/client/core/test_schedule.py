@@ -52,18 +52,30 @@ def test_delays_stay_within_bounds_for_ever() -> None:
         assert 0 <= schedule.next_delay(random.Random(1)) <= 3600 * S
 
 
-def test_success_begins_with_the_quick_phase_again() -> None:
+def test_a_connection_that_lasted_begins_with_the_quick_phase_again() -> None:
     schedule = Schedule(ReconnectSettings())
-    for _ in range(6):
+    for _ in range(8):
         schedule.next_delay(Fixed(0))
-    schedule.succeeded()
+    schedule.succeeded(100 * S)
+    schedule.lost(109 * S)
+    assert schedule.next_delay(Fixed(0)) == 15 * S, "the end of the quick phase"
+    schedule.succeeded(200 * S)
+    schedule.lost(210 * S)
     assert schedule.next_delay(Fixed(0)) == 5 * S
+
+
+def test_each_server_may_send_away_once_without_a_delay() -> None:
+    schedule = Schedule(ReconnectSettings())
+    assert [schedule.hop(servers=2) for _ in range(4)] == [True, True, False, False]
+    schedule.succeeded(0)
+    schedule.lost(10 * S)
+    assert schedule.hop(servers=2)
 
 
 def test_the_failure_to_tell_of_is_told_once() -> None:
     schedule = Schedule(ReconnectSettings(notify_after_failed_attempts=3))
     assert [schedule.failed() for _ in range(5)] == [False, False, True, False, False]
-    schedule.succeeded()
+    schedule.succeeded(0)
     assert [schedule.failed() for _ in range(3)] == [False, False, True]
 
 

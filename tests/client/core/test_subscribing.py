@@ -304,6 +304,21 @@ def test_an_invalid_subject_is_dropped_with_the_servers_reason(stage: Any) -> No
     assert list(it.core.subscriptions) == []
 
 
+def test_one_invalid_subject_of_many_is_told_by_name(stage: Any) -> None:
+    it = stage()
+    it.connect()
+    it.take(it.core.subscribe(["/a/b", "/one", "/a/c"]))
+    commands = subscribes(it)
+    assert [command["subjects"] for command in commands] == [["/one"], ["/a/b", "/a/c"]]
+    error = {"op": "error", "code": "invalid-subject", "reason": "one segment"}
+    it.hear(error | {"id": commands[0]["id"]})
+    assert it.refused[0].subjects == ["/one"]
+    it.told()
+    it.hear(error | {"id": commands[1]["id"]})
+    assert it.told() == ["ERROR"], "which of the two is not known"
+    assert list(it.core.subscriptions) == ["/a/b", "/a/c"]
+
+
 def test_pause_and_resume_recover_what_was_missed(stage: Any) -> None:
     it = stage()
     it.take(it.core.subscribe(["/a/b"]))

@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable, Iterable
 
 import attrs
-import msgspec
 
 from mdserver import limits
 from mdserver.client.core import values as out
+from mdserver.client.core.fences import Fences
 from mdserver.client.core.positions import Positions
 from mdserver.client.core.publications import Publications
 from mdserver.client.core.schedule import ReconnectSettings, Schedule
@@ -111,8 +111,7 @@ class ClientCore:
         self._now = 0
         self._heard = 0
         self._timers: dict[str, None] = {}
-        self._fences = 0
-        self._fenced: dict[bytes, tuple[str, ...]] = {}
+        self._fences = Fences(self._codec)
         self._out: list[Output] = []
         self._handlers: dict[type[object], Callable[..., None]] = {
             events.Connected: self._on_connected,
@@ -244,6 +243,7 @@ class ClientCore:
             self._advance("opened")
             self._now = self._heard = now
             self._codec = self._new_codec()
+            self._fences = Fences(self._codec)
             self._command(
                 commands.Connect(
                     token=self._token,
@@ -284,10 +284,7 @@ class ClientCore:
         elif timer == TIMER_LIVENESS and self.phase is Phase.UP:
             self._check_liveness()
         elif timer == TIMER_MOVE and self.phase is Phase.UP:
-            self._emit(out.CloseTransport(self._attempt, limits.CLOSE_NORMAL, "moving"))
-            self._end_connection()
-            self._advance("retry")
-            self._open()
+            self._move()
         elif timer == TIMER_PUBLISH and self.phase is Phase.UP:
             self._publications.retry()
             self._publish_ready()
@@ -319,26 +316,48 @@ class ClientCore:
         self._set_timer(TIMER_OPENING, self._now + int(self.settings.open_timeout_s * NS_PER_S))
 
     def _closed(self, code: int, reason: str) -> None:
-        stays_away = 4100 <= code <= 4199
-        if stays_away:
+        if 4100 <= code <= 4199:
             self._stop(code, reason)
             return
         was_moving, was_up = self._moving, self.phase is Phase.UP
         self._end_connection()
-        assert self._server is not None
-        if code == limits.CLOSE_TOKEN_EXPIRED and was_up:
+        if not was_up:
+            self._retry(reason)
+            return
+        self._schedule.lost(self._now)
+        if code == limits.CLOSE_TOKEN_EXPIRED:
             self._advance("token")
             self._down(reason, always=True)
-            return
-        self._advance("retry")
-        if was_up and (code in _ORDERLY or was_moving):
-            self._choice.failed(self._server)
+        elif (code in _ORDERLY or was_moving) and self._schedule.hop(self._choice.count):
+            self._advance("retry")
+            self._leave_out()
             self._set_timer(TIMER_ATTEMPT, self._now + self._move_jitter())
-            return
-        if not was_up or code != limits.CLOSE_SLOW_CONSUMER:
-            self._choice.failed(self._server)
+        else:
+            self._retry(reason, elsewhere=code != limits.CLOSE_SLOW_CONSUMER)
+
+    def _retry(self, reason: str, *, elsewhere: bool = True) -> None:
+        """Wait by the schedule for the next attempt."""
+        self._advance("retry")
+        if elsewhere:
+            self._leave_out()
         self._down(reason)
         self._set_timer(TIMER_ATTEMPT, self._now + self._schedule.next_delay(self._rng))
+
+    def _leave_out(self) -> None:
+        """Connect to another server than this one, if there is one."""
+        assert self._server is not None
+        self._choice.failed(self._server)
+
+    def _move(self) -> None:
+        """The delay of `move` is over."""
+        self._emit(out.CloseTransport(self._attempt, limits.CLOSE_NORMAL, "moving"))
+        self._end_connection()
+        self._schedule.lost(self._now)
+        if self._schedule.hop(self._choice.count):
+            self._advance("retry")
+            self._open()
+        else:
+            self._retry("every server sends this client elsewhere")
 
     def _abandon(self, code: int, reason: str) -> None:
         """Give this connection up and reconnect."""
@@ -358,7 +377,6 @@ class ClientCore:
             self._cancel(timer)
         self._attempt += 1
         self._moving = False
-        self._fenced = {}
         self.connected_to = None
         for result in self._publications.lost():
             self._published(result)
@@ -428,7 +446,7 @@ class ClientCore:
         self._cancel(TIMER_OPENING)
         self.connected_to = event
         self._choice.succeeded()
-        self._schedule.succeeded()
+        self._schedule.succeeded(self._now)
         self._emit(out.Connected(event))
         if self._down_told or not self._ever_up:
             self._notify(Notification.SERVER_UP, info=str(self._server))
@@ -465,9 +483,8 @@ class ClientCore:
             raise RemoteProtocolError(f"`reset` names a bad subject: {error}") from None
 
     def _on_move(self, event: events.Move) -> None:
-        assert self._server is not None
         self._moving = True
-        self._choice.failed(self._server)
+        self._leave_out()
         servers = []
         for text in event.servers or []:
             try:
@@ -479,8 +496,7 @@ class ClientCore:
         self._set_timer(TIMER_MOVE, self._now + delay)
 
     def _on_error(self, event: events.Error) -> None:
-        fence = event.id if isinstance(event.id, str) else ""
-        subjects = self._fenced.get(self._raw(fence), ())
+        subjects = self._fences.subjects(event.id)
         if isinstance(event.id, int):
             status = events.Status(
                 status=StatusName.PUBLISH_FAILED, id=event.id, reason=event.reason, certain=True
@@ -495,8 +511,8 @@ class ClientCore:
             self._notify(Notification.ERROR, info=f"{event.code}: {event.reason}")
 
     def _on_pong(self, event: events.Pong) -> None:
-        subjects = self._fenced.pop(bytes(event.t), None)
-        if subjects is not None:
+        subjects = self._fences.passed(event.t)
+        if subjects:
             self._emit(out.Subscribed(subjects))
 
     def _on_closed(self, event: events.Closed) -> None:
@@ -513,16 +529,8 @@ class ClientCore:
                 self._command(command)
 
     def _subscribe(self, command: commands.Subscribe) -> None:
-        """Subscribe, and ping: when the pong is here, the answers to the subscription were."""
-        self._fences += 1
-        fence = f"s{self._fences}"
-        self._fenced[self._raw(fence)] = tuple(command.subjects)
-        self._command(msgspec.structs.replace(command, id=fence))
-        self._command(commands.Ping(t=msgspec.Raw(self._raw(fence))))
-
-    def _raw(self, fence: str) -> bytes:
-        """A text as a raw value of the connection's encoding: ids are strings, `t` is anything."""
-        return msgspec.json.encode(fence) if self._codec.text else msgspec.msgpack.encode(fence)
+        for fenced in self._fences.put(command):
+            self._command(fenced)
 
     def _unsubscribe(self, subjects: Iterable[str]) -> None:
         for command in self.subscriptions.first_commands(subjects, Options()):

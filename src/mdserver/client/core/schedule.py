@@ -6,7 +6,7 @@ from collections import deque
 
 from attrs import frozen
 
-from mdserver.limits import NS_PER_S, RECONNECT_RATE_WINDOW_S
+from mdserver.limits import CLIENT_STABLE_S, NS_PER_S, RECONNECT_RATE_WINDOW_S
 
 
 class ReconnectPolicy(enum.Enum):
@@ -41,6 +41,8 @@ class Schedule:
         self.settings = settings
         self.retries = 0
         self.failures = 0
+        self._hops = 0
+        self._since = 0
         self._reconnects: deque[int] = deque(maxlen=settings.notify_rate_threshold + 1)
 
     def follow(self, settings: ReconnectSettings) -> None:
@@ -48,10 +50,27 @@ class Schedule:
         self.settings = settings
         self._reconnects = deque(self._reconnects, maxlen=settings.notify_rate_threshold + 1)
 
-    def succeeded(self) -> None:
-        """A connection stands: the next loss begins with the quick phase again."""
-        self.retries = 0
+    def succeeded(self, now: int) -> None:
+        """A connection stands."""
         self.failures = 0
+        self._since = now
+
+    def lost(self, now: int) -> None:
+        """The connection ended; the quick phase begins anew if it had lasted a while.
+
+        Else it goes on from where it was, to its end at most: a server that takes connections only
+        to drop them is not hammered, and a bad link not given up.
+        """
+        if now - self._since >= CLIENT_STABLE_S * NS_PER_S:
+            self.retries = 0
+            self._hops = 0
+        else:
+            self.retries = max(0, min(self.retries, self.settings.quick_max_retries - 1))
+
+    def hop(self, servers: int) -> bool:
+        """Whether a client that was sent away may go elsewhere at once: once for each server."""
+        self._hops += 1
+        return self._hops <= servers
 
     def failed(self) -> bool:
         """Count a failed attempt or a loss; True when it is the one to be told of."""

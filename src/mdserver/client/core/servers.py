@@ -73,6 +73,11 @@ class ServerChoice:
         self._failed: dict[Server, None] = {}
         self.replace(servers)
 
+    @property
+    def count(self) -> int:
+        """How many servers there are to choose from."""
+        return len(self._servers)
+
     def replace(self, servers: Iterable[Server]) -> None:
         """Use these servers from the next attempt on. Raises ValueError if there are none."""
         self._servers = list(dict.fromkeys(servers))

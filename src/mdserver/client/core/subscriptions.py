@@ -110,12 +110,19 @@ class Subscriptions:
                 yield from self._pattern_commands(pattern, owners[pattern])
 
     def first_commands(self, subjects: Iterable[str], options: Options) -> Iterator[Subscribe]:
-        """Subscribe commands of a bounded size, with positions where there are any."""
+        """Subscribe commands of a bounded size, with positions where there are any.
+
+        A subject of one segment comes alone: not every server takes it, and the error that comes
+        back names the command only.
+        """
         chunk: list[str] = []
         positions: dict[str, PositionAfter] = {}
         size = 0
         for subject in subjects:
             seen = None if subject in self._positions.replayed else self._positions.get(subject)
+            if subject.count("/") == 1:
+                yield _subscribe([subject], options, {subject: seen} if seen is not None else {})
+                continue
             cost = _cost(subject, seen)
             if chunk and (
                 size + cost > CLIENT_COMMAND_BYTES_MAX or len(chunk) >= SUBJECTS_PER_COMMAND_MAX
