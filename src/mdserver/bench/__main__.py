@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from mdserver.bench import cache as cache_bench
+from mdserver.bench import cluster as cluster_bench
 from mdserver.bench import compared, results
 from mdserver.bench import connect as connect_bench
 from mdserver.bench import fanout as fanout_bench
@@ -245,6 +246,44 @@ def publish(encoding: str, json_file: Path | None, **load: Any) -> None:
     measured = publish_bench.Load(encoding=ENCODINGS[encoding], **load)
     with _console.status("") as status:
         rows = publish_bench.measure(measured, status.update)
+    _report(rows, json_file)
+
+
+@bench.command()
+@click.option(
+    "--count",
+    type=click.IntRange(3, PUBLICATIONS_MAX),
+    default=50_000,
+    show_default=True,
+    help="Publications in each row of pipelined ones.",
+)
+@click.option(
+    "--one-by-one",
+    type=click.IntRange(1, PUBLICATIONS_MAX),
+    default=2000,
+    show_default=True,
+    help="Publications that each wait for the result of the one before.",
+)
+@click.option(
+    "--kills",
+    type=click.IntRange(0, 1000),
+    default=10,
+    show_default=True,
+    help="How often a member is killed, each in turn.",
+)
+@bytes_option
+@encoding_option
+@set_option
+@json_option
+def cluster(encoding: str, json_file: Path | None, **load: Any) -> None:
+    """Three seeds: acknowledged publications, and how long they stop when a member is killed.
+
+    The members and the load share all cores. After each kill (-9) every subject is published to
+    through another member; the latency is the time until the last of them is acknowledged.
+    """
+    measured = cluster_bench.Load(encoding=ENCODINGS[encoding], **load)
+    with _console.status("") as status:
+        rows = cluster_bench.measure(measured, status.update)
     _report(rows, json_file)
 
 

@@ -6,13 +6,15 @@ from contextlib import ExitStack
 
 from attrs import frozen
 
-from mdserver.bench import processes, publish
+from mdserver.bench import processes
 from mdserver.bench.encodings import Encoding
+from mdserver.bench.pipelining import Pipeline, publish_all, publisher
 from mdserver.bench.results import Row
 from mdserver.bench.verify import content
 from mdserver.core.commands import Publish
 
 HISTORIES = 100
+WINDOW, BATCH = 1000, 50
 
 
 @frozen
@@ -41,7 +43,6 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
 def _measured(load: Load, mode: str, count: int, subjects: int) -> Row:
     # Nothing may expire or be dropped while the cache fills.
     kept = ("CacheExpireTime=1h", f"MaxCachedMessagesPerSubject={count}")
-    pipelined = publish.Load(load.encoding, load.content_bytes)
     publications = (
         Publish(
             subject=f"/bench/cache/{number % subjects}",
@@ -51,10 +52,11 @@ def _measured(load: Load, mode: str, count: int, subjects: int) -> Row:
         for number in range(1, count + 1)
     )
     with processes.server((*kept, *load.settings)) as (process, port), ExitStack() as stack:
-        connection = publish.publisher(stack, port, load.encoding)
+        connection = publisher(stack, port, load.encoding)
+        pipeline = Pipeline(connection, publications, WINDOW, BATCH)
         before_kib = processes.resident_kib(process.pid)
         begun = time.perf_counter()
-        latencies = publish.publish_all(connection, publications, pipelined, join=True)
+        latencies = publish_all([pipeline])
         seconds = time.perf_counter() - begun
         resident_kib = processes.resident_kib(process.pid)
     row = Row(

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -48,13 +48,24 @@ def running_on(allowed: set[int]) -> Iterator[None]:
 
 @contextmanager
 def started(
-    arguments: Sequence[str], stdin: int = subprocess.DEVNULL
+    arguments: Sequence[str],
+    stdin: int = subprocess.DEVNULL,
+    on: set[int] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process on the measured core, with a pipe as stdout; ended with the block."""
+    """A process with a pipe as stdout; ended with the block.
+
+    It runs on the measured core, or on the cores `on`; `environment` is added to ours.
+    """
     with tempfile.TemporaryFile() as errors:
-        with running_on(cores()[0]):
+        with running_on(cores()[0] if on is None else on):
             process = subprocess.Popen(
-                arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, bufsize=0
+                arguments,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                bufsize=0,
+                env={**os.environ, **(environment or {})},
             )
         try:
             yield process
@@ -93,18 +104,31 @@ def server(
     The port is that of its first listener for `scheme`, "http" or "https".
     `settings` are further `Name=value` parameters, a later one instead of an earlier one.
     """
+    with started(server_command(settings)) as process:
+        yield process, server_port(process, scheme)
+
+
+def server_command(settings: Sequence[str]) -> list[str]:
+    """How to start a server with these parameters, of which a later one replaces an earlier."""
     chosen = {}
     for setting in ("Listen=127.0.0.1:0", "Entitlement=None", *settings):
         chosen[setting.partition("=")[0]] = setting
     arguments = [sys.executable, "-m", "mdserver.cli.main", "run"]
     for setting in chosen.values():
         arguments += ["--set", setting]
-    with started(arguments) as process:
-        ready = line(process)
-        ports = [url.rpartition(":")[2] for url in ready.split() if url.startswith(f"{scheme}:")]
-        if not ports:
-            raise BenchError(f"the server said {ready!r} where its address was expected")
-        yield process, int(ports[0])
+    return arguments
+
+
+def server_port(process: subprocess.Popen[bytes], scheme: str = "http") -> int:
+    """Waits until a server serves; the port of its first listener for `scheme`.
+
+    BenchError if it ends instead, or takes more than 30 s.
+    """
+    ready = line(process)
+    for url in ready.split():
+        if url.startswith(f"{scheme}:"):
+            return int(url.rpartition(":")[2])
+    raise BenchError(f"the server said {ready!r} where its address was expected")
 
 
 def resident_kib(pid: int) -> int:

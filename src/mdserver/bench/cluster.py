@@ -1,0 +1,227 @@
+"""Three seeds on one computer: what an acknowledgement costs, and how long a failure lasts."""
+
+import http.client
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from attrs import frozen
+
+from mdserver.bench import processes
+from mdserver.bench.connections import Connection
+from mdserver.bench.encodings import Encoding
+from mdserver.bench.opening import sent
+from mdserver.bench.pipelining import Pipeline, publish_all, publisher
+from mdserver.bench.processes import BenchError
+from mdserver.bench.results import Latencies, Row
+from mdserver.bench.verify import Verifier, content
+from mdserver.core.commands import Publish
+from mdserver.core.events import Status, StatusName
+
+MEMBERS = 3
+SUBJECTS = 100  # so that nearly every group has one
+READY_TIMEOUT_S = 30.0
+FLOW_TIMEOUT_S = 30.0
+_LOOK_EVERY_S = 0.02
+_READ_BYTES = 256 * 1024
+
+
+@frozen
+class Load:
+    """What is measured: publications in each row, and how often a member is killed."""
+
+    encoding: Encoding
+    content_bytes: int = 128
+    count: int = 50_000
+    one_by_one: int = 2000
+    kills: int = 10
+    window: int = 1000
+    batch: int = 50
+    settings: Sequence[str] = ()
+
+
+class Member:
+    """One member's process, which can be killed and started again."""
+
+    def __init__(self, arguments: Sequence[str], password: str) -> None:
+        self.port = 0
+        self._arguments = arguments
+        self._password = password
+        self._running = ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start and wait until it accepts connections; it may not serve publishers yet."""
+        self._process = self._running.enter_context(
+            processes.started(
+                self._arguments,
+                on=set.union(*processes.cores()),
+                environment={"MDSERVER_CLUSTERPASSWORD": self._password},
+            )
+        )
+        self.port = processes.server_port(self._process)
+
+    def kill(self) -> None:
+        """End it without any warning."""
+        if self._process is not None:
+            self._process.kill()
+        self._running.close()
+
+    def wait_ready(self) -> None:
+        """Until it takes publications; BenchError after 30 s."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline:
+            asking = http.client.HTTPConnection("127.0.0.1", self.port, timeout=READY_TIMEOUT_S)
+            asking.request("GET", "/health/ready")
+            status = asking.getresponse().status
+            asking.close()
+            if status == http.HTTPStatus.OK:
+                return
+            time.sleep(_LOOK_EVERY_S)
+        raise BenchError(f"the member on port {self.port} is not ready after 30 s")
+
+
+@contextmanager
+def cluster(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
+    """Three members that are ready; they share all cores with the load."""
+    with TemporaryDirectory(prefix="mdserver-bench-") as folder, ExitStack() as stack:
+        addresses = [f"127.0.0.1:{port}" for port in _free_ports(MEMBERS)]
+        password = secrets.token_hex()
+        members = []
+        for number, address in enumerate(addresses, 1):
+            own = (
+                f"NodeName=member-{number}",
+                f"ClusterMembers={','.join(addresses)}",
+                f"ClusterMemberListen={address}",
+                f"ClusterMemberCoordinationFolder={Path(folder) / str(number)}",
+                *settings,
+            )
+            member = Member(processes.server_command(own), password)
+            stack.callback(member.kill)
+            member.start()
+            members.append(member)
+        for member in members:
+            member.wait_ready()
+        yield members
+
+
+def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+    """One publication at a time, many from one publisher, many from one at each member, kills.
+
+    BenchError if a publication is refused while all members run, or a member does not come back.
+    """
+    progress(f"{MEMBERS} members start")
+    with cluster(load.settings) as members:
+        progress(f"{load.one_by_one:,} publications, one at a time")
+        rows = [_published(load, "one at a time", members[:1], load.one_by_one, 1, 1)]
+        for publishers in (members[:1], members):
+            progress(f"{load.count:,} publications from {len(publishers)} publishers")
+            mode = f"{len(publishers)} publishers" if len(publishers) > 1 else "1 publisher"
+            rows.append(_published(load, mode, publishers, load.count, load.window, load.batch))
+        if load.kills:
+            rows.append(_killed(load, members, progress))
+    return rows
+
+
+def _publications(load: Load, first: int, count: int) -> Iterator[Publish]:
+    for number in range(first, first + count):
+        text = content(number, load.content_bytes)
+        yield Publish(subject=f"/bench/cluster/{number % SUBJECTS}", content=text, id=number)
+
+
+def _published(
+    load: Load, mode: str, members: Sequence[Member], count: int, window: int, batch: int
+) -> Row:
+    share = count // len(members)
+    with ExitStack() as stack:
+        pipelines = [
+            Pipeline(
+                publisher(stack, member.port, load.encoding),
+                _publications(load, 1 + index * share, share),
+                window,
+                batch,
+            )
+            for index, member in enumerate(members)
+        ]
+        begun = time.perf_counter()
+        latencies = publish_all(pipelines)
+        seconds = time.perf_counter() - begun
+    return _row(load, mode, share * len(members), seconds, latencies)
+
+
+def _killed(load: Load, members: Sequence[Member], progress: Callable[[str], None]) -> Row:
+    """Kill each member in turn; how long until all groups take publications again.
+
+    The publisher is connected to the next member and publishes to every subject right after.
+    """
+    latencies = Latencies()
+    seconds = 0.0
+    for kill in range(load.kills):
+        progress(f"kill {kill + 1} of {load.kills}")
+        victim, contact = members[kill % MEMBERS], members[(kill + 1) % MEMBERS]
+        with ExitStack() as stack:
+            connection = publisher(stack, contact.port, load.encoding)
+            victim.kill()
+            begun = time.perf_counter()
+            _until_all_taken(connection, load)
+            took = time.perf_counter() - begun
+        latencies.add(int(took * 1e9), 1)
+        seconds += took
+        victim.start()
+        for member in members:
+            member.wait_ready()
+    return _row(load, "a member killed", load.kills, seconds, latencies)
+
+
+def _until_all_taken(connection: Connection, load: Load) -> None:
+    """Publish to every subject, again where it fails, until each has taken one."""
+    waiting = {publication.id: publication for publication in _publications(load, 1, SUBJECTS)}
+    stream = connection.stream
+    connection.socket.setblocking(True)
+    connection.socket.settimeout(FLOW_TIMEOUT_S)
+    connection.socket.sendall(sent(stream.codec, list(waiting.values())))
+    while waiting:
+        received = connection.socket.recv(_READ_BYTES)
+        if not received:
+            raise BenchError("a member that was not killed disconnected the publisher")
+        Verifier(0).received(stream, received)
+        again = []
+        for event in stream.others:
+            if not isinstance(event, Status):
+                raise BenchError(f"a publication was answered {event}")
+            if event.status is StatusName.PUBLISH_OK:
+                waiting.pop(event.id, None)
+            elif event.id in waiting:
+                again.append(waiting[event.id])
+        stream.others.clear()
+        if again:
+            connection.socket.sendall(sent(stream.codec, again))
+
+
+def _row(load: Load, mode: str, count: int, seconds: float, latencies: Latencies) -> Row:
+    row = Row(
+        bench="cluster",
+        mode=mode,
+        encoding=load.encoding.name,
+        connections=MEMBERS,
+        content_bytes=load.content_bytes,
+        count=count,
+        seconds=seconds,
+        per_s=count / seconds,
+    )
+    latencies.fill(row)
+    return row
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago: members have to know each other's beforehand."""
+    with ExitStack() as stack:
+        listeners = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [listener.getsockname()[1] for listener in listeners]
