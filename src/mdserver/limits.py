@@ -42,6 +42,7 @@ WEBSOCKET_SLACK_BYTES = 64 * KB  # on top of four times MaxMessageSize, for the 
 CLOSURE_BYTES_MAX = 256
 PUBLISHER_BYTES_MAX = 128
 TOKEN_BYTES_MAX = 16 * KB
+MALFORMED_PER_MESSAGE_MAX = 100  # commands that are answered by an error of their own
 
 # Cache
 CACHED_MESSAGES_PER_SUBJECT = 1000

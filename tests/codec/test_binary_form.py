@@ -392,3 +392,10 @@ def test_a_cut_off_frame_is_a_protocol_error_and_not_a_large_one() -> None:
 def test_a_client_reads_messages_beyond_the_default_limit() -> None:
     large = delivery(content=b"x" * 1_000_000)
     assert Wire().send(large) == [message_event(large)]
+
+
+def test_only_so_many_mistakes_of_a_message_are_explained() -> None:
+    bad = frame(COMMAND, pack({"op": "explode"}))
+    assert len(BINARY.commands(bad * 100)) == 100
+    with pytest.raises(RemoteProtocolError, match="More than 100 commands"):
+        BINARY.commands(bad * 101)

@@ -276,3 +276,19 @@ def test_a_client_takes_no_malformed_event(message: bytes) -> None:
 def test_values_of_other_types_are_not_coerced() -> None:
     (value,) = JSON.commands(msgspec.json.encode({"op": "token", "token": 5}))
     assert isinstance(value, Malformed)
+
+
+def test_only_so_many_mistakes_of_a_message_are_explained() -> None:
+    assert len(JSON.commands(b"[" + b",".join([b"7"] * 100) + b"]")) == 100
+    with pytest.raises(RemoteProtocolError, match="More than 100 commands"):
+        JSON.commands(b"[" + b",".join([b"7"] * 101) + b"]")
+
+
+def test_one_command_or_batch_a_line() -> None:
+    body = b'{"op":"ping"}\n\n [{"op":"ping"},{"op":"x"}]\r\n7'
+    with pytest.raises(RemoteProtocolError, match="an object or an array"):
+        JSON.lines(body)
+    assert [type(one) for one in JSON.lines(body[:-1])] == [Ping, Ping, Malformed]
+    assert len(JSON.lines(b"{}\n" * 100)) == 100
+    with pytest.raises(RemoteProtocolError, match="More than 100 commands"):
+        JSON.lines(b"{}\n" * 101)

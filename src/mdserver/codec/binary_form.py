@@ -55,7 +55,8 @@ class BinaryCodec:
     def frames(self, frames: Sequence[Frame]) -> list[AnyCommand]:
         """Decode frames that a `FrameReader(FROM_CLIENTS)` took from a stream."""
         try:
-            return [_echoable(self._reader.read(payload)) for _, payload in frames]
+            read = self._reader.read_all(payload for _, payload in frames)
+            return [_echoable(command) for command in read]
         except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
 

@@ -4,9 +4,17 @@ from collections.abc import Sequence
 
 import msgspec
 
+from mdserver import limits
 from mdserver.codec.encoding import message_event
-from mdserver.codec.reading import NOT_WELL_FORMED, CommandReader, EventReader, checked, ill_formed
-from mdserver.core.commands import AnyCommand, Ping, Publish, WireCommand
+from mdserver.codec.reading import (
+    NOT_WELL_FORMED,
+    CommandReader,
+    EventReader,
+    checked,
+    ill_formed,
+    too_many_malformed,
+)
+from mdserver.core.commands import AnyCommand, Malformed, Ping, Publish, WireCommand
 from mdserver.core.events import Delivery, MessageEvent, WireEvent
 from mdserver.errors import RemoteProtocolError
 
@@ -41,13 +49,26 @@ class JsonCodec:
         except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
 
+    def lines(self, data: bytes) -> list[AnyCommand]:
+        """Decode a body with an object or an array a line; empty lines do not count."""
+        commands: list[AnyCommand] = []
+        malformed = 0
+        for line in data.split(b"\n"):
+            if line and not line.isspace():
+                found = self.commands(line)
+                malformed += sum(type(command) is Malformed for command in found)
+                if malformed > limits.MALFORMED_PER_MESSAGE_MAX:
+                    raise too_many_malformed()
+                commands += found
+        return commands
+
     def _one_by_one(self, data: bytes) -> list[AnyCommand]:
         start = data.lstrip(b" \t\r\n")[:1]
         if start not in (b"{", b"["):
             raise RemoteProtocolError("A message is an object or an array of objects.")
         try:
             parts = _objects.decode(data) if start == b"[" else [data]
-            return [_echoable(_reader.read(part)) for part in parts]
+            return [_echoable(command) for command in _reader.read_all(parts)]
         except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
 

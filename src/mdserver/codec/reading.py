@@ -6,7 +6,7 @@ key and to say what would be right.
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -105,6 +105,23 @@ class CommandReader:
             return self._explain(data, str(error))
         return checked(command) if type(command) is Publish else command
 
+    def read_all(self, parts: Iterable[bytes]) -> list[WireCommand | Malformed]:
+        """The commands of one message.
+
+        A few mistakes are explained one by one. Thousands would take the time of everybody else and
+        are answered with far more bytes than they have: RemoteProtocolError.
+        """
+        commands = []
+        left = limits.MALFORMED_PER_MESSAGE_MAX
+        for part in parts:
+            command = self.read(part)
+            if type(command) is Malformed:
+                left -= 1
+                if left < 0:
+                    raise too_many_malformed()
+            commands.append(command)
+        return commands
+
     def _explain(self, data: bytes, error: str) -> Malformed:
         try:
             keys: dict[str, bytes] = self._object.decode(data)
@@ -177,6 +194,14 @@ def checked(command: Publish) -> Publish | Malformed:
         INVALID_VALUE,
         '"publish" takes either `content` or `content_base64`, not both.',
         command.id,
+    )
+
+
+def too_many_malformed() -> RemoteProtocolError:
+    """What to tell the sender of a message that is nothing but mistakes."""
+    return RemoteProtocolError(
+        f"More than {limits.MALFORMED_PER_MESSAGE_MAX} commands of one message cannot be "
+        "understood."
     )
 
 

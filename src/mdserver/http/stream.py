@@ -60,8 +60,7 @@ def read_commands(request: Request) -> Sequence[AnyCommand]:
             return BINARY.commands(request.body) if request.body else []
         if kind == _JSON_TYPE:
             return JSON.commands(request.body) if request.body else []
-        lines = [line for line in request.body.split(b"\n") if line.strip()]
-        return [command for line in lines for command in JSON.commands(line)]
+        return JSON.lines(request.body)
     except RemoteProtocolError as error:
         raise RequestRefusedError(400, error.reason) from None
 
