@@ -66,6 +66,12 @@ class Member:
         )
         self.port = processes.server_port(self._process)
 
+    @property
+    def cpu_s(self) -> float:
+        """Processor time it has used."""
+        assert self._process is not None
+        return processes.cpu_s(self._process.pid)
+
     def kill(self) -> None:
         """End it without any warning."""
         if self._process is not None:
@@ -118,11 +124,10 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
     progress(f"{MEMBERS} members start")
     with cluster(load.settings) as members:
         progress(f"{load.one_by_one:,} publications, one at a time")
-        rows = [_published(load, "one at a time", members[:1], load.one_by_one, 1, 1)]
-        for publishers in (members[:1], members):
-            progress(f"{load.count:,} publications from {len(publishers)} publishers")
-            mode = f"{len(publishers)} publishers" if len(publishers) > 1 else "1 publisher"
-            rows.append(_published(load, mode, publishers, load.count, load.window, load.batch))
+        rows = [_published(load, members, "one at a time")]
+        for mode in ("1 publisher", "a publisher at each member"):
+            progress(f"{load.count:,} publications, {mode}")
+            rows.append(_published(load, members, mode))
         if load.kills:
             rows.append(_killed(load, members, progress))
     return rows
@@ -134,24 +139,29 @@ def _publications(load: Load, first: int, count: int) -> Iterator[Publish]:
         yield Publish(subject=f"/bench/cluster/{number % SUBJECTS}", content=text, id=number)
 
 
-def _published(
-    load: Load, mode: str, members: Sequence[Member], count: int, window: int, batch: int
-) -> Row:
-    share = count // len(members)
+def _published(load: Load, members: Sequence[Member], mode: str) -> Row:
+    contacts = members if mode == "a publisher at each member" else members[:1]
+    alone = mode == "one at a time"
+    share = load.one_by_one if alone else load.count // len(contacts)
+    window, batch = (1, 1) if alone else (load.window, load.batch)
     with ExitStack() as stack:
         pipelines = [
             Pipeline(
-                publisher(stack, member.port, load.encoding),
+                publisher(stack, contact.port, load.encoding),
                 _publications(load, 1 + index * share, share),
                 window,
                 batch,
             )
-            for index, member in enumerate(members)
+            for index, contact in enumerate(contacts)
         ]
+        cpu_s = sum(member.cpu_s for member in members)
         begun = time.perf_counter()
         latencies = publish_all(pipelines)
         seconds = time.perf_counter() - begun
-    return _row(load, mode, share * len(members), seconds, latencies)
+        cpu_s = sum(member.cpu_s for member in members) - cpu_s
+    row = _row(load, mode, share * len(contacts), seconds, latencies)
+    row.per_cpu_s = row.count / cpu_s if cpu_s else None
+    return row
 
 
 def _killed(load: Load, members: Sequence[Member], progress: Callable[[str], None]) -> Row:
