@@ -89,6 +89,7 @@ PUBLISHER_IDLE_S = 3600
 # HTTP heads and bodies that come before any session exists
 HTTP_HEAD_BYTES_MAX = 16 * KB
 HTTP_BODY_BYTES_MAX = 1 * MB
+HTTP_CHUNKS_MAX = 1000  # of one body; each costs far more than its bytes
 
 # Configuration files
 CONFIG_BYTES_MAX = 1 * MB

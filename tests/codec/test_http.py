@@ -261,3 +261,13 @@ def test_pieces_do_not_matter(pieces: list[bytes], at: int) -> None:
         return request
 
     assert outcome(stream[:at], stream[at:]) == outcome(stream)
+
+
+def test_a_body_in_very_many_chunks_is_refused() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    connection = HttpConnection()
+    assert connection.receive(head + b"1\r\nx\r\n" * 1000) is None
+    request = connection.receive(b"0\r\n\r\n")
+    assert request is not None
+    assert len(request.body) == 1000
+    assert "1000 chunks" in refusal(head + b"1\r\nx\r\n" * 1001).reason

@@ -79,7 +79,15 @@ class HttpConnection:
     send what `refuse` gives and close.
     """
 
-    __slots__ = ("_body", "_body_bytes_max", "_buffer", "_h11", "_head_bytes_max", "_request")
+    __slots__ = (
+        "_body",
+        "_body_bytes_max",
+        "_buffer",
+        "_chunks",
+        "_h11",
+        "_head_bytes_max",
+        "_request",
+    )
 
     def __init__(
         self,
@@ -92,6 +100,7 @@ class HttpConnection:
         self._h11: h11.Connection | None = None
         self._request: h11.Request | None = None
         self._body: bytearray | None = None
+        self._chunks = 0
 
     def receive(self, received: bytes) -> Request | None:
         """The next request if these bytes complete it.
@@ -101,14 +110,14 @@ class HttpConnection:
         """
         if self._h11 is None:
             self._buffer += received
-            head_end = self._find_head()
+            head_end = self._find_head(b"\n" in received)
             if head_end is None:
                 return None
             self._h11 = h11.Connection(
                 h11.SERVER, max_incomplete_event_size=self._head_bytes_max + 1
             )
             received, self._buffer = self._buffer, b""
-            _check_lines(received[:head_end])
+            _check_head(received[:head_end])
             self._h11.receive_data(received[:head_end])
             self._request = self._read_head(self._h11)
             received = received[head_end:]
@@ -187,7 +196,7 @@ class HttpConnection:
         assert self._h11 is not None, "there is no request to answer"
         return self._h11
 
-    def _find_head(self) -> int | None:
+    def _find_head(self, line_ended: bool) -> int | None:
         self._buffer = self._buffer.removeprefix(b"\r\n")  # RFC 9112 section 2.2
         found = self._buffer.find(_HEAD_END)
         if found > self._head_bytes_max or (found < 0 and len(self._buffer) > self._head_bytes_max):
@@ -196,8 +205,8 @@ class HttpConnection:
             )
         if found >= 0:
             return found + len(_HEAD_END)
-        if b"\n" in self._buffer:
-            _check_lines(self._buffer)
+        if line_ended:
+            _check_ends(self._buffer)  # a head with bare LFs would never be complete
         return None
 
     def _read_head(self, exchange: h11.Connection) -> h11.Request:
@@ -210,6 +219,7 @@ class HttpConnection:
         if length > self._body_bytes_max:
             raise self._body_too_large()
         self._body = bytearray()
+        self._chunks = 0
         return event
 
     def _read_body(self, exchange: h11.Connection) -> Request | None:
@@ -226,6 +236,11 @@ class HttpConnection:
                 break
             assert isinstance(event, h11.Data)
             self._body += event.data
+            self._chunks += event.chunk_start
+            if self._chunks > limits.HTTP_CHUNKS_MAX:
+                raise RequestRefusedError(
+                    400, f"A body may come in {limits.HTTP_CHUNKS_MAX} chunks: make them larger."
+                )
             if len(self._body) > self._body_bytes_max:
                 raise self._body_too_large()
         body, self._body = bytes(self._body), None
@@ -252,16 +267,21 @@ def tokens(value: str | None) -> list[str]:
     return [part.strip().lower() for part in value.split(",")] if value else []
 
 
-def _check_lines(head: bytes) -> None:
-    """Refuse what h11 would mend: a bare LF or CR, and folded header lines."""
-    ends = head.count(b"\r\n")
-    if head.count(b"\n") != ends:
+def _check_ends(lines: bytes) -> None:
+    """Refuse a bare LF or CR, which h11 would mend."""
+    ends = lines.count(b"\r\n")
+    if lines.count(b"\n") != ends:
         raise RequestRefusedError(400, "Each line of a request ends with CR LF, not with LF alone.")
-    if head.count(b"\r") - (head[-1:] == b"\r") > ends:
+    if lines.count(b"\r") - (lines[-1:] == b"\r") > ends:
         raise RequestRefusedError(400, "A CR in a request stands only before a LF.")
+
+
+def _check_head(head: bytes) -> None:
+    """Refuse what else h11 would mend: folded lines, and several lengths that are equal."""
+    _check_ends(head)
     if b"\r\n " in head or b"\r\n\t" in head:
         raise RequestRefusedError(400, "A header has to stand on one line.")
-    lengths = _CONTENT_LENGTHS.findall(head)  # h11 makes one of several equal ones
+    lengths = _CONTENT_LENGTHS.findall(head)
     if len(lengths) > 1 or (lengths and b"," in lengths[0]):
         raise RequestRefusedError(400, "A request has one Content-Length.")
 
