@@ -36,6 +36,9 @@ run: $(VENV)/.run ## install what the server needs and start it on 127.0.0.1:880
 demo: $(VENV)/.dev ## replay real stock prices through a server and watch them arrive
 	@$(BIN)/python docs/examples/demo.py
 
+cluster: $(VENV)/.run ## three members on 127.0.0.1:8801 to 8803, and what to try with them
+	@exec $(BIN)/python conf/cluster-3/start.py $(BIN)/mdserver
+
 check: $(VENV)/.dev ## format, rules, types, layers, spelling
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
@@ -67,4 +70,4 @@ test: $(VENV)/.dev ## every test; installs what they need
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help run demo check format docs lock quick test clean
+.PHONY: help run cluster demo check format docs lock quick test clean

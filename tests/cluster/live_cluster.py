@@ -29,9 +29,10 @@ class LiveCluster:
     def __init__(self, folder: Path, count: int, groups: int = 16) -> None:
         self.folder = folder
         self.groups = groups
-        ports = free_ports(2 * count)
+        ports = free_ports(3 * count)
         self.peers = [f"127.0.0.1:{port}" for port in ports[:count]]
-        self.clients = [f"127.0.0.1:{port}" for port in ports[count:]]
+        self.clients = [f"127.0.0.1:{port}" for port in ports[count : 2 * count]]
+        self.monitors = [f"127.0.0.1:{port}" for port in ports[2 * count :]]
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -52,11 +53,13 @@ class LiveCluster:
         for process in self.processes.values():
             process.wait()
 
-    def start(self, index: int) -> None:
+    def start(self, index: int, password: str = "secret of the tests") -> None:
         settings = {
             "NodeName": f"member-{index + 1}",
             "Listen": self.clients[index],
             "Entitlement": "None",
+            "MonitorHTTP.Listen": self.monitors[index],
+            "MonitorPassword": "of the monitor",
             "ClusterMembers": ", ".join(self.peers),
             "ClusterMemberListen": self.peers[index],
             "ClusterSubjectGroups": str(self.groups),
@@ -69,8 +72,21 @@ class LiveCluster:
             self.processes[index] = subprocess.Popen(
                 [sys.executable, "-m", "mdserver.cli.main", "run", *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**os.environ, "MDSERVER_CLUSTERPASSWORD": "secret of the tests"},
+                env={**os.environ, "MDSERVER_CLUSTERPASSWORD": password},
             )  # fmt: skip
+
+    def command(self, index: int, *words: str) -> subprocess.CompletedProcess[str]:
+        """`mdserver cluster ...` at a member."""
+        monitor = ("--monitor", f"http://{self.monitors[index]}")
+        environment = {
+            **os.environ,
+            "MDSERVER_MONITORUSERNAME": "admin",
+            "MDSERVER_MONITORPASSWORD": "of the monitor",
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "mdserver.cli.main", "cluster", *words, *monitor],
+            capture_output=True, text=True, env=environment, timeout=20, check=False,
+        )  # fmt: skip
 
     def log(self, index: int) -> str:
         return (self.folder / f"member-{index}.log").read_text()

@@ -1,5 +1,7 @@
 """Three server processes: members are killed, paused and started again under publications."""
 
+import http.client
+import json
 from pathlib import Path
 
 import pytest
@@ -103,3 +105,65 @@ def test_a_full_restart_starts_anew_under_another_history_id(tmp_path: Path) -> 
         publish_all(cluster, 0, "two")
         held = agree(cluster, 0, 1, 2)
         assert all({text for _, _, text in row} == {"two"} for row in held.values())
+
+
+def test_operators_see_the_cluster_and_drain_members(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 3) as cluster:
+        status = json.loads(cluster.command(1, "status", "--json").stdout)
+        assert status["quorum"] is True
+        assert [row["state"] for row in status["members"]] == ["NORMAL"] * 3
+        assert [row["group"] for row in status["groups"]] == list(range(16))
+        shown = cluster.command(0, "status")
+        assert cluster.peers[2] in shown.stdout
+        done = cluster.command(0, "drain", cluster.peers[2])
+        assert (done.returncode, done.stderr) == (0, "")
+
+        def drained() -> bool:
+            found = json.loads(cluster.command(0, "status", "--json").stdout)
+            return cluster.peers[2] not in {row["coordinator"] for row in found["groups"]}
+
+        cluster.wait(drained, 15, "the hand-over")
+        cluster.kill(2)
+        refused = cluster.command(0, "drain", cluster.peers[1])
+        assert refused.returncode == 1
+        assert "only 1 of 3 seeds would vote" in refused.stderr
+        nothing = cluster.command(0, "cold-start")
+        assert "nothing to start" in nothing.stderr
+
+
+def test_the_monitor_listener_asks_for_its_password(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 3) as cluster:
+        connection = http.client.HTTPConnection(cluster.monitors[0], timeout=10)
+        for authorization in ({}, {"Authorization": "Basic YWRtaW46d3Jvbmc="}):
+            connection.request("GET", "/cluster/status", headers=authorization)
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 401
+        connection.close()
+
+
+def test_a_member_with_another_password_is_refused_and_both_sides_say_so(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 3) as cluster:
+        cluster.kill(2)
+        cluster.start(2, password="another one")
+        cluster.wait(lambda: "ClusterPassword differs" in cluster.log(2), 15, "the reason")
+        cluster.wait(lambda: "ClusterPassword differs" in cluster.log(0), 15, "the reason")
+        publish_all(cluster, 0, "one")
+        assert "secret of the tests" not in cluster.log(0) + cluster.log(2)
+
+
+def test_a_seed_without_its_vote_file_is_taken_back_by_an_operator(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 3) as cluster:
+        publish_all(cluster, 0, "one")
+        cluster.kill(1)
+        (vote_file,) = tmp_path.glob(f"votes-*{cluster.peers[1].rpartition(':')[2]}.json")
+        vote_file.write_bytes(b"damaged")
+        cluster.start(1)
+        cluster.wait(lambda: "readmit" in (cluster.ready(1) or ""), 15, "it waits")
+        assert cluster.get(1, "/health/live")[0] == 200
+        assert cluster.command(0, "readmit", cluster.peers[1]).returncode == 0
+        cluster.wait_ready(1)
+        cluster.kill(2)
+        publish_all(cluster, 0, "two")
+        held = agree(cluster, 0, 1)
+        assert all({"one", "two"} <= {text for _, _, text in row} for row in held.values())

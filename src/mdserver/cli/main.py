@@ -20,6 +20,7 @@ COMMANDS = {
     "sub": "Subscribe to subjects and print what arrives.",
     "snapshot": "Print the snapshot of a subject.",
     "token": "Make or explain an entitlement token.",
+    "cluster": "Look after a cluster: status, drain, readmit, cold-start.",
 }
 
 EXIT_FAILED = 1

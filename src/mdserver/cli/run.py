@@ -11,7 +11,7 @@ import click
 import structlog
 import trio
 
-from mdserver.cli.clustered import member_of
+from mdserver.cli.clustered import member_of, operator_paths
 from mdserver.cli.configured import (
     broker_settings,
     configuration_options,
@@ -30,6 +30,7 @@ from mdserver.http.router import Router
 from mdserver.net.custom import CustomJudge, load_class
 from mdserver.net.engine import Engine
 from mdserver.net.judges import TokenJudge
+from mdserver.net.operations import serve_operators
 from mdserver.net.server import Server
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -75,6 +76,11 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
             urls = await nursery.start(server.serve)
             if member is not None:
                 await nursery.start(member.run, server.engine, log)
+            if config.monitor_http_listen is not None:
+                await nursery.start(
+                    serve_operators, config.monitor_http_listen, server.engine,
+                    operator_paths(config, server.engine), log,
+                )  # fmt: skip
             # What was made so far lives as long as the process: the collector need not look again.
             gc.collect()
             gc.freeze()

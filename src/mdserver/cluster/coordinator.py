@@ -51,12 +51,14 @@ TRANSITIONS: dict[tuple[Phase, Move], Phase] = {
 class Coordinator:
     """One candidacy and what may become of it.
 
-    `seeds` are all seeds; a `cold` start needs every one of them to promise. `readmit` are the
-    incarnations that its PREPARE takes back. `deadline` (ns) is when a candidacy is given up.
+    `seeds` are all seeds, `needed` how many have to promise: a majority, or all for a `cold` start.
+    `readmit` are the incarnations that its PREPARE takes back. `deadline` (ns) is when a candidacy
+    is given up.
     """
 
     __slots__ = ("acked", "base", "cold", "deadline", "epoch", "group", "held", "incarnations",
-                 "known", "log", "phase", "promises", "readmit", "seeds", "supporters")  # fmt: skip
+                 "known", "log", "majority", "needed", "phase", "promises", "readmit", "seeds",
+                 "supporters")  # fmt: skip
 
     def __init__(
         self, group: int, epoch: int, log: GroupLog, seeds: Sequence[str], deadline: int
@@ -67,6 +69,8 @@ class Coordinator:
         self.seeds = seeds
         self.deadline = deadline
         self.cold = False
+        self.majority = len(seeds) // 2 + 1
+        self.needed = self.majority
         self.readmit: dict[str, int] = {}
         self.phase = Phase.CANVASSING
         self.supporters: dict[str, None] = {}
@@ -82,11 +86,6 @@ class Coordinator:
         if target is None:
             raise LocalProtocolError(f"a {self.phase.value} coordinator cannot be {move.value}")
         self.phase = target
-
-    @property
-    def majority(self) -> int:
-        """How many seeds are a majority."""
-        return len(self.seeds) // 2 + 1
 
     def stop(self) -> None:
         """A newer epoch is known, or the majority is out of sight."""
@@ -126,7 +125,7 @@ class Coordinator:
             for name, promise in self.promises.items()
             if promise[0] >= self.known.get(name, 0) and name not in self.readmit
         }
-        if len(valid) < (len(self.seeds) if self.cold else self.majority):
+        if len(valid) < self.needed:
             return None
         self._go(Move.ELECTED)
         self.incarnations = {name: promise[0] for name, promise in valid.items()}
@@ -163,10 +162,11 @@ class Coordinator:
         if incarnation < self.incarnations.get(seed, 0) or seed not in self.seeds:
             return None
         self.acked[seed] = max(length, self.acked.get(seed, 0))
-        lengths = sorted(self.acked.values(), reverse=True)
-        if len(lengths) < self.majority:
+        if len(self.acked) < self.majority:
             return None
-        agreed = lengths[self.majority - 1]
+        agreed = length
+        if len(self.acked) > 1:
+            agreed = sorted(self.acked.values())[-self.majority]
         if self.phase is Phase.SYNCING:
             if agreed < self.base:
                 return None

@@ -146,13 +146,19 @@ class Election:
         return Ballot(group, coordinator.epoch, log.committed, self.ground.views[group].history)
 
     def force(
-        self, groups: Iterable[int], *, cold: bool = False, readmit: dict[str, int] | None = None
+        self,
+        groups: Iterable[int],
+        *,
+        cold: bool = False,
+        needed: int | None = None,
+        readmit: dict[str, int] | None = None,
     ) -> None:
         """Ask for promises without a canvass: this candidacy is meant to depose."""
         ballots: list[Ballot] = []
         for group in groups:
             coordinator = self._stand(group)
             coordinator.cold = cold
+            coordinator.needed = needed or coordinator.majority
             coordinator.readmit = readmit or {}
             coordinator.prepare_at_once()
             ballots.append(self._ballot(coordinator))
@@ -310,8 +316,11 @@ class Election:
             return
         self.cold_start(orphans)
 
-    def cold_start(self, orphans: Iterable[int]) -> None:
-        """Start groups anew that have no majority that votes; every seed has to promise."""
+    def cold_start(self, orphans: Iterable[int], needed: int | None = None) -> None:
+        """Start groups anew that have no majority that votes; every seed has to promise.
+
+        Only an operator may set `needed` lower, to the seeds that are left.
+        """
         ground = self.ground
         away = ground.seed.away if ground.seed else []
         groups = [
@@ -325,7 +334,7 @@ class Election:
             highest = max((peer.promised for peer in ground.members.peers.values()), default=0)
             for group in groups:
                 self.newest[group] = max(self.newest[group], highest)
-            self.force(groups, cold=True)
+            self.force(groups, cold=True, needed=needed or len(ground.settings.seeds))
 
     def _full_attendance(self) -> bool:
         ground = self.ground

@@ -146,7 +146,7 @@ class Operating:
         return [group for group in range(len(self.ground.views)) if not self.ground.led(group)]
 
     def _cold_start(self, accepted: bool) -> str | None:
-        orphans = self._orphans()
+        ground, orphans = self.ground, self._orphans()
         if not orphans:
             return "every group has a coordinator: there is nothing to start"
         if not accepted:
@@ -154,7 +154,12 @@ class Operating:
                 f"{len(orphans)} groups would start with the best log that a seed in sight still "
                 "holds; acknowledged messages that only others hold would be lost"
             )
-        self.election.cold_start(orphans)
+        left = sum(ground.members.alive(seed, ground.now) for seed in ground.settings.seeds)
+        if left < ground.settings.majority:
+            return f"only {left} seeds are in sight: a majority is needed to start anything"
+        if ground.seed is None:
+            return f"{ground.me} is no seed: give the command to a seed"
+        self.election.cold_start(orphans, left)
         return None
 
 

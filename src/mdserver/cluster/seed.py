@@ -45,7 +45,9 @@ TRANSITIONS: dict[tuple[Standing, Step], Standing] = {
     (Standing.RECOVERING, Step.INSTALL): Standing.NORMAL,
     (Standing.RECOVERING, Step.INSTALL_COLD): Standing.NORMAL,
     (Standing.RECOVERING, Step.LOSE): Standing.LOST,
+    (Standing.LOST, Step.PROMISE_COLD): Standing.LOST,
     (Standing.LOST, Step.INSTALL): Standing.NORMAL,
+    (Standing.LOST, Step.INSTALL_COLD): Standing.NORMAL,
     (Standing.LOST, Step.LOSE): Standing.LOST,
 }
 """A missing pair is refused: as a NACK where a candidate or coordinator asked for it."""

@@ -1,0 +1,136 @@
+"""`mdserver cluster`: what an operator asks a member of a cluster over its monitor listener."""
+
+import base64
+import http.client
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from mdserver.errors import MdserverError
+
+TIMEOUT_S = 10
+
+
+class ClusterCommandError(MdserverError):
+    """A command that the member refused, or that did not reach it."""
+
+
+@click.group("cluster")
+def command() -> None:
+    """Look after a cluster: status, drain, readmit, cold-start."""
+
+
+def monitor_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--monitor` and `--credentials`."""
+    function = click.option(
+        "--credentials", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A file with `user:password`; else MDSERVER_MONITORUSERNAME and -PASSWORD.",
+    )(function)  # fmt: skip
+    return click.option(
+        "--monitor", default="http://127.0.0.1:4000", show_default=True, metavar="URL",
+        help="The monitor listener of any member.",
+    )(function)  # fmt: skip
+
+
+def ask(monitor: str, credentials: Path | None, method: str, path: str) -> dict[str, Any]:
+    """The member's answer. Raises `ClusterCommandError` with its reason for a refusal."""
+    url = urlsplit(monitor)
+    if url.scheme != "http" or not url.hostname:
+        raise click.UsageError(f"--monitor {monitor}: expected http://host:port")
+    connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=TIMEOUT_S)
+    try:
+        connection.request(method, path, headers=authorization(credentials))
+        answer = connection.getresponse()
+        body = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise ClusterCommandError(f"{monitor}: {error or type(error).__name__}") from None
+    finally:
+        connection.close()
+    try:
+        value: dict[str, Any] = json.loads(body)
+    except ValueError:
+        raise ClusterCommandError(f"{monitor}: {body.decode(errors='replace').strip()}") from None
+    if answer.status != http.client.OK:
+        raise ClusterCommandError(str(value.get("refused")))
+    return value
+
+
+def authorization(credentials: Path | None) -> dict[str, str]:
+    """The header with user and password, where there are some; never from arguments."""
+    if credentials is not None:
+        pair = credentials.read_text(encoding="utf-8").strip()
+    else:
+        user = os.environ.get("MDSERVER_MONITORUSERNAME", "")
+        password = os.environ.get("MDSERVER_MONITORPASSWORD", "")
+        pair = f"{user}:{password}" if password else ""
+    if not pair:
+        return {}
+    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+
+
+@command.command("status")
+@monitor_options
+@click.option("--json", "as_json", is_flag=True, help="Print the whole answer as JSON.")
+def status(monitor: str, credentials: Path | None, as_json: bool) -> None:
+    """Members, their roles and states, coordinators and lag."""
+    answer = ask(monitor, credentials, "GET", "/cluster/status")
+    if as_json:
+        click.echo(json.dumps(answer))
+        return
+    console = Console(soft_wrap=True)
+    members = Table("member", "seed", "state", "incarnation", "groups")
+    for row in answer["members"]:
+        members.add_row(
+            row["address"], "yes" if row["seed"] else "", row["state"], str(row["incarnation"]),
+            str(row["groups"]),
+        )  # fmt: skip
+    console.print(members)
+    groups = answer["groups"]
+    orphans = [str(row["group"]) for row in groups if row["coordinator"] is None]
+    lag = sum(row["lag"] for row in groups)
+    console.print(f"{len(groups)} groups, {lag} entries not committed yet")
+    if orphans:
+        console.print(f"without a coordinator: {', '.join(orphans)}")
+    console.print("a majority of seeds is in sight" if answer["quorum"] else "NO QUORUM")
+
+
+def act(action: str, monitor: str, credentials: Path | None, member: str, force: bool) -> None:
+    """Have a command carried out, and say so."""
+    query = f"?member={quote(member, safe='')}&force={'true' if force else 'false'}"
+    ask(monitor, credentials, "POST", f"/cluster/{action}{query}")
+
+
+@command.command("drain")
+@click.argument("address")
+@click.option("--undo", is_flag=True, help="Give it its share of the groups back.")
+@click.option("--force", is_flag=True, help="Even if the seeds that are left are no majority.")
+@monitor_options
+def drain(address: str, undo: bool, force: bool, monitor: str, credentials: Path | None) -> None:
+    """Have a member hand over the groups that it coordinates, before it is stopped."""
+    act("undrain" if undo else "drain", monitor, credentials, address, force)
+    click.echo(f"{address} {'takes its share again' if undo else 'hands over its groups'}")
+
+
+@command.command("readmit")
+@click.argument("address")
+@monitor_options
+def readmit(address: str, monitor: str, credentials: Path | None) -> None:
+    """Take a seed back whose vote file was lost: every group is elected anew."""
+    act("readmit", monitor, credentials, address, force=False)
+    click.echo(f"{address} is taken back; `mdserver cluster status` shows when it is NORMAL")
+
+
+@command.command("cold-start")
+@click.option("--accept-loss", is_flag=True, help="Do it.")
+@monitor_options
+def cold_start(accept_loss: bool, monitor: str, credentials: Path | None) -> None:
+    """Start groups anew that have no majority any more; says what may be lost."""
+    act("cold-start", monitor, credentials, "", force=accept_loss)
+    click.echo("the groups without a coordinator start anew, under a new history id")
