@@ -7,7 +7,8 @@ from mdserver.cli.configured import broker_settings, server_settings
 from mdserver.config import Address, Config, load
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
-from mdserver.limits import KB, MB, NS_PER_S
+from mdserver.limits import KB, MB, NS_PER_MS, NS_PER_S
+from mdserver.net.backlog import SlowConsumers
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import KeyStore
 
@@ -28,6 +29,8 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
             "BufferLimit.Receive=2MB", "HandshakeTimeout=5", "KeepAliveInterval=6",
             "MaxMessageSize=1KB", "ListenEncrypted=[::1]:7", "KeyStore=all.pem",
             "KeyStore.[::1]:7=chain.pem, key.pem", "CipherList=ECDHE", "RunAsUser=push",
+            "SlowConsumerPolicy=conflate",
+            "MaxBatchingTime=9", "MaxBatchingSpace=1KB",
         ]
     ).config  # fmt: skip
     assert server_settings(config) == ServerSettings(
@@ -37,7 +40,8 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
         receive_bytes_max=2 * MB, websocket_bytes_max=68 * KB, http_body_bytes_max=2 * MB,
         listen_encrypted=(Address("::1", 7),), key_store=KeyStore(Path("all.pem")),
         key_stores=((Address("::1", 7), KeyStore(Path("chain.pem"), Path("key.pem"))),),
-        ciphers="ECDHE", run_as_user="push",
+        ciphers="ECDHE", run_as_user="push", slow_consumers=SlowConsumers.CONFLATE,
+        batching=9 * NS_PER_MS, batching_bytes=KB,
         handshake_timeout=5 * NS_PER_S, keepalive=6 * NS_PER_S,
     )  # fmt: skip
 

@@ -145,6 +145,7 @@ def test_mistakes_in_overrides() -> None:
     [
         (["Extension.Presence=true"], "Extension.Presence = true: it needs a LogFolder"),
         (["Extension.Audit.Cache=true"], "Extension.Audit.Cache = true: it needs a LogFolder"),
+        (["MaxBatchingSpace=1KB"], "MaxBatchingSpace: it needs MaxBatchingTime"),
         (["Entitlement=Custom"], "Entitlement = Custom: it needs EntitlementCustom.Class"),
         (["Listen="], "Listen and ListenEncrypted are both empty"),
         (

@@ -11,6 +11,7 @@ from mdserver.config import Config, Entitlement, Loaded, load
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import WEBSOCKET_SLACK_BYTES
+from mdserver.net.backlog import SlowConsumers
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import KeyStore
 
@@ -81,6 +82,9 @@ def server_settings(config: Config) -> ServerSettings:
         connections_max=config.max_connections,
         connections_per_address_max=config.max_connections_per_address,
         outbox_bytes_max=config.buffer_limit_send,
+        slow_consumers=SlowConsumers(config.slow_consumer_policy.value),
+        batching=config.max_batching_time,
+        batching_bytes=config.max_batching_space,
         receive_bytes_max=config.buffer_limit_receive,
         websocket_bytes_max=4 * config.max_message_size + WEBSOCKET_SLACK_BYTES,
         http_body_bytes_max=config.buffer_limit_receive,

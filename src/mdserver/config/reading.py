@@ -96,6 +96,10 @@ def _check_together(loaded: Loaded) -> None:
             f"{origins['Entitlement']}: Entitlement = {config.entitlement.value}: "
             f"it needs {' or '.join(names)}"
         )
+    if config.max_batching_space and not config.max_batching_time:
+        raise ConfigError(
+            f"{origins['MaxBatchingSpace']}: MaxBatchingSpace: it needs MaxBatchingTime"
+        )
     if not (config.listen or config.listen_encrypted):
         raise ConfigError(f"{origins['Listen']}: Listen and ListenEncrypted are both empty")
     stores = dict(config.key_stores)

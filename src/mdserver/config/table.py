@@ -84,6 +84,14 @@ class Entitlement(enum.Enum):
     CUSTOM = "Custom"
 
 
+class SlowConsumerPolicy(enum.Enum):
+    """What happens when more waits for a client than `BufferLimit.Send`."""
+
+    DISCONNECT = "Disconnect"
+    DROP_STANDARD = "DropStandard"
+    CONFLATE = "Conflate"
+
+
 class LogLevel(enum.Enum):
     """How much the server log says."""
 
@@ -253,9 +261,32 @@ class Clients:
         "BufferLimit.Send",
         values.size(64 * KB, GB),
         limits.OUTBOX_BYTES_MAX,
-        """How many bytes may wait for a client that reads more slowly than it is sent. At the
-        limit it is disconnected with code 4001, upon which a client reconnects and recovers what
-        it missed.""",
+        """How many bytes may wait for a client that reads more slowly than it is sent; what happens
+        then is said by `SlowConsumerPolicy`.""",
+    )
+    slow_consumer_policy: SlowConsumerPolicy = parameter(
+        "SlowConsumerPolicy",
+        values.choice(SlowConsumerPolicy),
+        SlowConsumerPolicy.DISCONNECT,
+        """What happens at `BufferLimit.Send`. `Disconnect`: the client is disconnected with code
+        4001, upon which it reconnects and recovers what it missed. `DropStandard`: the oldest
+        messages of quality STANDARD are left out. `Conflate`: messages about the same subject
+        become one. Where that does not help, the client is disconnected.""",
+    )
+    max_batching_time: int = parameter(
+        "MaxBatchingTime",
+        values.duration(0, 60 * NS_PER_S, "ms"),
+        0,
+        """For how long messages are gathered before they are sent to a client in one operation: a
+        longer time means fewer, larger operations. 0 sends as soon as the server has handled what
+        it read. A bare number is in milliseconds.""",
+    )
+    max_batching_space: int = parameter(
+        "MaxBatchingSpace",
+        values.size(0, GB),
+        0,
+        """How many bytes waiting for a client end the time of `MaxBatchingTime` early; 0 for any
+        number.""",
     )
     buffer_limit_receive: int = parameter(
         "BufferLimit.Receive",

@@ -47,7 +47,9 @@ class Server:
         self.urls: list[str] = []
         self._identities: dict[KeyStore, Identity] = {}
         self._random = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self.engine = Engine(node, clock or process_clock(), Flusher())
+        self.engine = Engine(
+            node, clock or process_clock(), Flusher(settings.batching, settings.batching_bytes)
+        )
         self._shared = Shared(settings, self.engine, behaviour(self.engine), handler, log)
         self._admission = Admission(settings.connections_max, settings.connections_per_address_max)
 

@@ -14,8 +14,9 @@ class ServerSettings:
     """Listeners, limits and time-outs. Durations in nanoseconds, sizes in bytes.
 
     `websocket_bytes_max` bounds one WebSocket message, or what one HTTP request may bring as
-    commands; `allowed_origins` None allows every web page to connect. `key_stores` are those of
-    single addresses of `listen_encrypted`, `key_store` that of the others.
+    commands; `batching` is how long messages are gathered, `batching_bytes` (0: any) how many of
+    them end that early. `allowed_origins` None allows every web page to connect. `key_stores` are
+    those of single addresses of `listen_encrypted`, `key_store` that of the others.
     """
 
     listen: tuple[Address, ...] = (Address("127.0.0.1", 8800),)
@@ -29,6 +30,8 @@ class ServerSettings:
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
     outbox_bytes_max: int = limits.OUTBOX_BYTES_MAX
     slow_consumers: SlowConsumers = SlowConsumers.DISCONNECT
+    batching: int = 0
+    batching_bytes: int = 0
     receive_bytes_max: int = limits.RECEIVE_BYTES_MAX
     websocket_bytes_max: int = field(
         default=4 * limits.MESSAGE_BYTES_MAX + limits.WEBSOCKET_SLACK_BYTES
