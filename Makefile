@@ -65,7 +65,8 @@ test: $(VENV)/.dev ## every test; installs what they need
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
 	$(BIN)/python -m coverage report
-	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec
+	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline
+	$(BIN)/python -m pytest -q tests/pipeline
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
