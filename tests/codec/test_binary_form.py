@@ -178,18 +178,17 @@ def test_a_message_is_encoded_once_for_all() -> None:
     assert codec.delivery(message) is codec.delivery(message)
 
 
-@pytest.mark.parametrize("size", [0, 100, 128, 16_000, 65_536])
-@pytest.mark.parametrize("subject", [0, 127, 20_000, 999_990])
-def test_a_plain_message_adds_at_most_ten_bytes(size: int, subject: int) -> None:
+@pytest.mark.parametrize("aliases", [0, 127, 20_000, 999_990])
+def test_a_plain_message_adds_at_most_ten_bytes(aliases: int) -> None:
     codec = BinaryCodec()
-    table = codec._aliases
-    table._agreed = dict.fromkeys(map(str, range(subject)))  # type: ignore[arg-type]
-    content = b"x" * size
-    for text in (True, False):
-        for seq in (1, 2, 2**21, 2**21 + 1, 2**40):
-            named = f"/a/{text}"
-            encoded = codec.delivery(delivery(subject=named, content=content, seq=seq, text=text))
-            assert len(encoded) - size <= 10
+    codec._aliases._agreed = dict.fromkeys(map(str, range(aliases)))  # type: ignore[arg-type]
+    for size in (0, 100, 128, 16_000, 65_536):
+        content = b"x" * size
+        for text in (True, False):
+            for seq in (1, 2, 2**21, 2**21 + 1, 2**40):
+                named = f"/{size}/{text}"
+                message = delivery(subject=named, content=content, seq=seq, text=text)
+                assert len(codec.delivery(message)) - size <= 10
 
 
 def test_the_frame_of_a_message_is_what_the_document_says() -> None:
