@@ -12,7 +12,8 @@ import trio
 
 from mdserver import __version__, limits
 from mdserver.client.core import values as out
-from mdserver.client.core.machine import ClientCore, Phase
+from mdserver.client.core.machine import ClientCore
+from mdserver.client.core.phases import Phase
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
 from mdserver.client.core.values import ClientSettings, Notice, PublishResult
 from mdserver.client.driver import Driver, OpenTransport, now

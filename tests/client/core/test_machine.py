@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mdserver.client.core.machine import Phase
+from mdserver.client.core.phases import Phase
 from mdserver.client.core.schedule import ReconnectSettings
 
 S = 1_000_000_000

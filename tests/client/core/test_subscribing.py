@@ -203,26 +203,58 @@ def test_a_pattern_recovers_each_subject_that_it_saw(stage: Any) -> None:
     assert {s: p["seq"] for s, p in pattern["positions"].items()} == {"/a/b": 4, "/a/c": 2}
 
 
-def test_a_pattern_that_saw_very_much_is_recovered_in_parts(stage: Any) -> None:
+def much_seen(stage: Any) -> Any:
+    """A client that lost its connection after it saw 2,000 subjects of one pattern."""
     it = stage()
     it.take(it.core.subscribe(["/a/**"], conflation_ms=100))
     it.connect()
-    subjects = [f"/a/{number}" for number in range(2000)]
-    for subject in subjects:
-        it.message(subject, 1, match="/a/**")
+    for number in range(2000):
+        it.message(f"/a/{number}", 1, match="/a/**")
+    contents(it)
     it.sent = []
     it.lose()
     it.wait("attempt")
     it.greet()
-    kinds = [(c["op"], len(c["subjects"])) for c in it.spoken() if "subjects" in c]
-    parts = [count for op, count in kinds if op == "subscribe" and count > 1]
-    assert sum(parts) == 2000
+    return it
+
+
+def test_a_pattern_that_saw_very_much_is_recovered_in_parts(stage: Any) -> None:
+    it = much_seen(stage)
+    commands = [command for command in it.spoken() if "subjects" in command]
+    assert {command["op"] for command in commands} == {"subscribe"}
+    *parts, pattern = commands
     assert len(parts) > 1
-    assert kinds == [
-        *[("subscribe", count) for count in parts],
-        ("subscribe", 1),
-        *[("unsubscribe", count) for count in parts],
-    ]
+    assert [s for part in parts for s in part["subjects"]] == [f"/a/{n}" for n in range(2000)]
+    assert all(len(part["positions"]) == len(part["subjects"]) for part in parts)
+    assert pattern["subjects"] == ["/a/**"]
+    assert "positions" not in pattern
+
+
+def test_the_parts_end_when_their_subjects_are_recovered_and_not_before(stage: Any) -> None:
+    it = much_seen(stage)
+    it.spoken()
+    it.hear({"op": "status", "status": "DATA_SYNC", "subject": "/a/1"})
+    assert it.spoken() == [{"op": "unsubscribe", "subjects": ["/a/1"]}]
+    it.message("/a/1", 2, type="RECOVERED")
+    resync = {"op": "status", "status": "DATA_RESYNC", "subject": "/a/2"}
+    it.hear(resync, {"op": "status", "status": "DATA_SYNC", "subject": "/a/3"})
+    assert it.spoken() == [{"op": "unsubscribe", "subjects": ["/a/2", "/a/3"]}]
+    it.message("/a/4", 2)
+    assert it.spoken() == [{"op": "unsubscribe", "subjects": ["/a/4"]}]
+    it.message("/a/4", 3, match="/a/**")
+    assert it.spoken() == []
+    assert contents(it) == ["/a/1 2", "/a/4 2", "/a/4 3"]
+
+
+@pytest.mark.parametrize("end", ["unsubscribe", "pause", "hold"])
+def test_what_ends_with_a_pattern(stage: Any, end: str) -> None:
+    it = much_seen(stage)
+    it.spoken()
+    it.take(it.core.pause() if end == "pause" else getattr(it.core, end)(["/a/**"]))
+    ended = [s for command in it.spoken() for s in command["subjects"]]
+    assert sorted(ended) == sorted(["/a/**", *(f"/a/{n}" for n in range(2000))])
+    it.hear({"op": "status", "status": "DATA_SYNC", "subject": "/a/1"})
+    assert it.spoken() == []
 
 
 def test_commands_stay_small_enough_for_any_server(stage: Any) -> None:

@@ -5,7 +5,6 @@ wants (`connect`, `subscribe`, `publish`, ...), always with the time, and carrie
 that each call gives back, in order. Nothing else happens in here.
 """
 
-import enum
 import random
 from collections.abc import Callable, Iterable
 
@@ -14,6 +13,15 @@ import attrs
 from mdserver import limits
 from mdserver.client.core import values as out
 from mdserver.client.core.fences import Fences
+from mdserver.client.core.phases import (
+    TIMER_ATTEMPT,
+    TIMER_LIVENESS,
+    TIMER_MOVE,
+    TIMER_OPENING,
+    TIMER_PUBLISH,
+    TRANSITIONS,
+    Phase,
+)
 from mdserver.client.core.positions import Positions
 from mdserver.client.core.publications import Publications
 from mdserver.client.core.schedule import ReconnectSettings, Schedule
@@ -32,43 +40,6 @@ from mdserver.core.commands import PositionAfter, WireCommand
 from mdserver.core.events import StatusName, WireEvent
 from mdserver.errors import InvalidSubjectError, LocalProtocolError, RemoteProtocolError
 from mdserver.limits import NS_PER_MS, NS_PER_S
-
-TIMER_ATTEMPT = "attempt"
-TIMER_OPENING = "opening"
-TIMER_LIVENESS = "liveness"
-TIMER_MOVE = "move"
-TIMER_PUBLISH = "publish"
-
-
-class Phase(enum.Enum):
-    """Where the client stands with its connection."""
-
-    IDLE = "idle"
-    OPENING = "opening"
-    GREETING = "greeting"
-    UP = "up"
-    WAITING = "waiting"
-    NEEDS_TOKEN = "needs token"
-    STOPPED = "stopped"
-
-
-TRANSITIONS: dict[tuple[Phase, str], Phase] = {
-    (Phase.IDLE, "open"): Phase.OPENING,
-    (Phase.WAITING, "open"): Phase.OPENING,
-    (Phase.NEEDS_TOKEN, "open"): Phase.OPENING,
-    (Phase.STOPPED, "open"): Phase.OPENING,
-    (Phase.OPENING, "opened"): Phase.GREETING,
-    (Phase.GREETING, "connected"): Phase.UP,
-    (Phase.OPENING, "retry"): Phase.WAITING,
-    (Phase.GREETING, "retry"): Phase.WAITING,
-    (Phase.UP, "retry"): Phase.WAITING,
-    (Phase.GREETING, "token"): Phase.NEEDS_TOKEN,
-    (Phase.UP, "token"): Phase.NEEDS_TOKEN,
-    (Phase.OPENING, "stop"): Phase.STOPPED,
-    (Phase.GREETING, "stop"): Phase.STOPPED,
-    (Phase.UP, "stop"): Phase.STOPPED,
-}
-"""A missing key is a use of the client that the protocol does not allow; `disconnect` always is."""
 
 _ORDERLY = {limits.CLOSE_MOVED, limits.CLOSE_NO_QUORUM, limits.CLOSE_SHUTTING_DOWN}
 _LIVE = {Phase.OPENING, Phase.GREETING, Phase.UP}
@@ -112,6 +83,7 @@ class ClientCore:
         self._heard = 0
         self._timers: dict[str, None] = {}
         self._fences = Fences(self._codec)
+        self._singles: list[str] = []
         self._out: list[Output] = []
         self._handlers: dict[type[object], Callable[..., None]] = {
             events.Connected: self._on_connected,
@@ -264,6 +236,9 @@ class ClientCore:
                 self._emit(out.CloseTransport(self._attempt, error.code, error.reason))
                 self._stop(error.code, f"the server broke the protocol: {error.reason}")
             self._publish_ready()
+            if self._singles and self.phase is Phase.UP:
+                self._unsubscribe(self._singles)
+            self._singles = []
         return self._take()
 
     def closed(self, attempt: int, code: int, reason: str, now: int) -> list[Output]:
@@ -424,6 +399,8 @@ class ClientCore:
                     and self.positions.accept(event)
                 ):
                     messages.append(event)
+                if self.subscriptions.lone:
+                    self._single_done(event.subject)
                 continue
             if messages:
                 self._emit(out.DeliverMessages(messages))
@@ -433,6 +410,11 @@ class ClientCore:
                 return
         if messages:
             self._emit(out.DeliverMessages(messages))
+
+    def _single_done(self, subject: str) -> None:
+        """A subject that was recovered one by one goes on through its pattern."""
+        if self.subscriptions.recovered(subject):
+            self._singles.append(subject)
 
     def _on_connected(self, event: events.Connected) -> None:
         if self.phase is not Phase.GREETING:
@@ -452,6 +434,7 @@ class ClientCore:
             self._notify(Notification.SERVER_UP, info=str(self._server))
         self._down_told, self._ever_up = False, True
         self.positions.connected(event.history)
+        self.subscriptions.connected()
         if event.keepalive_ms:
             self._set_timer(TIMER_LIVENESS, self._now + event.keepalive_ms * NS_PER_MS)
         if not self.paused:
@@ -473,7 +456,11 @@ class ClientCore:
             closure=event.closure,
             missing=event.missing,
         )
-        if status is StatusName.SUBSCRIBE_DENY and event.subject is not None:
+        if event.subject is None:
+            return
+        if status in {StatusName.DATA_SYNC, StatusName.DATA_RESYNC}:
+            self._single_done(event.subject)
+        elif status is StatusName.SUBSCRIBE_DENY:
             self._refuse([event.subject], event.reason or "the subscription was refused")
 
     def _on_reset(self, event: events.Reset) -> None:
@@ -523,17 +510,15 @@ class ClientCore:
 
     def _resubscribe(self, subjects: Iterable[str]) -> None:
         for command in self.subscriptions.commands(subjects):
-            if isinstance(command, commands.Subscribe):
-                self._subscribe(command)
-            else:
-                self._command(command)
+            self._subscribe(command)
 
     def _subscribe(self, command: commands.Subscribe) -> None:
         for fenced in self._fences.put(command):
             self._command(fenced)
 
     def _unsubscribe(self, subjects: Iterable[str]) -> None:
-        for command in self.subscriptions.first_commands(subjects, Options()):
+        ending = self.subscriptions.ending(subjects)
+        for command in self.subscriptions.first_commands(ending, Options()):
             self._command(commands.Unsubscribe(subjects=command.subjects))
 
     def _refuse(self, subjects: Iterable[str], reason: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from attrs import frozen
 
 from mdserver.client.core.positions import Positions
-from mdserver.core.commands import PositionAfter, Subscribe, Unsubscribe
+from mdserver.core.commands import PositionAfter, Subscribe
 from mdserver.core.events import MessageEvent
 from mdserver.core.subjects import Pattern, parse_interest, segments_of
 from mdserver.limits import CLIENT_COMMAND_BYTES_MAX, SUBJECTS_PER_COMMAND_MAX
@@ -29,6 +29,7 @@ class Subscriptions:
         self._wanted: dict[str, Options] = {}
         self._patterns: dict[str, Pattern] = {}
         self._held: dict[str, None] = {}
+        self.lone: dict[str, None] = {}
 
     def __contains__(self, subject: str) -> bool:
         return subject in self._wanted
@@ -64,6 +65,18 @@ class Subscriptions:
                     self._positions.forget(subject)
         return removed
 
+    def ending(self, subjects: Iterable[str]) -> list[str]:
+        """What to unsubscribe for these: with a pattern, what is recovered one by one under it."""
+        ending = list(subjects)
+        for subject in ending if self.lone else ():
+            pattern = parse_interest(subject, segments_min=1)
+            if pattern is not None:
+                lone = [s for s in self.lone if pattern.matches(segments_of(s))]
+                for one in lone:
+                    del self.lone[one]
+                ending = [*ending, *lone]
+        return ending
+
     def covers(self, subject: str) -> bool:
         """Whether messages of this subject are wanted."""
         if subject in self._wanted:
@@ -91,7 +104,19 @@ class Subscriptions:
             return False
         return match in self._wanted or self.covers(subject)
 
-    def commands(self, subjects: Iterable[str]) -> Iterator[Subscribe | Unsubscribe]:
+    def connected(self) -> None:
+        """The server knows of no subscription."""
+        self.lone = {}
+
+    def recovered(self, subject: str) -> bool:
+        """Whether a subject was recovered one by one and is not needed beside its pattern now.
+
+        What was missed comes in one go with the first word about the subject, so that nothing is
+        lost when the single subscription ends after that.
+        """
+        return self.lone.pop(subject, subject) is None
+
+    def commands(self, subjects: Iterable[str]) -> Iterator[Subscribe]:
         """Subscribe to these again, each subject with the position to recover from."""
         exact: dict[Options, list[str]] = {}
         patterns: list[str] = []
@@ -149,11 +174,12 @@ class Subscriptions:
                         owners[pattern].append(subject)
         return owners
 
-    def _pattern_commands(self, pattern: str, seen: list[str]) -> Iterator[Subscribe | Unsubscribe]:
+    def _pattern_commands(self, pattern: str, seen: list[str]) -> Iterator[Subscribe]:
         """A pattern, with positions of the subjects it matched so far.
 
-        When these are too many for one command, the subjects are recovered one by one first; once
-        the pattern is subscribed as well, the single subscriptions are ended again.
+        When these are too many for one command, the subjects are recovered one by one: each is
+        subscribed beside the pattern until `recovered`. The pattern comes last, because it would
+        bring the snapshots of all that is not subscribed by then.
         """
         options = self._wanted[pattern]
         positions = {subject: p for subject in seen if (p := self._positions.get(subject))}
@@ -161,12 +187,9 @@ class Subscriptions:
         if size <= CLIENT_COMMAND_BYTES_MAX:
             yield _subscribe([pattern], options, positions)
             return
-        single = Options(conflation_ms=options.conflation_ms)
-        chunks = list(self.first_commands(seen, single))
-        yield from chunks
+        self.lone.update(dict.fromkeys(seen))
+        yield from self.first_commands(seen, Options(conflation_ms=options.conflation_ms))
         yield _subscribe([pattern], options, {})
-        for chunk in chunks:
-            yield Unsubscribe(subjects=chunk.subjects)
 
 
 def _cost(subject: str, position: PositionAfter | None) -> int:

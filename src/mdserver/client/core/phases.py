@@ -1,0 +1,40 @@
+"""The phases of a client's connection, what leads from one to another, and the timers."""
+
+import enum
+
+TIMER_ATTEMPT = "attempt"
+TIMER_OPENING = "opening"
+TIMER_LIVENESS = "liveness"
+TIMER_MOVE = "move"
+TIMER_PUBLISH = "publish"
+
+
+class Phase(enum.Enum):
+    """Where the client stands with its connection."""
+
+    IDLE = "idle"
+    OPENING = "opening"
+    GREETING = "greeting"
+    UP = "up"
+    WAITING = "waiting"
+    NEEDS_TOKEN = "needs token"
+    STOPPED = "stopped"
+
+
+TRANSITIONS: dict[tuple[Phase, str], Phase] = {
+    (Phase.IDLE, "open"): Phase.OPENING,
+    (Phase.WAITING, "open"): Phase.OPENING,
+    (Phase.NEEDS_TOKEN, "open"): Phase.OPENING,
+    (Phase.STOPPED, "open"): Phase.OPENING,
+    (Phase.OPENING, "opened"): Phase.GREETING,
+    (Phase.GREETING, "connected"): Phase.UP,
+    (Phase.OPENING, "retry"): Phase.WAITING,
+    (Phase.GREETING, "retry"): Phase.WAITING,
+    (Phase.UP, "retry"): Phase.WAITING,
+    (Phase.GREETING, "token"): Phase.NEEDS_TOKEN,
+    (Phase.UP, "token"): Phase.NEEDS_TOKEN,
+    (Phase.OPENING, "stop"): Phase.STOPPED,
+    (Phase.GREETING, "stop"): Phase.STOPPED,
+    (Phase.UP, "stop"): Phase.STOPPED,
+}
+"""A missing key is a use of the client that the protocol does not allow; `disconnect` always is."""
