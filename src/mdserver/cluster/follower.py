@@ -150,7 +150,8 @@ class Follower:
         if item.committed > log.committed:
             ground.learn(group, min(item.committed, log.length))
         if seed is not None:
-            ground.trace("Accept", group, item.epoch)
+            if ground.settings.trace:
+                ground.trace("Accept", group, item.epoch)
             ground.acks(peer, Acked(group, item.epoch, log.length), False)
 
     def commit(self, peer: str, commit: "Commit") -> None:

@@ -246,9 +246,10 @@ class Ground:
         entries, runs = log.commit(length)
         if not entries:
             return
-        self.trace("Learn", group, log.epoch)
+        if self.settings.trace:
+            self.trace("Learn", group, log.epoch)
         shown: Sequence[Entry] = entries
-        if any(not entry.publication.subject for entry in entries):
+        if FORGET in [entry.publication.subject for entry in entries]:
             shown = [entry for entry in entries if entry.publication.subject != FORGET]
         self.broker.committed(group, shown, self.now, self.out)
         self.out.append(Committed(group, shown))

@@ -111,7 +111,9 @@ class Leading:
     def _commit(self, coordinator: Coordinator, agreed: int) -> None:
         ground, group = self.ground, coordinator.group
         first = not ground.views[group].active
-        ground.trace("Activate" if first else "Commit", group, coordinator.epoch, committed=agreed)
+        if ground.settings.trace:
+            name = "Activate" if first else "Commit"
+            ground.trace(name, group, coordinator.epoch, committed=agreed)
         ground.learn(group, agreed)
         ground.agreed(Agreed(group, coordinator.epoch, agreed))
         for contact, answer in coordinator.due():

@@ -16,6 +16,7 @@ from mdserver.core.inputs import Opened, Received
 from mdserver.net.engine import Engine
 
 COMMANDS_PER_STEP = 64
+COMMANDS_PER_STEP_MAX = 256
 DELIVERIES_PER_TURN = 2000  # some milliseconds: then the flusher and other readers have a turn
 _NO_ANSWER = frozenset(
     (StatusName.CONNECT_OK, StatusName.TOKEN_TO_EXPIRE, StatusName.TOKEN_UPDATED)
@@ -94,12 +95,20 @@ class Exchange:
 
 
 async def give_commands(engine: Engine, session: int, commands: Sequence[AnyCommand]) -> None:
-    """Give a session's commands to the node, in steps that leave the others a turn."""
-    for start in range(0, len(commands), COMMANDS_PER_STEP):
-        engine.dispatch(Received(session, commands[start : start + COMMANDS_PER_STEP]))
+    """Give a session's commands to the node, in steps that leave the others a turn.
+
+    Steps grow while they deliver little: a larger one costs the cluster less a publication.
+    """
+    start, size = 0, COMMANDS_PER_STEP
+    while start < len(commands):
+        engine.dispatch(Received(session, commands[start : start + size]))
+        start += size
         if engine.deliveries > DELIVERIES_PER_TURN:
             engine.deliveries = 0
+            size = COMMANDS_PER_STEP
             await trio.lowlevel.checkpoint()
+        else:
+            size = min(2 * size, COMMANDS_PER_STEP_MAX)
 
 
 class Handler(Protocol):
