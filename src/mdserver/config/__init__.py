@@ -1,9 +1,14 @@
 """The configuration of a server: a table of parameters, and the sources that set them."""
 
+from mdserver.config.parameter import Parameter
 from mdserver.config.reading import Loaded, load
-from mdserver.config.table import PARAMETERS, Config, Entitlement, LogLevel, Parameter
+from mdserver.config.sections.clients import SlowConsumerPolicy
+from mdserver.config.sections.logs import LogLevel
+from mdserver.config.sections.rights import Entitlement
+from mdserver.config.table import PARAMETERS, Config
 from mdserver.config.values import Address
 
 __all__ = [
-    "PARAMETERS", "Address", "Config", "Entitlement", "Loaded", "LogLevel", "Parameter", "load",
+    "PARAMETERS", "Address", "Config", "Entitlement", "Loaded", "LogLevel", "Parameter",
+    "SlowConsumerPolicy", "load",
 ]  # fmt: skip

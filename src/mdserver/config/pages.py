@@ -2,7 +2,8 @@
 
 import textwrap
 
-from mdserver.config.table import SECTIONS, Parameter, section_parameters
+from mdserver.config.parameter import Parameter, section_parameters
+from mdserver.config.table import SECTIONS
 
 _REFERENCE_HEAD = """\
 # Configuration
@@ -20,7 +21,7 @@ Times take the units `ms`, `s`, `min`, `h` and `d`, sizes `B`, `KB`, `MB` and `G
 unknown name, a bad value or a parameter that is set twice ends `mdserver run` with one line that
 says where, and exit status 2. *Reload* says whether SIGHUP makes a running server take a new value.
 
-`make docs` makes this page from the table in `src/mdserver/config/table.py`.
+`make docs` makes this page from the sections in `src/mdserver/config/sections`.
 """
 
 _SAMPLE_HEAD = """\

@@ -12,7 +12,9 @@ from typing import Any
 from attrs import frozen
 
 from mdserver import limits
-from mdserver.config.table import PARAMETERS, Config, Entitlement, Parameter
+from mdserver.config.parameter import Parameter
+from mdserver.config.sections.rights import Entitlement
+from mdserver.config.table import PARAMETERS, Config
 from mdserver.config.values import Kind
 from mdserver.errors import ConfigError
 

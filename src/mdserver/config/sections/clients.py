@@ -1,0 +1,95 @@
+"""Section: connections of clients and their limits."""
+
+import enum
+
+import attrs
+
+from mdserver import limits
+from mdserver.config import values
+from mdserver.config.parameter import parameter
+from mdserver.limits import GB, KB, NS_PER_S
+
+
+class SlowConsumerPolicy(enum.Enum):
+    """What happens when more waits for a client than `BufferLimit.Send`."""
+
+    DISCONNECT = "Disconnect"
+    DROP_STANDARD = "DropStandard"
+    CONFLATE = "Conflate"
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Clients:
+    """Connections and their limits"""
+
+    max_connections: int = parameter(
+        "MaxConnections",
+        values.whole(1, 10_000_000),
+        limits.CONNECTIONS_MAX,
+        """How many connections of clients are open at the same time. Others are answered with 503
+        and a `Retry-After` header. The limit of open files of the process bounds it as well.""",
+    )
+    max_connections_per_address: int = parameter(
+        "MaxConnectionsPerAddress",
+        values.whole(1, 10_000_000),
+        limits.CONNECTIONS_PER_ADDRESS_MAX,
+        """The same for one IP address.""",
+    )
+    max_subscriptions_per_session: int = parameter(
+        "MaxSubscriptionsPerSession",
+        values.whole(1, 10_000_000),
+        limits.SUBSCRIPTIONS_PER_SESSION_MAX,
+        """How many subjects and patterns a client may be subscribed to at the same time.""",
+    )
+    buffer_limit_send: int = parameter(
+        "BufferLimit.Send",
+        values.size(64 * KB, GB),
+        limits.OUTBOX_BYTES_MAX,
+        """How many bytes may wait for a client that reads more slowly than it is sent; what happens
+        then is said by `SlowConsumerPolicy`.""",
+    )
+    slow_consumer_policy: SlowConsumerPolicy = parameter(
+        "SlowConsumerPolicy",
+        values.choice(SlowConsumerPolicy),
+        SlowConsumerPolicy.DISCONNECT,
+        """What happens at `BufferLimit.Send`. `Disconnect`: the client is disconnected with code
+        4001, upon which it reconnects and recovers what it missed. `DropStandard`: the oldest
+        messages of quality STANDARD are left out. `Conflate`: messages about the same subject
+        become one. Where that does not help, the client is disconnected.""",
+    )
+    max_batching_time: int = parameter(
+        "MaxBatchingTime",
+        values.duration(0, 60 * NS_PER_S, "ms"),
+        0,
+        """For how long messages are gathered before they are sent to a client in one operation: a
+        longer time means fewer, larger operations. 0 sends as soon as the server has handled what
+        it read. A bare number is in milliseconds.""",
+    )
+    max_batching_space: int = parameter(
+        "MaxBatchingSpace",
+        values.size(0, GB),
+        0,
+        """How many bytes waiting for a client end the time of `MaxBatchingTime` early; 0 for any
+        number.""",
+    )
+    buffer_limit_receive: int = parameter(
+        "BufferLimit.Receive",
+        values.size(16 * KB, GB),
+        limits.RECEIVE_BYTES_MAX,
+        """How many received bytes of a client may wait to be handled; the body of an HTTP request
+        is not larger either.""",
+    )
+    keep_alive_interval: int = parameter(
+        "KeepAliveInterval",
+        values.duration(NS_PER_S, 86400 * NS_PER_S),
+        limits.KEEPALIVE_INTERVAL_S * NS_PER_S,
+        """After this long without a word from a client the server pings it; a client that is
+        silent for twice as long is disconnected with code 4004.""",
+    )
+    handshake_timeout: int = parameter(
+        "HandshakeTimeout",
+        values.duration(NS_PER_S, 3600 * NS_PER_S),
+        limits.HANDSHAKE_TIMEOUT_S * NS_PER_S,
+        """How long a client may take for the head of an HTTP request, its body, or the WebSocket
+        hand-shake.""",
+    )

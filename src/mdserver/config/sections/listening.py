@@ -1,0 +1,86 @@
+"""Sections: where the server listens, and encryption."""
+
+from pathlib import Path
+from typing import cast
+
+import attrs
+
+from mdserver import limits
+from mdserver.config import values
+from mdserver.config.parameter import parameter
+from mdserver.config.values import Address
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Listening:
+    """Listening"""
+
+    listen: tuple[Address, ...] = parameter(
+        "Listen",
+        values.listed(values.address(80), 64, "a comma list of `host:port`"),
+        (Address("127.0.0.1", 8800),),
+        """Where clients connect without TLS: WebSocket and HTTP share each port. `*` stands for
+        every address of the host, IPv4 and IPv6; an IPv6 address stands in brackets; a missing
+        port means 80, port 0 lets the system choose one.""",
+    )
+    node_name: str = parameter(
+        "NodeName",
+        values.text(128),
+        "mdserver",
+        """How this server calls itself: clients see it as `member` in `connected`, and it stands
+        in logs.""",
+    )
+    run_as_user: str | None = parameter(
+        "RunAsUser",
+        values.optional(values.text(64), ""),
+        None,
+        """As which user the server runs once it listens, before its first client, if it is started
+        as root. `LogFolder` has to belong to that user, who also has to be able to read the files
+        that SIGHUP reads again. Empty leaves the user as it is.""",
+    )
+    allowed_origins: tuple[str, ...] = parameter(
+        "AllowedOrigins",
+        values.listed(values.text(512), 256, "a comma list of origins, or `*`"),
+        ("*",),
+        """Web pages of which origins (`https://www.example.com`) may connect from a browser; `*`
+        allows all. Other origins are refused with 403. Programs that send no Origin header are not
+        concerned.""",
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Encryption:
+    """Encryption"""
+
+    listen_encrypted: tuple[Address, ...] = parameter(
+        "ListenEncrypted",
+        values.listed(values.address(443), 64, "a comma list of `host:port`"),
+        (),
+        """Where clients connect with TLS 1.2 or newer, as in `Listen`; a missing port means
+        443.""",
+    )
+    key_store: tuple[Path, ...] = parameter(
+        "KeyStore",
+        values.listed(values.PATH, 2, "one path, or two with a comma between them"),
+        (),
+        """The certificate for `ListenEncrypted`, in PEM: one file with the chain and the private
+        key, or `chain.pem, key.pem`. SIGHUP reads the files again, for new connections.""",
+    )
+    key_stores: tuple[tuple[Address, tuple[Path, ...]], ...] = cast(
+        "tuple[tuple[Address, tuple[Path, ...]], ...]",
+        parameter(
+            "KeyStore.host:port",
+            values.listed(values.PATH, 2, "one path, or two with a comma between them"),
+            (),
+            """The same for one address of `ListenEncrypted`, written as it is there. It cannot be
+            set in the environment.""",
+            per=values.address(443),
+        ),
+    )
+    cipher_list: str = parameter(
+        "CipherList",
+        values.text(2000),
+        limits.TLS_CIPHERS,
+        """Which ciphers of TLS 1.2 are allowed, in the form of OpenSSL; those of TLS 1.3 always
+        are.""",
+    )

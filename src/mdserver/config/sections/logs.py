@@ -1,0 +1,86 @@
+"""Sections: the server log and the audit logs."""
+
+import enum
+from pathlib import Path
+
+import attrs
+
+from mdserver import limits
+from mdserver.config import values
+from mdserver.config.parameter import parameter
+from mdserver.limits import GB, KB
+
+
+class LogLevel(enum.Enum):
+    """How much the server log says."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Logs:
+    """Logs"""
+
+    log_folder: Path | None = parameter(
+        "LogFolder",
+        values.optional(values.PATH, "stderr"),
+        None,
+        """The folder of the server log `mdserver.log` and of the audit logs, all of them JSON
+        lines. `stderr` writes the server log to the standard error stream.""",
+    )
+    log_rotate_limit: int = parameter(
+        "LogRotateLimit",
+        values.size(64 * KB, GB),
+        limits.LOG_FILE_BYTES_MAX,
+        """At which size a log file is closed, renamed to `NAME.1`, and a new one begun.""",
+    )
+    log_rotate_file_count: int = parameter(
+        "LogRotateFileCount",
+        values.whole(1, 1000),
+        limits.LOG_FILES_MAX,
+        """How many files of each log are kept, with the one that is being written.""",
+    )
+    log_level: LogLevel = parameter(
+        "LogLevel",
+        values.choice(LogLevel),
+        LogLevel.INFO,
+        """How much the server log says.""",
+        reloadable=True,
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Audit:
+    """Audit"""
+
+    audit_access: bool = parameter(
+        "Extension.Audit.Access",
+        values.BOOLEAN,
+        False,
+        """Whether `audit-access.log` in `LogFolder` says who connected, subscribed, unsubscribed
+        and disconnected, and why.""",
+    )
+    audit_message: bool = parameter(
+        "Extension.Audit.Message",
+        values.BOOLEAN,
+        False,
+        """Whether `audit-message.log` in `LogFolder` has a line for each publication that a client
+        of this server made: where it stands, or why it was refused. The content is not logged.""",
+    )
+    audit_cache: bool = parameter(
+        "Extension.Audit.Cache",
+        values.BOOLEAN,
+        False,
+        """Whether `audit-cache.log` in `LogFolder` counts the messages that left the cache because
+        of their age or for want of memory.""",
+    )
+    presence: bool = parameter(
+        "Extension.Presence",
+        values.BOOLEAN,
+        False,
+        """Whether `audit-presence.log` in `LogFolder` says which session joined and left which
+        subject or pattern.""",
+    )

@@ -1,0 +1,89 @@
+"""Section: the cluster, and the monitor listener."""
+
+from pathlib import Path
+
+import attrs
+
+from mdserver import limits
+from mdserver.config import values
+from mdserver.config.parameter import parameter
+from mdserver.config.values import Address
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Members:
+    """Cluster"""
+
+    cluster_members: tuple[Address, ...] = parameter(
+        "ClusterMembers",
+        values.listed(
+            values.address(8900), limits.CLUSTER_MEMBERS_MAX, "a comma list of `host:port`"
+        ),
+        (),
+        """The addresses by which the members of the cluster speak to each other, the same list in
+        the same order everywhere. The first ones are the seeds, see `ClusterSeedMemberCount`;
+        further members that are not in the list may join. Empty: a single server.""",
+    )
+    cluster_member_listen: Address | None = parameter(
+        "ClusterMemberListen",
+        values.optional(values.address(8900), "none"),
+        None,
+        """This member's own address among `ClusterMembers`: where it listens for the others.""",
+    )
+    cluster_password: str = parameter(
+        "ClusterPassword",
+        values.text(1024),
+        "",
+        """What members prove to each other that they know. It is never sent. Give it by the
+        environment rather than in a file that others may read.""",
+        secret=True,
+    )
+    cluster_seed_member_count: int = parameter(
+        "ClusterSeedMemberCount",
+        values.whole(0, 7),
+        0,
+        """How many of `ClusterMembers` are seeds, whose majority decides: 3 survives the loss of
+        one, 5 of two. 0: three, or five where the list has five members or more.""",
+    )
+    cluster_subject_groups: int = parameter(
+        "ClusterSubjectGroups",
+        values.whole(1, 4096),
+        limits.SUBJECT_GROUPS,
+        """Into how many groups the subjects are divided, the same on every member. Each group has
+        a coordinator of its own. It cannot be changed while a cluster has vote files.""",
+    )
+    cluster_member_coordination_folder: Path = parameter(
+        "ClusterMemberCoordinationFolder",
+        values.PATH,
+        Path("cluster"),
+        """The folder of the vote file, which a seed must not lose: docs/cluster.md says what to do
+        if it does.""",
+    )
+    client_address: str = parameter(
+        "ClientAddress",
+        values.text(256),
+        "",
+        """What clients are told to connect to when another member sends them here. Empty: the
+        first address of `Listen`.""",
+    )
+    monitor_http_listen: Address | None = parameter(
+        "MonitorHTTP.Listen",
+        values.optional(values.address(4000), "none"),
+        None,
+        """Where operators ask this server, `mdserver cluster` among them: an address that clients
+        cannot reach.""",
+    )
+    monitor_username: str = parameter(
+        "MonitorUsername",
+        values.text(128),
+        "admin",
+        """Who may ask at `MonitorHTTP.Listen`, with `MonitorPassword`.""",
+    )
+    monitor_password: str = parameter(
+        "MonitorPassword",
+        values.text(1024),
+        "",
+        """The password that goes with `MonitorUsername`. Empty: none is asked for, which is allowed
+        on loopback addresses only.""",
+        secret=True,
+    )
