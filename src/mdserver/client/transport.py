@@ -81,6 +81,10 @@ def failure(error: Exception) -> str:
         cause = cause.__cause__
     while isinstance(cause, ExceptionGroup):
         cause = cause.exceptions[0]
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return cause.verify_message
+    if isinstance(cause, ssl.SSLError):
+        return cause.reason or str(cause)
     if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
         return os.strerror(cause.errno)
     return str(cause) or type(cause).__name__
