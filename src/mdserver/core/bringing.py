@@ -2,9 +2,9 @@
 was missed.
 
 That may be a lot: a pattern may match every subject there is. So a step brings a bounded number of
-messages, and the rest of the subjects wait for later steps. So does a subject of which the
-subscriber has seen more than this member. While a subject waits, its live messages do not go to
-the session (`Session.waiting`): they are part of what it gets later.
+messages, and the rest of the subjects wait for later steps (`Subscription.pending`). So does a
+subject of which the subscriber has seen more than this member (`Session.waiting`). While a subject
+waits, its live messages do not go to the session: they are part of what it gets later.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ from mdserver.core.interest import Interest
 from mdserver.core.message import Entry, MessageType, Position
 from mdserver.core.outputs import CancelTimer, Output, Send, SetTimer
 from mdserver.core.recovery import Histories, Lost, Missed, recover
-from mdserver.core.session import Session, Waiting
+from mdserver.core.session import Backlog, Session, Subscription, Waiting
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import BEHIND_WAIT_S, BRING_PAUSE_MS, NS_PER_MS, NS_PER_S
 
@@ -42,56 +42,66 @@ class Bringing:
         self._cache = cache
         self._interest = interest
         self._histories = histories
-        self._queues: dict[Session, deque[Waiting]] = {}
+        self._queues: dict[Session, deque[Backlog]] = {}
         self._behind: dict[str, dict[Session, Waiting]] = {}
         self._timed: dict[Session, None] = {}
 
-    def bring(
-        self, wanted: Waiting, state: SubjectState | None, now: int, out: list[Output]
-    ) -> None:
-        """Bring a subject up to the live messages, later if this step has brought much already.
-
-        What the session waited for of the subject until now does not count any more.
-        """
-        earlier = (wanted.subscription.session.waiting or {}).get(wanted.subject)
-        if earlier is not None:
-            self._release(earlier)
-        if len(out) < self._settings.brought_at_once:
-            self._bring(wanted, state, now, out)
+    def begin(self, backlog: Backlog, subjects: list[str], now: int, out: list[Output]) -> None:
+        """Bring these subjects of a new subscription, later those for which this step is full."""
+        session = backlog.subscription.session
+        brought = 0
+        if session not in self._queues:
+            for subject in subjects[: self._settings.brought_at_once]:
+                if len(out) >= self._settings.brought_at_once:
+                    break
+                self._bring(backlog, subject, now, out)
+                brought += 1
+        if brought == len(subjects):
             return
+        # The last one is the next one: only that end of a dict is cheap to take from.
+        backlog.subscription.pending = dict.fromkeys(reversed(subjects[brought:]))
+        if backlog.subscription.pattern is None:
+            self._interest.waiting_changed(backlog.subscription.subject)
         if not self._queues:
             out.append(SetTimer(TIMER, now + BRING_PAUSE_MS * NS_PER_MS))
-        self._hold(wanted)
-        self._queues.setdefault(wanted.subscription.session, deque()).append(wanted)
+        self._queues.setdefault(session, deque()).append(backlog)
 
     def due(self, now: int, out: list[Output]) -> None:
         """Go on with those who wait, one subject of each session in turn."""
-        while self._queues and len(out) < self._settings.brought_at_once:
+        turns = self._settings.brought_at_once
+        while self._queues and turns and len(out) < self._settings.brought_at_once:
+            turns -= 1
             session, queue = next(iter(self._queues.items()))
             del self._queues[session]
-            wanted = queue.popleft()
+            pending = queue[0].subscription.pending
+            if pending:
+                subject, _ = pending.popitem()
+                self._interest.waiting_changed(subject)
+                self._bring(queue[0], subject, now, out)
+            if not pending:
+                queue.popleft().subscription.pending = None
             if queue:
                 self._queues[session] = queue
-            if waits(wanted):
-                self._release(wanted)
-                if self._interest.chosen(session, wanted.subject) is not wanted.subscription:
-                    continue
-                self._bring(wanted, self._cache.find(wanted.subject), now, out)
         if self._queues:
             out.append(SetTimer(TIMER, now + BRING_PAUSE_MS * NS_PER_MS))
 
-    def _bring(
-        self, wanted: Waiting, state: SubjectState | None, now: int, out: list[Output]
-    ) -> None:
-        session, match = wanted.subscription.session.id, wanted.subscription.match
-        if wanted.after is not None:
-            self._recover(wanted, wanted.after, state, now, out)
-        elif state is not None and wanted.history:
-            entries = list(self._cache.entries(state, now))[-wanted.history :]
+    def _bring(self, backlog: Backlog, subject: str, now: int, out: list[Output]) -> None:
+        subscription = backlog.subscription
+        session, match = subscription.session, subscription.match
+        if self._interest.chosen(session, subject) is not subscription:
+            return  # a more exact subscription brings it
+        if session.waiting is not None and subject in session.waiting:
+            self._release(session.waiting[subject])
+        after = backlog.positions.get(subject, backlog.positions.get(subscription.subject))
+        state = self._cache.find(subject)
+        if after is not None:
+            self._recover(subscription, subject, after, now, out)
+        elif state is not None and backlog.history:
+            entries = list(self._cache.entries(state, now))[-backlog.history :]
             brought = deliveries(entries, MessageType.HISTORICAL, match)
-            out.extend(Send(session, delivery) for delivery in brought)
+            out.extend(Send(session.id, delivery) for delivery in brought)
         else:
-            self._send_snapshot(session, state, match, now, out)
+            self._send_snapshot(session.id, state, match, now, out)
 
     def _send_snapshot(
         self, session: int, state: SubjectState | None, match: str | None, now: int,
@@ -105,28 +115,25 @@ class Bringing:
 
     def _recover(
         self,
-        wanted: Waiting,
+        subscription: Subscription,
+        subject: str,
         after: Position,
-        state: SubjectState | None,
         now: int,
         out: list[Output],
     ) -> None:
-        session, match = wanted.subscription.session, wanted.subscription.match
+        session, match = subscription.session, subscription.match
+        state = self._cache.find(subject)
         entries = () if state is None else self._cache.entries(state, now)
         found = recover(state, entries, after)
         if isinstance(found, Missed):
-            sync = Status(status=StatusName.DATA_SYNC, subject=wanted.subject)
-            out.append(Send(session.id, sync))
+            out.append(Send(session.id, Status(status=StatusName.DATA_SYNC, subject=subject)))
             brought = deliveries(found.entries, MessageType.RECOVERED, match, after)
             out.extend(Send(session.id, delivery) for delivery in brought)
         elif isinstance(found, Lost):
-            out.append(Send(session.id, self._resync(wanted.subject, found)))
+            out.append(Send(session.id, self._resync(subject, found)))
             self._send_snapshot(session.id, state, match, now, out)
         else:
-            self._hold(wanted)
-            self._behind.setdefault(wanted.subject, {})[session] = wanted
-            wanted.until = now + BEHIND_WAIT_S * NS_PER_S
-            self._time(session, out)
+            self._wait(Waiting(subscription, subject, after, now + BEHIND_WAIT_S * NS_PER_S), out)
 
     def _resync(self, subject: str, lost: Lost) -> Status:
         missing = self._missing(subject, lost)
@@ -151,71 +158,88 @@ class Bringing:
                 out.append(Send(session, self._resync(state.subject, lost)))
             self._send_snapshot(session, state, match, now, out)
 
-    # -- Those who wait ----------------------------------------------------------------------------
+    # -- Those who have seen more ------------------------------------------------------------------
 
-    def _hold(self, wanted: Waiting) -> None:
-        session = wanted.subscription.session
+    def _wait(self, waiting: Waiting, out: list[Output]) -> None:
+        session = waiting.subscription.session
         if session.waiting is None:
             session.waiting = {}
-        session.waiting[wanted.subject] = wanted
-        self._interest.waiting_changed(wanted.subject)
+        session.waiting[waiting.subject] = waiting
+        self._behind.setdefault(waiting.subject, {})[session] = waiting
+        self._interest.waiting_changed(waiting.subject)
+        self._time(session, out)
 
-    def _release(self, wanted: Waiting) -> None:
-        session, subject = wanted.subscription.session, wanted.subject
+    def _release(self, waiting: Waiting) -> None:
+        session, subject = waiting.subscription.session, waiting.subject
         assert session.waiting is not None
         del session.waiting[subject]
         if not session.waiting:
             session.waiting = None
-        self._interest.waiting_changed(subject)
-        behind = self._behind.get(subject)
-        if behind is not None and behind.pop(session, None) is not None and not behind:
+        behind = self._behind[subject]
+        del behind[session]
+        if not behind:
             del self._behind[subject]
+        self._interest.waiting_changed(subject)
 
     def _time(self, session: Session, out: list[Output]) -> None:
         """Set the timer for the next moment at which the session has waited for too long."""
-        ends = [w.until for w in (session.waiting or {}).values() if w.until]
-        if ends and session not in self._timed:
+        if session.waiting and session not in self._timed:
             self._timed[session] = None
-            out.append(SetTimer(("broker", "behind", session.id), min(ends)))
+            until = min(waiting.until for waiting in session.waiting.values())
+            out.append(SetTimer(("broker", "behind", session.id), until))
 
     def applied(self, state: SubjectState, now: int, out: list[Output]) -> None:
         """A subject went on: let those go on who have seen no more than that."""
-        for wanted in list(self._behind.get(state.subject, {}).values()):
-            assert wanted.after is not None
-            if wanted.after.seq <= state.seq:
-                self._release(wanted)
-                self._recover(wanted, wanted.after, state, now, out)
+        for waiting in list(self._behind.get(state.subject, {}).values()):
+            if waiting.after.seq <= state.seq:
+                self._release(waiting)
+                self._recover(waiting.subscription, state.subject, waiting.after, now, out)
 
     def too_long(self, session: Session, now: int, out: list[Output]) -> bool:
         """The session's timer is due: whether it has waited for too long."""
         self._timed.pop(session, None)
-        if any(w.until and w.until <= now for w in (session.waiting or {}).values()):
+        if any(waiting.until <= now for waiting in (session.waiting or {}).values()):
             return True
         self._time(session, out)
         return False
 
-    def forget(self, waiting: Iterable[Waiting]) -> None:
-        """These subjects are not waited for any more."""
-        for wanted in list(waiting):
-            self._release(wanted)
+    def let_go(self, subscription: Subscription) -> None:
+        """Nothing is to be brought for a subscription any more."""
+        if subscription.pending is not None:
+            subscription.pending = None
+            self._interest.waiting_changed(subscription.subject)
+        for waiting in list((subscription.session.waiting or {}).values()):
+            if waiting.subscription is subscription:
+                self._release(waiting)
 
     def end(self, session: Session, out: list[Output]) -> None:
         """The session ends."""
-        self.forget((session.waiting or {}).values())
         self._queues.pop(session, None)
+        for waiting in list((session.waiting or {}).values()):
+            self._release(waiting)
         if session in self._timed:
             del self._timed[session]
             out.append(CancelTimer(("broker", "behind", session.id)))
 
     def reset(
-        self, session: Session, history: str, subjects: Iterable[str], out: list[Output]
+        self, session: Session, subjects: list[str], groups: dict[int, None], out: list[Output]
     ) -> None:
-        """Tell a session that the numbering of these subscriptions' subjects starts anew."""
-        named = dict.fromkeys(subjects)
-        if named:
-            out.append(Send(session.id, Reset(history=history, subjects=list(named))))
-        waiting = (session.waiting or {}).values()
-        self.forget(w for w in waiting if w.subscription.subject in named)
+        """Tell a session that the numbering of these subscriptions' subjects starts anew.
+
+        What it knew of the subjects in these groups says nothing any more.
+        """
+        if subjects:
+            reset = Reset(history=self._histories.current, subjects=subjects)
+            out.append(Send(session.id, reset))
+        for waiting in list((session.waiting or {}).values()):
+            if self._histories.group(waiting.subject) in groups:
+                self._release(waiting)
+        for backlog in self._queues.get(session, ()):
+            backlog.positions = {
+                subject: after
+                for subject, after in backlog.positions.items()
+                if after.seq == 0 or self._histories.group(subject) not in groups
+            }
 
     # -- Reading once ------------------------------------------------------------------------------
 
@@ -237,12 +261,6 @@ class Bringing:
     def _snapshot(self, state: SubjectState | None, now: int) -> list[Delivery]:
         snapshot = None if state is None else self._cache.snapshot(state, now)
         return [] if snapshot is None else [snapshot.delivery()]
-
-
-def waits(wanted: Waiting) -> bool:
-    """Whether the session still waits for this."""
-    waiting = wanted.subscription.session.waiting
-    return waiting is not None and waiting.get(wanted.subject) is wanted
 
 
 def deliveries(

@@ -496,7 +496,7 @@ class Broker:
                     if subscription.pattern is not None
                     or self._histories.group(subject) in affected
                 ]
-                self._bringing.reset(session, history, subjects, out)
+                self._bringing.reset(session, subjects, affected, out)
 
     def export_group(self, group: int) -> GroupImage:
         """All that this member remembers of a group, for a member that joins."""

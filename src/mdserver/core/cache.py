@@ -7,14 +7,14 @@ both the age and the bytes are kept by looking at its head.
 
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from mdserver.core.message import Entry
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import Snapshot, fields_bytes
-from mdserver.core.subjects import ONE, Pattern, segments_of
+from mdserver.core.subjects import ONE, RESERVED, Pattern, segments_of
 from mdserver.limits import ENTRY_OVERHEAD_BYTES, NS_PER_S, RESERVATION_S
 
 _STALE_SLACK = 1024
@@ -35,7 +35,7 @@ class SubjectState:
         self.epoch = 0
         self.seq = 0
         self.floor = 0
-        self.entries: deque[Entry] = deque()
+        self.entries: list[Entry] = []
         self.snapshot: Snapshot | None = None
         self.stale = 0
 
@@ -93,7 +93,7 @@ class Cache:
         self._unused: dict[str, SubjectState] = {}
         self._order: deque[SubjectState] = deque()
         self._stale = 0
-        self._tree: _Branch | None = None
+        self._tree: _Branch = {}
         self._groups: list[list[SubjectState]] | None = None
         self.bytes = 0
         self.expired = Dropped()
@@ -202,7 +202,8 @@ class Cache:
         dropped.bytes += before - self.bytes
 
     def _drop_first(self, state: SubjectState) -> None:
-        entry = state.entries.popleft()
+        # A list: an empty deque takes 600 bytes, and taking the first of 1,000 costs 0.1 us.
+        entry = state.entries.pop(0)
         state.floor = entry.seq
         self.bytes -= entry_bytes(entry)
 
@@ -218,8 +219,7 @@ class Cache:
 
     def _add(self, subject: str, now: int) -> SubjectState:
         state = self._subjects[subject] = SubjectState(subject, now)
-        if self._tree is not None:
-            _plant(self._tree, state)
+        _plant(self._tree, state)
         self._groups = None
         return state
 
@@ -232,7 +232,7 @@ class Cache:
             self._stale += 1
         if state.snapshot is not None:
             self.bytes -= state.snapshot.bytes
-        self._tree = None
+        _uproot(self._tree, segments_of(state.subject))
         self._groups = None
 
     def _drop_unused(self, now: int) -> bool:
@@ -243,15 +243,14 @@ class Cache:
         self._remove(state)
         return True
 
-    def matching(self, pattern: Pattern) -> Iterator[SubjectState]:
+    def matching(self, pattern: Pattern) -> list[str]:
         """The subjects of a pattern; the order is that in which their segments came up."""
-        if self._tree is None:
-            self._tree = {}
-            for state in self._subjects.values():
-                _plant(self._tree, state)
-        for state in _walk(self._tree, pattern.segments, pattern.rest):
-            if pattern.matches(segments_of(state.subject)):
-                yield state
+        found: list[str] = []
+        tree = self._tree
+        if RESERVED in tree and not pattern.is_reserved():
+            tree = {segment: branch for segment, branch in tree.items() if segment != RESERVED}
+        _walk(tree, pattern.segments, pattern.rest, found)
+        return found
 
     def group(self, number: int) -> Sequence[SubjectState]:
         """The subjects of a subject group."""
@@ -319,34 +318,46 @@ def _plant(tree: _Branch, state: SubjectState) -> None:
         at[last] = state
 
 
+def _uproot(branch: _Branch, segments: Sequence[str]) -> None:
+    """Take a subject out of the tree, with the branches that held nothing else."""
+    first, below = segments[0], branch[segments[0]]
+    if type(below) is dict:
+        if len(segments) > 1:
+            _uproot(below, segments[1:])
+        else:
+            del below[""]
+        if below:
+            return
+    del branch[first]
+
+
 def _walk(
-    branch: _Branch | SubjectState, segments: Sequence[str], rest: bool
-) -> Iterator[SubjectState]:
+    branch: _Branch | SubjectState, segments: Sequence[str], rest: bool, found: list[str]
+) -> None:
+    """Add the subjects to `found` that go on from here with `segments` (and more with `rest`)."""
     if not segments:
-        yield from _leaves(branch) if rest else _here(branch)
+        here = branch.get("") if type(branch) is dict else branch
+        if not rest and here is not None:
+            _collect(here, found)
+        elif rest and type(branch) is dict:
+            for segment, below in branch.items():
+                if segment:
+                    _collect(below, found)
         return
     if type(branch) is not dict:
         return
-    first, below = segments[0], segments[1:]
-    if first != ONE:
-        if first in branch:
-            yield from _walk(branch[first], below, rest)
+    if segments[0] != ONE:
+        if segments[0] in branch:
+            _walk(branch[segments[0]], segments[1:], rest, found)
         return
-    for segment, next_branch in branch.items():
+    for segment, below in branch.items():
         if segment:
-            yield from _walk(next_branch, below, rest)
+            _walk(below, segments[1:], rest, found)
 
 
-def _here(branch: _Branch | SubjectState) -> Iterator[SubjectState]:
-    here = branch.get("") if type(branch) is dict else branch
-    if here is not None:
-        assert isinstance(here, SubjectState)
-        yield here
-
-
-def _leaves(branch: _Branch | SubjectState) -> Iterator[SubjectState]:
+def _collect(branch: _Branch | SubjectState, found: list[str]) -> None:
     if isinstance(branch, SubjectState):
-        yield branch
+        found.append(branch.subject)
         return
     for below in branch.values():
-        yield from _leaves(below)
+        _collect(below, found)

@@ -12,6 +12,9 @@ from mdserver.core.session import Session, Subscription
 from mdserver.core.subjects import ONE, Pattern, segments_of
 from mdserver.limits import AUDIENCES_MAX
 
+_FEW_PATTERNS = 8
+"""Up to so many patterns of a session are tried one by one."""
+
 
 class Audience:
     """The sessions of one subject: who gets a message at once, and who a conflated one.
@@ -39,8 +42,10 @@ class Audience:
         """Add the subscriptions to one name or pattern, all but those that have to wait."""
         sessions = []
         for subscription in subscriptions:
-            waiting = subscription.session.waiting
+            waiting, pending = subscription.session.waiting, subscription.pending
             if waiting is not None and subject in waiting:
+                continue
+            if pending is not None and subject in pending:
                 continue
             if subscription.conflation:
                 self.conflated.append(subscription)
@@ -80,6 +85,9 @@ class Interest:
             self._exact.setdefault(subscription.subject, {})[session] = subscription
             self._audiences.pop(subscription.subject, None)
             return
+        if subscription.session.patterns is None:
+            subscription.session.patterns = {}
+        subscription.session.patterns[subscription.subject] = subscription
         node = self._patterns
         for segment in subscription.pattern.segments:
             node = node.below.setdefault(segment, _Node())
@@ -96,6 +104,8 @@ class Interest:
                 del self._exact[subscription.subject]
             self._audiences.pop(subscription.subject, None)
             return
+        assert subscription.session.patterns is not None
+        del subscription.session.patterns[subscription.subject]
         self._remove_pattern(subscription.pattern, session)
         self._generation += 1
 
@@ -110,7 +120,7 @@ class Interest:
             del path[-1].below[segment]
 
     def waiting_changed(self, subject: str) -> None:
-        """A session begins or ends to wait for a subject."""
+        """A session begins or ends to wait for the live messages of a subject."""
         self._audiences.pop(subject, None)
 
     def rights_changed(self) -> None:
@@ -128,13 +138,19 @@ class Interest:
 
     def chosen(self, session: Session, subject: str) -> Subscription | None:
         """The subscription through which a session gets a subject."""
-        exact = self._exact.get(subject)
-        if exact is not None and session.id in exact:
-            return exact[session.id]
+        exact = session.subscriptions.get(subject)
+        if exact is not None and exact.pattern is None:
+            return exact
+        patterns = session.patterns
+        if not patterns or not permits(session.readable, subject):
+            return None
+        if len(patterns) <= _FEW_PATTERNS:
+            segments = segments_of(subject)
+            matching = [s for s in patterns.values() if _pattern_of(s).matches(segments)]
+            return max(matching, key=lambda s: _pattern_of(s).specificity, default=None)
         for subscriptions in self._matching(segments_of(subject)):
-            found = subscriptions.get(session.id)
-            if found is not None and permits(session.readable, subject):
-                return found
+            if session.id in subscriptions:
+                return subscriptions[session.id]
         return None
 
     def _find(self, subject: str) -> Audience:
@@ -163,9 +179,12 @@ class Interest:
 
 
 def _pattern(subscriptions: dict[int, Subscription]) -> Pattern:
-    pattern = next(iter(subscriptions.values())).pattern
-    assert pattern is not None
-    return pattern
+    return _pattern_of(next(iter(subscriptions.values())))
+
+
+def _pattern_of(subscription: Subscription) -> Pattern:
+    assert subscription.pattern is not None
+    return subscription.pattern
 
 
 def _matches(node: _Node, segments: Sequence[str], at: int) -> Iterator[dict[int, Subscription]]:

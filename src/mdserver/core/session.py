@@ -51,10 +51,11 @@ class Held:
 class Subscription:
     """One session's wish for a subject or a pattern.
 
-    `conflation` is in ns, 0 for none; its windows are counted from `start`.
+    `conflation` is in ns, 0 for none; its windows are counted from `start`. `pending` holds the
+    subjects whose first messages are still to be brought: their live ones do not come yet.
     """
 
-    __slots__ = ("conflation", "pattern", "session", "start", "subject")
+    __slots__ = ("conflation", "pattern", "pending", "session", "start", "subject")
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Subscription:
         self.pattern = pattern
         self.conflation = conflation
         self.start = start
+        self.pending: dict[str, None] | None = None
 
     @property
     def match(self) -> str | None:
@@ -76,36 +78,49 @@ class Subscription:
         return None if self.pattern is None else self.subject
 
 
-class Waiting:
-    """What a session is to get of a subject before the live messages.
+class Backlog:
+    """What a subscription is to bring before the live messages, of each subject in its `pending`.
 
-    After a position what was missed, else `history` messages, else the snapshot. `until` is given
-    where the session has seen more than this member: how long it waits for that at most.
+    After a position what was missed, else `history` messages, else the snapshot.
     """
 
-    __slots__ = ("after", "history", "subject", "subscription", "until")
+    __slots__ = ("history", "positions", "subscription")
 
     def __init__(
-        self, subscription: Subscription, subject: str, after: Position | None, history: int
+        self, subscription: Subscription, positions: dict[str, Position], history: int
+    ) -> None:
+        self.subscription = subscription
+        self.positions = positions
+        self.history = history
+
+
+class Waiting:
+    """A session has seen more of a subject than this member: it waits, but not beyond `until`."""
+
+    __slots__ = ("after", "subject", "subscription", "until")
+
+    def __init__(
+        self, subscription: Subscription, subject: str, after: Position, until: int
     ) -> None:
         self.subscription = subscription
         self.subject = subject
         self.after = after
-        self.history = history
-        self.until = 0
+        self.until = until
 
 
 class Session:
     """One client. `readable` and `writable` are its rights; None allows everything.
 
     `trusted` says that it gave the token of the Basic entitlement, `address_allowed` that it may
-    publish from where it is. `waiting` holds the subjects
-    that it does not get yet, `held` the commands that wait for a verdict or behind one that does.
+    publish from where it is. `patterns` are those of its subscriptions that are patterns. `waiting`
+    holds the subjects of which it has seen more than this member, `held` the commands that wait for
+    a verdict or behind one that does.
     """
 
     __slots__ = (
-        "address", "address_allowed", "client", "expires", "held", "id", "publisher", "readable",
-        "secure", "state", "subscriptions", "transport", "trusted", "user", "waiting", "writable",
+        "address", "address_allowed", "client", "expires", "held", "id", "patterns", "publisher",
+        "readable", "secure", "state", "subscriptions", "transport", "trusted", "user", "waiting",
+        "writable",
     )  # fmt: skip
 
     def __init__(self, opened: Opened) -> None:
@@ -121,6 +136,7 @@ class Session:
         self.writable: tuple[Pattern, ...] | None = None
         self.expires: int | None = None
         self.subscriptions: dict[str, Subscription] = {}
+        self.patterns: dict[str, Subscription] | None = None
         self.trusted = False
         self.address_allowed = True
         self.waiting: dict[str, Waiting] | None = None

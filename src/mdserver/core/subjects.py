@@ -43,13 +43,13 @@ class Pattern:
         short, long = sorted((self, other), key=lambda pattern: len(pattern.segments))
         if len(short.segments) < len(long.segments) + long.rest and not short.rest:
             return False
-        if self.first_is_reserved() != other.first_is_reserved():
+        if self.is_reserved() != other.is_reserved():
             return False
         return all(
             a == b or ONE in (a, b) for a, b in zip(short.segments, long.segments, strict=False)
         )
 
-    def first_is_reserved(self) -> bool:
+    def is_reserved(self) -> bool:
         """Whether the pattern is about the server's own subjects."""
         return bool(self.segments) and self.segments[0] == RESERVED
 

@@ -14,7 +14,7 @@ from mdserver.core.interest import Interest
 from mdserver.core.message import Position
 from mdserver.core.outputs import Output, Send
 from mdserver.core.recovery import Histories
-from mdserver.core.session import Session, Subscription, Waiting
+from mdserver.core.session import Backlog, Session, Subscription
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import Pattern, parse_interest, shown, validate_subject
 from mdserver.errors import InvalidSubjectError
@@ -112,25 +112,20 @@ class Subscriptions:
         now: int,
         out: list[Output],
     ) -> None:
-        positions = self._positions(session, command.positions or {}, accepted, out)
+        positions, by_pattern = self._positions(session, command.positions or {}, accepted, out)
         for subscription in accepted:
             if self._settings.policy is Policy.ASK:
                 allow = Status(
                     status=StatusName.SUBSCRIBE_ALLOW, subject=subscription.subject, id=command.id
                 )
                 out.append(Send(session.id, allow))
-            if subscription.pattern is None:
-                subject = subscription.subject
-                wanted = Waiting(subscription, subject, positions.get(subject), command.history)
-                self._bringing.bring(wanted, self._cache.find(subject), now, out)
-                continue
-            # One that was matched by a more exact subscription came, or comes, by that.
-            for state in list(self._cache.matching(subscription.pattern)):
-                if self._interest.chosen(session, state.subject) is subscription:
-                    after = positions.pop(state.subject, positions.get(subscription.subject))
-                    wanted = Waiting(subscription, state.subject, after, command.history)
-                    self._bringing.bring(wanted, state, now, out)
-        self._await_unknown(session, positions, accepted, now, out)
+            subjects = [subscription.subject]
+            if subscription.pattern is not None:
+                known = by_pattern.get(subscription.subject, [])
+                matching = self._cache.matching(subscription.pattern)
+                subjects = list(dict.fromkeys([*matching, *known]))
+            backlog = Backlog(subscription, positions, command.history)
+            self._bringing.begin(backlog, subjects, now, out)
 
     def _positions(
         self,
@@ -138,46 +133,37 @@ class Subscriptions:
         positions: dict[str, PositionAfter],
         accepted: Sequence[Subscription],
         out: list[Output],
-    ) -> dict[str, Position]:
-        """The positions that can be used; sends a reset for those of another history."""
+    ) -> tuple[dict[str, Position], dict[str, list[str]]]:
+        """The positions that can be used, and the subjects among them that come by a pattern.
+
+        Sends a reset for those of another history.
+        """
         named = dict.fromkeys(subscription.subject for subscription in accepted)
         usable: dict[str, Position] = {}
+        by_pattern: dict[str, list[str]] = {}
         foreign: list[str] = []
         for subject, after in positions.items():
-            if subject not in named and not self._covers(session, subject, named):
+            pattern = None if subject in named else self._covering(session, subject)
+            if subject not in named and pattern not in named:
                 continue
-            if self._histories.know(subject, after.history):
-                usable[subject] = Position(after.epoch, after.seq)
-            else:
+            if not self._histories.know(subject, after.history):
                 foreign.append(subject)
+                continue
+            usable[subject] = Position(after.epoch, after.seq)
+            if pattern is not None:
+                by_pattern.setdefault(pattern, []).append(subject)
         if foreign:
             out.append(Send(session.id, Reset(history=self._histories.current, subjects=foreign)))
-        return usable
+        return usable, by_pattern
 
-    def _covers(self, session: Session, subject: str, named: dict[str, None]) -> bool:
+    def _covering(self, session: Session, subject: str) -> str | None:
+        """The pattern through which a session gets a subject."""
         try:
             validate_subject(subject, self._settings.subject_segments_min)
         except InvalidSubjectError:
-            return False
+            return None
         chosen = self._interest.chosen(session, subject)
-        return chosen is not None and chosen.pattern is not None and chosen.subject in named
-
-    def _await_unknown(
-        self,
-        session: Session,
-        positions: dict[str, Position],
-        accepted: Sequence[Subscription],
-        now: int,
-        out: list[Output],
-    ) -> None:
-        """Positions of subjects under a pattern that this member never heard of."""
-        named = dict.fromkeys(subscription.subject for subscription in accepted)
-        for subject, after in positions.items():
-            if subject not in named:
-                subscription = self._interest.chosen(session, subject)
-                assert subscription is not None
-                wanted = Waiting(subscription, subject, after, 0)
-                self._bringing.bring(wanted, None, now, out)
+        return None if chosen is None else chosen.match
 
     def unsubscribe(
         self, session: Session, command: Unsubscribe, now: int, out: list[Output]
@@ -207,8 +193,7 @@ class Subscriptions:
     def _let_go(self, subscription: Subscription) -> None:
         """Forget what was held back for a subscription."""
         self._conflation.drop(subscription)
-        waiting = (subscription.session.waiting or {}).values()
-        self._bringing.forget(w for w in waiting if w.subscription is subscription)
+        self._bringing.let_go(subscription)
 
     def end_all(self, session: Session, now: int, out: list[Output]) -> None:
         """The session ends."""
