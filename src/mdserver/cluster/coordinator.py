@@ -161,20 +161,18 @@ class Coordinator:
         """Note what a seed holds; returns how far the log is now committed, if that is news."""
         if incarnation < self.incarnations.get(seed, 0) or seed not in self.seeds:
             return None
-        self.acked[seed] = max(length, self.acked.get(seed, 0))
-        if len(self.acked) < self.majority:
+        acked = self.acked
+        acked[seed] = max(length, acked.get(seed, 0))
+        if self.phase is Phase.ACTIVE and length <= self.log.committed:
             return None
-        agreed = length
-        if len(self.acked) > 1:
-            agreed = sorted(self.acked.values())[-self.majority]
-        if self.phase is Phase.SYNCING:
-            if agreed < self.base:
-                return None
+        if len(acked) < self.majority:
+            return None
+        agreed = sorted(acked.values())[-self.majority] if len(acked) > 1 else acked[seed]
+        if self.phase is Phase.SYNCING and agreed >= self.base:
             self._go(Move.ESTABLISHED)
             return agreed
-        if self.phase is not Phase.ACTIVE or agreed <= self.log.committed:
-            return None
-        return agreed
+        news = self.phase is Phase.ACTIVE and agreed > self.log.committed
+        return agreed if news else None
 
     def append(
         self, publications: "Sequence[Publication]", contact: str, first: int

@@ -150,7 +150,7 @@ class Follower:
         if item.committed > log.committed:
             ground.learn(group, min(item.committed, log.length))
         if seed is not None:
-            if ground.settings.trace:
+            if ground.tracing:
                 ground.trace("Accept", group, item.epoch)
             ground.acks(peer, Acked(group, item.epoch, log.length), False)
 

@@ -82,6 +82,7 @@ class Ground:
     ) -> None:
         self.settings = cluster
         self.me = cluster.me
+        self.tracing = cluster.trace
         self.rng = rng
         self.votes = votes
         self.durable = len(cluster.members) > 1
@@ -215,7 +216,7 @@ class Ground:
 
     def trace(self, name: str, group: int, epoch: int, **values: str | int | bool) -> None:
         """Say that a step of the specification was taken, with the state after it."""
-        if not self.settings.trace:
+        if not self.tracing:
             return
         log = self.logs[group]
         state: dict[str, str | int | bool | None] = {
@@ -246,10 +247,10 @@ class Ground:
         entries, runs = log.commit(length)
         if not entries:
             return
-        if self.settings.trace:
+        if self.tracing:
             self.trace("Learn", group, log.epoch)
         shown: Sequence[Entry] = entries
-        if FORGET in [entry.publication.subject for entry in entries]:
+        if log.forgot:
             shown = [entry for entry in entries if entry.publication.subject != FORGET]
         self.broker.committed(group, shown, self.now, self.out)
         self.out.append(Committed(group, shown))

@@ -111,13 +111,15 @@ class Leading:
     def _commit(self, coordinator: Coordinator, agreed: int) -> None:
         ground, group = self.ground, coordinator.group
         first = not ground.views[group].active
-        if ground.settings.trace:
+        if ground.tracing:
             name = "Activate" if first else "Commit"
             ground.trace(name, group, coordinator.epoch, committed=agreed)
         ground.learn(group, agreed)
-        ground.agreed(Agreed(group, coordinator.epoch, agreed))
-        for contact, answer in coordinator.due():
-            ground.answer(contact, answer)
+        if ground.linked():
+            ground.agreed(Agreed(group, coordinator.epoch, agreed))
+        if coordinator.held:
+            for contact, answer in coordinator.due():
+                ground.answer(contact, answer)
         if not first:
             return
         ground.log("active", group=group, epoch=coordinator.epoch, length=agreed)
@@ -160,7 +162,7 @@ class Leading:
                 Appended(coordinator.group, coordinator.epoch, start, log.committed,
                          log.since(start), log.runs[runs:])
             )  # fmt: skip
-        if ground.settings.trace:
+        if ground.tracing:
             self._trace_publish(coordinator, start)
         self.own_ack(coordinator)
 

@@ -40,10 +40,11 @@ class GroupLog:
 
     `epoch` is the newest epoch whose coordinator's log this one is a prefix of: the *accepted
     epoch* of a seed. `kept` bounds the committed entries that stay for members that were away.
+    `forgot`: the last commit had entries that are for the tables alone.
     """
 
-    __slots__ = ("_removed", "_told", "base", "committed", "entries", "epoch", "kept", "numbering",
-                 "publishers", "runs")  # fmt: skip
+    __slots__ = ("_removed", "_told", "base", "committed", "entries", "epoch", "forgot", "kept",
+                 "length", "numbering", "publishers", "runs")  # fmt: skip
 
     def __init__(self, kept: int) -> None:
         self.kept = kept
@@ -54,17 +55,14 @@ class GroupLog:
         self.epoch = 0
         self.base = 0
         self.committed = 0
+        self.length = 0
         self.entries: list[Entry] = []
         self.runs: list[Run] = []
         self.numbering: dict[str, int] = {}
         self.publishers = Publishers()
         self._removed: dict[int, Numbers | None] = {}
         self._told = 0
-
-    @property
-    def length(self) -> int:
-        """How many entries the log has, dropped ones included."""
-        return self.base + len(self.entries)
+        self.forgot = False
 
     def number(self, epoch: int, publications: Iterable[Publication], run: Run | None) -> None:
         """Append publications under the next sequence numbers of their subjects."""
@@ -74,6 +72,7 @@ class GroupLog:
             numbering[publication.subject] = seq
             entry = Entry(epoch, seq, publication)
             entries.append(entry)
+            self.length += 1
             if publication.publisher:
                 self._note(entry)
         if run is not None:
@@ -84,6 +83,7 @@ class GroupLog:
         numbering = self.numbering
         for entry in entries:
             self.entries.append(entry)
+            self.length += 1
             numbering[entry.publication.subject] = entry.seq
             if entry.publication.publisher:
                 self._note(entry)
@@ -102,6 +102,7 @@ class GroupLog:
         while self.length > length:
             at = self.length
             entry = self.entries.pop()
+            self.length -= 1
             publication = entry.publication
             if entry.seq > 1:
                 self.numbering[publication.subject] = entry.seq - 1
@@ -134,7 +135,8 @@ class GroupLog:
         entries = self.entries[before - self.base : length - self.base]
         self.committed = length
         runs = self._runs_within(before, length)
-        if self._removed:
+        self.forgot = bool(self._removed)
+        if self.forgot:
             self._removed = {at: held for at, held in self._removed.items() if at > length}
         if length - self.base > 2 * self.kept:
             del self.entries[: length - self.kept - self.base]
@@ -145,6 +147,11 @@ class GroupLog:
         return entries, runs
 
     def _runs_within(self, start: int, end: int) -> list[Run]:
+        if self._told + 1 == len(self.runs):
+            run = self.runs[self._told]
+            if run.start == start and run.count == end - start:
+                self._told += 1
+                return [run]
         found: list[Run] = []
         while self._told < len(self.runs):
             run = self.runs[self._told]
@@ -166,6 +173,7 @@ class GroupLog:
         shadow.numbering = dict(self.numbering)
         shadow.publishers.table = self.publishers.copied()
         shadow.entries = self.since(self.committed)
+        shadow.length = self.length
         shadow._removed = dict(self._removed)
         shadow.truncate(self.committed)
         return Tables(shadow.numbering, shadow.publishers.table)
@@ -175,6 +183,6 @@ class GroupLog:
         epoch = self.epoch
         self.clear()
         self.epoch = epoch
-        self.base = self.committed = start
+        self.base = self.committed = self.length = start
         self.numbering = tables.numbering
         self.publishers.table = tables.publishers

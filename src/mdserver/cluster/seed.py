@@ -114,7 +114,7 @@ class Seed:
     def accepts(self, group: int, epoch: int) -> bool:
         """Whether it takes entries of this epoch: its log is of it, and it promised no newer."""
         return (
-            self.may(group, Step.ACCEPT)
+            self.standing[group] is Standing.NORMAL  # the only one with `Step.ACCEPT`
             and self.votes.promised[group].epoch == epoch
             and self.logs[group].epoch == epoch
         )
