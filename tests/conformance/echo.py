@@ -30,6 +30,7 @@ from tests.net.serving import NotFound
 class EchoForm:
     """Frames are whole WebSocket messages with their headers."""
 
+    name = "echo"
     aliased = False
 
     def delivery(self, delivery: Delivery) -> bytes:

@@ -34,6 +34,11 @@ async def not_found(request: Request, exchange: Exchange) -> NotFound:
     return NotFound()
 
 
+def new_node(broker: BrokerSettings) -> Node:
+    """A single server's node."""
+    return Node(broker, random.Random(1))
+
+
 def port_of(server: Server) -> int:
     """The port of its first listener."""
     return int(server.urls[0].rpartition(":")[2])
@@ -48,7 +53,7 @@ async def serving(
 ) -> AsyncIterator[Server]:
     """A running server; `server.urls` are those of its listeners."""
     settings = evolve(settings or ServerSettings(), listen=LOOPBACK)
-    node = options.pop("node", None) or Node(broker or BrokerSettings(), random.Random(1))
+    node = options.pop("node", None) or new_node(broker or BrokerSettings())
     log = options.pop("log", None) or structlog.get_logger()
     server = Server(settings, node, handler, log, **options)
     async with trio.open_nursery() as nursery:

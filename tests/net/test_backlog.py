@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 import pytest
 
+from mdserver.config import SlowConsumerPolicy
 from mdserver.core.events import Delivery
 from mdserver.core.message import Entry, MessageType, Publication, Qos
 from mdserver.limits import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
-from mdserver.net.backlog import Backlog, SlowConsumers
+from mdserver.net.backlog import Backlog
 from mdserver.net.forms import WEBSOCKET_FORMS
 
 
@@ -53,7 +54,7 @@ def test_its_size_is_that_of_the_frames(subprotocol: str) -> None:
 
 def test_disconnect_leaves_all_as_it_is() -> None:
     held = backlog(update(seq) for seq in (1, 2, 3))
-    assert not held.relieve(SlowConsumers.DISCONNECT, held.size - 1)
+    assert not held.relieve(SlowConsumerPolicy.DISCONNECT, held.size - 1)
     assert contents(held) == ["content 1", "content 2", "content 3"]
 
 
@@ -63,13 +64,13 @@ def test_dropping_takes_the_oldest_standard_messages_and_no_more_than_needed() -
         [update(1, qos=standard), update(2), update(3, qos=standard), b"event",
          update(4, qos=standard)]
     )  # fmt: skip
-    assert held.relieve(SlowConsumers.DROP_STANDARD, held.size - 60)
+    assert held.relieve(SlowConsumerPolicy.DROP_STANDARD, held.size - 60)
     assert contents(held) == ["content 2", "content 3", "event", "content 4"]
 
 
 def test_dropping_does_not_help_against_guaranteed_messages() -> None:
     held = backlog(update(seq) for seq in range(10))
-    assert not held.relieve(SlowConsumers.DROP_STANDARD, 100)
+    assert not held.relieve(SlowConsumerPolicy.DROP_STANDARD, 100)
     assert len(contents(held)) == 10
 
 
@@ -78,7 +79,7 @@ def test_conflating_keeps_the_latest_content_the_union_of_fields_and_the_last_po
         [update(1, fields={"bid": "1", "ask": "2"}), update(7, "/c/d"), update(2),
          update(3, fields={"bid": "3"})]
     )  # fmt: skip
-    assert held.relieve(SlowConsumers.CONFLATE, held.size)
+    assert held.relieve(SlowConsumerPolicy.CONFLATE, held.size)
     other, last = held.take(10**9)
     assert isinstance(other, Delivery)
     assert isinstance(last, Delivery)
@@ -91,11 +92,11 @@ def test_conflating_keeps_the_latest_content_the_union_of_fields_and_the_last_po
 def test_conflating_keeps_the_order_of_a_subject() -> None:
     """An update stays behind a snapshot that came after an earlier update."""
     held = backlog([update(1), update(2, kind=MessageType.SNAPSHOT), b"event", update(3)])
-    held.relieve(SlowConsumers.CONFLATE, 0)
+    held.relieve(SlowConsumerPolicy.CONFLATE, 0)
     assert contents(held) == ["content 2", "event", "content 3"]
 
 
 def test_binary_frames_are_conflated_as_well() -> None:
     held = backlog((update(seq) for seq in range(100)), SUBPROTOCOL_BINARY)
-    assert held.relieve(SlowConsumers.CONFLATE, 200)
+    assert held.relieve(SlowConsumerPolicy.CONFLATE, 200)
     assert contents(held) == ["content 99"]

@@ -8,18 +8,18 @@ import pytest
 
 from mdserver.codec.binary_form import BinaryClient
 from mdserver.codec.json_form import JsonClient
+from mdserver.config import SlowConsumerPolicy
 from mdserver.core.commands import Publish, Subscribe
 from mdserver.core.events import MessageEvent
 from mdserver.core.message import Qos
 from mdserver.limits import CLOSE_SLOW_CONSUMER, KB, SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
-from mdserver.net.backlog import SlowConsumers
 from mdserver.net.server import Server
 from mdserver.net.settings import ServerSettings
 from tests.net.raw import BINARY, CLOSE, TEXT, RawClient, frame, upgraded
 from tests.net.serving import port_of, serving
 
 CODECS = {SUBPROTOCOL_JSON: JsonClient, SUBPROTOCOL_BINARY: BinaryClient}
-PUBLISHED = 400
+PUBLISHED = 150
 
 
 class Client:
@@ -49,7 +49,7 @@ class Client:
 
 @asynccontextmanager
 async def a_slow_client(
-    policy: SlowConsumers, subprotocol: str, qos: Qos
+    policy: SlowConsumerPolicy, subprotocol: str, qos: Qos
 ) -> AsyncIterator[tuple[Server, Client]]:
     """One client has been sent much more than it has read; the last content is "399…"."""
     settings = ServerSettings(outbox_bytes_max=64 * KB, slow_consumers=policy)
@@ -75,7 +75,7 @@ async def a_slow_client(
 @pytest.mark.parametrize("subprotocol", CODECS)
 async def test_disconnect(subprotocol: str) -> None:
     async with a_slow_client(
-        SlowConsumers.DISCONNECT, subprotocol, Qos.GUARANTEED
+        SlowConsumerPolicy.DISCONNECT, subprotocol, Qos.GUARANTEED
     ) as (server, slow):  # fmt: skip
         assert len(server.engine.outboxes) == 1
         await slow.messages_until(f"{PUBLISHED - 1} ")
@@ -85,7 +85,7 @@ async def test_disconnect(subprotocol: str) -> None:
 @pytest.mark.parametrize("subprotocol", CODECS)
 async def test_conflate(subprotocol: str) -> None:
     async with a_slow_client(
-        SlowConsumers.CONFLATE, subprotocol, Qos.GUARANTEED
+        SlowConsumerPolicy.CONFLATE, subprotocol, Qos.GUARANTEED
     ) as (server, slow):  # fmt: skip
         outbox = next(outbox for outbox in server.engine.outboxes.values() if outbox.unsent)
         assert outbox.bytes_waiting < 256 * KB
@@ -100,7 +100,7 @@ async def test_conflate(subprotocol: str) -> None:
 @pytest.mark.parametrize("subprotocol", CODECS)
 async def test_drop_standard(subprotocol: str) -> None:
     async with a_slow_client(
-        SlowConsumers.DROP_STANDARD, subprotocol, Qos.STANDARD
+        SlowConsumerPolicy.DROP_STANDARD, subprotocol, Qos.STANDARD
     ) as (_, slow):  # fmt: skip
         messages = await slow.messages_until(f"{PUBLISHED - 1} ")
         assert slow.closed_with is None
@@ -111,7 +111,7 @@ async def test_drop_standard(subprotocol: str) -> None:
 
 async def test_guaranteed_messages_are_never_dropped_silently() -> None:
     async with a_slow_client(
-        SlowConsumers.DROP_STANDARD, SUBPROTOCOL_JSON, Qos.GUARANTEED
+        SlowConsumerPolicy.DROP_STANDARD, SUBPROTOCOL_JSON, Qos.GUARANTEED
     ) as (_, slow):  # fmt: skip
         await slow.messages_until(f"{PUBLISHED - 1} ")
         assert slow.closed_with == CLOSE_SLOW_CONSUMER

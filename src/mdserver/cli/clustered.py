@@ -1,7 +1,6 @@
 """What makes a server a member of a cluster: its settings, vote record and peer links."""
 
 import hashlib
-import ipaddress
 
 import trio
 from attrs import frozen
@@ -12,10 +11,8 @@ from mdserver.cluster.votes import VoteRecord
 from mdserver.config import Config
 from mdserver.core.inputs import TimerDue
 from mdserver.errors import ConfigError
-from mdserver.http.operations import OperatorPaths
 from mdserver.net.connection import Logger
 from mdserver.net.engine import Engine
-from mdserver.net.operations import Operations
 from mdserver.net.peers import Peers, PeerSettings
 from mdserver.net.votes import VoteFile, VoteWriter
 
@@ -81,21 +78,3 @@ def member_of(config: Config, log: Logger) -> Member | None:
         mode=MODE, password=config.cluster_password,
     )  # fmt: skip
     return Member(cluster, peers, votes, file)
-
-
-def operator_paths(config: Config, engine: Engine) -> OperatorPaths:
-    """What the monitor listener answers. Raises ConfigError where it would be open to strangers."""
-    listen = config.monitor_http_listen
-    if listen is not None and not config.monitor_password and not loopback(listen.host):
-        raise ConfigError(f"MonitorHTTP.Listen = {listen} needs a MonitorPassword")
-    return OperatorPaths(Operations(engine), config.monitor_username, config.monitor_password)
-
-
-def loopback(host: str) -> bool:
-    """Whether only programs of this host reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,5 +1,6 @@
 """The options `--config` and `--set`, and what the layers are told of the configuration."""
 
+import ipaddress
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -7,11 +8,11 @@ from typing import Any
 
 import click
 
-from mdserver.config import Config, Entitlement, Loaded, load
+from mdserver.config import Address, Config, Entitlement, Loaded, MonitorKind, load
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
+from mdserver.errors import ConfigError
 from mdserver.limits import WEBSOCKET_SLACK_BYTES
-from mdserver.net.backlog import SlowConsumers
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import KeyStore
 
@@ -68,6 +69,27 @@ def broker_settings(config: Config) -> BrokerSettings:
     )
 
 
+def monitor_listen(config: Config) -> tuple[Address, ...]:
+    """Where operators ask, if anywhere. Raises ConfigError where strangers could ask as well."""
+    address = config.monitor_http_listen
+    if MonitorKind.HTTP not in config.monitor or address is None:
+        return ()
+    guarded = config.monitor_http_authentication and config.monitor_password
+    if not guarded and not loopback(address.host):
+        raise ConfigError(f"MonitorHTTP.Listen = {address} needs a MonitorPassword")
+    return (address,)
+
+
+def loopback(host: str) -> bool:
+    """Whether only programs of this host reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def server_settings(config: Config) -> ServerSettings:
     """What the network side is told."""
     origins = config.allowed_origins
@@ -81,8 +103,10 @@ def server_settings(config: Config) -> ServerSettings:
         allowed_origins=None if "*" in origins else frozenset(origins),
         connections_max=config.max_connections,
         connections_per_address_max=config.max_connections_per_address,
+        monitor_listen=monitor_listen(config),
+        monitor_encrypted=config.monitor_http_encryption,
         outbox_bytes_max=config.buffer_limit_send,
-        slow_consumers=SlowConsumers(config.slow_consumer_policy.value),
+        slow_consumers=config.slow_consumer_policy,
         batching=config.max_batching_time,
         batching_bytes=config.max_batching_space,
         receive_bytes_max=config.buffer_limit_receive,

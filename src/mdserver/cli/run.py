@@ -11,7 +11,7 @@ import click
 import structlog
 import trio
 
-from mdserver.cli.clustered import member_of, operator_paths
+from mdserver.cli.clustered import member_of
 from mdserver.cli.configured import (
     broker_settings,
     configuration_options,
@@ -26,11 +26,13 @@ from mdserver.config.reloading import reloaded
 from mdserver.core.inputs import RulesChanged
 from mdserver.core.outputs import Ask, Log
 from mdserver.errors import ConfigError, MdserverError, StartError
+from mdserver.http.monitor import Monitor
+from mdserver.http.operations import cluster_routes
 from mdserver.http.router import Router
 from mdserver.net.custom import CustomJudge, load_class
 from mdserver.net.engine import Engine
 from mdserver.net.judges import TokenJudge
-from mdserver.net.operations import serve_operators
+from mdserver.net.operations import Operations
 from mdserver.net.server import Server
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -62,8 +64,12 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
     member = member_of(config, log)
     cluster, votes = (None, None) if member is None else (member.cluster, member.votes)
     node = Node(broker_settings(config), random.SystemRandom(), cluster, votes)
-    router = Router(lambda: server.unready or node.unready())
-    server = Server(server_settings(config), node, router, log)
+
+    def unready() -> str | None:
+        return server.unready or node.unready()
+
+    server = Server(server_settings(config), node, Router(unready), log)
+    server.add_monitor(monitor_of(config, server, unready))
     judge = judge_of(config, server.engine)
     with audit_logs(config) as audit, trio.open_signal_receiver(*SIGNALS) as signals:
         if audit is not None:
@@ -76,11 +82,6 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
             urls = await nursery.start(server.serve)
             if member is not None:
                 await nursery.start(member.run, server.engine, log)
-            if config.monitor_http_listen is not None:
-                await nursery.start(
-                    serve_operators, config.monitor_http_listen, server.engine,
-                    operator_paths(config, server.engine), log,
-                )  # fmt: skip
             # What was made so far lives as long as the process: the collector need not look again.
             gc.collect()
             gc.freeze()
@@ -88,7 +89,7 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
             # 10,000 connections: one instead of five while those connect.
             gc.set_threshold(YOUNG_OBJECTS, 10, 10)
             click.echo(f"mdserver ready: {' '.join(urls)}")
-            log.info("ready", urls=urls)
+            log.info("ready", urls=urls, monitor=server.monitor_urls)
             async for number in signals:
                 if number == signal.SIGHUP:
                     config = reload(config, read, server, judge)
@@ -104,6 +105,15 @@ async def drain(server: Server, scope: trio.CancelScope) -> None:
     """Ends gracefully."""
     await server.drain()
     scope.cancel()
+
+
+def monitor_of(config: Config, server: Server, unready: Callable[[], str | None]) -> Monitor:
+    """What operators find at the monitor's listener."""
+    password = config.monitor_password if config.monitor_http_authentication else ""
+    monitor = Monitor(server.sessions, unready, config.monitor_username, password)
+    for path, methods in cluster_routes(Operations(server.engine)).items():
+        monitor.add(path, methods)
+    return monitor
 
 
 def judge_of(config: Config, engine: Engine) -> TokenJudge | CustomJudge | None:

@@ -46,6 +46,7 @@ class StreamForm:
         self._codec = codec
         self.delivery = codec.delivery
         self.aliased = not codec.text
+        self.name = "stream json" if codec.text else "stream binary"
         self._path = path
         self._after = b"\n" if codec.text else b""
 
@@ -80,6 +81,7 @@ class SseForm:
     so that a client that comes back to any member gets what it missed of all of them.
     """
 
+    name = "sse"
     answers = False
     aliased = False
 

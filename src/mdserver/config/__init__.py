@@ -4,11 +4,12 @@ from mdserver.config.parameter import Parameter
 from mdserver.config.reading import Loaded, load
 from mdserver.config.sections.clients import SlowConsumerPolicy
 from mdserver.config.sections.logs import LogLevel
+from mdserver.config.sections.monitoring import MonitorKind
 from mdserver.config.sections.rights import Entitlement
 from mdserver.config.table import PARAMETERS, Config
 from mdserver.config.values import Address
 
 __all__ = [
-    "PARAMETERS", "Address", "Config", "Entitlement", "Loaded", "LogLevel", "Parameter",
-    "SlowConsumerPolicy", "load",
+    "PARAMETERS", "Address", "Config", "Entitlement", "Loaded", "LogLevel", "MonitorKind",
+    "Parameter", "SlowConsumerPolicy", "load",
 ]  # fmt: skip

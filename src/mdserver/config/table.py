@@ -15,6 +15,7 @@ from mdserver.config.sections.listening import Encryption, Listening
 from mdserver.config.sections.logs import Audit, Logs
 from mdserver.config.sections.members import Members
 from mdserver.config.sections.messages import Messages
+from mdserver.config.sections.monitoring import Monitoring
 from mdserver.config.sections.rights import Custom, Rights, Tokens
 
 SECTIONS: tuple[type[Any], ...] = (
@@ -27,14 +28,16 @@ SECTIONS: tuple[type[Any], ...] = (
     Custom,
     Logs,
     Audit,
+    Monitoring,
     Members,
 )
 
 
 @attrs.frozen(kw_only=True, slots=False)
 class Config(
-    Listening, Encryption, Messages, Clients, Rights, Tokens, Custom, Logs, Audit, Members
-):
+    Listening, Encryption, Messages, Clients, Rights, Tokens, Custom, Logs, Audit, Monitoring,
+    Members,
+):  # fmt: skip
     """All parameters with their values. Times in nanoseconds, sizes in bytes."""
 
 

@@ -12,33 +12,23 @@ Methods = Mapping[str, Path]
 SECRET_PATHS = STREAM_PATH + "/{secret}"
 
 
-class Router:
+class Paths:
     """Paths and methods; HEAD is answered as GET, whose body the connection leaves out."""
 
-    def __init__(self, unready: Callable[[], str | None] = lambda: None) -> None:
-        self.routes: dict[str, Methods] = {
-            "/rest/produce": {"POST": rest.produce},
-            "/rest/consume": {"GET": rest.consume},
-            "/snapshot": {"GET": snapshot.snapshot},
-            "/sse": {"GET": sse.sse},
-            STREAM_PATH: {"POST": stream.open_stream},
-            SECRET_PATHS: {"POST": stream.give_commands},
-            "/health/live": {"GET": health.live},
-            "/health/ready": {"GET": health.Ready(unready)},
-            "/openapi.json": {"GET": page("openapi.json", b"application/json")},
-            "/": {"GET": page("welcome.html")},
-        }
+    def __init__(self, routes: Mapping[str, Methods]) -> None:
+        self.routes = dict(routes)
 
     def add(self, path: str, methods: Methods) -> None:
         """Have a path answered by these functions."""
         self.routes[path] = methods
 
+    def route_of(self, path: str) -> str:
+        """The route that answers a path."""
+        return path
+
     async def __call__(self, request: Request, exchange: Exchange) -> Answer | StreamAnswer:
         """The answer of the path; 404 and 405 say which there are."""
-        path_of = request.path
-        if path_of.startswith(STREAM_PATH + "/"):
-            path_of = SECRET_PATHS
-        methods = self.routes.get(path_of)
+        methods = self.routes.get(self.route_of(request.path))
         if methods is None:
             return text_answer(f"There are {', '.join(self.routes)}.\n", 404)
         path = methods.get("GET" if request.method == "HEAD" else request.method)
@@ -50,6 +40,28 @@ class Router:
         allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
         answer = text_answer(f"This path takes {allowed}.\n", 405)
         return Answer(405, [*answer.headers, (b"allow", allowed.encode())], answer.body)
+
+
+class Router(Paths):
+    """What clients find: beside WebSocket, everything over HTTP."""
+
+    def __init__(self, unready: Callable[[], str | None] = lambda: None) -> None:
+        super().__init__({
+            "/rest/produce": {"POST": rest.produce},
+            "/rest/consume": {"GET": rest.consume},
+            "/snapshot": {"GET": snapshot.snapshot},
+            "/sse": {"GET": sse.sse},
+            STREAM_PATH: {"POST": stream.open_stream},
+            SECRET_PATHS: {"POST": stream.give_commands},
+            "/health/live": {"GET": health.live},
+            "/health/ready": {"GET": health.Ready(unready)},
+            "/openapi.json": {"GET": page("openapi.json", b"application/json")},
+            "/": {"GET": page("welcome.html")},
+        })  # fmt: skip
+
+    def route_of(self, path: str) -> str:
+        """All secret paths of streams are one route."""
+        return SECRET_PATHS if path.startswith(STREAM_PATH + "/") else path
 
 
 def page(name: str, kind: bytes = b"text/html; charset=utf-8") -> Path:

@@ -4,25 +4,13 @@ While the socket takes no more, messages are kept as deliveries, not yet as fram
 server's policy drops or conflates some of them, or disconnects the client.
 """
 
-import enum
 from collections import deque
 
+from mdserver.config import SlowConsumerPolicy
 from mdserver.core.conflation import Window
 from mdserver.core.events import Delivery
 from mdserver.core.message import MessageType, Qos
 from mdserver.net.forms import Form
-
-
-class SlowConsumers(enum.Enum):
-    """What happens when more waits for a client than the limit allows.
-
-    Where dropping STANDARD messages or conflating does not help, the client is disconnected too.
-    """
-
-    DISCONNECT = "Disconnect"
-    DROP_STANDARD = "DropStandard"
-    CONFLATE = "Conflate"
-
 
 Item = bytes | Delivery
 _Key = tuple[str, str | None]
@@ -59,11 +47,11 @@ class Backlog:
         self.size = self.size - length if self._items else 0
         return taken
 
-    def relieve(self, policy: SlowConsumers, bytes_max: int) -> bool:
+    def relieve(self, policy: SlowConsumerPolicy, bytes_max: int) -> bool:
         """Apply the policy; whether no more than `bytes_max` wait then."""
-        if policy is SlowConsumers.DROP_STANDARD:
+        if policy is SlowConsumerPolicy.DROP_STANDARD:
             self._drop_standard(bytes_max)
-        elif policy is SlowConsumers.CONFLATE:
+        elif policy is SlowConsumerPolicy.CONFLATE:
             self._conflate()
         return self.size <= bytes_max
 

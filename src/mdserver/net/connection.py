@@ -20,11 +20,11 @@ from mdserver.codec.streaming import StreamAnswer
 from mdserver.codec.websocket import Ended, Message, Pinged, WebSocket, accept_upgrade
 from mdserver.core.inputs import Opened
 from mdserver.errors import RemoteProtocolError
-from mdserver.limits import NS_PER_S
+from mdserver.limits import NS_PER_MS, NS_PER_S
 from mdserver.net.engine import Engine
 from mdserver.net.exchange import Exchange, Handler, give_commands
 from mdserver.net.forms import Form
-from mdserver.net.outbox import WRITE_BLOCKED, Outbox
+from mdserver.net.outbox import WRITE_BLOCKED, Outbox, SessionView
 from mdserver.net.session import Behaviour
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import Identity, say_goodbye, shake_hands
@@ -51,6 +51,7 @@ class Shared:
     """What all connections of a server have in common.
 
     `awaiting` are the connections that wait for a request, `draining` is set while the server ends.
+    Only at `upgrade_paths` is there WebSocket.
     """
 
     settings: ServerSettings
@@ -59,6 +60,7 @@ class Shared:
     handler: Handler
     log: Logger
     buffer: bytearray = field(factory=lambda: bytearray(READ_BYTES))
+    upgrade_paths: tuple[str, ...] = UPGRADE_PATHS
     awaiting: dict["Connection", None] = field(factory=dict)
     draining: trio.Event = field(factory=trio.Event)
 
@@ -124,6 +126,20 @@ class Connection:
     def secure(self) -> bool:
         """Whether it is encrypted."""
         return isinstance(self._sock, ssl.SSLSocket)
+
+    def view(self, now: int) -> SessionView:
+        """How its session is doing."""
+        outbox = self.outbox
+        assert outbox is not None
+        return SessionView(
+            session=outbox.session,
+            address=self.address,
+            transport=outbox.form.name,
+            secure=self.secure,
+            outbox_bytes=outbox.bytes_waiting,
+            waiting_ms=(now - outbox.since) // NS_PER_MS if outbox.unsent else 0,
+            silent_ms=(now - self.heard) // NS_PER_MS,
+        )
 
     def timer_due(self, now: int) -> None:
         """The timer wheel's call; what it means depends on the phase."""
@@ -249,7 +265,7 @@ class Connection:
                 request = await self._read_request(http, received)
                 if request is None:
                     return None
-                if request.wants_websocket and request.path in UPGRADE_PATHS:
+                if request.wants_websocket and request.path in self._shared.upgrade_paths:
                     return await self._upgrade(http, request)
                 self.phase = Phase.ANSWERING
                 stream = await self._answer(http, request)

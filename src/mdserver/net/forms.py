@@ -18,6 +18,9 @@ from mdserver.limits import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 class Form(Protocol):
     """What an outbox needs to know about how its frames travel."""
 
+    name: str
+    """Transport and encoding, for operators."""
+
     aliased: bool
     """Whether `alias_frame` has to go before a delivery's alias is used."""
 
@@ -53,6 +56,7 @@ class WebSocketForm:
         self.delivery = codec.delivery
         self.event = codec.event
         self.aliased = not codec.text
+        self.name = "websocket json" if codec.text else "websocket binary"
 
     def alias_frame(self, alias: int) -> bytes:
         """Only the binary form has aliases."""

@@ -1,19 +1,9 @@
-"""An operator's commands to the node, and the listener on which they come."""
+"""An operator's commands to the node."""
 
 from itertools import count
 
-import trio
-
 from mdserver.cluster.messages import Operate, Operated
-from mdserver.config.values import Address
-from mdserver.net.connection import Logger, Shared
 from mdserver.net.engine import Engine
-from mdserver.net.exchange import Handler
-from mdserver.net.listener import Admission, Listener, listen
-from mdserver.net.session import NodeSessions
-from mdserver.net.settings import ServerSettings
-
-CONNECTIONS_MAX = 64
 
 
 class Operations:
@@ -33,26 +23,3 @@ class Operations:
         number = next(self._numbers)
         self._engine.dispatch(Operate(number, action, member, force))
         return self._answers.pop(number)
-
-
-async def serve_operators(
-    address: Address,
-    engine: Engine,
-    handler: Handler,
-    log: Logger,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Answer HTTP requests of operators until cancelled. Raises StartError."""
-    settings = ServerSettings(listen=(address,), connections_max=CONNECTIONS_MAX)
-    shared = Shared(settings, engine, NodeSessions(engine), handler, log)
-    admission = Admission(CONNECTIONS_MAX, CONNECTIONS_MAX)
-    sockets = listen(address)
-    try:
-        async with trio.open_nursery() as nursery:
-            for sock in sockets:
-                nursery.start_soon(Listener(sock, shared, admission).run, nursery)
-            task_status.started()
-    finally:
-        for sock in sockets:
-            sock.close()

@@ -8,10 +8,13 @@ import ssl
 from collections.abc import Sequence
 from typing import Protocol
 
+from attrs import frozen
+
+from mdserver.config import SlowConsumerPolicy
 from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched
 from mdserver.core.outputs import Deliver
 from mdserver.limits import NS_PER_MS
-from mdserver.net.backlog import Backlog, SlowConsumers
+from mdserver.net.backlog import Backlog
 from mdserver.net.forms import Form
 
 # After its hand-shake TLS wants to read in order to write for a renegotiation only, and there is
@@ -33,8 +36,28 @@ class Socket(Protocol):
         """The descriptor."""
 
 
+@frozen(kw_only=True)
+class SessionView:
+    """How one session is doing, for operators.
+
+    `waiting_ms` is the age of the oldest thing that waits for the client, `silent_ms` how long
+    nothing was heard from it.
+    """
+
+    session: int
+    address: str
+    transport: str
+    secure: bool
+    outbox_bytes: int
+    waiting_ms: int
+    silent_ms: int
+
+
 class Owner(Protocol):
     """The connection of an outbox."""
+
+    def view(self, now: int) -> SessionView:
+        """How the session is doing."""
 
     def agreed(self, keepalive: int) -> None:
         """The keep-alive interval (ns) that the client was told."""
@@ -121,7 +144,7 @@ class Outbox:
             backlog.add(output.delivery)
         return backlog.size <= self.limit
 
-    def relieve(self, policy: SlowConsumers) -> bool:
+    def relieve(self, policy: SlowConsumerPolicy) -> bool:
         """Make less of what waits; whether the limit is kept, with room for more."""
         return self.waiting().relieve(policy, self.limit * 3 // 4)
 

@@ -1,11 +1,13 @@
 """The server: its nurseries, its timers, its start and its end."""
 
+import heapq
 import os
 import pwd
 import random
 import socket
 from collections.abc import Callable
 
+import attrs
 import trio
 
 from mdserver import limits
@@ -19,9 +21,12 @@ from mdserver.net.engine import Engine, Stepping
 from mdserver.net.exchange import Handler
 from mdserver.net.flusher import Flusher
 from mdserver.net.listener import Admission, Listener, listen, url_of
+from mdserver.net.outbox import SessionView
 from mdserver.net.session import Behaviour, NodeSessions
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import Identity, KeyStore
+
+Entrance = tuple[socket.socket, Identity | None]
 
 
 class NodeFailedError(MdserverError):
@@ -31,7 +36,7 @@ class NodeFailedError(MdserverError):
 class Server:
     """One server. Make it, add carriers to `engine` if need be, then `serve` once.
 
-    `urls` are those of the listeners, once they accept.
+    `urls` are those of the listeners, `monitor_urls` those of the monitor's, once they accept.
     """
 
     def __init__(
@@ -45,13 +50,21 @@ class Server:
     ) -> None:
         self.settings = settings
         self.urls: list[str] = []
+        self.monitor_urls: list[str] = []
         self._identities: dict[KeyStore, Identity] = {}
         self._random = random.Random()  # noqa: S311 - spreads load, guards nothing
         self.engine = Engine(
             node, clock or process_clock(), Flusher(settings.batching, settings.batching_bytes)
         )
         self._shared = Shared(settings, self.engine, behaviour(self.engine), handler, log)
+        self._monitor: Shared | None = None
         self._admission = Admission(settings.connections_max, settings.connections_per_address_max)
+
+    def add_monitor(self, handler: Handler) -> None:
+        """Have requests at `monitor_listen` answered by this handler."""
+        self._monitor = attrs.evolve(
+            self._shared, handler=handler, upgrade_paths=(), awaiting={}, draining=trio.Event()
+        )
 
     @property
     def connections(self) -> int:
@@ -65,37 +78,32 @@ class Server:
 
         Raises StartError where an address cannot be listened on.
         """
-        listeners = self._listen()
+        settings = self.settings
+        clients: list[Entrance] = []
+        monitors: list[Entrance] = []
         try:
-            if self.settings.run_as_user is not None:
-                become(self.settings.run_as_user)
+            self._bind(settings.listen, encrypted=False, to=clients)
+            self._bind(settings.listen_encrypted, encrypted=True, to=clients)
+            self._bind(settings.monitor_listen, encrypted=settings.monitor_encrypted, to=monitors)
+            if settings.run_as_user is not None:
+                become(settings.run_as_user)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_failed)
                 nursery.start_soon(run_timers, self.engine)
                 nursery.start_soon(self.engine.flusher.run)
-                await nursery.start(self._accept, listeners, nursery)
-                self.urls = [
-                    url_of(sock, secure=identity is not None) for sock, identity in listeners
+                await nursery.start(accept, clients, self._shared, self._admission, nursery)
+                if self._monitor is not None:
+                    most = limits.MONITOR_CONNECTIONS_MAX
+                    admission = Admission(most, most)
+                    await nursery.start(accept, monitors, self._monitor, admission, nursery)
+                self.urls = [url_of(sock, secure=bool(identity)) for sock, identity in clients]
+                self.monitor_urls = [
+                    url_of(sock, secure=bool(identity)) for sock, identity in monitors
                 ]
                 task_status.started(self.urls)
         finally:
-            for sock, _ in listeners:
+            for sock, _ in (*clients, *monitors):
                 sock.close()
-
-    async def _accept(
-        self,
-        listeners: list[tuple[socket.socket, Identity | None]],
-        nursery: trio.Nursery,
-        *,
-        task_status: trio.TaskStatus[None],
-    ) -> None:
-        async with trio.open_nursery() as accepting:
-            for sock, identity in listeners:
-                listener = Listener(sock, self._shared, self._admission, identity)
-                accepting.start_soon(listener.run, nursery)
-            task_status.started()
-            await self._shared.draining.wait()
-            accepting.cancel_scope.cancel()
 
     async def _end_when_failed(self) -> None:
         await self.engine.failed.wait()
@@ -137,26 +145,23 @@ class Server:
         engine.flusher.wake()
         return spread_ms if outboxes else 0
 
-    def _listen(self) -> list[tuple[socket.socket, Identity | None]]:
-        settings = self.settings
-        listeners: list[tuple[socket.socket, Identity | None]] = []
-        try:
-            for address in settings.listen:
-                listeners += [(sock, None) for sock in listen(address)]
-            for address in settings.listen_encrypted:
-                identity = self._identity(address)
-                listeners += [(sock, identity) for sock in listen(address)]
-        except BaseException:
-            for sock, _ in listeners:
-                sock.close()
-            raise
-        return listeners
+    def _bind(self, addresses: tuple[Address, ...], *, encrypted: bool, to: list[Entrance]) -> None:
+        for address in addresses:
+            identity = self._identity(address) if encrypted else None
+            to += [(sock, identity) for sock in listen(address)]
+
+    def sessions(self, count_max: int) -> list[SessionView]:
+        """The sessions for which most waits, at most `count_max` of them."""
+        outboxes = self.engine.outboxes.values()
+        now = self.engine.clock()
+        most = heapq.nlargest(count_max, outboxes, key=lambda outbox: outbox.bytes_waiting)
+        return [outbox.owner.view(now) for outbox in most]
 
     def _identity(self, address: Address) -> Identity:
         store = dict(self.settings.key_stores).get(address, self.settings.key_store)
         if store is None:
             raise StartError(
-                f"ListenEncrypted = {address} needs a certificate: set KeyStore, or "
+                f"Listening on {address} with TLS needs a certificate: set KeyStore, or "
                 f"KeyStore.{address}"
             )
         if store not in self._identities:
@@ -170,6 +175,23 @@ class Server:
         """
         for identity in self._identities.values():
             identity.reload()
+
+
+async def accept(
+    entrances: list[Entrance],
+    shared: Shared,
+    admission: Admission,
+    nursery: trio.Nursery,
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    """Accept at all entrances until the server drains; the connections run in `nursery`."""
+    async with trio.open_nursery() as accepting:
+        for sock, identity in entrances:
+            accepting.start_soon(Listener(sock, shared, admission, identity).run, nursery)
+        task_status.started()
+        await shared.draining.wait()
+        accepting.cancel_scope.cancel()
 
 
 async def run_timers(engine: Engine) -> None:

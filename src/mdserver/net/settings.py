@@ -3,9 +3,9 @@
 from attrs import field, frozen
 
 from mdserver import limits
+from mdserver.config import SlowConsumerPolicy
 from mdserver.config.values import Address
 from mdserver.limits import NS_PER_S
-from mdserver.net.backlog import SlowConsumers
 from mdserver.net.tls import CIPHERS, KeyStore
 
 
@@ -21,6 +21,8 @@ class ServerSettings:
 
     listen: tuple[Address, ...] = (Address("127.0.0.1", 8800),)
     listen_encrypted: tuple[Address, ...] = ()
+    monitor_listen: tuple[Address, ...] = ()
+    monitor_encrypted: bool = False
     key_store: KeyStore | None = None
     key_stores: tuple[tuple[Address, KeyStore], ...] = ()
     ciphers: str = CIPHERS
@@ -29,7 +31,7 @@ class ServerSettings:
     connections_max: int = limits.CONNECTIONS_MAX
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
     outbox_bytes_max: int = limits.OUTBOX_BYTES_MAX
-    slow_consumers: SlowConsumers = SlowConsumers.DISCONNECT
+    slow_consumers: SlowConsumerPolicy = SlowConsumerPolicy.DISCONNECT
     batching: int = 0
     batching_bytes: int = 0
     receive_bytes_max: int = limits.RECEIVE_BYTES_MAX

@@ -1,4 +1,4 @@
-"""Section: the cluster, and the monitor listener."""
+"""Section: the cluster."""
 
 from pathlib import Path
 
@@ -65,25 +65,4 @@ class Members:
         "",
         """What clients are told to connect to when another member sends them here. Empty: the
         first address of `Listen`.""",
-    )
-    monitor_http_listen: Address | None = parameter(
-        "MonitorHTTP.Listen",
-        values.optional(values.address(4000), "none"),
-        None,
-        """Where operators ask this server, `mdserver cluster` among them: an address that clients
-        cannot reach.""",
-    )
-    monitor_username: str = parameter(
-        "MonitorUsername",
-        values.text(128),
-        "admin",
-        """Who may ask at `MonitorHTTP.Listen`, with `MonitorPassword`.""",
-    )
-    monitor_password: str = parameter(
-        "MonitorPassword",
-        values.text(1024),
-        "",
-        """The password that goes with `MonitorUsername`. Empty: none is asked for, which is allowed
-        on loopback addresses only.""",
-        secret=True,
     )

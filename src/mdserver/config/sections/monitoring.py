@@ -1,0 +1,62 @@
+"""Section: what operators see."""
+
+import enum
+
+import attrs
+
+from mdserver.config import values
+from mdserver.config.parameter import parameter
+from mdserver.config.values import Address
+
+
+class MonitorKind(enum.Enum):
+    """By which way operators watch the server."""
+
+    HTTP = "HTTP"
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class Monitoring:
+    """Monitoring"""
+
+    monitor: tuple[MonitorKind, ...] = parameter(
+        "Monitor",
+        values.listed(values.choice(MonitorKind), 8, "a comma list"),
+        (MonitorKind.HTTP,),
+        """By which ways operators watch the server: `HTTP` is a listener of its own with pages for
+        people and programs, if `MonitorHTTP.Listen` says where. Empty: not at all.""",
+    )
+    monitor_http_listen: Address | None = parameter(
+        "MonitorHTTP.Listen",
+        values.optional(values.address(4000), "none"),
+        None,
+        """Where operators ask this server, `mdserver cluster` among them: an address that clients
+        cannot reach.""",
+    )
+    monitor_http_encryption: bool = parameter(
+        "MonitorHTTP.Encryption",
+        values.BOOLEAN,
+        False,
+        """Whether that listener speaks TLS, with the certificate of `KeyStore`.""",
+    )
+    monitor_http_authentication: bool = parameter(
+        "MonitorHTTP.Authentication",
+        values.BOOLEAN,
+        True,
+        """Whether that listener asks for `MonitorUsername` and `MonitorPassword`; its `/health`
+        pages never do.""",
+    )
+    monitor_username: str = parameter(
+        "MonitorUsername",
+        values.text(128),
+        "admin",
+        """Who may ask at `MonitorHTTP.Listen`, with `MonitorPassword`.""",
+    )
+    monitor_password: str = parameter(
+        "MonitorPassword",
+        values.text(1024),
+        "",
+        """The password that goes with `MonitorUsername`. Empty: none is asked for, which is allowed
+        on loopback addresses only.""",
+        secret=True,
+    )
