@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 READMIT_EVERY = NS_PER_S
+STEPS = ("Promise", "Promise", "Elect", "Sync", "Activate", "Publish", "Accept", "Commit",
+         "Register", "Install")  # fmt: skip
 
 
 class Faults:
@@ -22,6 +24,7 @@ class Faults:
         self._kinds: dict[str, Callable[[Fault, Member, Member], None]] = {
             "crash": lambda fault, first, _: self._crash(fault, first),
             "crash-coordinator": lambda fault, _, __: self._crash(fault, self._coordinator(fault)),
+            "crash-at-step": lambda fault, _, __: self._arm(fault),
             "restart-storm": lambda fault, first, _: self._storm(fault, first),
             "cut": lambda _, first, second: world.links.cut(first.name, second.name),
             "one-way": lambda fault, first, second: self._block(fault, [(first, second)]),
@@ -77,6 +80,17 @@ class Faults:
             member.crash(fault.draw)
             self._for_a_while(fault, member.start)
 
+    def _arm(self, fault: "Fault") -> None:
+        """The next member that takes a certain step dies right after it, or a little later."""
+        world = self.world
+        step = STEPS[fault.draw % len(STEPS)]
+        delay = (0, 1_000_000, world.plan.delay_max)[fault.draw // 64 % 3]
+
+        def strike(member: "Member") -> None:
+            world.heap.after(delay, lambda: self._crash(fault, member))
+
+        world.triggers.append((step, strike))
+
     def _storm(self, fault: "Fault", member: "Member") -> None:
         """Several crashes in quick succession."""
         for again in range(1 + fault.draw % 4):
@@ -86,15 +100,16 @@ class Faults:
             )
 
     def _coordinator(self, fault: "Fault") -> "Member":
-        """Who coordinates a group, as far as some member knows."""
+        """Who coordinates a group, by the newest epoch that any member knows."""
         world = self.world
         group = fault.draw % world.plan.groups
+        newest, name = 0, world.names[0]
         for member in world.members.values():
             if member.node is not None:
                 view = member.node.ground.views[group]
-                if view.coordinator in world.members:
-                    return world.members[view.coordinator]
-        return next(iter(world.members.values()))
+                if view.epoch > newest and view.coordinator in world.members:
+                    newest, name = view.epoch, view.coordinator
+        return world.members[name]
 
     def _lose_vote(self, fault: "Fault", member: "Member") -> None:
         """A seed dies and its vote record with it; an operator has it taken back."""

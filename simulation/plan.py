@@ -14,8 +14,8 @@ from attrs import evolve, frozen
 from mdserver.limits import NS_PER_MS, NS_PER_S
 
 KINDS = (
-    "crash", "crash-coordinator", "restart-storm", "cut", "one-way", "isolate", "isolate-seeds",
-    "slow", "clock-jump", "clock-rate", "client-cut", "lose-vote",
+    "crash", "crash-coordinator", "crash-at-step", "restart-storm", "cut", "one-way", "isolate",
+    "isolate-seeds", "slow", "clock-jump", "clock-rate", "client-cut", "lose-vote",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -35,6 +36,7 @@ class World:
         self.traced: list[dict[str, Any]] = []
         self.history: list[Event] = []
         self.dirty: list[Session] = []
+        self.triggers: list[tuple[str, Callable[[Member], None]]] = []
         self._tokens = 0
         self._hash = hashlib.blake2b(digest_size=16)
         self._decoder: msgspec.msgpack.Decoder[AnyPeerMessage] = msgspec.msgpack.Decoder(
@@ -93,6 +95,9 @@ class World:
         history = member.node.ground.views[int(output.values["group"] or 0)].history
         self.watch.saw_step(f"{member.name}#{member.life}", history, output.name, output.values)
         self.cover(output.name)
+        for trigger in [trigger for trigger in self.triggers if trigger[0] == output.name]:
+            self.triggers.remove(trigger)
+            trigger[1](member)
         if output.values.get("cold"):
             self.cover("cold start")
 
