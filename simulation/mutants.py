@@ -81,9 +81,7 @@ def plan(seed: int, kinds: tuple[str, ...]) -> Plan:
     )
 
 
-def closely(
-    rng: random.Random, kinds: tuple[str, ...], members: int, calm: int
-) -> Iterator[Fault]:
+def closely(rng: random.Random, kinds: tuple[str, ...], members: int, calm: int) -> Iterator[Fault]:
     """Partitions, each with a crash at about its end."""
     for fault in draw_faults(rng, kinds, members, calm):
         if fault.kind not in {"isolate", "isolate-seeds"}:
@@ -127,9 +125,7 @@ def longest_log(original: Callable[..., Promised | None]) -> Any:
     def promised(
         self: Coordinator, seed: str, incarnation: int, known: dict[str, int], item: Promised
     ) -> Promised | None:
-        return original(
-            self, seed, incarnation, known, msgspec.structs.replace(item, accepted=0)
-        )
+        return original(self, seed, incarnation, known, msgspec.structs.replace(item, accepted=0))
 
     return promised
 
@@ -225,3 +221,10 @@ MUTANTS = (
     Mutant("entries below the promise are taken", Seed, "accepts", accepted_below_the_promise),
     Mutant("a gap is skipped", Follower, "accept", gap_is_skipped),
 )
+
+SURVIVORS = (
+    "the longest log is adopted",
+    "promises are not in the vote file",
+    "recovery without registration",
+)
+"""Not found by hundreds of runs; the models refute the first two (docs/verification.md)."""

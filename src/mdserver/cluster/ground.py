@@ -140,11 +140,6 @@ class Ground:
         else:
             self._waiting.append((self._requests, (peer,), message))
 
-    def reborn(self, incarnation: int) -> None:
-        """Go on as an incarnation that nobody knows: others knew higher ones of this seed."""
-        self.votes.incarnation = incarnation
-        self.contact.name = f"{self.me}#{incarnation}"
-
     def stored(self, request: int) -> None:
         """The driver stored the record of a request."""
         self._stored = max(self._stored, request)
