@@ -166,6 +166,22 @@ def test_audit_logs_say_what_sessions_did(tmp_path: Path) -> None:
     assert [json.loads(line)["event"] for line in lines] == ["connect", "subscribe", "disconnect"]
 
 
+@pytest.mark.slow
+def test_statistics_are_written_periodically(tmp_path: Path) -> None:
+    settings = (
+        "Listen=127.0.0.1:0", "Entitlement=None", f"LogFolder={tmp_path / 'logs'}",
+        "Extension.Audit.Stats=true", "Stats.LogInterval=5",
+    )  # fmt: skip
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    with live_server(tmp_path, *arguments) as server, connect(f"ws{server.url[4:]}/ws") as client:
+        client.send(json.dumps({"op": "subscribe", "subjects": ["/a/b", "/a/*"]}))
+        assert post(server.url, "/a/b")["status"] == "OK"
+        line = wait_for_line(tmp_path / "logs" / "audit-stats.log", '"stats"')
+    assert (line["sessions"], line["subscriptions"], line["subjects"]) == (1, 2, 1)
+    assert (line["cached_messages"], line["messages_out_total"]) == (1, 1)
+    assert line["connections_total"] == 2
+
+
 def common_name(server: LiveServer) -> str:
     """Whose certificate the server shows to a client that trusts it."""
     host, port = urlsplit(server.url).hostname, server.port

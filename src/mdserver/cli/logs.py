@@ -69,6 +69,7 @@ def audit_logs(config: Config) -> Iterator[AuditLogs | None]:
         "access": config.audit_access,
         "message": config.audit_message,
         "cache": config.audit_cache,
+        "stats": config.audit_stats,
         "presence": config.presence,
     }
     streams = [stream for stream, on in switched.items() if on]

@@ -19,6 +19,7 @@ from mdserver.cli.configured import (
     server_settings,
 )
 from mdserver.cli.logs import audit_logs, server_log, set_level
+from mdserver.cli.stats import write_stats
 from mdserver.cluster.node import Node
 from mdserver.config import Config, Entitlement, Loaded
 from mdserver.config.keys import token_verifier
@@ -80,6 +81,9 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
             if isinstance(judge, CustomJudge):
                 await nursery.start(judge.run)
             urls = await nursery.start(server.serve)
+            if audit is not None and config.audit_stats:
+                interval = config.stats_log_interval
+                nursery.start_soon(write_stats, server, node.broker, audit, interval)
             if member is not None:
                 await nursery.start(member.run, server.engine, log)
             # What was made so far lives as long as the process: the collector need not look again.

@@ -68,6 +68,17 @@ EXPIRE_STEP = NS_PER_S
 Verdict = Grants | Denied | None
 
 
+@attrs.frozen
+class Counts:
+    """How much a broker holds now. `cache_bytes` is what `MaxCacheBytes` bounds."""
+
+    sessions: int
+    subscriptions: int
+    subjects: int
+    cached_messages: int
+    cache_bytes: int
+
+
 class Broker:
     """Sessions, their subscriptions and publications, over the member's cache.
 
@@ -111,6 +122,16 @@ class Broker:
         """A client's connection is there; nothing is sent before its first command."""
         session = self._sessions[input.session] = Session(input)
         session.address_allowed = within(input.address, self.settings.publish_networks)
+
+    def counts(self) -> Counts:
+        """How much there is of what grows; takes time in proportion to the sessions."""
+        return Counts(
+            sessions=len(self._sessions),
+            subscriptions=sum(len(one.subscriptions) for one in self._sessions.values()),
+            subjects=len(self._cache),
+            cached_messages=self._cache.messages,
+            cache_bytes=self._cache.bytes,
+        )
 
     def rules_changed(self, input: RulesChanged) -> None:  # noqa: A002
         """Take what the configuration says now. A new token of the Basic entitlement ends the

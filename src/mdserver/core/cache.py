@@ -102,6 +102,11 @@ class Cache:
     def __len__(self) -> int:
         return len(self._subjects)
 
+    @property
+    def messages(self) -> int:
+        """How many messages are cached."""
+        return len(self._order) - self._stale
+
     def find(self, subject: str) -> SubjectState | None:
         """What is known of a subject."""
         return self._subjects.get(subject)

@@ -36,6 +36,7 @@ class Admission:
         self._of_address: dict[str, int] = {}
         self._empty: trio.Event | None = None
         self.total = 0
+        self.entered = 0
 
     def enter(self, address: str) -> str | None:
         """Count a connection; the reason where there may be no more."""
@@ -45,6 +46,7 @@ class Admission:
         if here >= self._per_address_max:
             return f"There are {here} connections of your address, which is all that is allowed."
         self.total += 1
+        self.entered += 1
         self._of_address[address] = here + 1
         return None
 

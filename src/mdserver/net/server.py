@@ -71,6 +71,11 @@ class Server:
         """How many connections of clients are open."""
         return self._admission.total
 
+    @property
+    def connections_total(self) -> int:
+        """How many connections were let in since the start."""
+        return self._admission.entered
+
     async def serve(
         self, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
     ) -> None:

@@ -8,7 +8,7 @@ import attrs
 from mdserver import limits
 from mdserver.config import values
 from mdserver.config.parameter import parameter
-from mdserver.limits import GB, KB
+from mdserver.limits import GB, KB, NS_PER_S
 
 
 class LogLevel(enum.Enum):
@@ -76,6 +76,19 @@ class Audit:
         False,
         """Whether `audit-cache.log` in `LogFolder` counts the messages that left the cache because
         of their age or for want of memory.""",
+    )
+    audit_stats: bool = parameter(
+        "Extension.Audit.Stats",
+        values.BOOLEAN,
+        False,
+        """Whether `audit-stats.log` in `LogFolder` says how many sessions, subscriptions, subjects
+        and cached messages there are, and how much was sent.""",
+    )
+    stats_log_interval: int = parameter(
+        "Stats.LogInterval",
+        values.duration(5 * NS_PER_S, 86400 * NS_PER_S),
+        limits.STATS_LOG_INTERVAL_S * NS_PER_S,
+        """How often it says so.""",
     )
     presence: bool = parameter(
         "Extension.Presence",
