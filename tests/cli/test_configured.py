@@ -4,11 +4,10 @@ from ipaddress import ip_network
 from pathlib import Path
 
 from mdserver.cli.configured import broker_settings, server_settings
-from mdserver.config import Address, Config, load
+from mdserver.config import Address, Config, SlowConsumerPolicy, load
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import KB, MB, NS_PER_MS, NS_PER_S
-from mdserver.net.backlog import SlowConsumers
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import KeyStore
 
@@ -40,7 +39,7 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
         receive_bytes_max=2 * MB, websocket_bytes_max=68 * KB, http_body_bytes_max=2 * MB,
         listen_encrypted=(Address("::1", 7),), key_store=KeyStore(Path("all.pem")),
         key_stores=((Address("::1", 7), KeyStore(Path("chain.pem"), Path("key.pem"))),),
-        ciphers="ECDHE", run_as_user="push", slow_consumers=SlowConsumers.CONFLATE,
+        ciphers="ECDHE", run_as_user="push", slow_consumers=SlowConsumerPolicy.CONFLATE,
         batching=9 * NS_PER_MS, batching_bytes=KB,
         handshake_timeout=5 * NS_PER_S, keepalive=6 * NS_PER_S,
     )  # fmt: skip
