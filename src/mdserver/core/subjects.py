@@ -40,14 +40,18 @@ class Pattern:
 
     def meets(self, other: "Pattern") -> bool:
         """Whether some subject is one of both patterns'."""
-        short, long = sorted((self, other), key=lambda pattern: len(pattern.segments))
-        if len(short.segments) < len(long.segments) + long.rest and not short.rest:
+        lengths = len(self.segments), len(other.segments)
+        if self.rest and other.rest:
+            same_length = True
+        elif self.rest or other.rest:
+            fixed, least = lengths if other.rest else lengths[::-1]
+            same_length = fixed > least
+        else:
+            same_length = lengths[0] == lengths[1]
+        if not same_length or self.is_reserved() != other.is_reserved():
             return False
-        if self.is_reserved() != other.is_reserved():
-            return False
-        return all(
-            a == b or ONE in (a, b) for a, b in zip(short.segments, long.segments, strict=False)
-        )
+        pairs = zip(self.segments, other.segments, strict=False)
+        return all(mine == theirs or ONE in (mine, theirs) for mine, theirs in pairs)
 
     def is_reserved(self) -> bool:
         """Whether the pattern is about the server's own subjects."""
