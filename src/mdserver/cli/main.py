@@ -20,6 +20,7 @@ COMMANDS = {
     "sub": "Subscribe to subjects and print what arrives.",
     "snapshot": "Print the snapshot of a subject.",
     "token": "Make or explain an entitlement token.",
+    "pipeline": "Archive, audit, roll up and replay what went through, with Spark.",
     "cluster": "Look after a cluster: status, drain, readmit, cold-start.",
 }
 

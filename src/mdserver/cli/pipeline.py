@@ -1,0 +1,178 @@
+"""`mdserver pipeline`: archive the journal, judge deliveries, roll statistics up, replay.
+
+Everything that a job needs is checked before Spark starts, so that a mistake costs one line and no
+ten seconds.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import trio
+
+from mdserver.client import Client
+from mdserver.core.subjects import parse_interest, validate_subject
+from mdserver.pipeline import requirements
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_TIMES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
+
+
+def tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The folder of Delta tables, which every job has."""
+    return click.option(
+        "--tables", type=_FOLDER, required=True, help="The folder of the archive's Delta tables."
+    )(function)
+
+
+@click.group("pipeline")
+def command() -> None:
+    """Jobs on what went through the server, with Spark (extra `mdserver[pipeline]`, Java 17).
+
+    `archive` first: it fills the Delta tables that the others read. Each job says with --help what
+    it takes. They run in this process (Spark's `local[*]`) and listen on loopback alone.
+    """
+
+
+@command.command("archive")
+@click.option("--journal", type=_FOLDER, help="A journal folder: one folder a stream.")
+@click.option("--kafka", metavar="SERVERS", help="Bootstrap servers, in place of a journal.")
+@click.option("--topics", help="A comma list; the part after the last dot names the stream.")
+@tables_option
+@click.option("--once", is_flag=True, help="End when everything there is has been archived.")
+def archive(
+    *, journal: Path | None, kafka: str | None, topics: str | None, tables: Path, once: bool
+) -> None:
+    """Put every message, receipt and statistic into Delta tables, exactly once.
+
+    Lines that cannot be used go to the table `quarantine` with their reason. A job that was killed
+    goes on where it was.
+    """
+    if (journal is None) == (kafka is None):
+        raise click.UsageError("Give either --journal or --kafka.")
+    if kafka is not None and not topics:
+        raise click.UsageError("--kafka needs --topics, such as mdserver.messages.")
+    if journal is not None and not journal.is_dir():
+        raise click.BadParameter(f"{journal} is no folder.", param_hint="--journal")
+    jars = requirements.kafka_jars(os.environ) if kafka is not None else []
+    with started("archive", jars) as spark:
+        from mdserver.pipeline import jobs, sources
+
+        source: sources.Source = (
+            sources.JournalSource(journal.resolve())
+            if journal is not None
+            else sources.KafkaSource(kafka or "", (topics or "").split(","))
+        )
+
+        def tell(batch: Any) -> None:
+            count = "already there" if batch.rows is None else f"{batch.rows} rows"
+            bad = f", {batch.bad} set aside" if batch.bad else ""
+            speed = "" if not batch.rows else f", {batch.rows / batch.seconds:.0f} rows/s"
+            click.echo(f"{batch.stream} batch {batch.batch_id}: {count}{bad}{speed}")
+
+        jobs.run_archive(spark, source, tables.resolve(), tell, once=once)
+
+
+@command.command("audit")
+@tables_option
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="An HTML page.")
+def audit(*, tables: Path, report: Path | None) -> None:
+    """Hold what subscribers say they got against what was archived.
+
+    Exit status 1 where a receipt is not whole or something lies between two receipts.
+    """
+    check_tables(tables)
+    with started("audit") as spark:
+        from mdserver.pipeline import jobs
+
+        found = jobs.run_audit(spark, tables.resolve(), report)
+    click.echo(
+        f"{found.receipts} receipts: {found.bad} not whole, {found.gaps} gaps between receipts"
+    )
+    if report is not None:
+        click.echo(f"report: {report}")
+    if not found.whole:
+        raise requirements.PipelineError("something that was promised was not delivered")
+
+
+@command.command("rollup")
+@tables_option
+def rollup(*, tables: Path) -> None:
+    """Roll archived statistics up to minutes, hours, days and months."""
+    check_tables(tables)
+    with started("rollup") as spark:
+        from mdserver.pipeline import jobs
+
+        for name, count in jobs.run_rollup(spark, tables.resolve()).items():
+            click.echo(f"{name}: {count} rows")
+
+
+@command.command("replay")
+@tables_option
+@click.option("--subject", required=True, help="A subject or pattern, such as /vehicles/**.")
+@click.option("--from", "start", type=click.DateTime(_TIMES), help="The first moment (UTC).")
+@click.option("--to", "end", type=click.DateTime(_TIMES), help="The moment to stop before (UTC).")
+@click.option("--speed", default="1x", show_default=True, help="A factor such as 10x, or max.")
+@click.option("--to-prefix", default="/replay", show_default=True, help="Goes before subjects.")
+@click.option("--server", default="127.0.0.1:8800", show_default=True, help="Where to publish.")
+@click.option("--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def replay(
+    *,
+    tables: Path,
+    subject: str,
+    start: datetime | None,
+    end: datetime | None,
+    speed: str,
+    to_prefix: str,
+    server: str,
+    token_file: Path | None,
+) -> None:
+    """Publish archived messages again, with the pauses they had, or faster."""
+    check_tables(tables)
+    parse_interest(subject)
+    validate_subject(to_prefix + "/x/x")
+    token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
+    with started("replay") as spark:
+        from mdserver.pipeline import replay as job
+        from mdserver.pipeline import tables as archived
+
+        factor = job.parse_speed(speed)
+        selection = job.Selection(subject, start, end)
+        chosen = job.select(archived.frame(spark, tables.resolve(), "messages"), selection)
+
+        async def publish() -> int:
+            async with Client([server], token=token) as client:
+                return await job.publish(
+                    client, job.plan(chosen.toLocalIterator(), factor, to_prefix)
+                )
+
+        click.echo(f"{trio.run(publish)} messages published")
+
+
+def check_tables(tables: Path) -> None:
+    """Raise BadParameter unless the folder is there."""
+    if not tables.is_dir():
+        raise click.BadParameter(
+            f"{tables} is no folder; `mdserver pipeline archive` makes it.", param_hint="--tables"
+        )
+
+
+@contextlib.contextmanager
+def started(job: str, jars: list[Path] | None = None) -> "Iterator[SparkSession]":
+    """A Spark session for a job, after everything it needs was found; stopped at the end."""
+    requirements.check_extra()
+    requirements.check_java(os.environ)
+    from mdserver.pipeline import session
+
+    spark = session.start(job, embedded=True, jars=jars or [])
+    try:
+        yield spark
+    finally:
+        spark.stop()

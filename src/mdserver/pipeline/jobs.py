@@ -1,0 +1,112 @@
+"""The jobs as the command line starts them: Spark around the pure parts."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+from attrs import frozen
+from deltalake import write_deltalake
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from mdserver.pipeline import audit, delta, report, rollup, schema, tables
+from mdserver.pipeline.archive import Archive, Archived
+from mdserver.pipeline.requirements import PipelineError
+from mdserver.pipeline.sources import Source
+
+POLL_S = 1.0
+
+
+@frozen
+class AuditResult:
+    """How many receipts an audit judged, how many are not whole, and gaps between them."""
+
+    receipts: int
+    bad: int
+    gaps: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing."""
+        return not (self.bad or self.gaps)
+
+
+def run_archive(
+    spark: SparkSession,
+    source: Source,
+    folder: Path,
+    tell: Callable[[Archived], None],
+    *,
+    once: bool,
+) -> None:
+    """Archive until caught up, or for ever; raises PipelineError where a query ended badly."""
+    folder.mkdir(parents=True, exist_ok=True)
+    queries = Archive(spark, source, folder, tell).start(once=once)
+    if not queries:
+        raise PipelineError("there is nothing to archive: the source has none of the known streams")
+    try:
+        while any(query.isActive for query in queries):
+            time.sleep(POLL_S)  # Spark's own wait cannot be interrupted by Ctrl-C
+    finally:
+        for query in queries:
+            query.stop()
+    for query in queries:
+        error = query.exception()
+        if error is not None:
+            raise PipelineError(f"archiving {query.name} failed: {first_line(str(error))}")
+
+
+def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResult:
+    """Judge all receipts of the archive; the verdicts become the table `audit_verdicts`."""
+    messages = tables.frame(spark, folder, "messages")
+    receipts = tables.frame(spark, folder, "receipts")
+    found = audit.audit(messages, receipts)
+    judged = found.receipts.localCheckpoint()
+    gaps = found.gaps.toArrow().to_pylist()
+    bad = judged.where("verdict not in ('exact', 'conflated')").toArrow().to_pylist()
+    columns = schema.VERDICTS_TABLE.names
+    replace(folder, "audit_verdicts", judged.select(*columns).toArrow())
+    if page is not None:
+        text = report.page(
+            counted(judged, "verdict", f.count("*")),
+            counted(judged, "subscriber", f.sum("n")),
+            bad,
+            gaps,
+        )
+        page.write_text(text, encoding="utf-8")
+    return AuditResult(judged.count(), len(bad), len(gaps))
+
+
+def counted(frame: DataFrame, name: str, number: Column) -> dict[str, int]:
+    """A number for each value of a column, the largest first."""
+    rows = frame.groupBy(name).agg(number.alias("number")).orderBy(f.desc("number"))
+    return {str(row[name]): int(row["number"]) for row in rows.collect()}
+
+
+def run_rollup(spark: SparkSession, folder: Path) -> dict[str, int]:
+    """Summaries of all levels from the archived samples; how many rows each table has now.
+
+    Every table is replaced as a whole: the same samples give the same summaries however often.
+    """
+    counts = {}
+    summaries = rollup.summarise(tables.frame(spark, folder, "stats"))
+    for level in rollup.LEVELS:
+        if level is not rollup.MINUTE:
+            summaries = rollup.merge(summaries, level)
+        summaries = summaries.localCheckpoint()
+        replace(folder, level.table, summaries.toArrow())
+        counts[level.table] = summaries.count()
+    return counts
+
+
+def replace(folder: Path, name: str, rows: pa.Table) -> None:
+    """Put rows in place of a table's, in one transaction."""
+    delta.table(folder, name)
+    write_deltalake(folder / name, rows.cast(schema.TABLES[name]), mode="overwrite")
+
+
+def first_line(text: str) -> str:
+    """The sentence of a Spark error that says what happened."""
+    lines: Iterable[str] = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line), "no reason given")

@@ -1,0 +1,86 @@
+"""The audit as one HTML page, with nothing to load from anywhere: what was delivered to whom."""
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+COLOURS = {
+    "exact": "#2a7f4f",
+    "conflated": "#5b7db1",
+    "loss": "#c0392b",
+    "dup_or_corrupt": "#d35400",
+    "reordered": "#b7950b",
+    "not_archived": "#8e44ad",
+    "unknown_epoch": "#7f8c8d",
+}
+STYLE = """
+body { font: 15px/1.5 system-ui; margin: 2rem auto; max-width: 70rem; color: #222 }
+table { border-collapse: collapse; margin: 1rem 0 }
+td, th { padding: .2rem .8rem; text-align: left }
+th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd }
+.n { text-align: right; font-variant-numeric: tabular-nums } h1 small { font-weight: normal }
+"""
+BAR_WIDTH = 480
+ROWS_MAX = 1_000
+
+
+def page(
+    verdicts: Mapping[str, int],
+    subscribers: Mapping[str, int],
+    bad: Sequence[Mapping[str, Any]],
+    gaps: Sequence[Mapping[str, Any]],
+) -> str:
+    """The report. `verdicts` counts receipts, `subscribers` delivered messages; the others are rows
+    of the audit: receipts that are not whole, and gaps between them.
+    """
+    whole = not bad and not gaps
+    said = "Everything that was promised was delivered." if whole else "Something is missing."
+    return "\n".join(
+        [
+            "<!doctype html><html lang=en><meta charset=utf-8><title>Delivery audit</title>",
+            f"<style>{STYLE}</style><h1>Delivery audit <small>{said}</small></h1>",
+            "<h2>Receipts by verdict</h2>",
+            _bars(verdicts, COLOURS),
+            "<h2>Messages delivered, by subscriber</h2>",
+            _bars(subscribers, {}),
+            "<h2>Receipts that are not whole</h2>",
+            _table(bad, ("session", "subject", "epoch", "seq_lo", "seq_hi", "verdict", "reason")),
+            "<h2>Gaps between receipts</h2>",
+            _table(gaps, ("session", "subscriber", "subject", "seq_lo", "seq_hi", "n")),
+            "</html>",
+        ]
+    )
+
+
+def _bars(counts: Mapping[str, int], colours: Mapping[str, str]) -> str:
+    if not counts:
+        return "<p>None.</p>"
+    most = max(counts.values()) or 1
+    height = 26 * len(counts)
+    parts = [f'<svg width="{BAR_WIDTH + 360}" height="{height}" role="img">']
+    for row, (name, count) in enumerate(counts.items()):
+        y = 26 * row
+        width = max(2, round(BAR_WIDTH * count / most)) if count else 0
+        fill = colours.get(name, "#34607f")
+        parts.append(f'<text x="0" y="{y + 17}">{html.escape(name[:24])}</text>')
+        parts.append(f'<rect x="190" y="{y + 3}" width="{width}" height="18" fill="{fill}"/>')
+        parts.append(f'<text x="{196 + width}" y="{y + 17}">{count:,}</text>')
+    return "".join([*parts, "</svg>"])
+
+
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    if not rows:
+        return "<p>None.</p>"
+    head = "".join(f"<th>{column}</th>" for column in columns)
+    lines = [f"<table><tr>{head}</tr>"]
+    for row in rows[:ROWS_MAX]:
+        cells = []
+        for column in columns:
+            value = row[column]
+            kind = " class=n" if isinstance(value, int) else ""
+            cells.append(f"<td{kind}>{html.escape(str(value))}</td>")
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    lines.append("</table>")
+    if len(rows) > ROWS_MAX:
+        lines.append(f"<p>... and {len(rows) - ROWS_MAX:,} more.</p>")
+    return "".join(lines)

@@ -1,0 +1,118 @@
+"""The jobs end to end: journal in, tables and a report out, messages back into a server."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from deltalake import DeltaTable
+
+from mdserver.core.message import Publication
+from mdserver.journal.rows import ROW_VERSION, ReceiptRow, StatRow, checksum
+from mdserver.pipeline import jobs
+from tests.live import live_server
+
+from .conftest import BASE, run_archive, write_lines, write_messages
+
+pytestmark = pytest.mark.pipeline
+
+US = 1_000
+COMMAND_TIMEOUT_S = 120
+
+
+def mdserver(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mdserver.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+        env=os.environ | {"CI": ""},
+    )
+
+
+def receipt(lo: int, hi: int) -> ReceiptRow:
+    seqs = range(lo, hi + 1)
+    return ReceiptRow(
+        v=ROW_VERSION, session="s1", subscriber="ann", history="h1", subject="/vehicles/car66",
+        epoch=1, seq_lo=lo, seq_hi=hi, n=len(seqs),
+        crc_sum=sum(checksum("/vehicles/car66", 1, seq, b"%d" % seq) for seq in seqs),
+        dups=0, reordered=0, conflated=0, via="n1",
+        opened_ts=BASE // US, closed_ts=BASE // US + hi * 1_000,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def archive(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20 messages, 19 of which were received, and an hour of statistics."""
+    folder = tmp_path_factory.mktemp("jobs")
+    journal = folder / "journal"
+    write_messages(journal, [Publication("/vehicles/car66", b"%d" % n) for n in range(1, 21)])
+    receipts = [receipt(1, 9), receipt(11, 20)]
+    write_lines(journal / "receipts", [msgspec.json.encode(row) for row in receipts])
+    stats = [
+        StatRow(v=ROW_VERSION, ts=BASE // US + n * 1_000_000, node="n1", indicator="i", value=n)
+        for n in range(3600)
+    ]
+    write_lines(journal / "stats", [msgspec.json.encode(row) for row in stats])
+    run_archive(spark, journal, folder / "tables")
+    return folder
+
+
+def test_an_audit_writes_verdicts_and_a_page(spark: Any, archive: Path) -> None:
+    page = archive / "report.html"
+    found = jobs.run_audit(spark, archive / "tables", page)
+    assert (found.receipts, found.bad, found.gaps) == (2, 0, 1)
+    assert not found.whole
+    verdicts = DeltaTable(archive / "tables" / "audit_verdicts").to_pyarrow_table().to_pylist()
+    assert [row["verdict"] for row in verdicts] == ["exact", "exact"]
+    text = page.read_text(encoding="utf-8")
+    assert "<td class=n>10</td><td class=n>10</td><td class=n>1</td>" in text
+
+
+def test_a_rollup_can_be_repeated(spark: Any, archive: Path) -> None:
+    first = jobs.run_rollup(spark, archive / "tables")
+    assert first == jobs.run_rollup(spark, archive / "tables")
+    hours = DeltaTable(archive / "tables" / "stats_hour").to_pyarrow_table().to_pylist()
+    assert sum(row["n"] for row in hours) == 3600
+    assert max(row["max"] for row in hours) == 3599
+
+
+def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    write_messages(journal, [Publication(f"/vehicles/car{n % 2}", b"%d" % n) for n in range(10)])
+    where = ("--tables", str(tables))
+    run = mdserver("pipeline", "archive", "--journal", str(journal), *where, "--once")
+    assert run.returncode == 0, run.stderr
+    assert "messages batch 0: 10 rows" in run.stdout
+    with live_server(tmp_path) as server:
+        chosen = ("--subject", "/vehicles/car1", "--speed", "max", "--server", server.url)
+        run = mdserver("pipeline", "replay", *where, *chosen)
+        assert (run.returncode, run.stdout) == (0, "5 messages published\n"), run.stderr
+        run = mdserver(
+            "sub", "/replay/**", "--history", "10", "--count", "5", "--server", server.url
+        )
+        assert [line.split()[1] for line in run.stdout.splitlines()] == ["1", "3", "5", "7", "9"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (("archive", "--tables", "t"), 2, "Give either --journal or --kafka"),
+        (("archive", "--tables", "t", "--journal", "none"), 2, "none is no folder"),
+        (("archive", "--tables", "t", "--kafka", "h:1"), 2, "--kafka needs --topics"),
+        (("audit", "--tables", "none"), 2, "`mdserver pipeline archive` makes it"),
+        (("replay", "--tables", ".", "--subject", "x"), 1, "does not start with '/'"),
+    ],
+)
+def test_a_mistake_is_told_before_spark_starts(
+    arguments: tuple[str, ...], status: int, told: str
+) -> None:
+    run = mdserver("pipeline", *arguments)
+    assert run.returncode == status
+    assert told in run.stderr
+    assert "Traceback" not in run.stderr
+    assert "Spark" not in run.stdout + run.stderr
