@@ -2,8 +2,10 @@
 
 import pytest
 
+from mdserver.cluster.messages import Forward, Forwarded, PeerReceived
 from mdserver.core.events import Move, StatusName
 from mdserver.core.inputs import Opened
+from mdserver.core.message import Publication
 from mdserver.limits import CLOSE_NO_QUORUM
 from tests.cluster.virtual import MS, Cluster, S
 
@@ -314,3 +316,26 @@ def test_the_status_names_members_groups_and_quorum() -> None:
     assert isinstance(groups, list)
     assert [row["group"] for row in groups] == list(range(cluster.groups))
     assert all(row["coordinator"] in cluster.names and row["lag"] == 0 for row in groups)
+
+
+def test_a_coordinator_that_is_no_seed_stops_when_its_successor_establishes_the_log() -> None:
+    """It hears of no PREPARE: the successor's log is the first that it learns of the new epoch."""
+    cluster = started(count=4)
+    cluster.run(4 * S)
+    subject = cluster.subject_of("m4:1")
+    group = cluster.group(subject)
+    cluster.open("m1:1", 1)
+    cluster.operate("m1:1", "drain", "m4:1")
+    ground = cluster.members["m4:1"].node.ground
+    while ground.views[group].coordinator == "m4:1":
+        cluster.run(MS // 2)
+    late = Forward("m1:1#1", [Forwarded(group, 2, 1, [Publication(subject, b"late")])])
+    cluster.feed("m4:1", PeerReceived("m1:1", [late]))
+    cluster.publish("m1:1", 1, subject, "after")
+    cluster.run(3 * S)
+    rows = [
+        [(e.epoch, e.seq, e.publication.content) for e in member.committed[group]]
+        for member in cluster.members.values()
+    ]
+    assert all(row == rows[0] for row in rows)
+    assert group not in ground.coordinators

@@ -71,7 +71,7 @@ class Node:
             say.Prepare: self._election.prepare,
             say.Promise: self._promise,
             say.Nack: lambda _, message: self._election.nack(message),
-            say.Sync: self._follower.sync,
+            say.Sync: self._sync,
             say.Accept: self._follower.accept,
             say.Ack: self._leading.ack,
             say.Commit: self._follower.commit,
@@ -269,6 +269,15 @@ class Node:
             known[peer] = incarnation
             ground.store()
         self._follower.heartbeat(peer, heartbeat)
+
+    def _sync(self, peer: str, sync: say.Sync) -> None:
+        # A coordinator shares its log with the follower of its member: the one has to stop before
+        # the other takes a newer epoch. One that is no seed hears of that epoch here first.
+        for item in sync.items:
+            coordinator = self.ground.coordinators.get(item.group)
+            if coordinator is not None and coordinator.epoch < item.epoch:
+                self._election.depose(item.group, item.epoch)
+        self._follower.sync(peer, sync)
 
     def _promise(self, peer: str, promise: say.Promise) -> None:
         won = self._election.promise(peer, promise)
