@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mdserver.cluster.messages import (
     ClosePeer,
     Operate,
@@ -21,7 +23,7 @@ from mdserver.cluster.messages import (
 )  # fmt: skip
 from mdserver.cluster.node import TICK, Input, Node
 from mdserver.cluster.settings import ClusterSettings
-from mdserver.cluster.votes import started
+from mdserver.cluster.votes import VoteRecord, started
 from mdserver.codec.binary_form import BinaryCodec
 from mdserver.codec.json_form import JsonCodec
 from mdserver.core.events import Delivery, Fetched
@@ -63,7 +65,7 @@ class Member:
         self.slow = 0
         self.sessions: dict[int, Session] = {}
         self._timers: dict[TimerKey, int] = {}
-        self._writing: list[bytes] = []
+        self.writing: list[bytes] = []
         self._written_at = 0
         self._sessions_made = 0
         self._requests = 0
@@ -116,18 +118,24 @@ class Member:
         """Die at once. `kept`: how many of the records on their way to the disk arrive there."""
         if self.node is None:
             return
-        for record in self._writing[: kept % (len(self._writing) + 1)]:
+        for record in self.writing[: kept % (len(self.writing) + 1)]:
             self.disk = record
             self.world.cover("crash after the disk, before the answer")
         self.node = None
         self.life += 1
         self._timers = {}
-        self._writing = []
+        self.writing = []
         sessions, self.sessions = self.sessions, {}
         for session in sessions.values():
             session.end("the member is gone")
         self.world.links.crashed(self.name)
         self.world.cover("crash")
+
+    def promised_on_disk(self, group: int) -> int:
+        """The epoch that the vote file has for a group."""
+        if self.disk is None:
+            return 0
+        return msgspec.json.decode(self.disk, type=VoteRecord).promised[group].epoch
 
     # Inputs
 
@@ -262,12 +270,12 @@ class Member:
         plan, heap = self.world.plan, self.world.heap
         delay = self.rng.randint(plan.disk_min, plan.disk_max) + self.slow
         self._written_at = max(self._written_at, heap.now + delay)
-        self._writing.append(output.record)
+        self.writing.append(output.record)
         life = self.life
 
         def done() -> None:
             if self.life == life:
-                self.disk = self._writing.pop(0)
+                self.disk = self.writing.pop(0)
                 self.step(Persisted(output.request))
 
         heap.at(self._written_at, done)

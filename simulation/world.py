@@ -98,8 +98,22 @@ class World:
         for trigger in [trigger for trigger in self.triggers if trigger[0] == output.name]:
             self.triggers.remove(trigger)
             trigger[1](member)
+        if output.name in {"Activate", "Commit"} and member.writing:
+            self._check_own_vote(member, output.values)
         if output.values.get("cold"):
             self.cover("cold start")
+
+    def _check_own_vote(self, member: Member, values: dict[str, Any]) -> None:
+        """No majority may lean on a coordinator's own seed whose promise is not on its disk yet."""
+        node, group, epoch = member.node, int(values["group"]), int(values["epoch"])
+        assert node is not None
+        if node.ground.seed is None or member.promised_on_disk(group) >= epoch:
+            return
+        acked = node.ground.coordinators[group].acked
+        others = [s for s, n in acked.items() if s != member.name and n >= values["committed"]]
+        if 2 * len(others) <= len(self.seeds):
+            self.watch.violate("I1", f"{member.name} counts its own vote in epoch {epoch} of group "
+                                     f"{group}, which is not on its disk")  # fmt: skip
 
     def committed(self, member: Member, output: Committed) -> None:
         """A member applied committed entries."""

@@ -135,10 +135,15 @@ class Ground:
 
     def say_stored(self, peer: str, message: AnyPeerMessage) -> None:
         """Send a message once the vote record as it was last given to the driver is on the disk."""
-        if self._requests == self._stored:
+        if self.on_disk:
             self.say((peer,), message)
         else:
             self._waiting.append((self._requests, (peer,), message))
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the driver stored the vote record as it is now."""
+        return self._requests == self._stored
 
     def stored(self, request: int) -> None:
         """The driver stored the record of a request."""
@@ -151,7 +156,7 @@ class Ground:
         """Ack a coordinator's log; waits for the disk if the vote record changed with it."""
         if changed:
             self.store()
-        if self._requests == self._stored:
+        if self.on_disk:
             self._acks.setdefault(coordinator, []).append(item)
         else:
             self.say_stored(coordinator, Ack(self.votes.incarnation, [item]))

@@ -6,6 +6,7 @@ from mdserver.cluster.coordinator import Coordinator, Phase
 from mdserver.cluster.log import FORGET
 from mdserver.cluster.messages import (
     Ack,
+    Acked,
     Agreed,
     Appended,
     Forward,
@@ -127,11 +128,15 @@ class Leading:
 
     def own_ack(self, coordinator: Coordinator) -> None:
         """The seed of this member holds what its coordinator holds: they share the log."""
-        if self.ground.seed is None:
+        ground = self.ground
+        if ground.seed is None:
             return
-        agreed = coordinator.ack(
-            self.ground.me, self.ground.votes.incarnation, coordinator.log.length
-        )
+        if not ground.on_disk:
+            # Its vote may be what is not on the disk yet: the ack waits, as one to others would.
+            group, length = coordinator.group, coordinator.log.length
+            ground.acks(ground.me, Acked(group, coordinator.epoch, length), False)
+            return
+        agreed = coordinator.ack(ground.me, ground.votes.incarnation, coordinator.log.length)
         if agreed is not None:
             self._commit(coordinator, agreed)
 
