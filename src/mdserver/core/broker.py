@@ -44,7 +44,14 @@ from mdserver.core.interest import Interest
 from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
 from mdserver.core.outputs import Ask, CancelTimer, Deliver, Disconnect, Output, Send, SetTimer
 from mdserver.core.proposal import Origin, Outcome, Proposal
-from mdserver.core.publishing import Refused, error_code, read_publication, refusal
+from mdserver.core.publishing import (
+    Refused,
+    accepted,
+    error_code,
+    failed,
+    read_publication,
+    refusal,
+)
 from mdserver.core.recovery import Histories, Lost
 from mdserver.core.session import Happening, Held, Session, SessionState
 from mdserver.core.settings import BrokerSettings
@@ -608,32 +615,3 @@ def too_many_held(command: AnyCommand) -> Status | Error:
     if isinstance(command, Publish):
         return refusal(command, Refused(StatusName.PUBLISH_FAILED, reason, certain=True))
     return Error(code="too-many-commands", reason=reason, id=getattr(command, "id", None))
-
-
-def accepted(outcome: Outcome) -> Status:
-    """The answer to a publication that has its place."""
-    origin = outcome.origin
-    forgotten = outcome.duplicate and not outcome.epoch
-    return Status(
-        status=StatusName.PUBLISH_OK,
-        subject=origin.subject,
-        closure=origin.closure,
-        id=origin.id,
-        epoch=None if forgotten else outcome.epoch,
-        seq=None if forgotten else outcome.seq,
-        duplicate=outcome.duplicate,
-    )
-
-
-def failed(outcome: Outcome) -> Status:
-    """The answer to a publication that got no place, or perhaps none."""
-    origin = outcome.origin
-    return Status(
-        status=StatusName.PUBLISH_FAILED,
-        subject=origin.subject,
-        reason=outcome.reason,
-        closure=origin.closure,
-        id=origin.id,
-        certain=outcome.certain,
-        expected=outcome.expected,
-    )

@@ -1,4 +1,4 @@
-"""From a publish command to a publication, or to the reason why not."""
+"""From a publish command to a publication, or to the reason why not; and its result."""
 
 import functools
 
@@ -8,6 +8,7 @@ from mdserver.core.commands import Publish
 from mdserver.core.entitlement import Policy, permits
 from mdserver.core.events import Error, Status, StatusName
 from mdserver.core.message import Publication
+from mdserver.core.proposal import Outcome
 from mdserver.core.session import Session
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import fields_bytes
@@ -117,3 +118,32 @@ def refusal(command: Publish, refused: Refused | Malformed) -> Status | Error:
 def error_code(status: StatusName) -> str:
     """The word for a refusal that goes out as an error."""
     return status.value.lower().replace("_", "-")
+
+
+def accepted(outcome: Outcome) -> Status:
+    """The answer to a publication that has its place."""
+    origin = outcome.origin
+    forgotten = outcome.duplicate and not outcome.epoch
+    return Status(
+        status=StatusName.PUBLISH_OK,
+        subject=origin.subject,
+        closure=origin.closure,
+        id=origin.id,
+        epoch=None if forgotten else outcome.epoch,
+        seq=None if forgotten else outcome.seq,
+        duplicate=outcome.duplicate,
+    )
+
+
+def failed(outcome: Outcome) -> Status:
+    """The answer to a publication that got no place, or perhaps none."""
+    origin = outcome.origin
+    return Status(
+        status=StatusName.PUBLISH_FAILED,
+        subject=origin.subject,
+        reason=outcome.reason,
+        closure=origin.closure,
+        id=origin.id,
+        certain=outcome.certain,
+        expected=outcome.expected,
+    )
