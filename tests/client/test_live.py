@@ -15,7 +15,9 @@ from mdserver.client import (
     Qos,
     ReconnectSettings,
 )
+from mdserver.cluster.node import Node
 from mdserver.core.entitlement import Policy
+from mdserver.core.outputs import Log
 from mdserver.core.settings import BrokerSettings
 from mdserver.http.router import Router
 from tests.net.serving import serving
@@ -137,6 +139,34 @@ async def test_request_and_reply(server: Any, way: dict[str, Any]) -> None:
         replies = [await asking.request("/service/square", str(n)) for n in (2, 3)]
         assert [reply.content for reply in replies] == ["4", "9"]
         nursery.cancel_scope.cancel()
+
+
+async def test_the_presence_log_knows_the_external_token(way: dict[str, Any]) -> None:
+    node = Watched(BrokerSettings(policy=Policy.NONE, presence=True), random.Random(1))
+    async with serving(node=node, handler=Router()) as server, client(server, way) as it:
+        it.disconnect()
+        it.set_external_token("device 7")
+        it.connect()
+        async with it.subscribe("/a/b") as subscription:
+            with trio.fail_after(10):
+                await subscription.confirmed()
+    joined = [log.values for log in node.logs if log.name == "join"]
+    assert [(values["subject"], values["external_token"]) for values in joined] == [
+        ("/a/b", "device 7")
+    ]
+
+
+class Watched(Node):
+    """Keeps what the core had for the logs."""
+
+    def __init__(self, settings: BrokerSettings, rng: random.Random) -> None:
+        super().__init__(settings, rng)
+        self.logs: list[Log] = []
+
+    def step(self, input: Any, now: int) -> list[Any]:  # noqa: A002 - the design's word
+        outputs = super().step(input, now)
+        self.logs += [output for output in outputs if isinstance(output, Log)]
+        return outputs
 
 
 async def test_conflation(server: Any, way: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ HEAD = ["v", "ts", "node", "event"]
 COLUMNS = {
     "access": "session address transport secure client user subject history conflation_ms epoch "
     "seq code reason",
-    "presence": "session address transport client user subject",
+    "presence": "session address transport client user external_token subject",
     "message": "session subject bytes retained qos closure publisher number epoch seq reason",
     "cache": "subject messages bytes reason",
     "stats": "sessions subscriptions subjects cached_messages cache_bytes connections_total "

@@ -181,6 +181,10 @@ class Client:
         self._stopped = None
         self._driver.perform(self._core.set_token(token, now()))
 
+    def set_external_token(self, token: str) -> None:
+        """How the presence log is to name this client, from the next connection on."""
+        self._core.settings = attrs.evolve(self._core.settings, external_token=token)
+
     # When to reconnect, and what to tell
 
     def notify_after_failed_connection_attempts(self, attempts: int) -> None:

@@ -31,6 +31,12 @@ def session_log(
     )
 
 
+def presence_log(name: str, session: Session, subject: str, now: int) -> Log:
+    """Who began or ended to be subscribed, with the token by which the application knows it."""
+    external = session.external_token
+    return session_log(PRESENCE, name, session, now, external_token=external, subject=subject)
+
+
 def publish_log(outcome: Outcome, publication: Publication, now: int) -> Log:
     """What became of a publication."""
     fields = publication.fields or {}

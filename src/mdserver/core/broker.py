@@ -311,6 +311,7 @@ class Broker:
             return
         session.happen(Happening.ADMIT)
         session.client = command.client
+        session.external_token = command.external_token
         publisher = command.publisher or ""
         if len(publisher) <= PUBLISHER_BYTES_MAX:
             session.publisher = publisher

@@ -39,11 +39,12 @@ class Command(msgspec.Struct, frozen=True, tag_field="op", kw_only=True, omit_de
 
 
 class Connect(Command, frozen=True, tag="connect"):
-    """First command, if sent at all."""
+    """First command, if sent at all. `external_token` means something to the application only."""
 
     token: Token | None = None
     client: Name | None = None
     publisher: Name | None = None
+    external_token: Token | None = None
     keepalive_ms: Milliseconds | None = None
 
 

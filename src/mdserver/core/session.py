@@ -118,9 +118,9 @@ class Session:
     """
 
     __slots__ = (
-        "address", "address_allowed", "client", "expires", "held", "id", "patterns", "publisher",
-        "readable", "secure", "state", "subscriptions", "transport", "trusted", "user", "waiting",
-        "writable",
+        "address", "address_allowed", "client", "expires", "external_token", "held", "id",
+        "patterns", "publisher", "readable", "secure", "state", "subscriptions", "transport",
+        "trusted", "user", "waiting", "writable",
     )  # fmt: skip
 
     def __init__(self, opened: Opened) -> None:
@@ -131,6 +131,7 @@ class Session:
         self.state = SessionState.OPENED
         self.client: str | None = None
         self.user: str | None = None
+        self.external_token: str | None = None
         self.publisher = ""
         self.readable: tuple[Pattern, ...] | None = None
         self.writable: tuple[Pattern, ...] | None = None

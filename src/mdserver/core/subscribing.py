@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mdserver.core.audit import ACCESS, PRESENCE, session_log
+from mdserver.core.audit import ACCESS, presence_log, session_log
 from mdserver.core.bringing import Bringing
 from mdserver.core.cache import Cache
 from mdserver.core.commands import Fetch, PositionAfter, Subscribe, Unsubscribe
@@ -100,7 +100,7 @@ class Subscriptions:
         if held is not None:
             self._let_go(held)
         elif self._settings.presence:
-            out.append(session_log(PRESENCE, "join", session, now, subject=subscription.subject))
+            out.append(presence_log("join", session, subscription.subject, now))
         session.subscriptions[subscription.subject] = subscription
         self._interest.add(subscription)
 
@@ -188,7 +188,7 @@ class Subscriptions:
         self._interest.remove(subscription)
         self._let_go(subscription)
         if self._settings.presence:
-            out.append(session_log(PRESENCE, "leave", session, now, subject=subject))
+            out.append(presence_log("leave", session, subject, now))
 
     def _let_go(self, subscription: Subscription) -> None:
         """Forget what was held back for a subscription."""

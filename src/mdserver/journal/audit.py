@@ -55,6 +55,7 @@ class PresenceRow(AuditRow, frozen=True, kw_only=True):
     transport: str | None = None
     client: str | None = None
     user: str | None = None
+    external_token: str | None = None
     subject: str | None = None
 
 

@@ -221,6 +221,7 @@ class ClientCore:
                     token=self._token,
                     client=self.settings.client,
                     publisher=self.settings.publisher,
+                    external_token=self.settings.external_token,
                     keepalive_ms=self.settings.keepalive_ms,
                 )
             )

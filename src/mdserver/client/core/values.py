@@ -60,6 +60,7 @@ class ClientSettings:
     client: str = "mdserver-python"
     publisher: str | None = None
     token: str | None = None
+    external_token: str | None = None
     keepalive_ms: int | None = None
     encryption: bool = False
     reconnect: ReconnectSettings = Factory(ReconnectSettings)
