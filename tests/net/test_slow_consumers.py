@@ -115,3 +115,16 @@ async def test_guaranteed_messages_are_never_dropped_silently() -> None:
     ) as (_, slow):  # fmt: skip
         await slow.messages_until(f"{PUBLISHED - 1} ")
         assert slow.closed_with == CLOSE_SLOW_CONSUMER
+
+
+async def test_a_history_beyond_the_limit_that_the_socket_takes_at_once() -> None:
+    """Reading goes on: only a parked outbox makes it wait."""
+    settings = ServerSettings(outbox_bytes_max=64 * KB)
+    async with serving(settings) as server, upgraded(port_of(server)) as raw:
+        client = Client(raw, SUBPROTOCOL_JSON)
+        for number in range(70):
+            await client.send(Publish(subject="/a/b", content=f"{number} " + "x" * 1000))
+        await client.send(Subscribe(subjects=["/a/b"], history=70))
+        assert len(await client.messages_until("69 ")) == 70
+        await client.send(Publish(subject="/a/b", content="after"))
+        assert await client.messages_until("after")

@@ -180,6 +180,8 @@ class Connection:
         """Start the task that waits until the socket takes more."""
         assert self._nursery is not None
         assert self.outbox is not None
+        if self._nursery.cancel_scope.cancel_called:
+            return  # the connection is ending
         self.outbox.since = self._shared.engine.clock()
         self._nursery.start_soon(self._drain)
 
@@ -197,6 +199,14 @@ class Connection:
         self.close(
             limits.CLOSE_SLOW_CONSUMER,
             "This client reads too slowly. Reconnect and recover what was missed.",
+            drop=True,
+        )
+
+    def overwhelmed(self) -> None:
+        """What was asked for has no place: the client has to ask for less at a time."""
+        self.close(
+            limits.CLOSE_SLOW_CONSUMER,
+            f"More than {limits.CATCH_UP_BYTES_MAX} bytes wait: ask for fewer subjects at a time.",
             drop=True,
         )
 
@@ -234,7 +244,9 @@ class Connection:
 
     def _crowded(self) -> bool:
         outbox = self.outbox
-        return outbox is not None and outbox.bytes_waiting > outbox.limit_least
+        if outbox is None or not outbox.unsent:
+            return False  # nothing would wake the reader up: the flusher comes first
+        return outbox.bytes_waiting > outbox.limit_least
 
     # Reading
 

@@ -13,7 +13,7 @@ from attrs import frozen
 from mdserver.config import SlowConsumerPolicy
 from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched
 from mdserver.core.outputs import Deliver
-from mdserver.limits import NS_PER_MS
+from mdserver.limits import CATCH_UP_BYTES_MAX, NS_PER_MS
 from mdserver.net.backlog import Backlog
 from mdserver.net.forms import Form
 
@@ -71,6 +71,9 @@ class Owner(Protocol):
     def overflowed(self) -> None:
         """More is waiting than the limit allows."""
 
+    def overwhelmed(self) -> None:
+        """The client asked for more than may wait for it."""
+
     def close(self, code: int, reason: str) -> None:
         """Send what waits, then the code and the reason."""
 
@@ -108,6 +111,9 @@ class Outbox:
         """Append an event for this session alone; whether the flusher has to be told."""
         assert not isinstance(event, Fetched), "only asked for by HTTP exchanges"
         if isinstance(event, Delivery):
+            if self.limit > self.limit_least + CATCH_UP_BYTES_MAX:
+                self.owner.overwhelmed()
+                return False
             if self.unsent:
                 self._wait(event)
                 return False
