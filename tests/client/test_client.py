@@ -156,6 +156,7 @@ async def test_a_cancelled_body_leaves_nothing_behind(scripted: Any) -> None:
         async with client(scripted) as it, it.subscribe("/a/b") as subscription:
             peer = await scripted.accept()
             await peer.greet()
+            await peer.hear("ping")
             peer.done.set()
             await it.connected()
             scope.cancel()
