@@ -1,6 +1,6 @@
 import pytest
 
-from mdserver.bench import cache, compared, connect, fanout, publish
+from mdserver.bench import cache, cluster, compared, connect, fanout, publish
 from mdserver.bench import floor as floor_bench
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.bench.processes import BenchError
@@ -29,6 +29,7 @@ def test_a_fan_out_of_a_real_server_arrives_whole(encoding: str, told: list[str]
     assert told[0] == "20 subscribers connect"
 
 
+@pytest.mark.slow
 def test_who_never_reads_costs_the_others_nothing(told: list[str]) -> None:
     load = fanout.Load(ENCODINGS["json"], subscribers=10, seconds=0.5, bursts=(5,))
     calm, disturbed = compared.stalled(load, 2, told.append)
@@ -39,6 +40,7 @@ def test_who_never_reads_costs_the_others_nothing(told: list[str]) -> None:
     assert disturbed.kib_each is not None
 
 
+@pytest.mark.slow
 def test_a_fan_out_over_tls_is_compared_with_one_without(told: list[str]) -> None:
     load = fanout.Load(ENCODINGS["binary"], subscribers=10, seconds=0.5, bursts=(1,))
     plain, encrypted = compared.encrypted(load, told.append)
@@ -48,6 +50,7 @@ def test_a_fan_out_over_tls_is_compared_with_one_without(told: list[str]) -> Non
     assert encrypted.floor_per_s == plain.per_s
 
 
+@pytest.mark.slow
 def test_publications_are_counted_when_they_are_acknowledged(told: list[str]) -> None:
     load = publish.Load(ENCODINGS["json"], count=230, window=100, batch=20)
     rows = publish.measure(load, told.append)
@@ -67,7 +70,21 @@ def test_connections_are_subscribed_when_they_count(told: list[str]) -> None:
     assert row.kib_each is not None
 
 
+@pytest.mark.slow
 def test_the_cache_is_measured_by_subject_and_by_message(told: list[str]) -> None:
     subjects, messages = cache.measure(cache.Load(ENCODINGS["json"], 200, 300), told.append)
     assert (subjects.count, messages.count) == (200, 300)
     assert messages.resident_kib is not None
+
+
+@pytest.mark.slow
+def test_a_cluster_takes_publications_again_after_a_kill(told: list[str]) -> None:
+    load = cluster.Load(ENCODINGS["binary"], count=300, one_by_one=20, kills=1, window=50, batch=10)
+    rows = cluster.measure(load, told.append)
+    assert [(row.mode, row.count) for row in rows] == [
+        ("one at a time", 20),
+        ("1 publisher", 300),
+        ("a publisher at each member", 300),
+        ("a member killed", 1),
+    ]
+    assert told[-1] == "kill 1 of 1"
