@@ -1,8 +1,11 @@
 """Rules of docs/cluster.md, one scenario each, on members in memory."""
 
+import msgspec
 import pytest
 
+from mdserver.cluster.coordinator import Phase
 from mdserver.cluster.messages import Forward, Forwarded, PeerReceived
+from mdserver.cluster.votes import VoteRecord
 from mdserver.core.events import Move, StatusName
 from mdserver.core.inputs import Opened
 from mdserver.core.message import Publication
@@ -339,3 +342,19 @@ def test_a_coordinator_that_is_no_seed_stops_when_its_successor_establishes_the_
     ]
     assert all(row == rows[0] for row in rows)
     assert group not in ground.coordinators
+
+
+def test_a_candidate_counts_on_its_own_promise_only_once_it_is_on_the_disk() -> None:
+    cluster = started()
+    cluster.run(3 * S)
+    cluster.disk_delays["m3:1"] = 300 * MS
+    cluster.operate("m1:1", "drain", "m1:1")
+    cluster.operate("m1:1", "drain", "m2:1", force=True)
+    for _ in range(3000):
+        cluster.run(MS)
+        for name, member in cluster.members.items():
+            stored = msgspec.json.decode(cluster.disks[name], type=VoteRecord)
+            for group, coordinator in member.node.ground.coordinators.items():
+                if coordinator.phase in (Phase.SYNCING, Phase.ACTIVE):
+                    assert stored.promised[group].epoch >= coordinator.epoch
+    assert {cluster.coordinator(group) for group in range(cluster.groups)} == {"m3:1"}

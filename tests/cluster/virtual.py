@@ -80,6 +80,7 @@ class Cluster:
         self.now = 1_700_000_000 * S
         self.members: dict[str, Member] = {}
         self.disks: dict[str, bytes] = {}
+        self.disk_delays: dict[str, int] = {}
         self.links: dict[tuple[str, str], deque[bytes]] = {}
         self.cut: set[tuple[str, str]] = set()
         self.events: list[tuple[int, int, Any]] = []
@@ -171,7 +172,10 @@ class Cluster:
                 case CancelTimer():
                     member.timers.pop(output.timer, None)
                 case Persist():
-                    self.at(self.now + 2 * DELAY, ("persist", member, output))
+                    self.at(
+                        self.now + self.disk_delays.get(member.name, 2 * DELAY),
+                        ("persist", member, output),
+                    )
                 case ClosePeer():
                     self.at(self.now, ("close", member.name, output.peer))
                 case Disconnect():

@@ -52,13 +52,13 @@ class Coordinator:
     """One candidacy and what may become of it.
 
     `seeds` are all seeds, `needed` how many have to promise: a majority, or all for a `cold` start.
-    `readmit` are the incarnations that its PREPARE takes back. `deadline` (ns) is when a candidacy
-    is given up.
+    `own` is the seed of the candidate's member, if it is one. `readmit` are the incarnations that
+    its PREPARE takes back. `deadline` (ns) is when a candidacy is given up.
     """
 
     __slots__ = ("acked", "base", "cold", "deadline", "epoch", "group", "held", "incarnations",
-                 "known", "log", "majority", "needed", "phase", "promises", "readmit", "seeds",
-                 "supporters")  # fmt: skip
+                 "known", "log", "majority", "needed", "own", "phase", "promises", "readmit",
+                 "seeds", "supporters")  # fmt: skip
 
     def __init__(
         self, group: int, epoch: int, log: GroupLog, seeds: Sequence[str], deadline: int
@@ -71,6 +71,7 @@ class Coordinator:
         self.cold = False
         self.majority = len(seeds) // 2 + 1
         self.needed = self.majority
+        self.own = ""
         self.readmit: dict[str, int] = {}
         self.phase = Phase.CANVASSING
         self.supporters: dict[str, None] = {}
@@ -114,6 +115,8 @@ class Coordinator:
         A promise by an incarnation older than another promise tells of does not count: that seed
         lost its record meanwhile (spec: `NoteInPromise`). The best log is the one of the highest
         accepted epoch, of these the longest: the merely longest may hold entries that were dropped.
+        A candidate that is a seed waits for its own promise, which it counts on as soon as it
+        holds the adopted log: by then its vote record is on the disk.
         """
         if self.phase is not Phase.PREPARING:
             return None
@@ -125,7 +128,7 @@ class Coordinator:
             for name, promise in self.promises.items()
             if promise[0] >= self.known.get(name, 0) and name not in self.readmit
         }
-        if len(valid) < self.needed:
+        if len(valid) < self.needed or (self.own and self.own not in valid):
             return None
         self._go(Move.ELECTED)
         self.incarnations = {name: promise[0] for name, promise in valid.items()}

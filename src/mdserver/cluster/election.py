@@ -133,6 +133,7 @@ class Election:
         self.newest[group] = epoch
         deadline = ground.now + ground.settings.suspect + self.delay(3)
         coordinator = Coordinator(group, epoch, ground.logs[group], ground.settings.seeds, deadline)
+        coordinator.own = ground.me if ground.seed is not None else ""
         ground.coordinators[group] = coordinator
         return coordinator
 
