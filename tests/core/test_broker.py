@@ -1,13 +1,15 @@
 """The broker over the smallest log there is: what is proposed is committed at once."""
 
 from mdserver.core.broker import Broker
-from mdserver.core.commands import Connect, Publish, Subscribe
-from mdserver.core.events import Connected, Status, StatusName
-from mdserver.core.inputs import Opened
+from mdserver.core.commands import Connect, Ping, Publish, Subscribe
+from mdserver.core.entitlement import Policy
+from mdserver.core.events import Connected, Error, Status, StatusName
+from mdserver.core.inputs import Decided, Opened
 from mdserver.core.message import Entry
-from mdserver.core.outputs import Deliver, Output, Send
-from mdserver.core.proposal import Outcome
+from mdserver.core.outputs import Ask, Deliver, Output, Send
+from mdserver.core.proposal import Origin, Outcome
 from mdserver.core.settings import BrokerSettings
+from mdserver.limits import HELD_COMMANDS_MAX
 
 
 def test_a_publication_reaches_its_subscriber_and_is_acknowledged() -> None:
@@ -32,3 +34,40 @@ def test_a_publication_reaches_its_subscriber_and_is_acknowledged() -> None:
     assert isinstance(answer.event, Status)
     assert answer.event.status is StatusName.PUBLISH_OK
     assert (answer.event.closure, answer.event.epoch, answer.event.seq) == ("c", 1, 1)
+
+
+def test_only_so_many_commands_wait_for_verdicts() -> None:
+    broker = Broker(BrokerSettings(policy=Policy.ASK), "h1")
+    out: list[Output] = []
+    broker.opened(Opened(1, "127.0.0.1"), 0, out)
+    broker.received(1, [Connect(token="t")], 0, out)
+    broker.received(1, [Ping()] * (HELD_COMMANDS_MAX - 1), 0, out)
+    assert [type(output) for output in out] == [Ask]
+    out.clear()
+    broker.received(1, [Ping(id=7), Publish(subject="/a/b", content="x", closure="c")], 0, out)
+    ping, publish = out
+    assert isinstance(ping, Send)
+    assert isinstance(ping.event, Error)
+    assert (ping.event.code, ping.event.id) == ("too-many-commands", 7)
+    assert isinstance(publish, Send)
+    assert isinstance(publish.event, Status)
+    assert publish.event.status is StatusName.PUBLISH_FAILED
+    assert publish.event.certain
+    out.clear()
+    broker.decided(Decided(1, None), 0, out)
+    assert len(out) == HELD_COMMANDS_MAX
+
+
+def test_a_number_that_was_taken_long_ago_has_no_position_any_more() -> None:
+    broker = Broker(BrokerSettings(), "h1")
+    out: list[Output] = []
+    broker.opened(Opened(1, "127.0.0.1"), 0, out)
+    broker.received(1, [Connect(publisher="p")], 0, out)
+    out.clear()
+    for epoch, seq in ((0, 0), (2, 9)):
+        broker.outcome(Outcome(Origin(1, "c", None, "/a/b"), epoch, seq, duplicate=True), 0, out)
+    forgotten, known = (output.event for output in out if isinstance(output, Send))
+    assert isinstance(forgotten, Status)
+    assert (forgotten.duplicate, forgotten.epoch, forgotten.seq) == (True, None, None)
+    assert isinstance(known, Status)
+    assert (known.duplicate, known.epoch, known.seq) == (True, 2, 9)
