@@ -122,6 +122,7 @@ CLIENT_MOVE_JITTER_S = 0.5
 CLIENT_STABLE_S = 10  # a connection that lasted so long was a good one
 RECONNECT_RATE_WINDOW_S = 180
 CLIENT_CLOSE_TIMEOUT_S = 2
+CLIENT_FAREWELL_S = 0.1  # for a close frame when everything is cancelled
 CLIENT_DRAIN_TIMEOUT_S = 5  # for results still missing when a client leaves
 CLIENT_PAYLOAD_BYTES_MAX = 16 * MB
 CLIENT_INFLATED_BYTES_MAX = 8 * MB

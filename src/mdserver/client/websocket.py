@@ -1,5 +1,6 @@
 """The WebSocket transport of the Python client, on trio-websocket."""
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,6 +20,7 @@ from mdserver.client.transport import (
 )
 from mdserver.limits import (
     CLIENT_CLOSE_TIMEOUT_S,
+    CLIENT_FAREWELL_S,
     CLIENT_PAYLOAD_BYTES_MAX,
     SUBPROTOCOL_BINARY,
     SUBPROTOCOL_JSON,
@@ -50,8 +52,13 @@ class WebSocketTransport:
             raise _ended(closed) from None
 
     async def close(self, code: int, reason: str) -> None:
-        """The closing handshake, and the end of the socket in any case."""
-        with trio.move_on_after(CLIENT_CLOSE_TIMEOUT_S, shield=True):
+        """The closing handshake, and the end of the socket in any case.
+
+        Where all is cancelled, nobody reads the answer any more: the close frame is sent, no more.
+        """
+        cancelled = trio.current_effective_deadline() == -math.inf
+        timeout_s = CLIENT_FAREWELL_S if cancelled else CLIENT_CLOSE_TIMEOUT_S
+        with trio.move_on_after(timeout_s, shield=True):
             await self._connection.aclose(code, reason)
 
 
