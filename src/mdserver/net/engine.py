@@ -74,7 +74,6 @@ class Engine:
         self._waiting: deque[Any] = deque()
         self._stepping = False
         self._carriers: dict[type, Callable[[Any], None]] = {
-            Deliver: self._deliver,
             Send: self._send,
             Disconnect: self._disconnect,
             SetTimer: self._set_timer,
@@ -86,7 +85,10 @@ class Engine:
         }
 
     def carry(self, kind: type[O], carrier: Callable[[O], None]) -> None:
-        """Have outputs of a kind carried out by this function, which must not raise."""
+        """Have outputs of a kind, any but `Deliver`, carried out by a function.
+
+        It must not raise.
+        """
         self._carriers[kind] = carrier
 
     def dispatch(self, input: object) -> None:  # noqa: A002 - the design's word
