@@ -68,7 +68,17 @@ test: $(VENV)/.dev ## every test; installs what they need
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline
 	$(BIN)/python -m pytest -q tests/pipeline
 
+verify: $(VENV)/.dev ## the proof's share of CI: models, mutants, 2,000 simulated runs, their traces
+	$(BIN)/python -m spec check
+	$(BIN)/python -m simulation run --seeds 2000 --jobs $(JOBS)
+	$(BIN)/python -m simulation traces build/traces --seeds 100
+	$(BIN)/python -m spec traces build/traces/*.jsonl
+
+proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
+	$(BIN)/python -m spec check --full
+	$(BIN)/python -m simulation run --seeds 20000 --first 100000 --jobs $(JOBS)
+
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help run cluster demo check format docs lock quick test clean
+.PHONY: help run cluster demo check format docs lock quick test verify proof clean

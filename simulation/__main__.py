@@ -137,6 +137,26 @@ def replay(seed: int, trace: Path | None, svg: Path | None) -> None:
 
 
 @main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--seeds", default=50, show_default=True, help="How many runs.")
+@click.option("--first", default=1, show_default=True, help="The first seed.")
+@click.option("--publications", default=20, show_default=True, help="At most so many a run.")
+def traces(folder: Path, seeds: int, first: int, publications: int) -> None:
+    """Write the protocol steps of many short runs, for `python -m spec traces`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in range(first, first + seeds):
+        plan = make(seed)
+        if plan.members == 1:
+            continue  # it needs no vote file, so a restart is nothing that the modules know
+        result, world = run_plan(
+            plan.with_parts(list(plan.faults), list(plan.sendings[:publications]))
+        )
+        (folder / f"{seed}.jsonl").write_text(world.trace_lines(), encoding="utf-8")
+        for problem in result.problems:
+            click.echo(f"seed {seed}: {problem}")
+
+
+@main.command()
 @click.argument("seed", type=int)
 @click.option("--diagram", "svg", type=click.Path(path_type=Path), help="Write an SVG there.")
 def minimise(seed: int, svg: Path | None) -> None:

@@ -93,7 +93,9 @@ TraceNext ==
           THEN /\ it.voters = Seed /\ Voters("cold")
                /\ history' = [f \in Epoch |-> IF f >= it.epoch THEN Newest + 1 ELSE history[f]]
           ELSE Warm(Voters("promise"))
-       /\ owner' = [owner EXCEPT ![it.epoch] = it.node] /\ UNCHANGED learnt
+       /\ owner' = [owner EXCEPT ![it.epoch] = it.node]
+       \* Under a new history members apply the log from its beginning.
+       /\ learnt' = IF it.cold THEN [m \in Member |-> 0] ELSE learnt
     \/ /\ Is("Sync") /\ Free
        /\ IF accepted[it.node] = it.epoch THEN AcceptOrRepeat(it.node, it.epoch, it.length)
           ELSE SyncTo(it.node, it.epoch, it.length)
