@@ -137,9 +137,9 @@ SNAPSHOT_TIMEOUT_S = 10
 # Cluster
 PEER_HEARTBEAT_MS = 100
 PEER_SUSPECT_MS = 600
-PEER_FRAME_BYTES_MAX = 64 * MB
+PEER_FRAME_BYTES_MAX = 255 * MB  # the log and cache of one group have to fit
 PEER_GREETING_BYTES_MAX = 16 * KB
-PEER_OUTBOX_BYTES_MAX = 256 * MB  # what may wait for a member that reads slowly
+PEER_OUTBOX_BYTES_MAX = 1024 * MB  # what may wait for a member that reads slowly
 PEER_HANDSHAKE_TIMEOUT_S = 5
 PEER_WRITE_TIMEOUT_S = 20
 PEER_LINKS_MAX = 256
@@ -150,3 +150,4 @@ LOG_ENTRIES_KEPT = 512  # committed entries a group, for members that were away 
 PENDING_PER_GROUP_MAX = 20_000  # publications that wait for their commit, at one member
 CLUSTER_MEMBERS_MAX = 64
 SYNC_ITEMS_PER_MESSAGE = 16  # groups whose logs travel in one message
+SYNC_BYTES_PER_MESSAGE = 8 * MB  # beyond it, the next group's log goes into another message

@@ -19,10 +19,10 @@ from mdserver.cluster.messages import (
     Refusal,
     State,
     Support,
+    portions,
 )  # fmt: skip
 from mdserver.cluster.placement import ranking
 from mdserver.cluster.seed import STEP_TRACES
-from mdserver.limits import SYNC_ITEMS_PER_MESSAGE
 
 if TYPE_CHECKING:
     from mdserver.cluster.ground import Ground
@@ -278,8 +278,7 @@ class Election:
         for seed, incarnation in prepare.readmit.items():
             ground.votes.known[seed] = max(incarnation, ground.votes.known.get(seed, 0))
         ground.store()
-        for first in range(0, len(promised), SYNC_ITEMS_PER_MESSAGE):
-            items = [self._promised(b) for b in promised[first : first + SYNC_ITEMS_PER_MESSAGE]]
+        for items in portions(self._promised(ballot) for ballot in promised):
             ground.say_stored(
                 candidate, Promise(ground.votes.incarnation, dict(ground.votes.known), items)
             )

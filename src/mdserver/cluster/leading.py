@@ -18,10 +18,11 @@ from mdserver.cluster.messages import (
     State,
     Sync,
     Synced,
+    portions,
 )  # fmt: skip
 from mdserver.cluster.placement import ranking
 from mdserver.core.message import Publication
-from mdserver.limits import NS_PER_S, PUBLISHER_IDLE_S, SYNC_ITEMS_PER_MESSAGE
+from mdserver.limits import NS_PER_S, PUBLISHER_IDLE_S
 
 if TYPE_CHECKING:
     from mdserver.cluster.election import Election
@@ -57,9 +58,8 @@ class Leading:
         cold = [coordinator for coordinator in won if coordinator.cold]
         if cold:
             self._renew([coordinator.group for coordinator in cold])
-        for first in range(0, len(won), SYNC_ITEMS_PER_MESSAGE):
-            part = won[first : first + SYNC_ITEMS_PER_MESSAGE]
-            items = [self._synced(coordinator, self._common(coordinator)) for coordinator in part]
+        logs = (self._synced(coordinator, self._common(coordinator)) for coordinator in won)
+        for items in portions(logs):
             ground.say(ground.linked(), Sync(items))
         for coordinator in won:
             self.own_ack(coordinator)
@@ -200,8 +200,8 @@ class Leading:
             same = item.history == self.ground.views[item.group].history
             start = min(item.committed, coordinator.log.committed) if same else 0
             items.append(self._synced(coordinator, start, register))
-        for first in range(0, len(items), SYNC_ITEMS_PER_MESSAGE):
-            self.ground.say((peer,), Sync(items[first : first + SYNC_ITEMS_PER_MESSAGE]))
+        for portion in portions(items):
+            self.ground.say((peer,), Sync(portion))
 
     def _register(self, coordinator: Coordinator, peer: str, need: Need, item: Needed) -> int:
         if not item.recovering or peer not in coordinator.seeds:

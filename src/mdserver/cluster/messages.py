@@ -4,7 +4,8 @@ Each message carries many groups. A link delivers in order, and delivers nothing
 connection once it said `PeerUp` again. docs/cluster.md, "Messages", says when each is sent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 from attrs import frozen
@@ -12,6 +13,7 @@ from attrs import frozen
 from mdserver.cluster.log import Run, Tables
 from mdserver.core.message import Entry, Publication
 from mdserver.core.outputs import ClusterOutput
+from mdserver.limits import SYNC_BYTES_PER_MESSAGE, SYNC_ITEMS_PER_MESSAGE
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True):
@@ -149,6 +151,24 @@ class Synced(Item, frozen=True):
     cold: bool
     register: int
     state: State | None
+
+
+L = TypeVar("L", Promised, Synced)
+
+
+def portions(logs: Iterable[L]) -> Iterator[list[L]]:
+    """Logs in portions that fit a message: a few groups, fewer where they hold much."""
+    portion: list[L] = []
+    size = 0
+    for log in logs:
+        portion.append(log)
+        size += sum(len(entry.publication.content) for entry in log.entries)
+        size += 0 if log.state is None else len(bytes(log.state.cache))
+        if len(portion) == SYNC_ITEMS_PER_MESSAGE or size > SYNC_BYTES_PER_MESSAGE:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
 
 
 class Sync(PeerMessage, frozen=True, tag=8):

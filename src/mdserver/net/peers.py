@@ -25,6 +25,7 @@ from mdserver.errors import RemoteProtocolError, StartError
 from mdserver.limits import (
     CLUSTER_MEMBERS_MAX,
     PEER_BACK_OFF_MAX_S,
+    PEER_FRAME_BYTES_MAX,
     PEER_HANDSHAKE_TIMEOUT_S,
     PEER_LINKS_MAX,
     PEER_OUTBOX_BYTES_MAX,
@@ -118,7 +119,11 @@ class Peers:
             link = self._links.get(peer)
             if link is not None:
                 data = data or message_frame(output.message)
-                link.put(data)
+                if len(data) > PEER_FRAME_BYTES_MAX:
+                    # The other side would refuse it, and the link with it, again and again.
+                    self._complain(peer, f"a group's log and cache take {len(data)} bytes")
+                else:
+                    link.put(data)
 
     def _close(self, output: ClosePeer) -> None:
         link = self._links.get(output.peer)
