@@ -6,6 +6,7 @@ come back.
 """
 
 import errno
+import resource
 import socket
 import sys
 
@@ -23,6 +24,7 @@ ACCEPTS_PER_TURN = 32
 BACK_OFF_S = 0.1
 COMPLAIN_EVERY_NS = 60 * NS_PER_S
 RETRY_AFTER_S = 5
+DESCRIPTORS_KEPT_BACK = 128
 NOT_SENT_BYTES = 16 * 1024
 _NOT_NOW = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
@@ -66,6 +68,18 @@ class Admission:
         if self.total:
             self._empty = trio.Event()
             await self._empty.wait()
+
+
+def descriptors_for_connections() -> int:
+    """How many connections the process can have: its limit of open files, raised as far as it may.
+
+    Some descriptors are kept back for listeners, logs, files and the links to other members.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard not in (soft, resource.RLIM_INFINITY):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return max(soft - DESCRIPTORS_KEPT_BACK, 1)
 
 
 def listen(address: Address) -> list[socket.socket]:

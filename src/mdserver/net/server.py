@@ -20,7 +20,13 @@ from mdserver.net.connection import Logger, Shared
 from mdserver.net.engine import Engine, Stepping
 from mdserver.net.exchange import Handler
 from mdserver.net.flusher import Flusher
-from mdserver.net.listener import Admission, Listener, listen, url_of
+from mdserver.net.listener import (
+    Admission,
+    Listener,
+    descriptors_for_connections,
+    listen,
+    url_of,
+)
 from mdserver.net.outbox import SessionView
 from mdserver.net.session import Behaviour, NodeSessions
 from mdserver.net.settings import ServerSettings
@@ -58,7 +64,10 @@ class Server:
         )
         self._shared = Shared(settings, self.engine, behaviour(self.engine), handler, log)
         self._monitor: Shared | None = None
-        self._admission = Admission(settings.connections_max, settings.connections_per_address_max)
+        possible = descriptors_for_connections()
+        self._admission = Admission(
+            min(possible, settings.connections_max), settings.connections_per_address_max
+        )
 
     def add_monitor(self, handler: Handler) -> None:
         """Have requests at `monitor_listen` answered by this handler."""
