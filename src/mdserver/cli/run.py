@@ -143,12 +143,13 @@ def reload(
     log = structlog.get_logger()
     try:
         new = reloaded(config, read().config)
-        if isinstance(judge, TokenJudge):
-            judge.verifier = token_verifier(new.config)
+        verifier = token_verifier(new.config)
         server.reload_certificates()
     except (ConfigError, StartError) as error:
         log.error("reload refused", reason=str(error))
         return config
+    if isinstance(judge, TokenJudge):
+        judge.verifier = verifier
     set_level(new.config.log_level)
     token, networks = new.config.entitlement_allow_token, new.config.publish_allow_from_address_list
     server.engine.dispatch(RulesChanged(token, networks))
