@@ -71,6 +71,7 @@ test: $(VENV)/.dev ## every test; installs what they need
 verify: $(VENV)/.dev ## the proof's share of CI: models, mutants, 2,000 simulated runs, their traces
 	$(BIN)/python -m spec check
 	$(BIN)/python -m simulation run --seeds 2000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --seeds 200 --first 5000 --split --jobs $(JOBS)
 	$(BIN)/python -m simulation traces build/traces --seeds 100
 	$(BIN)/python -m spec traces build/traces/*.jsonl
 

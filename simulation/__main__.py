@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 import click
@@ -31,9 +32,9 @@ def regressions() -> list[int]:
     return [int(line.split("#")[0]) for line in lines if line.split("#")[0].strip()]
 
 
-def run_seed(seed: int) -> Result:
+def run_seed(seed: int, split: bool) -> Result:
     """One seed's result; at module level, so that it can run in another process."""
-    return run_plan(make(seed))[0]
+    return run_plan(make(seed), split=split)[0]
 
 
 @click.group(help="The deterministic simulator of the cluster.")
@@ -46,7 +47,8 @@ def main() -> None:
 @click.option("--first", default=1, show_default=True, help="The first of them.")
 @click.option("--jobs", type=int, help="Processes (default: the number of cores).")
 @click.option("--diagrams", type=click.Path(path_type=Path), help="Folder for failing runs' SVGs.")
-def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None) -> None:
+@click.option("--split", is_flag=True, help="Links carry pieces of frames, cut anywhere.")
+def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None, *, split: bool) -> None:
     """Run the regression seeds and then so many others; exit 1 if any fails."""
     chosen = list(dict.fromkeys([*regressions(), *range(first, first + seeds)]))
     console, errors = Console(), Console(stderr=True)
@@ -54,7 +56,7 @@ def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None) -> None
     results: list[Result] = []
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("seeds", total=len(chosen))
-        for result in run_all(chosen, jobs or os.cpu_count() or 1):
+        for result in run_all(chosen, jobs or os.cpu_count() or 1, split):
             results.append(result)
             progress.advance(task)
     seconds = time.monotonic() - began
@@ -66,7 +68,8 @@ def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None) -> None
     for result in failed[:TROUBLES_SHOWN]:
         console.print(f"seed {result.seed}: {result.problems[0]}", markup=False, soft_wrap=True)
         if diagrams:
-            draw(diagrams / f"seed-{result.seed}.svg", *run_plan(make(result.seed)))
+            again = run_plan(make(result.seed), split=split)
+            draw(diagrams / f"seed-{result.seed}.svg", *again)
     never = coverage.missing(counted) if seeds >= coverage.LONG_RUN else []
     if never:
         console.print(f"never happened: {', '.join(never)}")
@@ -75,13 +78,13 @@ def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None) -> None
     sys.exit(1 if failed or never else 0)
 
 
-def run_all(seeds: list[int], jobs: int) -> Iterator[Result]:
+def run_all(seeds: list[int], jobs: int, split: bool) -> Iterator[Result]:
     """The results of seeds, in their order."""
     if jobs == 1:
-        yield from map(run_seed, seeds)
+        yield from map(run_seed, seeds, repeat(split))
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(run_seed, seeds, chunksize=4)
+        yield from pool.map(run_seed, seeds, repeat(split), chunksize=4)
 
 
 def summary(results: list[Result], seconds: float) -> Table:

@@ -6,11 +6,12 @@ each receiver, so that no two members ever share an object.
 
 import random
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from mdserver.cluster.messages import AnyPeerMessage
+from mdserver.codec.frames import FrameReader
+from mdserver.codec.peer import MESSAGE, message_frame, messages
 from simulation.network import Direction, Wires
 
 if TYPE_CHECKING:
@@ -22,10 +23,11 @@ Pair = tuple[str, str]
 class Link:
     """One connection. `noticed` are the sides for which it is up."""
 
-    __slots__ = ("ended", "noticed", "ways")
+    __slots__ = ("ended", "noticed", "readers", "ways")
 
     def __init__(self, ways: dict[str, Direction]) -> None:
         self.ways = ways  # receiver -> the way to it
+        self.readers = {name: FrameReader(frozenset((MESSAGE,))) for name in ways}
         self.noticed: dict[str, None] = {}
         self.ended = False
 
@@ -38,7 +40,6 @@ class Links:
         self.rng = rng
         self.wires = Wires()
         self._links: dict[Pair, Link] = {}
-        self._encode = msgspec.msgpack.Encoder().encode
 
     @staticmethod
     def _pair(one: str, other: str) -> Pair:
@@ -81,15 +82,28 @@ class Links:
         self, sender: str, receivers: tuple[str, ...], message: AnyPeerMessage, slow: int
     ) -> None:
         """Send over the links that the sender knows to be up."""
-        encoded = self._encode(message)
-        self.world.hash(sender.encode() + encoded)
+        data = message_frame(message)
+        self.world.hash(sender.encode() + data)
         for receiver in receivers:
             link = self._links.get(self._pair(sender, receiver))
             if link is None or sender not in link.noticed:
                 continue
             extra = slow + self.world.members[receiver].slow
-            member = self.world.members[receiver]
-            link.ways[receiver].send(partial(member.received, sender, encoded), extra)
+            for piece in self._pieces(data):
+                arrive = partial(self._arrived, link, sender, receiver, piece)
+                link.ways[receiver].send(arrive, extra)
+
+    def _pieces(self, data: bytes) -> list[bytes]:
+        """What a link carries at a time: whole frames, or any pieces of them."""
+        if not self.world.split:
+            return [data]
+        cuts = sorted(self.rng.randrange(len(data) + 1) for _ in range(self.rng.randrange(3)))
+        return [data[a:b] for a, b in pairwise((0, *cuts, len(data))) if a < b]
+
+    def _arrived(self, link: Link, sender: str, receiver: str, piece: bytes) -> None:
+        complete = messages(link.readers[receiver].feed(piece))
+        if complete:
+            self.world.members[receiver].received(sender, complete)
 
     def cut(self, one: str, other: str, gone: str = "") -> None:
         """Break a link; each side that is still there notices in its own time."""

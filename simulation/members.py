@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mdserver.cluster.messages import (
+    AnyPeerMessage,
     ClosePeer,
     Operate,
     Operated,
@@ -156,9 +157,9 @@ class Member:
         """A link is gone."""
         self.step(PeerDown(peer))
 
-    def received(self, peer: str, message: bytes) -> None:
-        """A peer's message arrived."""
-        self.step(PeerReceived(peer, [self.world.decode(message)]))
+    def received(self, peer: str, messages: list[AnyPeerMessage]) -> None:
+        """A peer's messages arrived."""
+        self.step(PeerReceived(peer, messages))
 
     def operate(self, action: str, member: str = "", *, force: bool = False) -> None:
         """An operator's command."""

@@ -37,10 +37,10 @@ class Result:
         return tuple(dict.fromkeys(problem.partition(":")[0] for problem in self.problems))
 
 
-def run(plan: Plan) -> tuple[Result, World]:
-    """Run a plan to its end: faults, calm, rest, checks."""
+def run(plan: Plan, *, split: bool = False) -> tuple[Result, World]:
+    """Run a plan to its end: faults, calm, rest, checks. `split`: links carry pieces of frames."""
     began = time.perf_counter()
-    world = World(plan)
+    world = World(plan, split=split)
     faults = Faults(world)
     heap = world.heap
     for member in world.members.values():

@@ -7,9 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
-from mdserver.cluster.messages import AnyPeerMessage
 from mdserver.core.outputs import Committed, Trace
 from simulation.checker import Checker
 from simulation.clients import Client
@@ -25,8 +22,9 @@ from simulation.watch import Watch
 class World:
     """Everything of one run. All randomness comes from the plan's seed."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, split: bool = False) -> None:
         self.plan = plan
+        self.split = split  # links carry pieces of frames
         self.heap = Heap()
         self.rng = random.Random(f"{plan.seed} world")
         self.names = tuple(f"m{i}" for i in range(plan.members))
@@ -39,9 +37,6 @@ class World:
         self.triggers: list[tuple[str, Callable[[Member], None]]] = []
         self._tokens = 0
         self._hash = hashlib.blake2b(digest_size=16)
-        self._decoder: msgspec.msgpack.Decoder[AnyPeerMessage] = msgspec.msgpack.Decoder(
-            AnyPeerMessage
-        )
         self.links = Links(self, random.Random(f"{plan.seed} links"))
         self.members = {
             name: Member(self, name, random.Random(f"{plan.seed} {name}")) for name in self.names
@@ -55,10 +50,6 @@ class World:
         return Client(self, name, random.Random(f"{self.plan.seed} {name}"), publisher)
 
     # What the parts of a run need of each other
-
-    def decode(self, message: bytes) -> AnyPeerMessage:
-        """A peer's message."""
-        return self._decoder.decode(message)
 
     def next_token(self) -> int:
         """A number that was never used."""

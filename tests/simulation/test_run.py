@@ -35,6 +35,15 @@ def test_fresh_seeds_pass_and_reach_what_must_happen_sometimes() -> None:
     assert "publications acknowledged" in ended.output
 
 
+def test_a_run_with_frames_in_pieces_passes() -> None:
+    plan = make(30)
+
+    result, _ = run(plan, split=True)
+
+    assert result.problems == ()
+    assert result.events > run(plan)[0].events
+
+
 def replayed(seed: int, hash_seed: str, *options: str) -> str:
     ended = subprocess.run(
         [sys.executable, "-m", "simulation", "replay", str(seed), *options],
