@@ -358,3 +358,14 @@ def test_a_candidate_counts_on_its_own_promise_only_once_it_is_on_the_disk() -> 
                 if coordinator.phase in (Phase.SYNCING, Phase.ACTIVE):
                     assert stored.promised[group].epoch >= coordinator.epoch
     assert {cluster.coordinator(group) for group in range(cluster.groups)} == {"m3:1"}
+
+
+def test_a_seed_knows_when_the_majority_ends_with_it() -> None:
+    cluster = started()
+    cluster.run(3 * S)
+    node = cluster.members["m1:1"].node
+    assert node.missed() is None
+    assert node.elsewhere() == ["c-m2:1", "c-m3:1"]
+    cluster.kill("m2:1")
+    cluster.run(S)
+    assert "only 1 of 3 seeds would vote" in str(node.missed())

@@ -101,13 +101,16 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
                 log.info("ending", signal=signal.Signals(number).name)
                 if server.unready:
                     break  # the second signal: at once
-                nursery.start_soon(drain, server, nursery.cancel_scope)
+                nursery.start_soon(drain, server, node, nursery.cancel_scope)
             nursery.cancel_scope.cancel()
 
 
-async def drain(server: Server, scope: trio.CancelScope) -> None:
-    """Ends gracefully."""
-    await server.drain()
+async def drain(server: Server, node: Node, scope: trio.CancelScope) -> None:
+    """Ends gracefully; says so where the cluster cannot do without this member."""
+    missed = node.missed()
+    if missed is not None:
+        structlog.get_logger().warning("the majority ends with this member", reason=missed)
+    await server.drain(node.elsewhere() or None)
     scope.cancel()
 
 

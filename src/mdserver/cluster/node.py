@@ -348,6 +348,16 @@ class Node:
             return f"joining: {missing} of {groups} groups are missing"
         return None
 
+    def elsewhere(self) -> list[str]:
+        """Where clients can go instead: the client addresses of the other members."""
+        return [peer.client for peer in self.ground.members.peers.values() if peer.client]
+
+    def missed(self) -> str | None:
+        """Why the cluster would take no publications without this member; None if it would."""
+        if not self.ground.durable or self.ground.seed is None:
+            return None
+        return self._operating.breaks(self.ground.me)
+
     def _serve_or_move(self) -> None:
         """Without a quorum for a while: clients are sent to where one may be."""
         ground = self.ground
@@ -358,7 +368,7 @@ class Node:
         self._unserved = self._unserved or ground.now
         if ground.now - self._unserved < ground.settings.suspect:
             return
-        servers = [peer.client for peer in ground.members.peers.values() if peer.client]
+        servers = self.elsewhere()
         for session in self._sessions:
             event = Move(delay_ms=MOVE_DELAY_MS, reason="no-quorum", servers=servers or None)
             ground.out.append(Send(session, event))

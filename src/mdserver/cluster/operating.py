@@ -86,13 +86,13 @@ class Operating:
         if member != ground.me and not ground.members.alive(member, ground.now):
             return f"{member} is not in sight of {ground.me}"
         if weight == 0 and not operate.force and member in ground.settings.seeds:
-            broken = self._breaks(member)
+            broken = self.breaks(member)
             if broken:
                 return broken
         ground.say((member,), Weigh(weight))
         return None
 
-    def _breaks(self, member: str) -> str | None:
+    def breaks(self, member: str) -> str | None:
         """Why the groups would have no majority without this seed; None if they have one."""
         ground = self.ground
         away = ground.seed.away if ground.seed is not None else []
