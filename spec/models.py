@@ -168,7 +168,7 @@ MUTANTS = (
     mutant("promises are durable", "GroupLog", log(2, 1, 1), LOG),
     mutant("recover before voting", "GroupLog", log(2, 1, 1), LOG),
     mutant("recover from the coordinator only", "GroupLog", log(2, 1, 1), LOG),
-    mutant("log of the highest accepted epoch", "GroupLog", log(3, 0, 2), LOG),
+    mutant("log of the highest accepted epoch", "GroupLog", log(3, 0, 1), LOG),
     mutant("a hand-over elects", "HandOver", log(3, 0, 2), LOG),
     mutant("every seed attends", "ColdStart", log(2, 1, 1), COLD),
     mutant("a cold start is a new history", "ColdStart", log(2, 2, 1), COLD),
