@@ -157,6 +157,8 @@ class World:
         for client in self.subscribers:
             for subject in self.subjects:
                 history, _, seq = client.positions.get(subject, ("", 0, 0))
+                if not history and not self.checker.majority_kept:
+                    continue  # what was acknowledged may be gone with its history
                 newest = max(
                     (a.seq for a in self.checker.acked.values()
                      if a.subject == subject and history in ("", a.history)),
