@@ -69,7 +69,7 @@ class Leading:
         if coordinator.cold:
             return 0
         least = min(item.committed for _, item in coordinator.promises.values())
-        return min(max(least, coordinator.log.base), coordinator.log.committed)
+        return min(least, coordinator.log.committed)
 
     def _renew(self, groups: list[int]) -> None:
         ground = self.ground
