@@ -15,8 +15,8 @@ from attrs import evolve, frozen
 
 from mdserver.cluster.coordinator import Coordinator, Phase
 from mdserver.cluster.dedupe import FORGOTTEN, Publishers, Verdict
-from mdserver.cluster.follower import Follower
 from mdserver.cluster.ground import Ground
+from mdserver.cluster.learner import Learner
 from mdserver.cluster.messages import Accept, Appended, Promised
 from mdserver.cluster.seed import Seed, Standing, Step
 from mdserver.cluster.votes import Vote, VoteRecord
@@ -172,7 +172,7 @@ def gaps_are_taken(original: Callable[..., tuple[Verdict, int, Position]]) -> An
 
 
 def delivered_when_accepted(original: Callable[..., None]) -> Any:
-    def extend(self: Follower, peer: str, item: Appended) -> None:
+    def extend(self: Learner, peer: str, item: Appended) -> None:
         original(self, peer, item)
         log = self.ground.logs[item.group]
         if log.epoch == item.epoch and log.length > log.committed:
@@ -198,7 +198,7 @@ def accepted_below_the_promise(_: object) -> Any:
 
 
 def gap_is_skipped(original: Callable[..., None]) -> Any:
-    def accept(self: Follower, peer: str, message: Accept) -> None:
+    def accept(self: Learner, peer: str, message: Accept) -> None:
         items = [
             msgspec.structs.replace(i, start=min(i.start, self.ground.logs[i.group].length))
             for i in message.items
@@ -216,10 +216,10 @@ MUTANTS = (
     Mutant("answers leave before the vote file", Ground, "say_stored", sent_before_the_disk),
     Mutant("repeats are taken again", Publishers, "verdict", no_dedupe),
     Mutant("numbers may have gaps", Publishers, "verdict", gaps_are_taken),
-    Mutant("delivered when accepted", Follower, "_extend", delivered_when_accepted),
+    Mutant("delivered when accepted", Learner, "_extend", delivered_when_accepted),
     Mutant("recovery without registration", Seed, "takes", unregistered_recovery),
     Mutant("entries below the promise are taken", Seed, "accepts", accepted_below_the_promise),
-    Mutant("a gap is skipped", Follower, "accept", gap_is_skipped),
+    Mutant("a gap is skipped", Learner, "accept", gap_is_skipped),
 )
 
 SURVIVORS = (

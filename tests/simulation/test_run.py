@@ -11,7 +11,7 @@ from attrs import evolve
 from click.testing import CliRunner
 
 import simulation
-from mdserver.cluster.follower import Follower
+from mdserver.cluster.learner import Learner
 from simulation.__main__ import main, regressions
 from simulation.diagram import diagram
 from simulation.minimise import minimise, smaller
@@ -81,13 +81,13 @@ def test_smaller_keeps_only_what_is_needed() -> None:
     assert smaller([1, 2, 3], lambda part: len(part) >= 0) == []
 
 
-def silent(self: Follower, peer: str, commit: object) -> None:
+def silent(self: Learner, peer: str, commit: object) -> None:
     """A member that never hears of a commit."""
 
 
 def test_failing_run_is_found_made_smaller_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Follower, "commit", silent)
-    monkeypatch.setattr(Follower, "heartbeat", silent)
+    monkeypatch.setattr(Learner, "commit", silent)
+    monkeypatch.setattr(Learner, "heartbeat", silent)
     seed = next(s for s in range(100) if make(s).members == 3 and make(s).faults)
     plan = evolve(make(seed), patience=2_000_000_000)
     result, _ = run(plan)

@@ -82,8 +82,8 @@ def test_command_names_the_line_that_no_action_explains(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
     good.write_text(steps.as_text(steps.run()))
     bad.write_text(steps.as_text(swapped("Accept", 2)(steps.run())))
-    names = [line["name"] for line in swapped("Accept", 2)(steps.run())]
-    wrong_at = 1 + names.index("Commit")
+    steps_of = [(line["name"], line.get("committed")) for line in swapped("Accept", 2)(steps.run())]
+    wrong_at = 1 + steps_of.index(("Commit", 2))
 
     accepted = CliRunner().invoke(main, ["traces", str(good)])
     refused = CliRunner().invoke(main, ["traces", str(good), str(bad)])

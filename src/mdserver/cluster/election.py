@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.coordinator import Coordinator, Phase
-from mdserver.cluster.follower import runs_from
+from mdserver.cluster.learner import runs_from
 from mdserver.cluster.messages import (
     Ballot,
     Canvass,

@@ -26,8 +26,8 @@ from mdserver.limits import NS_PER_S, PUBLISHER_IDLE_S
 
 if TYPE_CHECKING:
     from mdserver.cluster.election import Election
-    from mdserver.cluster.follower import Follower
     from mdserver.cluster.ground import Ground
+    from mdserver.cluster.learner import Learner
 
 HAND_OVER_EVERY = NS_PER_S
 FORGET_EVERY = 60 * NS_PER_S
@@ -36,12 +36,12 @@ FORGET_EVERY = 60 * NS_PER_S
 class Leading:
     """The coordinators of one member, once they are elected."""
 
-    __slots__ = ("_next_forget", "_next_hand_over", "election", "follower", "ground")
+    __slots__ = ("_next_forget", "_next_hand_over", "election", "ground", "learner")
 
-    def __init__(self, ground: "Ground", election: "Election", follower: "Follower") -> None:
+    def __init__(self, ground: "Ground", election: "Election", learner: "Learner") -> None:
         self.ground = ground
         self.election = election
-        self.follower = follower
+        self.learner = learner
         self._next_hand_over = 0
         self._next_forget = 0
 
@@ -113,8 +113,9 @@ class Leading:
         ground, group = self.ground, coordinator.group
         first = not ground.views[group].active
         if ground.tracing:
-            name = "Activate" if first else "Commit"
-            ground.trace(name, group, coordinator.epoch, committed=agreed)
+            ground.trace(
+                "Activate" if first else "Commit", group, coordinator.epoch, committed=agreed
+            )
         ground.learn(group, agreed)
         if ground.linked():
             ground.agreed(Agreed(group, coordinator.epoch, agreed))
@@ -124,7 +125,7 @@ class Leading:
         if not first:
             return
         ground.log("active", group=group, epoch=coordinator.epoch, length=agreed)
-        self.follower.follow(group)
+        self.learner.follow(group)
 
     def own_ack(self, coordinator: Coordinator) -> None:
         """The seed of this member holds what its coordinator holds: they share the log."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from mdserver.cluster import messages as say
 from mdserver.cluster.election import Election
-from mdserver.cluster.follower import Follower
 from mdserver.cluster.ground import Ground
 from mdserver.cluster.leading import Leading
+from mdserver.cluster.learner import Learner
 from mdserver.cluster.operating import Operating
 from mdserver.cluster.settings import alone
 from mdserver.cluster.votes import Vote, VoteRecord
@@ -56,9 +56,9 @@ class Node:
         )
         self.ground = Ground(settings, cluster, votes, rng)
         self.broker = self.ground.broker
-        self._follower = Follower(self.ground)
+        self._learner = Learner(self.ground)
         self._election = Election(self.ground)
-        self._leading = Leading(self.ground, self._election, self._follower)
+        self._leading = Leading(self.ground, self._election, self._learner)
         self._operating = Operating(self.ground, self._election, self._leading)
         self._sessions: dict[int, None] = {}
         self._started = False
@@ -72,9 +72,9 @@ class Node:
             say.Promise: self._promise,
             say.Nack: lambda _, message: self._election.nack(message),
             say.Sync: self._sync,
-            say.Accept: self._follower.accept,
+            say.Accept: self._learner.accept,
             say.Ack: self._leading.ack,
-            say.Commit: self._follower.commit,
+            say.Commit: self._learner.commit,
             say.Need: self._leading.need,
             say.Forward: lambda _, message: self._leading.forward(message),
             say.Answer: self._answer,
@@ -205,7 +205,7 @@ class Node:
         ground = self.ground
         known = input.peer in ground.members.peers
         if known and ground.members.peers[input.peer].up:
-            self._follower.link_lost(input.peer)
+            self._learner.link_lost(input.peer)
             ground.members.down(input.peer)
         if isinstance(input, say.PeerUp):
             ground.members.up(input.peer, ground.now)
@@ -268,16 +268,16 @@ class Node:
         if heartbeat.admitted and peer in ground.settings.seeds and known.get(peer) != incarnation:
             known[peer] = incarnation
             ground.store()
-        self._follower.heartbeat(peer, heartbeat)
+        self._learner.heartbeat(peer, heartbeat)
 
     def _sync(self, peer: str, sync: say.Sync) -> None:
-        # A coordinator shares its log with the follower of its member: the one has to stop before
+        # A coordinator shares its log with the learner of its member: the one has to stop before
         # the other takes a newer epoch. One that is no seed hears of that epoch here first.
         for item in sync.items:
             coordinator = self.ground.coordinators.get(item.group)
             if coordinator is not None and coordinator.epoch < item.epoch:
                 self._election.depose(item.group, item.epoch)
-        self._follower.sync(peer, sync)
+        self._learner.sync(peer, sync)
 
     def _promise(self, peer: str, promise: say.Promise) -> None:
         won = self._election.promise(peer, promise)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 ASK_AGAIN = 2 * NS_PER_S
 
 
-class Follower:
-    """The follower of all groups of one member."""
+class Learner:
+    """The learner of all groups of one member."""
 
     __slots__ = ("ground",)
 
