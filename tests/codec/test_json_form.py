@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mdserver.codec import reading
 from mdserver.codec.json_form import JSON, JsonClient
 from mdserver.core.commands import (
     Command,
@@ -292,3 +293,13 @@ def test_one_command_or_batch_a_line() -> None:
     assert len(JSON.lines(b"{}\n" * 100)) == 100
     with pytest.raises(RemoteProtocolError, match="More than 100 commands"):
         JSON.lines(b"{}\n" * 101)
+
+
+def test_every_key_of_every_command_says_what_it_must_be() -> None:
+    keys = {name for kind in reading.OPS.values() for name in kind.__struct_fields__}
+    assert keys | {"op"} == reading.EXPECTED.keys()
+    for kind in reading.OPS.values():
+        for key in set(kind.__struct_fields__) - {"t"}:
+            wrong = json.dumps({"op": kind.__struct_config__.tag, key: [[{}]]})
+            (malformed,) = JSON.commands(wrong.encode())
+            assert isinstance(malformed, Malformed)

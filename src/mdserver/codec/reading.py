@@ -40,12 +40,13 @@ OPS = {str(kind.__struct_config__.tag): kind for kind in _COMMANDS}
 _TEXT = "a string"
 _COUNT = "an integer, 0 or more"
 _MILLISECONDS = "an integer, a number of milliseconds from 0 to 2147483647"
-_EXPECTED = {
+EXPECTED = {
     "op": _TEXT,
     "id": f"a string of at most {limits.CLOSURE_BYTES_MAX} characters or an integer of 64 bits",
     "token": f"a string of at most {limits.TOKEN_BYTES_MAX} characters",
     "client": f"a string of at most {limits.PUBLISHER_BYTES_MAX} characters",
     "publisher": f"a string of at most {limits.PUBLISHER_BYTES_MAX} characters",
+    "external_token": f"a string of at most {limits.TOKEN_BYTES_MAX} characters",
     "keepalive_ms": _MILLISECONDS,
     "subjects": f"a list of at most {limits.SUBJECTS_PER_COMMAND_MAX} strings",
     "history": _COUNT,
@@ -145,7 +146,7 @@ class CommandReader:
         for name, decoder, required in self._keys[op]:
             if name not in keys:
                 if required:
-                    reason = f'"{op}" needs the key `{name}`: {_EXPECTED[name]}.'
+                    reason = f'"{op}" needs the key `{name}`: {EXPECTED[name]}.'
                     return Malformed(MISSING_KEY, reason, id_)
                 continue
             try:
@@ -216,7 +217,7 @@ def ill_formed(error: Exception, form: str) -> RemoteProtocolError:
 
 def _bad_key(name: str, problem: msgspec.ValidationError, id_: CommandId) -> Malformed:
     code = WRONG_TYPE if _OTHER_TYPE.search(str(problem)) else INVALID_VALUE
-    return Malformed(code, f"`{name}` must be {_EXPECTED[name]}.", id_)
+    return Malformed(code, f"`{name}` must be {EXPECTED[name]}.", id_)
 
 
 def _bad_op(op: str | None, id_: CommandId) -> Malformed:
