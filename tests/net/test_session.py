@@ -80,3 +80,14 @@ async def test_json_without_a_subprotocol_at_the_root_path() -> None:
                 events = json.loads(text)
                 assert [event["op"] for event in events] == ["connected", "pong"]
                 assert events[1]["t"] == [1]
+
+
+async def test_what_is_delivered_is_counted_from_the_start_on() -> None:
+    async with serving() as server, peer(port_of(server)) as client:
+        await client.send(Subscribe(subjects=["/a/b"]))
+        rounds = 30
+        for _ in range(rounds):
+            await client.send(*(Publish(subject="/a/b", content="x") for _ in range(100)))
+        await client.send(Ping())
+        await client.until(Pong)
+        assert server.engine.deliveries == rounds * 100

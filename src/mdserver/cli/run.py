@@ -3,7 +3,7 @@
 import gc
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from mdserver.net.custom import CustomJudge, load_class
 from mdserver.net.engine import Engine
 from mdserver.net.judges import TokenJudge
 from mdserver.net.operations import Operations
+from mdserver.net.presence import METHODS, PresenceHook
 from mdserver.net.server import Server
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -73,9 +74,12 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
     server.add_monitor(monitor_of(config, server, unready))
     judge = judge_of(config, server.engine)
     with audit_logs(config) as audit, trio.open_signal_receiver(*SIGNALS) as signals:
-        if audit is not None:
-            server.engine.carry(Log, audit.take)
+        hook = presence_hook(config)
+        takers = [taker.take for taker in (audit, hook) if taker is not None]
+        server.engine.carry(Log, partial(told, takers))
         async with trio.open_nursery() as nursery:
+            if hook is not None:
+                await nursery.start(hook.run)
             if judge is not None:
                 server.engine.carry(Ask, judge.ask)
             if isinstance(judge, CustomJudge):
@@ -131,6 +135,21 @@ def judge_of(config: Config, engine: Engine) -> TokenJudge | CustomJudge | None:
         judge = load_class(config.custom_class)
         return CustomJudge(judge, config.custom_deadline, engine.dispatch)
     return None
+
+
+def presence_hook(config: Config) -> PresenceHook | None:
+    """The operator's class that is told who comes and goes. Raises `ConfigError`."""
+    name = config.presence_class
+    if not name:
+        return None
+    made = load_class(name, "Extension.Presence.Class", METHODS.values())
+    return PresenceHook(made, config.presence_deadline)
+
+
+def told(takers: Sequence[Callable[[Log], None]], line: Log) -> None:
+    """Hand a line to everybody who takes lines."""
+    for take in takers:
+        take(line)
 
 
 def reload(

@@ -28,6 +28,7 @@ def stats_line(server: Server, broker: Broker) -> Log:
             **attrs.asdict(broker.counts()),
             "connections_total": entered,
             "disconnections_total": entered - server.connections,
+            "messages_in_total": broker.publications,
             "messages_out_total": server.engine.deliveries,
         },
     )

@@ -89,9 +89,13 @@ def _check_together(loaded: Loaded) -> None:
     """Refuses values that make no sense beside each other."""
     config, origins = loaded.config, loaded.origins
     for name in PARAMETERS:
-        on = name.startswith("Extension.") and getattr(config, PARAMETERS[name].attribute)
-        if on and config.log_folder is None:
+        on = name.startswith("Extension.") and getattr(config, PARAMETERS[name].attribute) is True
+        told = name == "Extension.Presence" and config.presence_class
+        if on and config.log_folder is None and not told:
             raise ConfigError(f"{origins[name]}: {name} = true: it needs a LogFolder")
+    if config.presence_class and not config.presence:
+        name = "Extension.Presence.Class"
+        raise ConfigError(f"{origins[name]}: {name}: it needs Extension.Presence = true")
     names = _NEEDED.get(config.entitlement, ())
     if names and not any(getattr(config, PARAMETERS[name].attribute) for name in names):
         raise ConfigError(

@@ -90,11 +90,13 @@ class Broker:
     """Sessions, their subscriptions and publications, over the member's cache.
 
     `proposals` fills while commands are handled; whoever calls takes them and clears the list.
+    `publications` counts those of this member's clients that were understood and allowed.
     """
 
     def __init__(self, settings: BrokerSettings, history: str) -> None:
         self.settings = settings
         self.proposals: list[Proposal] = []
+        self.publications = 0
         self._sessions: dict[int, Session] = {}
         self._requests: dict[int, tuple[Session, Held | str]] = {}
         self._request = 0
@@ -421,6 +423,7 @@ class Broker:
             else read_publication(command, session, self.settings, now)
         )
         if type(read) is Publication:
+            self.publications += 1
             lack = self._lack_of_room(read, now)
             if lack is None:
                 audited = read if self.settings.audit_message else None

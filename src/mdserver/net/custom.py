@@ -14,7 +14,7 @@ blocks the server.
 """
 
 import importlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import structlog
@@ -45,21 +45,26 @@ class Client:
     address: str | None
 
 
-def load_class(name: str) -> Any:
-    """An instance of the class `package.module:Class`. Raises `ConfigError`."""
+def load_class(
+    name: str,
+    parameter: str = "EntitlementCustom.Class",
+    methods: Iterable[str] = METHODS.values(),
+) -> Any:
+    """An instance of the class `package.module:Class`, which has to have these methods.
+
+    Raises `ConfigError`, with the name of the parameter.
+    """
     module_name, colon, class_name = name.partition(":")
     if not colon or not module_name or not class_name:
-        raise ConfigError(f"EntitlementCustom.Class = {name}: expected `package.module:Class`")
+        raise ConfigError(f"{parameter} = {name}: expected `package.module:Class`")
     try:
         module = importlib.import_module(module_name)
         made = getattr(module, class_name)()
     except Exception as error:  # whatever the operator's module raises
-        raise ConfigError(
-            f"EntitlementCustom.Class = {name}: {type(error).__name__}: {error}"
-        ) from error
-    missing = [method for method in METHODS.values() if not callable(getattr(made, method, None))]
+        raise ConfigError(f"{parameter} = {name}: {type(error).__name__}: {error}") from error
+    missing = [method for method in methods if not callable(getattr(made, method, None))]
     if missing:
-        raise ConfigError(f"EntitlementCustom.Class = {name}: it has no {', '.join(missing)}")
+        raise ConfigError(f"{parameter} = {name}: it has no {', '.join(missing)}")
     return made
 
 

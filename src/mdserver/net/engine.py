@@ -69,6 +69,9 @@ class Engine:
         self.streams: dict[str, int] = {}
         """Secret paths of HTTP streams -> their sessions."""
         self.deliveries = 0
+        """How many messages were put into outboxes since the start."""
+        self.rested = 0
+        """What that was when the readers had a turn last."""
         self.failed = trio.Event()
         self.failure: Exception | None = None
         self._waiting: deque[Any] = deque()

@@ -103,8 +103,8 @@ async def give_commands(engine: Engine, session: int, commands: Sequence[AnyComm
     while start < len(commands):
         engine.dispatch(Received(session, commands[start : start + size]))
         start += size
-        if engine.deliveries > DELIVERIES_PER_TURN:
-            engine.deliveries = 0
+        if engine.deliveries - engine.rested > DELIVERIES_PER_TURN:
+            engine.rested = engine.deliveries
             size = COMMANDS_PER_STEP
             await trio.lowlevel.checkpoint()
         else:

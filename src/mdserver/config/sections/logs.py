@@ -8,7 +8,7 @@ import attrs
 from mdserver import limits
 from mdserver.config import values
 from mdserver.config.parameter import parameter
-from mdserver.limits import GB, KB, NS_PER_S
+from mdserver.limits import GB, KB, NS_PER_MS, NS_PER_S
 
 
 class LogLevel(enum.Enum):
@@ -96,4 +96,17 @@ class Audit:
         False,
         """Whether `audit-presence.log` in `LogFolder` says which session joined and left which
         subject or pattern.""",
+    )
+    presence_class: str = parameter(
+        "Extension.Presence.Class",
+        values.text(512),
+        "",
+        """A Python class that is told who joins and leaves, `package.module:Class`, found as Python
+        finds modules; needs `Extension.Presence`. docs/operations.md says what it has to offer.""",
+    )
+    presence_deadline: int = parameter(
+        "Extension.Presence.Deadline",
+        values.duration(10 * NS_PER_MS, 600 * NS_PER_S),
+        limits.PRESENCE_DEADLINE_S * NS_PER_S,
+        """How long the class may take for a call; a longer one is given up and logged.""",
     )
