@@ -140,11 +140,11 @@ def test_a_run_ends_where_the_specification_does() -> None:
 @needs_tlc
 @pytest.mark.slow
 def test_simulated_runs_are_behaviours_of_the_specification() -> None:
-    """Two runs with crashes and elections; each with one acknowledgement less is none."""
+    """Runs with crashes and elections; each with one promise less is none."""
     true, false = [], []
-    for seed in (3, 112):
+    for seed in (3, 7, 11):
         plan = make(seed)
-        _, world = simulate(plan.with_parts(list(plan.faults), list(plan.sendings[:20])))
+        _, world = simulate(plan.with_parts(list(plan.faults), list(plan.sendings[:8])))
         lines = [json.loads(line) for line in world.trace_lines().splitlines()]
         true += traces.split(f"true {seed}", list(enumerate(lines, 1)))
         false += traces.split(f"false {seed}", list(enumerate(without_an_election_vote(lines), 1)))
