@@ -152,16 +152,25 @@ def test_a_member_with_another_password_is_refused_and_both_sides_say_so(tmp_pat
         assert "secret of the tests" not in cluster.log(0) + cluster.log(2)
 
 
+def all_led(cluster: LiveCluster, index: int) -> bool:
+    """Whether every group has a coordinator that the member knows, and it is no dead one."""
+    status = json.loads(cluster.command(index, "status", "--json").stdout)
+    alive = {row["address"] for row in status["members"] if row["state"] != "unreachable"}
+    return len(alive) == 2 and all(row["coordinator"] in alive for row in status["groups"])
+
+
 def test_a_seed_without_its_vote_file_is_taken_back_by_an_operator(tmp_path: Path) -> None:
     with LiveCluster(tmp_path, 3) as cluster:
         publish_all(cluster, 0, "one")
         cluster.kill(1)
+        cluster.wait(lambda: all_led(cluster, 0), 15, "the others coordinate every group")
         (vote_file,) = tmp_path.glob(f"votes-*{cluster.peers[1].rpartition(':')[2]}.json")
         vote_file.write_bytes(b"damaged")
         cluster.start(1)
         cluster.wait(lambda: "readmit" in (cluster.ready(1) or ""), 15, "it waits")
         assert cluster.get(1, "/health/live")[0] == 200
-        assert cluster.command(0, "readmit", cluster.peers[1]).returncode == 0
+        readmit = ("readmit", cluster.peers[1])
+        cluster.wait(lambda: cluster.command(0, *readmit).returncode == 0, 15, "it is in sight")
         cluster.wait_ready(1)
         cluster.kill(2)
         publish_all(cluster, 0, "two")

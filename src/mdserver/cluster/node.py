@@ -309,6 +309,7 @@ class Node:
         self._election.look(ground.joined)
         self._join()
         self._leading.hand_over(ground.joined)
+        self._operating.insist()
         ground.say(ground.linked(), self._pulse())
         self._serve_or_move()
         ground.out.append(SetTimer(TICK, ground.now + self._election.delay(0.5)))

@@ -4,22 +4,27 @@ from typing import TYPE_CHECKING
 
 from mdserver.cluster.coordinator import Phase
 from mdserver.cluster.messages import Operate, Operated, Readmit, Weigh
+from mdserver.limits import NS_PER_S
 
 if TYPE_CHECKING:
     from mdserver.cluster.election import Election
     from mdserver.cluster.ground import Ground
     from mdserver.cluster.leading import Leading
 
+READMIT_AGAIN = 2 * NS_PER_S
+
 
 class Operating:
     """The operator's side of one member. Every command may be given to any member."""
 
-    __slots__ = ("election", "ground", "leading")
+    __slots__ = ("_readmitting", "election", "ground", "leading")
 
     def __init__(self, ground: "Ground", election: "Election", leading: "Leading") -> None:
         self.ground = ground
         self.election = election
         self.leading = leading
+        self._readmitting: dict[str, int] = {}
+        """Seeds that an operator wants back -> when to ask for it again (ns)."""
 
     def operate(self, operate: Operate) -> None:
         """Carry out a command; the answer is an output of the same step."""
@@ -126,8 +131,24 @@ class Operating:
         peer = ground.members.peers[member]
         if not ground.members.alive(member, ground.now) or not peer.lost:
             return f"{member} is not in sight, or did not lose its vote record"
+        self._readmitting[member] = ground.now + READMIT_AGAIN
         ground.say((*ground.linked(), ground.me), Readmit(member, peer.incarnation))
         return None
+
+    def insist(self) -> None:
+        """Ask again for seeds that are still LOST.
+
+        A group whose coordinator was just replaced, or was told of an incarnation that the seed
+        has left meanwhile, did not hear the operator.
+        """
+        ground = self.ground
+        for member, due in list(self._readmitting.items()):
+            peer = ground.members.peers[member]
+            if not peer.lost:
+                del self._readmitting[member]
+            elif due <= ground.now and ground.members.alive(member, ground.now):
+                self._readmitting[member] = ground.now + READMIT_AGAIN
+                ground.say((*ground.linked(), ground.me), Readmit(member, peer.incarnation))
 
     def readmitted(self, readmit: Readmit) -> None:
         """Elect every group of this member anew, by the other seeds, for this very loss."""
