@@ -27,6 +27,16 @@ FRAMES_TYPE = "application/vnd.mdserver.v1"
 SSE_TYPE = "text/event-stream"
 STREAM_PATH = "/stream"
 
+
+def stream_headers(media_type: str) -> Headers:
+    """The head of an answer without end: nothing on the way may keep or hold it back."""
+    return (
+        (b"content-type", media_type.encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-accel-buffering", b"no"),
+    )
+
+
 END = b"0\r\n\r\n"
 _NOTHING = frame(SKIPPABLE | 0x7F, b"")
 

@@ -2,17 +2,13 @@
 
 from mdserver import limits
 from mdserver.codec.http import Request, RequestRefusedError
-from mdserver.codec.streaming import SSE_TYPE, SseForm, StreamAnswer, read_event_id
+from mdserver.codec.streaming import SSE_TYPE, SseForm, StreamAnswer, read_event_id, stream_headers
 from mdserver.core.commands import Connect, PositionAfter, Subscribe
 from mdserver.core.subjects import parse_interest
 from mdserver.errors import InvalidSubjectError
 from mdserver.http.answers import Answer, Exchange, Parameters, token_of
 
-HEADERS = (
-    (b"content-type", SSE_TYPE.encode()),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-)
+HEADERS = stream_headers(SSE_TYPE)
 
 
 async def sse(request: Request, _exchange: Exchange) -> Answer | StreamAnswer:

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from mdserver.codec.binary_form import BINARY
 from mdserver.codec.http import Request, RequestRefusedError
 from mdserver.codec.json_form import JSON
-from mdserver.codec.streaming import FRAMES_TYPE, NDJSON_TYPE, STREAM_PATH, StreamAnswer, StreamForm
+from mdserver.codec.streaming import (
+    FRAMES_TYPE,
+    NDJSON_TYPE,
+    STREAM_PATH,
+    StreamAnswer,
+    StreamForm,
+    stream_headers,
+)
 from mdserver.core.commands import AnyCommand, Connect
 from mdserver.errors import RemoteProtocolError
 from mdserver.http.answers import Answer, Exchange, text_answer
@@ -28,11 +35,7 @@ async def open_stream(request: Request, _exchange: Exchange) -> StreamAnswer:
     accepted = _accepted(request)
     secret = secrets.token_urlsafe(SECRET_BYTES)
     return StreamAnswer(
-        headers=(
-            (b"content-type", accepted.encode()),
-            (b"cache-control", b"no-store"),
-            (b"x-accel-buffering", b"no"),
-        ),
+        headers=stream_headers(accepted),
         form=StreamForm(accepted, f"{STREAM_PATH}/{secret}"),
         transport="http-stream",
         commands=read_commands(request) or [Connect()],

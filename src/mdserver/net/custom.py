@@ -25,6 +25,7 @@ from mdserver import limits
 from mdserver.core.inputs import Decided, Denied, Grants
 from mdserver.core.outputs import Ask
 from mdserver.errors import ConfigError
+from mdserver.net.backstage import Backstage
 
 METHODS = {
     "connect": "connect",
@@ -68,25 +69,15 @@ def load_class(
     return made
 
 
-class CustomJudge:
+class CustomJudge(Backstage):
     """Puts the core's questions to the operator's object, each in a task with a deadline."""
 
     def __init__(self, judge: Any, deadline: int, decide: Callable[[Decided], None]) -> None:
+        super().__init__()
         self._judge = judge
         self._deadline_s = deadline / limits.NS_PER_S
         self._decide = decide
         self._pending = 0
-        self._nursery: trio.Nursery | None = None
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Answers questions until it is cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self._nursery = None
 
     def ask(self, question: Ask) -> None:
         """Takes a question; the answer goes to `decide` later."""

@@ -18,6 +18,7 @@ from attrs import frozen
 
 from mdserver import limits
 from mdserver.core.outputs import Log
+from mdserver.net.backstage import Backstage
 
 PRESENCE = "presence"
 METHODS = {"join": "joined", "leave": "left"}
@@ -34,25 +35,15 @@ class Subscriber:
     external_token: str | None
 
 
-class PresenceHook:
+class PresenceHook(Backstage):
     """Tells the operator's object what the presence stream says."""
 
     def __init__(self, told: Any, deadline: int) -> None:
+        super().__init__()
         self._told = told
         self._deadline_s = deadline / limits.NS_PER_S
         self._waiting: dict[int, deque[tuple[str, Subscriber, str]]] = {}
         self._count = 0
-        self._nursery: trio.Nursery | None = None
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Tell until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self._nursery = None
 
     def take(self, line: Log) -> None:
         """Take an output; those of other streams are nothing to this class."""

@@ -15,15 +15,7 @@ PLACE = ["history", "subject", "epoch"]
 VIEW = ["session", "history", "subject"]
 GRACE_S = 5
 
-VERDICTS = (
-    "exact",
-    "conflated",
-    "loss",
-    "dup_or_corrupt",
-    "reordered",
-    "not_archived",
-    "unknown_epoch",
-)
+WHOLE = ("exact", "conflated")
 
 
 @frozen
@@ -73,7 +65,7 @@ def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
         .withColumn("expected_n", f.col("count_to") - f.col("count_before"))
         .withColumn("expected_crc", f.col("crc_to") - f.col("crc_before"))
         .withColumn("verdict", _verdict())
-        .withColumn("first_bad_seq", f.when(_is_bad(), f.col("seq_lo")))
+        .withColumn("first_bad_seq", f.when(is_bad(), f.col("seq_lo")))
         .withColumn("reason", _reason())
         .select(*receipts.columns, "expected_n", "verdict", "first_bad_seq", "reason")
     )
@@ -118,8 +110,9 @@ def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
     )
 
 
-def _is_bad() -> Column:
-    return ~f.col("verdict").isin("exact", "conflated")
+def is_bad() -> Column:
+    """Whether the verdict of a judged receipt says that it is not whole."""
+    return ~f.col("verdict").isin(*WHOLE)
 
 
 def _verdict() -> Column:
@@ -149,4 +142,4 @@ def _reason() -> Column:
     reason = reason.when(
         (verdict == "dup_or_corrupt") & corrupt, f.lit("checksums differ: content was altered")
     )
-    return reason.when(_is_bad(), numbers)
+    return reason.when(is_bad(), numbers)

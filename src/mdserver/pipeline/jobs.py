@@ -64,9 +64,9 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
     found = audit.audit(messages, receipts)
     judged = found.receipts.localCheckpoint()
     gaps = found.gaps.toArrow().to_pylist()
-    bad = judged.where("verdict not in ('exact', 'conflated')").toArrow().to_pylist()
-    columns = schema.VERDICTS_TABLE.names
-    replace(folder, "audit_verdicts", judged.select(*columns).toArrow())
+    bad = judged.where(audit.is_bad()).toArrow().to_pylist()
+    verdicts = judged.select(*schema.VERDICTS_TABLE.names).toArrow()
+    replace(folder, "audit_verdicts", verdicts)
     if page is not None:
         text = report.page(
             counted(judged, "verdict", f.count("*")),
@@ -75,7 +75,7 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
             gaps,
         )
         page.write_text(text, encoding="utf-8")
-    return AuditResult(judged.count(), len(bad), len(gaps))
+    return AuditResult(verdicts.num_rows, len(bad), len(gaps))
 
 
 def counted(frame: DataFrame, name: str, number: Column) -> dict[str, int]:
@@ -95,8 +95,9 @@ def run_rollup(spark: SparkSession, folder: Path) -> dict[str, int]:
         if level is not rollup.MINUTE:
             summaries = rollup.merge(summaries, level)
         summaries = summaries.localCheckpoint()
-        replace(folder, level.table, summaries.toArrow())
-        counts[level.table] = summaries.count()
+        rows = summaries.toArrow()
+        replace(folder, level.table, rows)
+        counts[level.table] = rows.num_rows
     return counts
 
 

@@ -99,12 +99,11 @@ def _time(column: Column) -> Column:
 def _messages(parsed: DataFrame) -> DataFrame:
     row = f.col("row")
     subject = row["subject"]
-    segments = f.split(subject, "/", 3)
     numbered = f.concat_ws("/", row["publisher"], row["number"])
     return parsed.select(
-        segments[1].alias("root"),
+        schema.root_of(subject).alias("root"),
         subject.alias("subject"),
-        segments[2].alias("key"),
+        f.split(subject, "/", 3)[2].alias("key"),
         row["history"].alias("history"),
         row["epoch"].alias("epoch"),
         row["seq"].alias("seq"),
@@ -123,7 +122,7 @@ def _messages(parsed: DataFrame) -> DataFrame:
         "src_partition",
         "src_pos",
         row["crc"].alias("crc"),
-        f.date_format(_time(row["ts_server"]), "yyyy-MM-dd").alias("dt"),
+        schema.day_of(_time(row["ts_server"])).alias("dt"),
     )
 
 

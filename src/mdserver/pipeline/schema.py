@@ -6,6 +6,8 @@ these, never from the first file, so that a column has its type from the start.
 """
 
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 MESSAGE_ROW = t.StructType(
@@ -63,6 +65,17 @@ STAT_ROW = t.StructType(
         t.StructField("value", t.DoubleType()),
     ]
 )
+
+
+def root_of(subject: Column) -> Column:
+    """The partition of a subject: its first segment."""
+    return f.split(subject, "/", 3)[1]
+
+
+def day_of(moment: Column) -> Column:
+    """The partition of a moment: its day, UTC."""
+    return f.date_format(moment, "yyyy-MM-dd")
+
 
 TIME = pa.timestamp("us", "UTC")
 

@@ -48,8 +48,8 @@ def frame(spark: SparkSession, tables: Path, name: str) -> DataFrame:
     else:
         read = spark.read.schema(row).option("recursiveFileLookup", "true").parquet(*files)
     if "root" in partitions:
-        read = read.withColumn("root", f.split("subject", "/", 3)[1])
-        read = read.withColumn("dt", f.date_format("ts_server", "yyyy-MM-dd"))
+        read = read.withColumn("root", schema.root_of(f.col("subject")))
+        read = read.withColumn("dt", schema.day_of(f.col("ts_server")))
     return read
 
 
