@@ -16,9 +16,7 @@ from mdserver.codec.binary_form import BinaryClient
 from mdserver.codec.encoding import ClientCodec
 from mdserver.codec.json_form import JsonClient
 from mdserver.core.commands import Publish
-from mdserver.core.events import MessageEvent, StatusName
-from mdserver.core.message import MessageType
-from simulation.history import Acked, Delivered, Gap, Published, Refused, Reset, Subscribed
+from simulation.recording import Recorder
 
 if TYPE_CHECKING:
     from simulation.sessions import Session
@@ -38,9 +36,7 @@ class Client:
         self.name = name
         self.rng = rng
         self.session: Session | None = None
-        self.positions: dict[str, tuple[str, int, int]] = {}
-        self.pending: dict[int, str] = {}
-        self.subjects: dict[str, str] = {}  # publication -> subject
+        self.recorder = Recorder(name, world.see, world.cover)
         self.timers: dict[str, int] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
             values.OpenTransport: self._open,
@@ -69,7 +65,7 @@ class Client:
     @property
     def waiting(self) -> int:
         """Publications without a result."""
-        return len(self.pending)
+        return len(self.recorder.pending)
 
     def do(self, outputs: list[values.Output]) -> None:
         """Carry out what the core says; what is no concern of a run is passed over."""
@@ -118,57 +114,19 @@ class Client:
     def publish(self, subject: str, name: str) -> None:
         """Publish one message."""
         number, outputs = self.core.publish(Publish(subject=subject, content=name))
-        self.pending[number] = name
-        self.subjects[name] = subject
-        self.world.see(Published(self.world.heap.now, name, subject, self.name, number))
+        self.recorder.published(self.world.heap.now, number, name, subject)
         self.do(outputs)
 
     def subscribe(self, subjects: list[str]) -> None:
         """Subscribe for good."""
-        for subject in subjects:
-            self.world.see(Subscribed(self.world.heap.now, self.name, subject))
+        self.recorder.subscribed(self.world.heap.now, subjects)
         self.do(self.core.subscribe(subjects))
 
     def _result(self, output: values.Published) -> None:
-        result = output.result
-        name = self.pending.pop(result.publication)
-        now, world = self.world.heap.now, self.world
-        if result.status is StatusName.PUBLISH_OK:
-            connected = self.core.connected_to
-            history = "" if connected is None else self.core.positions.history
-            world.cover("acked")
-            if result.duplicate:
-                world.cover("acked as a repeat")
-            if result.epoch:
-                world.see(Acked(now, name, self.subjects[name], history, result.epoch, result.seq))
-        else:
-            world.cover("publication failed")
-            world.see(Refused(now, name, result.certain))
+        self.recorder.result(self.world.heap.now, self.core.positions.history, output.result)
 
     def _messages(self, output: values.DeliverMessages) -> None:
-        for message in output.messages:
-            self._delivered(message)
-
-    def _delivered(self, message: MessageEvent) -> None:
-        history = self.core.positions.history
-        before = self.positions.get(message.subject)
-        if before is not None and before[0] != history:
-            self.world.see(Reset(self.world.heap.now, self.name, message.subject, history))
-        self.positions[message.subject] = (history, message.epoch, message.seq)
-        self.world.cover(f"delivered {message.type.value}")
-        self.world.see(
-            Delivered(
-                self.world.heap.now, self.name, message.content or "", message.subject, history,
-                message.epoch, message.seq, message.type is MessageType.SNAPSHOT,
-            )
-        )  # fmt: skip
+        self.recorder.messages(self.world.heap.now, self.core.positions.history, output.messages)
 
     def _notified(self, output: values.Notify) -> None:
-        notice = output.notice
-        now, world = self.world.heap.now, self.world
-        if notice.status is values.Notification.DATA_RESYNC:
-            world.cover("told of a gap")
-            last = notice.missing.last.seq if notice.missing else 0
-            world.see(Gap(now, self.name, notice.subject or "", last))
-        elif notice.status is values.Notification.DATA_SYNC:
-            world.cover("recovered")
+        self.recorder.notified(self.world.heap.now, output.notice)

@@ -1,11 +1,15 @@
 """What publishers and subscribers saw, in the order in which they saw it.
 
-The simulator and the tests with real processes both write these; `simulation.checker` reads them.
-Times are nanoseconds of one clock that all clients of a history share. A publication is named by
-any text that stands for it alone; a message carries that text (as its content, for example).
+The simulator and the chaos runs with real processes both write these; `simulation.checker` reads
+them; `line_of` and `event_of` turn them into lines of JSON and back. Times are nanoseconds of one
+clock that all clients of a history share. A publication is named by any text that stands for it
+alone; a message carries that text (as its content, for example).
 """
 
-from attrs import frozen
+import json
+
+import msgspec
+from attrs import asdict, frozen
 
 
 @frozen
@@ -93,3 +97,22 @@ class Settled:
 
 
 Event = Published | Acked | Refused | Subscribed | Delivered | Gap | Reset | Settled
+
+KINDS: dict[str, type[Event]] = {
+    kind.__name__: kind
+    for kind in (Published, Acked, Refused, Subscribed, Delivered, Gap, Reset, Settled)
+}
+
+
+def line_of(event: Event) -> str:
+    """An event as a line of JSON: its fields, and under "event" what it is."""
+    return json.dumps({"event": type(event).__name__, **asdict(event)}) + "\n"
+
+
+def event_of(line: str) -> Event:
+    """The event of such a line. Raises ValueError for what is none."""
+    values = json.loads(line)
+    kind = KINDS.get(values.pop("event", "")) if isinstance(values, dict) else None
+    if kind is None:
+        raise ValueError(f"no event of a history: {line.strip()[:100]}")
+    return msgspec.convert(values, kind)

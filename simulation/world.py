@@ -156,7 +156,7 @@ class World:
                 return f"group {group} is committed up to {ends} by the members"
         for client in self.subscribers:
             for subject in self.subjects:
-                history, _, seq = client.positions.get(subject, ("", 0, 0))
+                history, _, seq = client.recorder.positions.get(subject, ("", 0, 0))
                 if not history and not self.checker.majority_kept:
                     continue  # what was acknowledged may be gone with its history
                 newest = max(

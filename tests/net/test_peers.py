@@ -45,7 +45,13 @@ class Complaints:
 class Member:
     """One member in this process, with real links and a real vote file."""
 
-    def __init__(self, folder: object, addresses: tuple[Address, ...], index: int) -> None:
+    def __init__(
+        self,
+        folder: object,
+        addresses: tuple[Address, ...],
+        index: int,
+        bind: Address | None = None,
+    ) -> None:
         self.me = addresses[index]
         names = tuple(str(address) for address in addresses)
         file = VoteFile(folder, str(self.me))  # type: ignore[arg-type]
@@ -57,8 +63,8 @@ class Member:
         self.joined = trio.Event()
         self.engine.carry(Log, self._logged)
         settings = PeerSettings(
-            listen=self.me, members=addresses, seeds=cluster.seeds, groups=GROUPS,
-            mode="Guaranteed", password=PASSWORD,
+            listen=self.me, bind=bind or self.me, members=addresses, seeds=cluster.seeds,
+            groups=GROUPS, mode="Guaranteed", password=PASSWORD,
         )  # fmt: skip
         self.peers = Peers(settings, self.engine, self.log)
         self.writer = VoteWriter(file, self.engine)
@@ -140,6 +146,25 @@ async def test_members_meet_and_strangers_are_refused(tmp_path: object) -> None:
         assert all(len(m.node.ground.linked()) == 2 for m in members)
         assert any("no link" in line for line in member.log.lines)
         assert not [line for m in members for line in m.log.lines if line.startswith("BUG")]
+
+
+async def test_a_member_may_listen_where_others_do_not_call_it(tmp_path: object) -> None:
+    *addresses, bind = free_addresses(4)
+    member = Member(tmp_path, tuple(addresses), 0, bind)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(member.run)
+        with pytest.raises(OSError, match=r"refused|connect"):
+            await trio.open_tcp_stream("127.0.0.1", member.me.port)
+        async with await trio.open_tcp_stream("127.0.0.1", bind.port) as stream:
+            expected = str(member.me)
+            names = [str(address) for address in addresses]
+            greeting = Greeting(names[1], b"n" * 32, GROUPS, names, "Guaranteed")
+            handshake = Handshake(Side.DIALER, greeting, PASSWORD, expected)
+            await stream.send_all(handshake.begin())
+            with trio.fail_after(10):
+                await shake_hands(stream, handshake)
+            assert handshake.peer == expected
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_wrong_password_is_told_and_logged_but_never_shown(tmp_path: object) -> None:

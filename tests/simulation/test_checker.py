@@ -13,6 +13,8 @@ from simulation.history import (
     Reset,
     Settled,
     Subscribed,
+    event_of,
+    line_of,
 )  # fmt: skip
 
 
@@ -118,3 +120,12 @@ def test_subscribing_anew_starts_anywhere() -> None:
     ]  # fmt: skip
 
     assert check(events) == []
+
+
+def test_a_history_is_the_same_after_it_was_written_as_lines() -> None:
+    events = [*GOOD, Gap(1, "c", "/a/b", 3), Reset(2, "c", "/a/b", "h2"), Refused(3, "p", False)]
+    assert [event_of(line_of(event)) for event in events] == events
+    with pytest.raises(ValueError, match="no event of a history"):
+        event_of('{"event": "Nothing"}')
+    with pytest.raises(ValueError, match="at"):
+        event_of('{"event": "Published", "at": "soon", "publication": "p", "subject": "/s"}')

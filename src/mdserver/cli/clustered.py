@@ -74,7 +74,7 @@ def member_of(config: Config, log: Logger) -> Member | None:
     if problem is not None:
         log.warning("vote file damaged", problem=problem)
     peers = PeerSettings(
-        listen=listen, members=config.cluster_members, seeds=cluster.seeds, groups=groups,
-        mode=MODE, password=config.cluster_password,
+        listen=listen, bind=config.cluster_member_bind or listen, members=config.cluster_members,
+        seeds=cluster.seeds, groups=groups, mode=MODE, password=config.cluster_password,
     )  # fmt: skip
     return Member(cluster, peers, votes, file)

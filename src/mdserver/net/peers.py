@@ -41,9 +41,14 @@ LARGER_DIALS_AFTER_S = 1.0
 
 @frozen(kw_only=True)
 class PeerSettings:
-    """What the links are told. `listen` is where this member is, `members` where others are."""
+    """What the links are told.
+
+    `listen` is where others find this member, `bind` where it listens itself, `members` where the
+    others are.
+    """
 
     listen: Address
+    bind: Address
     members: tuple[Address, ...]
     seeds: tuple[str, ...]
     groups: int
@@ -134,9 +139,10 @@ class Peers:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep links to all members until cancelled. Raises StartError for a port in use."""
-        where = self._settings.listen
+        where = self._settings.bind
+        host = None if where.host == "*" else where.host
         try:
-            listeners = await trio.open_tcp_listeners(where.port, host=where.host)
+            listeners = await trio.open_tcp_listeners(where.port, host=host)
         except OSError as error:
             raise StartError(f"Cannot listen on {where} for members: {error.strerror}") from None
         async with trio.open_nursery() as nursery:

@@ -30,6 +30,13 @@ class Members:
         None,
         """This member's own address among `ClusterMembers`: where it listens for the others.""",
     )
+    cluster_member_bind: Address | None = parameter(
+        "ClusterMemberBind",
+        values.optional(values.address(8900), "none"),
+        None,
+        """Where this member listens for the others, where that is not `ClusterMemberListen`: behind
+        a container's published port or a proxy. `*` as the host stands for all interfaces.""",
+    )
     cluster_password: str = parameter(
         "ClusterPassword",
         values.text(1024),
