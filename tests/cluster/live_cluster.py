@@ -26,8 +26,11 @@ def free_ports(count: int) -> list[int]:
 class LiveCluster:
     """`with LiveCluster(folder, 3) as cluster:` starts all members and waits until they serve."""
 
-    def __init__(self, folder: Path, count: int, groups: int = 16) -> None:
+    def __init__(
+        self, folder: Path, count: int, groups: int = 16, settings: dict[str, str] | None = None
+    ) -> None:
         self.folder = folder
+        self.settings = settings or {}
         self.groups = groups
         ports = free_ports(3 * count)
         self.peers = [f"127.0.0.1:{port}" for port in ports[:count]]
@@ -64,6 +67,7 @@ class LiveCluster:
             "ClusterMemberListen": self.peers[index],
             "ClusterSubjectGroups": str(self.groups),
             "ClusterMemberCoordinationFolder": str(self.folder),
+            **self.settings,
         }
         arguments = [
             word for name, value in settings.items() for word in ("--set", f"{name}={value}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.live_cluster import LiveCluster
+from tests.net.certificates import Authority
 
 pytestmark = pytest.mark.slow
 SUBJECTS = [f"/s/{index}" for index in range(12)]
@@ -179,3 +180,39 @@ def test_a_seed_without_its_vote_file_is_taken_back_by_an_operator(tmp_path: Pat
         publish_all(cluster, 0, "two")
         held = agree(cluster, 0, 1)
         assert all({"one", "two"} <= {text for _, _, text in row} for row in held.values())
+
+
+def test_members_with_certificates_and_one_whose_authority_is_another(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority.pem")
+    files = {
+        "ClusterMemberKeyStore": str(authority.issue(tmp_path / "member.pem")),
+        "ClusterMemberCertificateAuthority": str(authority.file),
+    }
+    with LiveCluster(tmp_path, 3, settings=files) as cluster:
+        publish_all(cluster, 0, "one")
+        cluster.kill(2)
+        publish_all(cluster, 1, "two")
+        stranger = Authority(tmp_path / "else.pem")
+        cluster.settings = {
+            "ClusterMemberKeyStore": str(stranger.issue(tmp_path / "stranger.pem")),
+            "ClusterMemberCertificateAuthority": str(stranger.file),
+        }
+        cluster.start(2)
+        cluster.wait(lambda: "certificate is refused" in cluster.log(2), 60, "its own complaint")
+        cluster.wait(lambda: "says why: unknown ca" in cluster.log(0), 60, "the others' complaint")
+        assert cluster.ready(2) is not None
+        cluster.kill(2)
+        cluster.settings = files
+        cluster.start(2)
+        cluster.wait_ready(2, 60)
+        publish_all(cluster, 2, "three")
+        held = agree(cluster, 0, 1, 2)
+        assert all({"one", "two", "three"} <= {t for _, _, t in row} for row in held.values())
+
+
+def test_half_of_what_encrypts_links_is_an_error_at_the_start(tmp_path: Path) -> None:
+    cluster = LiveCluster(tmp_path, 3, settings={"ClusterMemberKeyStore": "member.pem"})
+    cluster.start(0)
+    process = cluster.processes[0]
+    assert process.wait(60) != 0
+    assert "ClusterMemberCertificateAuthority go together" in cluster.log(0)

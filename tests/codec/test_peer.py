@@ -19,6 +19,7 @@ from mdserver.codec.peer import (
     Side,
     message_frame,
     messages,
+    refusal,
 )
 from mdserver.errors import RemoteProtocolError
 
@@ -73,8 +74,8 @@ def test_a_member_that_is_not_the_one_called_is_refused() -> None:
 
 
 def test_the_refusal_reaches_the_other_side_with_its_reason() -> None:
-    left, right = Handshake(Side.DIALER, A, "p"), Handshake(Side.LISTENER, B, "p")
-    told = right.refusal(RemoteProtocolError("no room"))
+    left = Handshake(Side.DIALER, A, "p")
+    told = refusal(RemoteProtocolError("no room"))
     with pytest.raises(RefusedError, match="no room"):
         left.feed(told)
 
@@ -99,6 +100,20 @@ def test_the_password_and_its_hash_are_never_sent() -> None:
     right = Handshake(Side.LISTENER, B, "the password")
     sent = left.begin() + right.begin() + left.feed(right.begin())
     assert b"password" not in sent
+
+
+def test_a_proof_is_bound_to_the_encrypted_connection_under_it() -> None:
+    """Somebody between two members has two TLS connections, and their bindings differ."""
+    left = Handshake(Side.DIALER, A, "p", binding=b"left of it")
+    right = Handshake(Side.LISTENER, B, "p", binding=b"right of it")
+    right.feed(left.begin())
+    with pytest.raises(RemoteProtocolError, match="or somebody stands between them"):
+        right.feed(left.feed(right.begin()))
+
+
+def test_a_plain_member_knows_an_encrypted_one() -> None:
+    with pytest.raises(RemoteProtocolError, match="ClusterMemberKeyStore is not set at a:1"):
+        Handshake(Side.LISTENER, A, "p").feed(b"\x16\x03\x01\x02\x00\x01")
 
 
 def test_messages_may_follow_the_last_proof_in_the_same_read() -> None:

@@ -1,4 +1,4 @@
-"""Certificates made for a test: self-signed, for `localhost` and 127.0.0.1."""
+"""Certificates made for a test: self-signed for `localhost` and 127.0.0.1, or of an authority."""
 
 import datetime
 import ipaddress
@@ -34,3 +34,45 @@ def make_certificate(file: Path, name: str = "localhost") -> Path:
     )
     file.write_bytes(pem)
     return file
+
+
+class Authority:
+    """Signs certificates of members; `file` is its own certificate."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, file.stem)])
+        ca = x509.BasicConstraints(ca=True, path_length=0)
+        signed = self._builder(self._name, self._key, 1).add_extension(ca, critical=True)
+        certificate = signed.sign(self._key, hashes.SHA256())
+        file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, file: Path, days: int = 1) -> Path:
+        """Writes chain and key of a new certificate; with negative days it has expired."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, file.stem)])
+        certificate = self._builder(name, key, days).sign(self._key, hashes.SHA256())
+        file.write_bytes(
+            certificate.public_bytes(serialization.Encoding.PEM)
+            + key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return file
+
+    def _builder(
+        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+    ) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=9))
+            .not_valid_after(now + datetime.timedelta(days=days))
+        )

@@ -1,108 +1,13 @@
 """Peer links over real sockets: members meet, strangers are refused, nobody else notices."""
 
-import random
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
 import trio
 
 from mdserver.cluster.messages import Readmit
-from mdserver.cluster.node import TICK, Node
-from mdserver.cluster.settings import ClusterSettings
 from mdserver.codec.frames import frame
 from mdserver.codec.peer import GREETING, MESSAGE, Greeting, Handshake, Side, message_frame
-from mdserver.config.values import Address
-from mdserver.core.inputs import TimerDue
-from mdserver.core.outputs import Log
-from mdserver.core.settings import BrokerSettings
 from mdserver.errors import RemoteProtocolError
-from mdserver.net.clock import process_clock
-from mdserver.net.engine import Engine
-from mdserver.net.flusher import Flusher
-from mdserver.net.peers import Peers, PeerSettings
-from mdserver.net.server import run_timers
-from mdserver.net.votes import VoteFile, VoteWriter
-
-GROUPS = 4
-PASSWORD = "shared by the members"
-
-
-class Complaints:
-    """A log that keeps what was said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def warning(self, event: str, **values: object) -> None:
-        self.lines.append(f"{event} {values}")
-
-    def exception(self, event: str, **values: object) -> None:
-        self.lines.append(f"BUG {event} {values}")
-
-
-class Member:
-    """One member in this process, with real links and a real vote file."""
-
-    def __init__(
-        self,
-        folder: object,
-        addresses: tuple[Address, ...],
-        index: int,
-        bind: Address | None = None,
-    ) -> None:
-        self.me = addresses[index]
-        names = tuple(str(address) for address in addresses)
-        file = VoteFile(folder, str(self.me))  # type: ignore[arg-type]
-        votes, _ = file.start(str(self.me), "test", GROUPS)
-        cluster = ClusterSettings(str(self.me), names)
-        self.node = Node(BrokerSettings(groups=GROUPS), random.Random(index), cluster, votes)
-        self.engine = Engine(self.node, process_clock(), Flusher())
-        self.log = Complaints()
-        self.joined = trio.Event()
-        self.engine.carry(Log, self._logged)
-        settings = PeerSettings(
-            listen=self.me, bind=bind or self.me, members=addresses, seeds=cluster.seeds,
-            groups=GROUPS, mode="Guaranteed", password=PASSWORD,
-        )  # fmt: skip
-        self.peers = Peers(settings, self.engine, self.log)
-        self.writer = VoteWriter(file, self.engine)
-
-    def _logged(self, output: Log) -> None:
-        if output.name == "joined":
-            self.joined.set()
-
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(run_timers, self.engine)
-            nursery.start_soon(self.writer.run)
-            await nursery.start(self.peers.run)
-            self.engine.dispatch(TimerDue(TICK))
-            task_status.started()
-
-
-def free_addresses(count: int) -> tuple[Address, ...]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = tuple(Address("127.0.0.1", sock.getsockname()[1]) for sock in sockets)
-    for sock in sockets:
-        sock.close()
-    return addresses
-
-
-@asynccontextmanager
-async def cluster(folder: object) -> AsyncIterator[list[Member]]:
-    """Three members that are ready."""
-    addresses = free_addresses(3)
-    members = [Member(folder, addresses, index) for index in range(3)]
-    async with trio.open_nursery() as nursery:
-        for member in members:
-            await nursery.start(member.run)
-        with trio.fail_after(20):
-            for member in members:
-                await member.joined.wait()
-        yield members
-        nursery.cancel_scope.cancel()
+from tests.net.members import GROUPS, PASSWORD, Member, cluster, free_addresses
 
 
 async def closed_by_member(stream: trio.SocketStream) -> bytes:
@@ -124,7 +29,10 @@ async def shake_hands(stream: trio.SocketStream, handshake: Handshake) -> None:
         await stream.send_all(handshake.feed(bytes(data)))
 
 
-async def test_members_meet_and_strangers_are_refused(tmp_path: object) -> None:
+async def test_members_meet_and_strangers_are_refused(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdserver.net.peers.PEER_HANDSHAKE_TIMEOUT_S", 1)
     async with cluster(tmp_path) as members:
         member = members[0]
         greeting = Greeting("127.0.0.1:1", b"n" * 32, GROUPS,
@@ -150,7 +58,7 @@ async def test_members_meet_and_strangers_are_refused(tmp_path: object) -> None:
 
 async def test_a_member_may_listen_where_others_do_not_call_it(tmp_path: object) -> None:
     *addresses, bind = free_addresses(4)
-    member = Member(tmp_path, tuple(addresses), 0, bind)
+    member = Member(tmp_path, tuple(addresses), 0, bind=bind)
     async with trio.open_nursery() as nursery:
         await nursery.start(member.run)
         with pytest.raises(OSError, match=r"refused|connect"):

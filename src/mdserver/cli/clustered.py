@@ -13,7 +13,9 @@ from mdserver.core.inputs import TimerDue
 from mdserver.errors import ConfigError
 from mdserver.net.connection import Logger
 from mdserver.net.engine import Engine
+from mdserver.net.mutual import MutualIdentity
 from mdserver.net.peers import Peers, PeerSettings
+from mdserver.net.tls import KeyStore
 from mdserver.net.votes import VoteFile, VoteWriter
 
 MODE = "Guaranteed"
@@ -27,6 +29,11 @@ class Member:
     peers: PeerSettings
     votes: VoteRecord
     file: VoteFile
+
+    def reload_certificates(self) -> None:
+        """Read the files for links again, for new links. Raises StartError, and nothing changes."""
+        if self.peers.identity is not None:
+            self.peers.identity.reload()
 
     async def run(
         self,
@@ -68,6 +75,7 @@ def member_of(config: Config, log: Logger) -> Member | None:
             "ClusterSeedMemberCount"
         )
     groups = config.cluster_subject_groups
+    links = identity_of(config)
     identity = hashlib.sha256("\n".join([*cluster.seeds, str(groups)]).encode()).hexdigest()[:32]
     file = VoteFile(config.cluster_member_coordination_folder, str(listen))
     votes, problem = file.start(str(listen), identity, groups)
@@ -76,5 +84,22 @@ def member_of(config: Config, log: Logger) -> Member | None:
     peers = PeerSettings(
         listen=listen, bind=config.cluster_member_bind or listen, members=config.cluster_members,
         seeds=cluster.seeds, groups=groups, mode=MODE, password=config.cluster_password,
+        identity=links,
     )  # fmt: skip
     return Member(cluster, peers, votes, file)
+
+
+def identity_of(config: Config) -> MutualIdentity | None:
+    """What links to other members are encrypted with, None where they are not.
+
+    Raises ConfigError where half of it is missing, StartError for files that cannot be used.
+    """
+    files, authority = config.cluster_member_key_store, config.cluster_member_certificate_authority
+    if not files and authority is None:
+        return None
+    if not files or authority is None:
+        raise ConfigError(
+            "ClusterMemberKeyStore and ClusterMemberCertificateAuthority go together: set both, or "
+            "none of them"
+        )
+    return MutualIdentity(KeyStore(*files), authority, config.cipher_list)

@@ -11,7 +11,7 @@ import click
 import structlog
 import trio
 
-from mdserver.cli.clustered import member_of
+from mdserver.cli.clustered import Member, member_of
 from mdserver.cli.configured import (
     broker_settings,
     configuration_options,
@@ -100,7 +100,7 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
             log.info("ready", urls=urls, monitor=server.monitor_urls)
             async for number in signals:
                 if number == signal.SIGHUP:
-                    config = reload(config, read, server, judge)
+                    config = reload(config, read, server, judge, member)
                     continue
                 log.info("ending", signal=signal.Signals(number).name)
                 if server.unready:
@@ -157,6 +157,7 @@ def reload(
     read: Callable[[], Loaded],
     server: Server,
     judge: TokenJudge | CustomJudge | None,
+    member: Member | None = None,
 ) -> Config:
     """Reads the configuration again, takes what a running server can take, and says so.
 
@@ -167,6 +168,8 @@ def reload(
         new = reloaded(config, read().config)
         verifier = token_verifier(new.config)
         server.reload_certificates()
+        if member is not None:
+            member.reload_certificates()
     except (ConfigError, StartError) as error:
         log.error("reload refused", reason=str(error))
         return config

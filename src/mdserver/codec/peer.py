@@ -2,8 +2,9 @@
 
 Both sides greet with a nonce and the parameters that have to agree. Then each proves that it knows
 `ClusterPassword` by an HMAC (RFC 2104) over both greetings, which hold both nonces and addresses,
-so that a proof is of no use on another link; the dialer proves first, and the password itself is
-never sent. After that the link carries frames of MessagePack (docs/cluster.md, "Peer links").
+and over what is unique to the TLS connection under it, so that a proof is of no use on another link
+and nobody can stand between; the dialer proves first, and the password itself is never sent. After
+that the link carries frames of MessagePack (docs/cluster.md, "Peer links").
 """
 
 import enum
@@ -25,6 +26,7 @@ GREETING = 0x01
 PROOF = 0x02
 REFUSAL = 0x03
 MESSAGE = 0x10
+TLS_HANDSHAKE = b"\x16"  # RFC 8446, 5.1: how the first record of a TLS connection begins
 
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
@@ -58,15 +60,25 @@ class Handshake:
 
     `begin` is what to send first; `feed` takes what came and returns what to send; `peer` is the
     other side's address once `done`. Raises RemoteProtocolError where the other side is no member
-    of this cluster; `refusal` is then what to tell it. Messages may follow the last proof at once:
-    they are `early`, and `reader` goes on from there.
+    of this cluster; a `refusal` then tells it so. Messages may follow the last proof at once:
+    they are `early`, and `reader` goes on from there. `expected` is the
+    address that was dialed; `binding` the channel binding of an encrypted connection, empty for a
+    plain one.
     """
 
-    def __init__(self, side: Side, greeting: Greeting, password: str, expected: str = "") -> None:
+    def __init__(
+        self,
+        side: Side,
+        greeting: Greeting,
+        password: str,
+        expected: str = "",
+        binding: bytes = b"",
+    ) -> None:
         self._side = side
         self._own = greeting
         self._key = password.encode()
         self._expected = expected
+        self._binding = binding
         self._theirs: Greeting | None = None
         self.reader = FrameReader(
             frozenset((GREETING, PROOF, REFUSAL, MESSAGE)), PEER_FRAME_BYTES_MAX
@@ -84,12 +96,13 @@ class Handshake:
         """The own greeting."""
         return frame(GREETING, _encode(self._own))
 
-    def refusal(self, error: RemoteProtocolError) -> bytes:
-        """Tell the other side why not; it learns nothing else."""
-        return frame(REFUSAL, error.reason.encode()[:500])
-
     def feed(self, data: bytes) -> bytes:
         """Take bytes of the other side; returns what to send to it."""
+        if self._theirs is None and not self.reader.pending and data[:1] == TLS_HANDSHAKE:
+            raise RemoteProtocolError(
+                "the other member's links are encrypted: ClusterMemberKeyStore is not set at "
+                f"{self._own.member}"
+            )
         answer = b""
         for kind, payload in self.reader.feed(data):
             if self.done:
@@ -111,7 +124,10 @@ class Handshake:
         if kind == PROOF and self._theirs is not None and not self.done:
             other = Side.LISTENER if self._side is Side.DIALER else Side.DIALER
             if not hmac.compare_digest(frame(PROOF, payload), self._proof(other)):
-                raise RemoteProtocolError("ClusterPassword differs between the two members")
+                between = ", or somebody stands between them" if self._binding else ""
+                raise RemoteProtocolError(
+                    f"ClusterPassword differs between the two members{between}"
+                )
             self.done = True
             return self._proof(self._side) if self._side is Side.LISTENER else b""
         raise RemoteProtocolError(f"a frame of type {kind} is out of place in the handshake")
@@ -138,7 +154,9 @@ class Handshake:
         assert self._theirs is not None
         ours, theirs = _encode(self._own), _encode(self._theirs)
         first, second = (ours, theirs) if self._side is Side.DIALER else (theirs, ours)
-        text = b"mdserver peer %s %d %s %s" % (side.value, len(first), first, second)
+        text = b"mdserver peer %s %d %s %d %s %s" % (
+            side.value, len(first), first, len(second), second, self._binding
+        )  # fmt: skip
         return frame(PROOF, hmac.new(self._key, text, hashlib.sha256).digest())
 
 
@@ -156,6 +174,11 @@ def decoded(payload: bytes, type_: type[T]) -> T:
         return msgspec.msgpack.decode(payload, type=type_)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"a greeting cannot be understood: {error}") from None
+
+
+def refusal(error: RemoteProtocolError) -> bytes:
+    """Tell the other side why not; it learns nothing else."""
+    return frame(REFUSAL, error.reason.encode()[:500])
 
 
 def message_frame(message: AnyPeerMessage) -> bytes:

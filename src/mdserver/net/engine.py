@@ -63,6 +63,8 @@ class Engine:
         self.flusher = flusher
         self.timers = TimerWheel()
         self.earlier_timer: Callable[[], None] = _nothing
+        self.settled: Callable[[], None] = _nothing
+        """Called when a dispatch is at its end: all its outputs were carried out."""
         self.numbers = count(1)
         self.sinks: dict[int, Sink] = {}
         self.outboxes: dict[int, Outbox] = {}
@@ -114,6 +116,7 @@ class Engine:
             raise
         finally:
             self._stepping = False
+        self.settled()
         if self.flusher.dirty:
             self.flusher.wake()
 
@@ -208,7 +211,7 @@ class Engine:
 
 
 def _nothing() -> None:
-    """Nobody waits for timers yet."""
+    """Nobody wants to know."""
 
 
 def _ignore(_: object) -> None:

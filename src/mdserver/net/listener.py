@@ -9,6 +9,7 @@ import errno
 import resource
 import socket
 import sys
+from collections.abc import Callable
 
 import trio
 
@@ -130,6 +131,32 @@ def url_of(sock: socket.socket, *, secure: bool = False) -> str:
     return f"http{'s' if secure else ''}://{Address(host, port)}"
 
 
+async def accept_each(
+    listening: socket.socket,
+    accepted: Callable[[socket.socket, str], None],
+    complain: Callable[[OSError], None],
+) -> None:
+    """Accept until cancelled, then close: `accepted` gets each socket and where it comes from.
+
+    `complain` is told where nothing can be accepted for now, for a lack of descriptors or memory.
+    """
+    with listening:
+        while True:
+            await trio.lowlevel.wait_readable(listening)
+            try:
+                for _ in range(ACCEPTS_PER_TURN):
+                    sock, where = listening.accept()
+                    sock.setblocking(False)
+                    accepted(sock, where[0])
+            except (BlockingIOError, ConnectionAbortedError):
+                pass
+            except OSError as error:
+                if error.errno not in _NOT_NOW:
+                    raise
+                complain(error)
+                await trio.sleep(BACK_OFF_S)
+
+
 class Listener:
     """One listening socket and the connections that came through it.
 
@@ -151,25 +178,8 @@ class Listener:
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Accept until cancelled; the connections run in `nursery`, and outlive that."""
-        with self._sock:
-            while True:
-                await trio.lowlevel.wait_readable(self._sock)
-                try:
-                    self._accept(nursery)
-                except OSError as error:
-                    if error.errno not in _NOT_NOW:
-                        raise
-                    self._complain(error)
-                    await trio.sleep(BACK_OFF_S)
 
-    def _accept(self, nursery: trio.Nursery) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                sock, where = self._sock.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
-            sock.setblocking(False)
-            address = where[0]
+        def accepted(sock: socket.socket, address: str) -> None:
             refusal = self._admission.enter(address)
             if refusal is None:
                 nursery.start_soon(self._serve, sock, address)
@@ -177,6 +187,8 @@ class Listener:
                 sock.close()  # what could be said would cost a hand-shake
             else:
                 _refuse(sock, refusal)
+
+        await accept_each(self._sock, accepted, self._complain)
 
     async def _serve(self, sock: socket.socket, address: str) -> None:
         try:

@@ -6,6 +6,9 @@ too when it has waited for a while, since a new member may be unknown to those i
 
 import random
 import secrets
+import socket
+import ssl
+from contextlib import suppress
 
 import trio
 from attrs import frozen
@@ -19,20 +22,23 @@ from mdserver.codec.peer import (
     Side,
     message_frame,
     messages,
+    refusal,
 )  # fmt: skip
 from mdserver.config.values import Address
-from mdserver.errors import RemoteProtocolError, StartError
+from mdserver.errors import RemoteProtocolError
 from mdserver.limits import (
     CLUSTER_MEMBERS_MAX,
     PEER_BACK_OFF_MAX_S,
     PEER_FRAME_BYTES_MAX,
     PEER_HANDSHAKE_TIMEOUT_S,
     PEER_LINKS_MAX,
-    PEER_OUTBOX_BYTES_MAX,
-    PEER_WRITE_TIMEOUT_S,
 )  # fmt: skip
 from mdserver.net.connection import Logger
 from mdserver.net.engine import Engine
+from mdserver.net.link import Link, receive, send_all
+from mdserver.net.listener import accept_each, listen
+from mdserver.net.mutual import MutualIdentity, begins_with_tls, binding_of, broken
+from mdserver.net.tls import say_goodbye
 
 READ_BYTES = 256 * 1024
 FIRST_BACK_OFF_S = 0.05
@@ -44,7 +50,7 @@ class PeerSettings:
     """What the links are told.
 
     `listen` is where others find this member, `bind` where it listens itself, `members` where the
-    others are.
+    others are. With an `identity` links are encrypted, and the others have to show theirs.
     """
 
     listen: Address
@@ -54,6 +60,7 @@ class PeerSettings:
     groups: int
     mode: str
     password: str
+    identity: MutualIdentity | None = None
 
     @property
     def me(self) -> str:
@@ -66,43 +73,6 @@ class PeerSettings:
         return Greeting(self.me, nonce, self.groups, list(self.seeds), self.mode)
 
 
-class Link:
-    """One open link. What is put waits, by reference, until the writer takes all of it at once."""
-
-    __slots__ = ("closed", "peer", "size", "stream", "waiting", "wanted")
-
-    def __init__(self, peer: str, stream: trio.SocketStream) -> None:
-        self.peer = peer
-        self.stream = stream
-        self.waiting: list[bytes] = []
-        self.size = 0
-        self.wanted = trio.Event()
-        self.closed: str | None = None
-
-    def put(self, data: bytes) -> None:
-        """Have a frame sent; a link that takes too little for too long is closed."""
-        self.waiting.append(data)
-        self.size += len(data)
-        if self.size > PEER_OUTBOX_BYTES_MAX:
-            self.close("it reads too slowly")
-        self.wanted.set()
-
-    def close(self, reason: str) -> None:
-        """End the link; both of its loops notice."""
-        self.closed = self.closed or reason
-        self.wanted.set()
-
-    async def write(self) -> None:
-        """Send what waits, all of it at once, until the link is closed."""
-        while self.closed is None:
-            await self.wanted.wait()
-            self.wanted = trio.Event()
-            frames, self.waiting, self.size = self.waiting, [], 0
-            if frames and self.closed is None:
-                with trio.fail_after(PEER_WRITE_TIMEOUT_S):
-                    await self.stream.send_all(b"".join(frames))
-
-
 class Peers:
     """All links of one member."""
 
@@ -110,28 +80,36 @@ class Peers:
         self._settings = settings
         self._engine = engine
         self._log = log
-        self._links: dict[str, Link] = {}
+        self.links: dict[str, Link] = {}
+        self._dirty: list[Link] = []
+        self._buffer = bytearray(READ_BYTES)
         self._opening = 0
         self._complaints: dict[str, str] = {}
         engine.carry(SendPeer, self._send)
         engine.carry(ClosePeer, self._close)
+        engine.settled = self._flush
 
     # The node's side
 
     def _send(self, output: SendPeer) -> None:
         data: bytes | None = None
         for peer in output.peers:
-            link = self._links.get(peer)
+            link = self.links.get(peer)
             if link is not None:
                 data = data or message_frame(output.message)
                 if len(data) > PEER_FRAME_BYTES_MAX:
                     # The other side would refuse it, and the link with it, again and again.
                     self._complain(peer, f"a group's log and cache take {len(data)} bytes")
-                else:
-                    link.put(data)
+                elif link.put(data):
+                    self._dirty.append(link)
+
+    def _flush(self) -> None:
+        for link in self._dirty:
+            link.flush()
+        self._dirty.clear()
 
     def _close(self, output: ClosePeer) -> None:
-        link = self._links.get(output.peer)
+        link = self.links.get(output.peer)
         if link is not None:
             link.close(output.reason)
 
@@ -139,18 +117,23 @@ class Peers:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep links to all members until cancelled. Raises StartError for a port in use."""
-        where = self._settings.bind
-        host = None if where.host == "*" else where.host
-        try:
-            listeners = await trio.open_tcp_listeners(where.port, host=host)
-        except OSError as error:
-            raise StartError(f"Cannot listen on {where} for members: {error.strerror}") from None
         async with trio.open_nursery() as nursery:
+
+            def accepted(sock: socket.socket, address: str) -> None:
+                if self._opening + len(self.links) >= PEER_LINKS_MAX:
+                    sock.close()
+                else:
+                    nursery.start_soon(self._serve, sock, Side.LISTENER, "", address)
+
+            for listening in listen(self._settings.bind):
+                nursery.start_soon(accept_each, listening, accepted, self._unaccepted)
             for address in self._settings.members:
                 if str(address) != self._settings.me:
                     nursery.start_soon(self._dial, address)
             task_status.started()
-            await trio.serve_listeners(self._accepted, listeners, handler_nursery=nursery)
+
+    def _unaccepted(self, error: OSError) -> None:
+        self._complain("any caller", broken(error))
 
     async def _dial(self, address: Address) -> None:
         """Dial a member whenever there is no link to it."""
@@ -160,108 +143,145 @@ class Peers:
         while True:
             await trio.sleep(pause)
             pause = FIRST_BACK_OFF_S if self._settings.me < name else LARGER_DIALS_AFTER_S
-            if name in self._links:
+            if name in self.links:
                 back_off = FIRST_BACK_OFF_S
                 continue
-            handshake = Handshake(
-                Side.DIALER, self._settings.greeting(), self._settings.password, name
-            )
             try:
                 with trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
-                    stream = await trio.open_tcp_stream(address.host, address.port)
+                    sock = await dialed(address)
             except (OSError, trio.TooSlowError):
                 back_off = min(2 * back_off, PEER_BACK_OFF_MAX_S)
                 pause = back_off * (0.5 + random.random() / 2)  # noqa: S311 - spreads, hides nothing
                 continue
-            if not await self._serve(stream, handshake, name):
+            if not await self._serve(sock, Side.DIALER, name, name):
                 pause = PEER_BACK_OFF_MAX_S
 
-    async def _accepted(self, stream: trio.SocketStream) -> None:
-        if self._opening + len(self._links) >= PEER_LINKS_MAX:
-            await trio.aclose_forcefully(stream)
-            return
-        handshake = Handshake(Side.LISTENER, self._settings.greeting(), self._settings.password)
-        await self._serve(stream, handshake, "a caller")
-
-    async def _serve(self, stream: trio.SocketStream, handshake: Handshake, name: str) -> bool:
+    async def _serve(self, sock: socket.socket, side: Side, expected: str, where: str) -> bool:
         """One link from its handshake to its end: what goes wrong here stays here."""
+        name = expected or "a caller"
         opened = False
         try:
-            async with stream:
-                self._opening += 1
-                try:
-                    await self._open(stream, handshake)
-                finally:
-                    self._opening -= 1
-                opened = True
-                self._complaints.pop(name, None)
-                await self._carry(Link(handshake.peer, stream), handshake)
-        except* (RemoteProtocolError, trio.TooSlowError, OSError, trio.BrokenResourceError,
-                 trio.ClosedResourceError) as group:  # fmt: skip
-            if not opened:
-                self._complain(name, str(first(group)) or "it does not answer")
+            self._opening += 1
+            try:
+                with trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
+                    if self._settings.identity is not None:
+                        sock = await self._encrypted(sock, side, self._settings.identity)
+                    handshake = await self._open(sock, side, expected)
+            finally:
+                self._opening -= 1
+            opened = True
+            self._complaints.pop(name, None)
+            await self._carry(Link(handshake.peer, sock), handshake)
+        except* (RemoteProtocolError, trio.TooSlowError, OSError) as group:
+            self._complain(name, told(first(group)), where)
         except* Exception as group:
             self._log.exception("peer link failed", peer=name, error=repr(first(group)))
+        finally:
+            if isinstance(sock, ssl.SSLSocket):
+                say_goodbye(sock)
+            sock.close()
         return opened
 
-    def _complain(self, name: str, reason: str) -> None:
+    def _complain(self, name: str, reason: str, where: str = "") -> None:
         """Say once why a link does not come about, not at each try."""
         if self._complaints.get(name) != reason and len(self._complaints) < CLUSTER_MEMBERS_MAX:
             self._complaints[name] = reason
-            self._log.warning("no link", peer=name, reason=reason)
+            self._log.warning("no link", peer=name, address=where or name, reason=reason)
 
-    async def _open(self, stream: trio.SocketStream, handshake: Handshake) -> None:
-        with trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
-            try:
-                await stream.send_all(handshake.begin())
-                while not handshake.done:
-                    data = await stream.receive_some(READ_BYTES)
-                    if not data:
-                        raise RemoteProtocolError("the other side closed during the handshake")
-                    answer = handshake.feed(bytes(data))
-                    if answer:
-                        await stream.send_all(answer)
-            except RefusedError:
-                raise
-            except RemoteProtocolError as error:
-                await stream.send_all(handshake.refusal(error))
-                raise
+    async def _encrypted(
+        self, sock: socket.socket, side: Side, identity: MutualIdentity
+    ) -> socket.socket:
+        if side is Side.LISTENER and not await begins_with_tls(sock):
+            error = RemoteProtocolError(
+                f"the links of {self._settings.me} are encrypted: ClusterMemberKeyStore is not "
+                "set at the other member"
+            )
+            await refuse(sock, error)
+            raise error
+        return await identity.encrypt(sock, side)
+
+    async def _open(self, sock: socket.socket, side: Side, expected: str) -> Handshake:
+        settings = self._settings
+        binding = binding_of(sock)
+        handshake = Handshake(side, settings.greeting(), settings.password, expected, binding)
+        answer = handshake.begin()
+        if binding and side is Side.DIALER:
+            # The listener greets once it accepted the certificate; where it does not, bytes that
+            # it left unread would make the kernel reset its reason away.
+            answer += handshake.feed(await self._received(sock))
+        try:
+            while True:
+                await send_all(sock, answer)
+                if handshake.done:
+                    return handshake
+                answer = handshake.feed(await self._received(sock))
+        except RefusedError:
+            raise
+        except RemoteProtocolError as error:
+            await refuse(sock, error)
+            raise
+
+    async def _received(self, sock: socket.socket) -> bytes:
+        data = await receive(sock, self._buffer)
+        if not data:
+            raise RemoteProtocolError("the other side closed during the handshake")
+        return data
 
     async def _carry(self, link: Link, handshake: Handshake) -> None:
         """An open link: tell the node, read and write until either side ends it."""
-        older = self._links.get(link.peer)
+        older = self.links.get(link.peer)
         if older is not None:
             older.close("a newer link took its place")
-        self._links[link.peer] = link
+        self.links[link.peer] = link
         self._engine.dispatch(PeerUp(link.peer))
-        reason = "it closed the link"
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write, link, nursery.cancel_scope)
-                await self._read(link, handshake)
-                nursery.cancel_scope.cancel()
+            with link.scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(link.drain)
+                    await self._read(link, handshake)
         finally:
-            if self._links.get(link.peer) is link:
-                del self._links[link.peer]
+            if self.links.get(link.peer) is link:
+                del self.links[link.peer]
                 self._engine.dispatch(PeerDown(link.peer))
-            self._log.warning("link down", peer=link.peer, reason=link.closed or reason)
-
-    async def _write(self, link: Link, scope: trio.CancelScope) -> None:
-        try:
-            await link.write()
-        finally:
-            scope.cancel()
+            self._log.warning("link down", peer=link.peer, reason=link.closed)
 
     async def _read(self, link: Link, handshake: Handshake) -> None:
         frames = handshake.early
-        while True:
-            received = messages(frames)
-            if received:
-                self._engine.dispatch(PeerReceived(link.peer, received))
-            data = await link.stream.receive_some(READ_BYTES)
-            if not data or link.closed is not None:
-                return
-            frames = handshake.reader.feed(bytes(data))
+        try:
+            while True:
+                received = messages(frames)
+                if received:
+                    self._engine.dispatch(PeerReceived(link.peer, received))
+                data = await receive(link.sock, self._buffer)
+                if not data:
+                    link.close("it closed the link")
+                    return
+                frames = handshake.reader.feed(data)
+        except OSError as error:
+            link.close(broken(error))
+        except RemoteProtocolError as error:
+            link.close(error.reason)
+
+
+async def dialed(address: Address) -> socket.socket:
+    """A connection to a member. Raises OSError where there is none."""
+    stream = await trio.open_tcp_stream(address.host, address.port)
+    sock = socket.socket(fileno=stream.socket.detach())
+    sock.setblocking(False)
+    return sock
+
+
+async def refuse(sock: socket.socket, error: RemoteProtocolError) -> None:
+    """Tell the other side why, if it is still there."""
+    with suppress(OSError):
+        await send_all(sock, refusal(error))
+
+
+def told(error: BaseException) -> str:
+    """Why a link does not come about, in one line."""
+    if isinstance(error, trio.TooSlowError):
+        return "it does not answer"
+    return broken(error) if isinstance(error, OSError) else str(error)
 
 
 def first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -40,16 +40,25 @@ class Identity:
 
 
 def server_context(store: KeyStore, ciphers: str = CIPHERS) -> ssl.SSLContext:
-    """A context of TLS 1.2 and newer.
+    """A context for clients' connections.
 
     Raises StartError where the files or the cipher list cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = context_for(ssl.PROTOCOL_TLS_SERVER, store, ciphers)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def context_for(side: ssl._SSLMethod, store: KeyStore, ciphers: str) -> ssl.SSLContext:
+    """A context of TLS 1.2 and newer that shows the certificate of `store`.
+
+    Raises StartError where the files or the cipher list cannot be used.
+    """
+    context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= (
         ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
     )
-    context.set_alpn_protocols(["http/1.1"])
     try:
         context.set_ciphers(ciphers)
     except ssl.SSLError:
@@ -70,13 +79,17 @@ def _named(store: KeyStore) -> str:
     return str(store.chain) if store.key is None else f"{store.chain} and {store.key}"
 
 
-async def shake_hands(sock: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """The server's part of the hand-shake; takes over `sock`, and closes it where that fails.
+async def shake_hands(
+    sock: socket.socket, context: ssl.SSLContext, *, server_side: bool = True
+) -> ssl.SSLSocket:
+    """One side's part of the hand-shake; takes over `sock`, and closes it where that fails.
 
-    Raises OSError (ssl.SSLError is one) where the client does not do its part.
+    Raises OSError (ssl.SSLError is one) where the other side does not do its part.
     """
     try:
-        encrypted = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        encrypted = context.wrap_socket(
+            sock, server_side=server_side, do_handshake_on_connect=False
+        )
     except BaseException:
         sock.close()
         raise

@@ -45,6 +45,23 @@ class Members:
         environment rather than in a file that others may read.""",
         secret=True,
     )
+    cluster_member_key_store: tuple[Path, ...] = parameter(
+        "ClusterMemberKeyStore",
+        values.listed(values.PATH, 2, "one path, or two with a comma between them"),
+        (),
+        """This member's certificate for links to other members, in PEM: one file with the chain
+        and the private key, or `chain.pem, key.pem`. Links are then encrypted, and both sides have
+        to show a certificate of `ClusterMemberCertificateAuthority`. Empty: links are not
+        encrypted. SIGHUP reads the files again, for new links.""",
+    )
+    cluster_member_certificate_authority: Path | None = parameter(
+        "ClusterMemberCertificateAuthority",
+        values.optional(values.PATH, "none"),
+        None,
+        """The file with the certificates, in PEM, of those who may sign the certificates of
+        members: an authority of the cluster's own. The names in a member's certificate do not
+        matter. SIGHUP reads the file again.""",
+    )
     cluster_seed_member_count: int = parameter(
         "ClusterSeedMemberCount",
         values.whole(0, 7),
