@@ -61,7 +61,12 @@ lock: ## resolve the lock files in requirements/ anew
 quick: $(VENV)/.dev ## the tests that take under two minutes together
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not pipeline"
 
-test: $(VENV)/.dev ## every test; installs what they need
+browser: ## install the browser that tests of pages need, where that is possible
+	@if ! command -v chromium chromedriver > /dev/null && command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium chromium-driver > /dev/null; \
+	fi
+
+test: $(VENV)/.dev browser ## every test; installs what they need
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
 	$(BIN)/python -m coverage report
@@ -82,4 +87,4 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help run cluster demo check format docs lock quick test verify proof clean
+.PHONY: help run cluster demo check format docs lock quick browser test verify proof clean

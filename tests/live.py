@@ -1,5 +1,6 @@
 """A server in a process of its own, as its users run it."""
 
+import http.client
 import json
 import re
 import selectors
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 from attrs import define
 
@@ -104,3 +106,15 @@ def wait_for_line(file: Path, word: str, earlier: int = 0) -> dict[str, object]:
             return found[earlier]
         time.sleep(0.02)
     raise AssertionError(f"no {word} in {file}")
+
+
+def post(url: str, subject: str, token: str = "", content: str = "hello") -> dict[str, str]:
+    """Publishes over HTTP; the answer of the server at `url`."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    try:
+        path = f"/rest/produce?subject={quote(subject)}&token={token}"
+        connection.request("POST", path, body=content)
+        answer: dict[str, str] = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    return answer

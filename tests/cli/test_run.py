@@ -1,6 +1,5 @@
 """`mdserver run` as a process: the ready line, its end, and what keeps it from starting."""
 
-import http.client
 import json
 import os
 import pwd
@@ -11,26 +10,15 @@ import ssl
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.sync.client import connect
 
-from tests.live import LiveServer, live_server, wait_for_line
+from tests.live import LiveServer, live_server, post, wait_for_line
 from tests.net.certificates import make_certificate
 
 IPV6 = socket.has_ipv6
-
-
-def post(url: str, subject: str, token: str = "") -> dict[str, str]:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
-    try:
-        path = f"/rest/produce?subject={quote(subject)}&token={token}"
-        connection.request("POST", path, body="hello")
-        answer: dict[str, str] = json.loads(connection.getresponse().read())
-    finally:
-        connection.close()
-    return answer
 
 
 def failed_run(*arguments: str) -> tuple[int, str]:
@@ -180,6 +168,8 @@ def test_statistics_are_written_periodically(tmp_path: Path) -> None:
     assert (line["sessions"], line["subscriptions"], line["subjects"]) == (1, 2, 1)
     assert (line["cached_messages"], line["messages_out_total"]) == (1, 1)
     assert line["connections_total"] == 2
+    assert line["bytes_in_total"] > 100
+    assert line["bytes_out_total"] > 100
 
 
 def common_name(server: LiveServer) -> str:

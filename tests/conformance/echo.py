@@ -72,6 +72,9 @@ class Echo:
                 self._flusher.dirty.append(outbox)
         self._flusher.wake()
 
+    def congested(self, outbox: Outbox, *, over: bool) -> None:
+        """Nobody has to know."""
+
     def closed(self, outbox: Outbox, reason: str) -> None:
         """Nobody has to know."""
 

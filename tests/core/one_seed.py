@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mdserver.core.broker import Broker
 from mdserver.core.cache import GroupImage, group_of
 from mdserver.core.commands import AnyCommand
-from mdserver.core.inputs import Closed, Decided, Opened, TimerDue, TimerKey
+from mdserver.core.inputs import Closed, Congested, Decided, Opened, TimerDue, TimerKey
 from mdserver.core.message import Entry, Qos
 from mdserver.core.outputs import CancelTimer, Output, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
@@ -29,6 +29,9 @@ class OneSeed:
 
     def close(self, session: int, reason: str) -> list[Output]:
         return self._done("closed", Closed(session, reason))
+
+    def congest(self, session: int, *, over: bool) -> list[Output]:
+        return self._done("congested", Congested(session, over))
 
     def decide(self, decided: Decided) -> list[Output]:
         return self._done("decided", decided)

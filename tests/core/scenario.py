@@ -10,6 +10,7 @@ brings, in order. `#` begins a comment, an empty line is one too.
       after=/a/b@h1:1,3                          in `subscribe`: the position known of a subject
       +NAME=VALUE                                in `publish`: a field of the message
       content=x*400                              400 times x; {half} is half of a surrogate pair
+    congested 1 / relieved 1                     its client takes no more, or takes on
     fetch 1 SUBJECT [history=N | after=E,S]      what the HTTP paths ask for
     grant REQUEST [sub=PATTERN,...] [pub=PATTERN,...] [expires=SECONDS] / yes REQUEST /
     deny REQUEST REASON                          the verdict about an Ask
@@ -110,6 +111,12 @@ class Play:
 
     def do_close(self, session: str, *reason: str) -> list[Output]:
         return self.seed.close(int(session), " ".join(reason))
+
+    def do_congested(self, session: str) -> list[Output]:
+        return self.seed.congest(int(session), over=False)
+
+    def do_relieved(self, session: str) -> list[Output]:
+        return self.seed.congest(int(session), over=True)
 
     def do_fetch(self, session: str, subject: str, *words: str) -> list[Output]:
         keys = dict(word.split("=", 1) for word in words)

@@ -1,12 +1,14 @@
 """What the policies for slow consumers make of a backlog."""
 
+import os
+import tracemalloc
 from collections.abc import Iterable
 
 import pytest
 
 from mdserver.config import SlowConsumerPolicy
 from mdserver.core.events import Delivery
-from mdserver.core.message import Entry, MessageType, Publication, Qos
+from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
 from mdserver.limits import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 from mdserver.net.backlog import Backlog
 from mdserver.net.forms import WEBSOCKET_FORMS
@@ -39,16 +41,41 @@ def contents(held: Backlog) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("fields", [None, {"bid": "101.25", "ask": "101.50", "size": "300"}])
+@pytest.mark.parametrize("content_bytes", [16, 128, 1024])
 @pytest.mark.parametrize("subprotocol", WEBSOCKET_FORMS)
-def test_its_size_is_that_of_the_frames(subprotocol: str) -> None:
+def test_its_size_is_the_memory_that_it_takes(
+    subprotocol: str, content_bytes: int, fields: dict[str, str] | None
+) -> None:
+    held = Backlog(WEBSOCKET_FORMS[subprotocol])
+    tracemalloc.start()
+    try:
+        while held.size < 1_000_000:
+            held.add(fresh(fields, content_bytes))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held.size / 2 < taken < held.size * 1.2
+
+
+def fresh(fields: dict[str, str] | None, content_bytes: int) -> Delivery:
+    """A message that shares nothing with others but its subject, as a busy publisher's."""
+    own = None if fields is None else {name: value + "." for name, value in fields.items()}
+    publication = Publication(
+        "/a/b", os.urandom(content_bytes // 2).hex().encode(), fields=own, publisher="p",
+        number=10**6, time=10**18 + content_bytes,
+    )  # fmt: skip
+    return Delivery(Entry(1, 10**6 + 1, publication), MessageType.UPDATE, None, Position(1, 10**6))
+
+
+@pytest.mark.parametrize("subprotocol", WEBSOCKET_FORMS)
+def test_taking_gives_frames_of_so_many_bytes(subprotocol: str) -> None:
     form = WEBSOCKET_FORMS[subprotocol]
     items = [update(1), b"an event", update(2)]
     held = backlog(items, subprotocol)
-    frames = [item if isinstance(item, bytes) else form.delivery(item) for item in items]
-    assert held.size == sum(map(len, frames))
-    assert held.take(1) == items[:1]
-    assert held.size == len(frames[1]) + len(frames[2])
-    assert held.take(10**9) == items[1:]
+    assert held.take(len(form.delivery(update(1))) + 1) == items[:2]
+    assert held.size == backlog(items[2:], subprotocol).size
+    assert held.take(10**9) == items[2:]
     assert (held.size, bool(held)) == (0, False)
 
 
@@ -64,7 +91,7 @@ def test_dropping_takes_the_oldest_standard_messages_and_no_more_than_needed() -
         [update(1, qos=standard), update(2), update(3, qos=standard), b"event",
          update(4, qos=standard)]
     )  # fmt: skip
-    assert held.relieve(SlowConsumerPolicy.DROP_STANDARD, held.size - 60)
+    assert held.relieve(SlowConsumerPolicy.DROP_STANDARD, held.size - 900)
     assert contents(held) == ["content 2", "content 3", "event", "content 4"]
 
 
@@ -98,5 +125,5 @@ def test_conflating_keeps_the_order_of_a_subject() -> None:
 
 def test_binary_frames_are_conflated_as_well() -> None:
     held = backlog((update(seq) for seq in range(100)), SUBPROTOCOL_BINARY)
-    assert held.relieve(SlowConsumerPolicy.CONFLATE, 200)
+    assert held.relieve(SlowConsumerPolicy.CONFLATE, 1000)
     assert contents(held) == ["content 99"]

@@ -6,6 +6,7 @@ from mdserver.limits import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 from mdserver.net.batch import Batch
 from mdserver.net.forms import WEBSOCKET_FORMS
 from mdserver.net.outbox import Outbox
+from mdserver.net.traffic import Traffic
 
 BINARY = WEBSOCKET_FORMS[SUBPROTOCOL_BINARY]
 JSON = WEBSOCKET_FORMS[SUBPROTOCOL_JSON]
@@ -31,7 +32,7 @@ class Nowhere:
 
 
 def outbox() -> Outbox:
-    return Outbox(1, BINARY, Nowhere(), Nowhere(), 1000)
+    return Outbox(1, BINARY, Nowhere(), Nowhere(), 1000, Traffic())
 
 
 def run(subject: str, *positions: tuple[int, int]) -> list[Deliver]:

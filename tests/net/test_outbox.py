@@ -14,6 +14,7 @@ from mdserver.limits import NS_PER_MS, SUBPROTOCOL_JSON
 from mdserver.net.flusher import flush_all
 from mdserver.net.forms import WEBSOCKET_FORMS
 from mdserver.net.outbox import Outbox, SessionView
+from mdserver.net.traffic import Traffic
 
 FORM = WEBSOCKET_FORMS[SUBPROTOCOL_JSON]
 
@@ -55,7 +56,7 @@ class Pair:
         self.near.setblocking(False)
         self.far.setblocking(False)
         self.owner = Owner()
-        self.outbox = Outbox(1, FORM, self.near, self.owner, 100_000)
+        self.outbox = Outbox(1, FORM, self.near, self.owner, 100_000, Traffic())
 
     def read(self) -> bytes:
         received = b""

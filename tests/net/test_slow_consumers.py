@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import trio.testing
 
 from mdserver.codec.binary_form import BinaryClient
 from mdserver.codec.json_form import JsonClient
@@ -12,6 +13,7 @@ from mdserver.config import SlowConsumerPolicy
 from mdserver.core.commands import Publish, Subscribe
 from mdserver.core.events import MessageEvent
 from mdserver.core.message import Qos
+from mdserver.core.settings import BrokerSettings
 from mdserver.limits import CLOSE_SLOW_CONSUMER, KB, SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 from mdserver.net.server import Server
 from mdserver.net.settings import ServerSettings
@@ -128,3 +130,20 @@ async def test_a_history_beyond_the_limit_that_the_socket_takes_at_once() -> Non
         assert len(await client.messages_until("69 ")) == 70
         await client.send(Publish(subject="/a/b", content="after"))
         assert await client.messages_until("after")
+
+
+async def test_what_a_pattern_brings_waits_in_the_cache_for_a_client_that_does_not_read() -> None:
+    broker = BrokerSettings(brought_at_once=20)
+    subjects = [f"/a/{number}" for number in range(1000)]
+    async with serving(ServerSettings(), broker) as server, upgraded(port_of(server)) as raw:
+        client = Client(raw, SUBPROTOCOL_JSON)
+        for one in subjects:
+            await client.send(Publish(subject=one, content=one + " " + "x" * 8000))
+        raw.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * KB)
+        await client.send(Subscribe(subjects=["/a/*"]))
+        await trio.testing.wait_all_tasks_blocked(0.05)  # longer than any pause between two steps
+        (outbox,) = server.engine.outboxes.values()
+        assert outbox.unsent
+        assert outbox.bytes_waiting < 2 * 20 * 17_000
+        messages = await client.messages_until(subjects[-1] + " ")
+        assert [message.subject for message in messages] == subjects

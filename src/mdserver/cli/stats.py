@@ -30,5 +30,7 @@ def stats_line(server: Server, broker: Broker) -> Log:
             "disconnections_total": entered - server.connections,
             "messages_in_total": broker.publications,
             "messages_out_total": server.engine.deliveries,
+            "bytes_in_total": server.engine.traffic.received,
+            "bytes_out_total": server.engine.traffic.sent,
         },
     )

@@ -14,7 +14,15 @@ from mdserver.cluster.settings import alone
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.commands import AnyCommand, Publish
 from mdserver.core.events import Move
-from mdserver.core.inputs import Closed, Decided, Opened, Received, RulesChanged, TimerDue
+from mdserver.core.inputs import (
+    Closed,
+    Congested,
+    Decided,
+    Opened,
+    Received,
+    RulesChanged,
+    TimerDue,
+)
 from mdserver.core.message import Entry, Qos
 from mdserver.core.outputs import Disconnect, Output, Send, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     from mdserver.core.settings import BrokerSettings
 
 Input = (
-    Opened | Received | Closed | TimerDue | Decided | RulesChanged
+    Opened | Received | Closed | Congested | TimerDue | Decided | RulesChanged
     | say.PeerUp | say.PeerDown | say.PeerReceived | say.Persisted | say.Operate
 )  # fmt: skip
 
@@ -107,6 +115,8 @@ class Node:
                 self._receive(input)
             case TimerDue():
                 self._timer(input)
+            case Congested():
+                self.broker.congested(input, now, out)
             case Opened() | Closed() | Decided() | RulesChanged():
                 self._session(input)
             case say.Persisted():

@@ -2,9 +2,10 @@
 was missed.
 
 That may be a lot: a pattern may match every subject there is. So a step brings a bounded number of
-messages, and the rest of the subjects wait for later steps (`Subscription.pending`). So does a
-subject of which the subscriber has seen more than this member (`Session.waiting`). While a subject
-waits, its live messages do not go to the session: they are part of what it gets later.
+messages, and the rest of the subjects wait for later steps (`Subscription.pending`), and those of
+a client that takes no more until it does: the cache keeps them anyway. So does a subject wait of
+which the subscriber has seen more than this member (`Session.waiting`). While a subject waits, its
+live messages do not go to the session: they are part of what it gets later.
 """
 
 from collections import deque
@@ -43,6 +44,8 @@ class Bringing:
         self._interest = interest
         self._histories = histories
         self._queues: dict[Session, deque[Backlog]] = {}
+        self._stalled: dict[Session, deque[Backlog]] = {}
+        """The queues of those whose clients take no more."""
         self._behind: dict[str, dict[Session, Waiting]] = {}
         self._timed: dict[Session, None] = {}
 
@@ -50,7 +53,7 @@ class Bringing:
         """Bring these subjects of a new subscription, later those for which this step is full."""
         session = backlog.subscription.session
         brought = 0
-        if session not in self._queues:
+        if not session.congested and session not in self._queues:
             for subject in subjects[: self._settings.brought_at_once]:
                 if len(out) >= self._settings.brought_at_once:
                     break
@@ -62,9 +65,26 @@ class Bringing:
         backlog.subscription.pending = dict.fromkeys(reversed(subjects[brought:]))
         if backlog.subscription.pattern is None:
             self._interest.waiting_changed(backlog.subscription.subject)
+        if session.congested:
+            self._stalled.setdefault(session, deque()).append(backlog)
+        else:
+            self._enqueue(session, (backlog,), now, out)
+
+    def _enqueue(
+        self, session: Session, backlogs: Iterable[Backlog], now: int, out: list[Output]
+    ) -> None:
         if not self._queues:
             out.append(SetTimer(TIMER, now + BRING_PAUSE_MS * NS_PER_MS))
-        self._queues.setdefault(session, deque()).append(backlog)
+        self._queues.setdefault(session, deque()).extend(backlogs)
+
+    def paced(self, session: Session, now: int, out: list[Output]) -> None:
+        """The session has become congested, or is no more."""
+        if session.congested:
+            queue = self._queues.pop(session, None)
+            if queue is not None:
+                self._stalled[session] = queue
+        elif (stalled := self._stalled.pop(session, None)) is not None:
+            self._enqueue(session, stalled, now, out)
 
     def due(self, now: int, out: list[Output]) -> None:
         """Go on with those who wait, one subject of each session in turn."""
@@ -215,6 +235,7 @@ class Bringing:
     def end(self, session: Session, out: list[Output]) -> None:
         """The session ends."""
         self._queues.pop(session, None)
+        self._stalled.pop(session, None)
         for waiting in list((session.waiting or {}).values()):
             self._release(waiting)
         if session in self._timed:
@@ -234,7 +255,7 @@ class Bringing:
         for waiting in list((session.waiting or {}).values()):
             if self._histories.group(waiting.subject) in groups:
                 self._release(waiting)
-        for backlog in self._queues.get(session, ()):
+        for backlog in (*self._queues.get(session, ()), *self._stalled.get(session, ())):
             backlog.positions = {
                 subject: after
                 for subject, after in backlog.positions.items()

@@ -39,7 +39,16 @@ from mdserver.core.events import (
     Status,
     StatusName,
 )
-from mdserver.core.inputs import Closed, Decided, Denied, Grants, Opened, RulesChanged, TimerDue
+from mdserver.core.inputs import (
+    Closed,
+    Congested,
+    Decided,
+    Denied,
+    Grants,
+    Opened,
+    RulesChanged,
+    TimerDue,
+)
 from mdserver.core.interest import Interest
 from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
 from mdserver.core.outputs import Ask, CancelTimer, Deliver, Disconnect, Output, Send, SetTimer
@@ -131,6 +140,13 @@ class Broker:
         """A client's connection is there; nothing is sent before its first command."""
         session = self._sessions[input.session] = Session(input)
         session.address_allowed = within(input.address, self.settings.publish_networks)
+
+    def congested(self, input: Congested, now: int, out: list[Output]) -> None:  # noqa: A002
+        """A client takes no more, or takes on: what it is still to be brought waits for that."""
+        session = self._sessions.get(input.session)
+        if session is not None:
+            session.congested = not input.over
+            self._bringing.paced(session, now, out)
 
     def counts(self) -> Counts:
         """How much there is of what grows; takes time in proportion to the sessions."""

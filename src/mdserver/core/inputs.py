@@ -41,6 +41,14 @@ class Closed:
 
 
 @frozen
+class Congested:
+    """The client of a session takes no more for now, or, with `over`, all that waited was sent."""
+
+    session: int
+    over: bool = False
+
+
+@frozen
 class TimerDue:
     """A timer that the core set is due."""
 

@@ -114,12 +114,12 @@ class Session:
     `trusted` says that it gave the token of the Basic entitlement, `address_allowed` that it may
     publish from where it is. `patterns` are those of its subscriptions that are patterns. `waiting`
     holds the subjects of which it has seen more than this member, `held` the commands that wait for
-    a verdict or behind one that does.
+    a verdict or behind one that does. While its client takes no more it is `congested`.
     """
 
     __slots__ = (
-        "address", "address_allowed", "client", "expires", "external_token", "held", "id",
-        "patterns", "publisher", "readable", "secure", "state", "subscriptions", "transport",
+        "address", "address_allowed", "client", "congested", "expires", "external_token", "held",
+        "id", "patterns", "publisher", "readable", "secure", "state", "subscriptions", "transport",
         "trusted", "user", "waiting", "writable",
     )  # fmt: skip
 
@@ -138,6 +138,7 @@ class Session:
         self.expires: int | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.patterns: dict[str, Subscription] | None = None
+        self.congested = False
         self.trusted = False
         self.address_allowed = True
         self.waiting: dict[str, Waiting] | None = None

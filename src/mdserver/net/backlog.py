@@ -1,7 +1,8 @@
 """What waits for a client that reads too slowly, kept so that it can be made less.
 
 While the socket takes no more, messages are kept as deliveries, not yet as frames: at the limit the
-server's policy drops or conflates some of them, or disconnects the client.
+server's policy drops or conflates some of them, or disconnects the client. The limit is one of
+memory: a message counts with the objects that it is kept in, which outweigh a short frame.
 """
 
 from collections import deque
@@ -10,6 +11,7 @@ from mdserver.config import SlowConsumerPolicy
 from mdserver.core.conflation import Window
 from mdserver.core.events import Delivery
 from mdserver.core.message import MessageType, Qos
+from mdserver.limits import WAITING_FRAME_OVERHEAD_BYTES, WAITING_MESSAGE_OVERHEAD_BYTES
 from mdserver.net.forms import Form
 
 Item = bytes | Delivery
@@ -17,7 +19,10 @@ _Key = tuple[str, str | None]
 
 
 class Backlog:
-    """Deliveries and the frames of other events, in order. `size` is the bytes of all frames."""
+    """Deliveries and the frames of other events, in order. `size` is the memory they take (bytes).
+
+    A message counts as if no other session and no cache shared it.
+    """
 
     __slots__ = ("_form", "_items", "size")
 
@@ -30,21 +35,21 @@ class Backlog:
         return bool(self._items)
 
     def add(self, item: Item) -> int:
-        """Append; how many bytes that makes."""
-        length = self._length(item)
+        """Append; how much memory (bytes) that takes."""
+        memory = self._memory(item)
         self._items.append(item)
-        self.size += length
-        return length
+        self.size += memory
+        return memory
 
     def take(self, bytes_least: int) -> list[Item]:
-        """Remove the oldest items, until they have that many bytes or nothing is left."""
+        """Remove the oldest items, until their frames have that many bytes or nothing is left."""
         taken: list[Item] = []
         length = 0
         while self._items and length < bytes_least:
             item = self._items.popleft()
-            length += self._length(item)
+            length += len(item if isinstance(item, bytes) else self._form.delivery(item))
+            self.size -= self._memory(item)
             taken.append(item)
-        self.size = self.size - length if self._items else 0
         return taken
 
     def relieve(self, policy: SlowConsumerPolicy, bytes_max: int) -> bool:
@@ -64,7 +69,7 @@ class Backlog:
                 and isinstance(item, Delivery)
                 and item.entry.publication.qos is Qos.STANDARD
             ):
-                size -= self._length(item)
+                size -= self._memory(item)
             else:
                 kept.append(item)
         self._items = kept
@@ -91,7 +96,10 @@ class Backlog:
             else:
                 kept.append(item)
         self._items = kept
-        self.size = sum(map(self._length, kept))
+        self.size = sum(map(self._memory, kept))
 
-    def _length(self, item: Item) -> int:
-        return len(item) if isinstance(item, bytes) else len(self._form.delivery(item))
+    def _memory(self, item: Item) -> int:
+        if isinstance(item, bytes):
+            return len(item) + WAITING_FRAME_OVERHEAD_BYTES
+        # The frame repeats the content.
+        return 2 * len(self._form.delivery(item)) + WAITING_MESSAGE_OVERHEAD_BYTES

@@ -184,6 +184,7 @@ class Connection:
             return  # the connection is ending
         self.outbox.since = self._shared.engine.clock()
         self._nursery.start_soon(self._drain)
+        self._shared.behaviour.congested(self.outbox, over=False)
 
     def lost(self, reason: str) -> None:
         """The socket is broken."""
@@ -235,6 +236,8 @@ class Connection:
                 return
             done = outbox.drain()
             self._read_on()
+            if done:
+                self._shared.behaviour.congested(outbox, over=True)
             await trio.lowlevel.checkpoint()
 
     def _read_on(self) -> None:
@@ -262,6 +265,7 @@ class Connection:
             except READ_BLOCKED:
                 continue
             self.heard = shared.engine.clock()
+            shared.engine.traffic.received += size
             return bytes(memoryview(shared.buffer)[:size])
 
     async def _serve_http(self) -> bytes | None:
@@ -348,6 +352,7 @@ class Connection:
                 rest = rest[self._sock.send(rest) :]
             except WRITE_BLOCKED:
                 await trio.lowlevel.wait_writable(self._sock)
+        self._shared.engine.traffic.sent += len(wire)
 
     async def _linger(self) -> None:
         """Let the client read the last answer: closing on unread bytes would reset it away."""
@@ -401,7 +406,9 @@ class Connection:
     def _open(self, form: Form, transport: str) -> Outbox:
         shared = self._shared
         number = next(shared.engine.numbers)
-        outbox = Outbox(number, form, self._sock, self, shared.settings.outbox_bytes_max)
+        outbox = Outbox(
+            number, form, self._sock, self, shared.settings.outbox_bytes_max, shared.engine.traffic
+        )
         self.outbox = outbox
         self.phase = Phase.OPEN
         self._give_time(self._keepalive)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from mdserver.core.events import AnyEvent
-from mdserver.core.inputs import Closed, Decided, Opened, Received, TimerDue
+from mdserver.core.inputs import Closed, Opened, TimerDue
 from mdserver.core.outputs import (
     Ask,
     CancelTimer,
@@ -27,6 +27,7 @@ from mdserver.net.flusher import Flusher, flush_all
 from mdserver.net.forms import Form
 from mdserver.net.outbox import Outbox
 from mdserver.net.timers import TimerWheel
+from mdserver.net.traffic import Traffic
 
 O = TypeVar("O", bound=Output)  # noqa: E741 - an output
 
@@ -70,6 +71,7 @@ class Engine:
         self.outboxes: dict[int, Outbox] = {}
         self.streams: dict[str, int] = {}
         """Secret paths of HTTP streams -> their sessions."""
+        self.traffic = Traffic()
         self.deliveries = 0
         """How many messages were put into outboxes since the start."""
         self.rested = 0
@@ -216,6 +218,3 @@ def _nothing() -> None:
 
 def _ignore(_: object) -> None:
     """An output that nobody asked for."""
-
-
-EngineInput = Opened | Received | Closed | TimerDue | Decided

@@ -16,6 +16,7 @@ from mdserver.core.outputs import Deliver
 from mdserver.limits import CATCH_UP_BYTES_MAX, NS_PER_MS
 from mdserver.net.backlog import Backlog
 from mdserver.net.forms import Form
+from mdserver.net.traffic import Traffic
 
 # After its hand-shake TLS wants to read in order to write for a renegotiation only, and there is
 # none: then it is an error like any other.
@@ -89,14 +90,17 @@ class Outbox:
 
     __slots__ = (
         "backlog", "control", "form", "frames", "known", "last", "limit", "limit_least", "owner",
-        "session", "since", "size", "sock", "unsent",
+        "session", "since", "size", "sock", "traffic", "unsent",
     )  # fmt: skip
 
-    def __init__(self, session: int, form: Form, sock: Socket, owner: Owner, limit: int) -> None:
+    def __init__(
+        self, session: int, form: Form, sock: Socket, owner: Owner, limit: int, traffic: Traffic
+    ) -> None:
         self.session = session
         self.form = form
         self.sock = sock
         self.owner = owner
+        self.traffic = traffic
         self.frames: list[bytes] = []
         self.backlog: Backlog | None = None
         self.since = 0
@@ -194,6 +198,7 @@ class Outbox:
         except OSError as error:
             self.owner.lost(str(error))
             return True
+        self.traffic.sent += sent
         if sent == len(wire):
             return True
         self.unsent = memoryview(wire)[sent:]
@@ -215,6 +220,7 @@ class Outbox:
             except WRITE_BLOCKED:
                 self.unsent = unsent
                 return False
+            self.traffic.sent += sent
             self.unsent = memoryview(unsent)[sent:] if sent < len(unsent) else b""
 
     def _next(self) -> bytes:

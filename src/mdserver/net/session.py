@@ -8,7 +8,7 @@ from typing import Protocol
 
 from mdserver.codec.websocket import Message
 from mdserver.core.commands import AnyCommand
-from mdserver.core.inputs import Opened
+from mdserver.core.inputs import Congested, Opened
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import SUBPROTOCOL_JSON
 from mdserver.net.engine import Engine
@@ -28,6 +28,9 @@ class Behaviour(Protocol):
 
     async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> None:
         """Messages came; RemoteProtocolError where they are nothing that belongs here."""
+
+    def congested(self, outbox: Outbox, *, over: bool) -> None:
+        """The client takes no more for now, or all that waited was sent."""
 
     def closed(self, outbox: Outbox, reason: str) -> None:
         """A connection is closing; may be told more than once."""
@@ -63,6 +66,10 @@ class NodeSessions:
         finally:
             if commands:
                 await give_commands(self._engine, outbox.session, commands)
+
+    def congested(self, outbox: Outbox, *, over: bool) -> None:
+        """What the session is to be brought waits."""
+        self._engine.dispatch(Congested(outbox.session, over))
 
     def closed(self, outbox: Outbox, reason: str) -> None:
         """A session ends."""

@@ -45,8 +45,9 @@ class Clients:
         "BufferLimit.Send",
         values.size(64 * KB, GB),
         limits.OUTBOX_BYTES_MAX,
-        """How many bytes may wait for a client that reads more slowly than it is sent; what happens
-        then is said by `SlowConsumerPolicy`.""",
+        """How much memory what waits for a client may take that reads more slowly than it is sent:
+        messages count with what keeping them costs, some 700 bytes beside content and frame. What
+        happens then is said by `SlowConsumerPolicy`.""",
     )
     slow_consumer_policy: SlowConsumerPolicy = parameter(
         "SlowConsumerPolicy",
