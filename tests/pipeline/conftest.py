@@ -33,7 +33,12 @@ def spark() -> Iterator[SparkSession]:
 
 
 def write_messages(folder: Path, publications: Sequence[Publication], first_seq: int = 1) -> None:
-    """A journal of these messages, one subject's numbering after the other."""
+    """A journal of these messages, in one segment."""
+    write_lines(folder / "messages", message_lines(publications, first_seq))
+
+
+def message_lines(publications: Sequence[Publication], first_seq: int = 1) -> list[bytes]:
+    """A line of the journal for each message; every subject's numbering begins at `first_seq`."""
     counts: dict[str, int] = {}
     lines = []
     for index, publication in enumerate(publications):
@@ -41,7 +46,7 @@ def write_messages(folder: Path, publications: Sequence[Publication], first_seq:
         counts[publication.subject] = seq
         row = message_row(Entry(1, seq, publication), 0, "h1", "n1", BASE + index * 1_000_000)
         lines.append(msgspec.json.encode(row))
-    write_lines(folder / "messages", lines)
+    return lines
 
 
 def write_lines(folder: Path, lines: Sequence[bytes]) -> None:

@@ -1,0 +1,96 @@
+"""Archives a journal in a process of its own that ends itself at a named point.
+
+    python killed_driver.py POINT JOURNAL TABLES
+
+The points are set here, around the functions of the product, which has no switch for them. The
+process ends with status 0 only if it never came to its point.
+"""
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mdserver.pipeline import archive, delta, jobs, session
+from mdserver.pipeline.sources import JournalSource
+
+BATCH = 1
+"""Batches before this one come through."""
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def around(
+    module: Any, name: str, chosen: Callable[..., bool], *, before: Callable[[], None] | None = None
+) -> None:
+    """Before a call that is chosen by its arguments do something, or else die after it."""
+    function = getattr(module, name)
+
+    def wrapped(*args: Any) -> Any:
+        here = chosen(*args)
+        if here and before is not None:
+            before()
+        result = function(*args)
+        if here:
+            die()
+        return result
+
+    setattr(module, name, wrapped)
+
+
+def staged(*args: Any) -> bool:
+    """Of `commit_staged`: the batch of messages."""
+    _, _, job, batch_id, _ = args
+    return bool(job == "archive-messages" and batch_id == BATCH)
+
+
+def set_aside(*args: Any) -> bool:
+    """Of `commit_batch`: what was set aside of the batch."""
+    _, name, _, batch_id, _ = args
+    return bool(name == "quarantine" and batch_id == BATCH)
+
+
+def joinable(tables: Path, name: str) -> bool:
+    """Of `compact`: there is more than one batch to join."""
+    return name == "messages" and delta.table(tables, name).version() > BATCH
+
+
+def die_while_writing() -> None:
+    """Let the kernel end this process (SIGXFSZ, no handler) where it has written so much of a file.
+
+    Compaction happens within one call into deltalake, where no Python code runs that could choose
+    the moment. This one is always in the middle of the joined file, before its commit.
+    """
+    resource.setrlimit(resource.RLIMIT_FSIZE, (CUT_AT_BYTES, CUT_AT_BYTES))
+
+
+CUT_AT_BYTES = 2_000
+POINTS: dict[str, Callable[[], None]] = {
+    "before the commit": lambda: around(delta, "commit_staged", staged, before=die),
+    "between two tables": lambda: around(delta, "commit_staged", staged),
+    "between the two commits": lambda: around(delta, "commit_batch", set_aside),
+    "while compacting": lambda: around(delta, "compact", joinable, before=die_while_writing),
+    "after compacting": lambda: around(delta, "compact", joinable),
+}
+
+
+def main(point: str, journal: str, tables: str) -> None:
+    POINTS[point]()
+    # Batches run in a thread of their own, where Python does not let one set this.
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if point.endswith("compacting"):
+        archive.COMPACT_EVERY_S = 0.0
+    spark = session.start("killed", embedded=True)
+    source = JournalSource(Path(journal), files_per_batch=1)
+    jobs.run_archive(spark, source, Path(tables), lambda _: None, once=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
