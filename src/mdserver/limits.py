@@ -108,6 +108,19 @@ LOG_CLOSE_TIMEOUT_S = 5
 LOG_FILE_BYTES_MAX = 20 * MB
 LOG_FILES_MAX = 10
 
+# Journal
+JOURNAL_SEGMENT_BYTES_MAX = 64 * MB
+JOURNAL_SEGMENT_S = 5
+JOURNAL_BYTES_MAX = 10 * GB  # of the sealed segments of one stream
+JOURNAL_AGE_DAYS_MAX = 7
+JOURNAL_SYNC_S = 1  # `JournalFsync = interval`
+JOURNAL_QUEUE_BYTES_MAX = 64 * MB  # beyond it lines are dropped, and counted
+JOURNAL_FULL_QUEUE_BYTES = 32 * MB  # beyond it publications are refused
+JOURNAL_RETRY_S = 0.5  # between attempts to write to a disk that refuses
+JOURNAL_CLEAN_S = 5  # between looks for segments that may be deleted
+JOURNAL_CLOSE_TIMEOUT_S = 10
+JOURNAL_STATS_S = 1
+
 # TLS 1.2 with forward secrecy and authenticated encryption only (RFC 9325, section 4.2); the suites
 # of TLS 1.3 are all of that kind.
 TLS_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"

@@ -12,6 +12,7 @@ from mdserver.config import Address, Config, Entitlement, Loaded, MonitorKind, l
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
 from mdserver.errors import ConfigError
+from mdserver.journal.writer import WriterSettings
 from mdserver.limits import WEBSOCKET_SLACK_BYTES
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import KeyStore
@@ -62,10 +63,21 @@ def broker_settings(config: Config) -> BrokerSettings:
         ask_each=config.entitlement is Entitlement.CUSTOM,
         renew_token_before=config.jwt_renew_token_before,
         publish_networks=config.publish_allow_from_address_list,
-        audit_access=config.audit_access,
-        audit_message=config.audit_message,
-        audit_cache=config.audit_cache,
+        audit_access=config.audit_access or config.journal,
+        audit_message=config.audit_message or config.journal,
+        audit_cache=config.audit_cache or config.journal,
         presence=config.presence,
+    )
+
+
+def writer_settings(config: Config) -> WriterSettings:
+    """What the journal is told."""
+    return WriterSettings(
+        fsync=config.journal_fsync,
+        disk_full=config.journal_disk_full,
+        segment_time=config.journal_segment_time,
+        bytes_max=config.journal_size_limit,
+        age_max=config.journal_age_limit,
     )
 
 

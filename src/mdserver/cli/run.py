@@ -4,6 +4,7 @@ import gc
 import random
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from mdserver.cli.configured import (
     configuration_options,
     effective,
     server_settings,
+    writer_settings,
 )
 from mdserver.cli.logs import audit_logs, server_log, set_level
 from mdserver.cli.stats import write_stats
@@ -30,8 +32,10 @@ from mdserver.errors import ConfigError, MdserverError, StartError
 from mdserver.http.monitor import Monitor
 from mdserver.http.operations import cluster_routes
 from mdserver.http.router import Router
+from mdserver.limits import JOURNAL_STATS_S, NS_PER_S
 from mdserver.net.custom import CustomJudge, load_class
 from mdserver.net.engine import Engine
+from mdserver.net.journalling import Journal
 from mdserver.net.judges import TokenJudge
 from mdserver.net.operations import Operations
 from mdserver.net.presence import METHODS, PresenceHook
@@ -68,16 +72,20 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
     node = Node(broker_settings(config), random.SystemRandom(), cluster, votes)
 
     def unready() -> str | None:
-        return server.unready or node.unready()
+        return server.unready or node.broker.refusing or node.unready()
 
-    server = Server(server_settings(config), node, Router(unready), log)
-    server.add_monitor(monitor_of(config, server, unready))
+    def warning() -> str | None:
+        return None if journal is None else journal.trouble
+
+    server = Server(server_settings(config), node, Router(unready, warning), log)
+    server.add_monitor(monitor_of(config, server, unready, warning))
     judge = judge_of(config, server.engine)
+    journal = journal_of(config, server.engine)
     with audit_logs(config) as audit, trio.open_signal_receiver(*SIGNALS) as signals:
         hook = presence_hook(config)
-        takers = [taker.take for taker in (audit, hook) if taker is not None]
+        takers = [taker.take for taker in (audit, hook, journal) if taker is not None]
         server.engine.carry(Log, partial(told, takers))
-        async with trio.open_nursery() as nursery:
+        async with running(journal), trio.open_nursery() as nursery:
             if hook is not None:
                 await nursery.start(hook.run)
             if judge is not None:
@@ -87,7 +95,11 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
             urls = await nursery.start(server.serve)
             if audit is not None and config.audit_stats:
                 interval = config.stats_log_interval
-                nursery.start_soon(write_stats, server, node.broker, audit, interval)
+                nursery.start_soon(write_stats, server, node.broker, audit.take, interval)
+            if journal is not None:
+                nursery.start_soon(journal.end_when_broken)
+                interval = JOURNAL_STATS_S * NS_PER_S
+                nursery.start_soon(write_stats, server, node.broker, journal.take, interval)
             if member is not None:
                 await nursery.start(member.run, server.engine, log)
             # What was made so far lives as long as the process: the collector need not look again.
@@ -118,13 +130,30 @@ async def drain(server: Server, node: Node, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-def monitor_of(config: Config, server: Server, unready: Callable[[], str | None]) -> Monitor:
+def monitor_of(
+    config: Config,
+    server: Server,
+    unready: Callable[[], str | None],
+    warning: Callable[[], str | None],
+) -> Monitor:
     """What operators find at the monitor's listener."""
     password = config.monitor_password if config.monitor_http_authentication else ""
-    monitor = Monitor(server.sessions, unready, config.monitor_username, password)
+    monitor = Monitor(server.sessions, unready, config.monitor_username, password, warning)
     for path, methods in cluster_routes(Operations(server.engine)).items():
         monitor.add(path, methods)
     return monitor
+
+
+def journal_of(config: Config, engine: Engine) -> Journal | None:
+    """The journal, None where it is off. Raises JournalError where it cannot be opened."""
+    if not config.journal:
+        return None
+    return Journal(config.journal_folder, config.node_name, writer_settings(config), engine)
+
+
+def running(journal: Journal | None) -> AbstractAsyncContextManager[object]:
+    """The block in which the journal is written, if there is one."""
+    return nullcontext() if journal is None else journal.running()
 
 
 def judge_of(config: Config, engine: Engine) -> TokenJudge | CustomJudge | None:

@@ -1,20 +1,23 @@
-"""The stats stream of the audit logs: a line every `Stats.LogInterval`."""
+"""The stats streams of the audit logs and of the journal: a line at equal intervals."""
+
+from collections.abc import Callable
 
 import attrs
 import trio
 
 from mdserver.core.broker import Broker
 from mdserver.core.outputs import Log
-from mdserver.journal.audit import AuditLogs
 from mdserver.limits import NS_PER_S
 from mdserver.net.server import Server
 
 
-async def write_stats(server: Server, broker: Broker, audit: AuditLogs, interval: int) -> None:
-    """Writes a line every `interval` (ns) until it is cancelled."""
+async def write_stats(
+    server: Server, broker: Broker, take: Callable[[Log], None], interval: int
+) -> None:
+    """Gives `take` a line every `interval` (ns) until it is cancelled."""
     while True:
         await trio.sleep(interval / NS_PER_S)
-        audit.take(stats_line(server, broker))
+        take(stats_line(server, broker))
 
 
 def stats_line(server: Server, broker: Broker) -> Log:

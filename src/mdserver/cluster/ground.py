@@ -253,7 +253,7 @@ class Ground:
         if log.forgot:
             shown = [entry for entry in entries if entry.publication.subject != FORGET]
         self.broker.committed(group, shown, self.now, self.out)
-        self.out.append(Committed(group, shown))
+        self.out.append(Committed(group, self.views[group].history, shown))
         for run in runs:
             if run.contact == self.contact.name:
                 self.outcomes(self.contact.committed(group, start, entries, run))

@@ -20,6 +20,7 @@ from mdserver.core.inputs import (
     Decided,
     Opened,
     Received,
+    Refuse,
     RulesChanged,
     TimerDue,
 )
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from mdserver.core.settings import BrokerSettings
 
 Input = (
-    Opened | Received | Closed | Congested | TimerDue | Decided | RulesChanged
+    Opened | Received | Closed | Congested | TimerDue | Decided | RulesChanged | Refuse
     | say.PeerUp | say.PeerDown | say.PeerReceived | say.Persisted | say.Operate
 )  # fmt: skip
 
@@ -119,6 +120,8 @@ class Node:
                 self.broker.congested(input, now, out)
             case Opened() | Closed() | Decided() | RulesChanged():
                 self._session(input)
+            case Refuse():
+                self.broker.refusing = input.reason
             case say.Persisted():
                 ground.stored(input.request)
             case say.Operate():

@@ -3,6 +3,7 @@
 from mdserver.config.parameter import Parameter
 from mdserver.config.reading import Loaded, load
 from mdserver.config.sections.clients import SlowConsumerPolicy
+from mdserver.config.sections.journal import JournalDiskFull, JournalFsync
 from mdserver.config.sections.logs import LogLevel
 from mdserver.config.sections.monitoring import MonitorKind
 from mdserver.config.sections.rights import Entitlement
@@ -10,6 +11,6 @@ from mdserver.config.table import PARAMETERS, Config
 from mdserver.config.values import Address
 
 __all__ = [
-    "PARAMETERS", "Address", "Config", "Entitlement", "Loaded", "LogLevel", "MonitorKind",
-    "Parameter", "SlowConsumerPolicy", "load",
+    "PARAMETERS", "Address", "Config", "Entitlement", "JournalDiskFull", "JournalFsync",
+    "Loaded", "LogLevel", "MonitorKind", "Parameter", "SlowConsumerPolicy", "load",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import attrs
 
 from mdserver.config.parameter import Parameter, section_parameters
 from mdserver.config.sections.clients import Clients
+from mdserver.config.sections.journal import Journals
 from mdserver.config.sections.listening import Encryption, Listening
 from mdserver.config.sections.logs import Audit, Logs
 from mdserver.config.sections.members import Members
@@ -28,6 +29,7 @@ SECTIONS: tuple[type[Any], ...] = (
     Custom,
     Logs,
     Audit,
+    Journals,
     Monitoring,
     Members,
 )
@@ -35,8 +37,8 @@ SECTIONS: tuple[type[Any], ...] = (
 
 @attrs.frozen(kw_only=True, slots=False)
 class Config(
-    Listening, Encryption, Messages, Clients, Rights, Tokens, Custom, Logs, Audit, Monitoring,
-    Members,
+    Listening, Encryption, Messages, Clients, Rights, Tokens, Custom, Logs, Audit, Journals,
+    Monitoring, Members,
 ):  # fmt: skip
     """All parameters with their values. Times in nanoseconds, sizes in bytes."""
 

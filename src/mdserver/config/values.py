@@ -206,6 +206,12 @@ def _parse_boolean(value: str) -> bool:
     return value.lower() == "true"
 
 
+def _parse_switch(value: str) -> bool:
+    if value.lower() not in {"off", "on"}:
+        raise ValueError("expected off or on")
+    return value.lower() == "on"
+
+
 def _parse_network(value: str) -> Network:
     try:
         return ipaddress.ip_network(value)
@@ -222,5 +228,6 @@ def _parse_path(value: str) -> Path:
 
 
 BOOLEAN: Kind[bool] = Kind("true or false", _parse_boolean, lambda value: str(value).lower())
+SWITCH: Kind[bool] = Kind("off or on", _parse_switch, lambda value: "on" if value else "off")
 NETWORK: Kind[Network] = Kind("an IP address or network", _parse_network, str)
 PATH: Kind[Path] = Kind("a path, relative to the working folder", _parse_path, str)

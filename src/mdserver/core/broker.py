@@ -99,13 +99,15 @@ class Broker:
     """Sessions, their subscriptions and publications, over the member's cache.
 
     `proposals` fills while commands are handled; whoever calls takes them and clears the list.
-    `publications` counts those of this member's clients that were understood and allowed.
+    `publications` counts those of this member's clients that were understood and allowed;
+    `refusing` is why none is taken now that wants a place in a log, None while they are.
     """
 
     def __init__(self, settings: BrokerSettings, history: str) -> None:
         self.settings = settings
         self.proposals: list[Proposal] = []
         self.publications = 0
+        self.refusing: str | None = None
         self._sessions: dict[int, Session] = {}
         self._requests: dict[int, tuple[Session, Held | str]] = {}
         self._request = 0
@@ -454,6 +456,8 @@ class Broker:
     def _lack_of_room(self, publication: Publication, now: int) -> str | None:
         if publication.qos is Qos.STANDARD:
             return None
+        if self.refusing is not None:
+            return self.refusing
         if not self._cache.reserve(publication.subject, now):
             return f"The limit of {self.settings.subjects_max} subjects is reached."
         if self._cache.full():

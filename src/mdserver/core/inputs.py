@@ -64,6 +64,15 @@ class RulesChanged:
 
 
 @frozen
+class Refuse:
+    """From now on publications that want a place in a log are refused, for this reason; None: they
+    are taken again.
+    """
+
+    reason: str | None
+
+
+@frozen
 class Grants:
     """What a token allows: patterns of subjects, and until when (ns since the Unix epoch)."""
 

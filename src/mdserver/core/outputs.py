@@ -70,6 +70,7 @@ class Committed:
     """Entries of a subject group that are now committed, in log order: for the journal."""
 
     group: int
+    history: str
     entries: Sequence[Entry]
 
 

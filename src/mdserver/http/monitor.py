@@ -29,11 +29,12 @@ class Monitor(Paths):
         unready: Callable[[], str | None],
         user: str = "",
         password: str = "",
+        warning: Callable[[], str | None] = health.nothing,
     ) -> None:
         super().__init__({
             "/sessions": {"GET": Table(sessions)},
             "/health/live": {"GET": health.live},
-            "/health/ready": {"GET": health.Ready(unready)},
+            "/health/ready": {"GET": health.Ready(unready, warning)},
         })  # fmt: skip
         self._expected = f"{user}:{password}".encode() if password else None
 

@@ -45,7 +45,11 @@ class Paths:
 class Router(Paths):
     """What clients find: beside WebSocket, everything over HTTP."""
 
-    def __init__(self, unready: Callable[[], str | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        unready: Callable[[], str | None] = health.nothing,
+        warning: Callable[[], str | None] = health.nothing,
+    ) -> None:
         super().__init__({
             "/rest/produce": {"POST": rest.produce},
             "/rest/consume": {"GET": rest.consume},
@@ -54,7 +58,7 @@ class Router(Paths):
             STREAM_PATH: {"POST": stream.open_stream},
             SECRET_PATHS: {"POST": stream.give_commands},
             "/health/live": {"GET": health.live},
-            "/health/ready": {"GET": health.Ready(unready)},
+            "/health/ready": {"GET": health.Ready(unready, warning)},
             "/openapi.json": {"GET": page("openapi.json", b"application/json")},
             "/": {"GET": page("welcome.html")},
         })  # fmt: skip

@@ -5,13 +5,16 @@ by a rename to `seg-N.jsonl`, which never changes again: readers that want whole
 file source) take only sealed ones. N is a count with twelve digits, so names sort by age. There is
 one writer a folder, which a lock on the file `writer.lock` makes sure of.
 
+A reader that leaves `NAME.position` in the folder says up to which segment it needs none any more;
+segments that every such reader is done with may be deleted.
+
 Everything here blocks; `mdserver.journal.writer` calls it from a thread.
 """
 
 import fcntl
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -20,6 +23,7 @@ from attrs import frozen
 from mdserver.errors import MdserverError
 
 SEGMENT = re.compile(r"seg-(\d{12})\.(open|jsonl)\Z")
+POSITION = ".position"
 
 
 class JournalError(MdserverError):
@@ -45,14 +49,25 @@ class Repair:
 
 
 class StreamWriter:
-    """The one writer of a stream. Not safe for several threads at a time."""
+    """The one writer of a stream. Not safe for several threads at a time.
+
+    Opening one raises JournalError. Whatever else raises OSError changed nothing and may be tried
+    again, but for `sync`: after a failed one nobody knows what of the segment is on the disk
+    (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+    """
 
     def __init__(self, folder: Path, segment_bytes_max: int) -> None:
-        self._folder = folder
+        self.folder = folder
         self._bytes_max = segment_bytes_max
         self._lock = self._locked()
         self.repair = Repair(0, 0)
-        self._number = self._seal_leftovers()
+        try:
+            self._number = self._seal_leftovers()
+            self.sealed = sealed(folder)
+            """The sealed segments, oldest first; whoever deletes some takes them off."""
+        except OSError as error:
+            os.close(self._lock)
+            raise JournalError(f"{folder}: {error.strerror}") from error
         self._file = -1
         self._size = 0
 
@@ -71,8 +86,10 @@ class StreamWriter:
         """Write whole lines, without their newline, in one piece.
 
         Raises OSError as the system does, ENOSPC among it; the file then ends at the last line
-        that was there before.
+        that was there before. A segment that is large enough is sealed first.
         """
+        if self._size >= self._bytes_max:
+            self.seal()
         if self._file < 0:
             self._open_next()
         block = b"".join([part for line in lines for part in (line, b"\n")])
@@ -83,8 +100,6 @@ class StreamWriter:
             os.lseek(self._file, self._size, os.SEEK_SET)
             raise
         self._size += len(block)
-        if self._size >= self._bytes_max:
-            self.seal()
 
     def sync(self) -> None:
         """Return once everything appended so far would survive a power cut."""
@@ -96,9 +111,12 @@ class StreamWriter:
         if self._file < 0 or not self._size:
             return
         os.fsync(self._file)
+        self._rename_sealed(self._number)
+        modified = os.fstat(self._file).st_mtime_ns
+        path = self._path(self._number, "jsonl")
+        self.sealed.append(Segment(self._number, path, self._size, modified))
         os.close(self._file)
         self._file, self._size = -1, 0
-        self._rename_sealed(self._number)
 
     def close(self) -> None:
         """Seal, and let another writer have the folder."""
@@ -111,25 +129,25 @@ class StreamWriter:
 
     def _locked(self) -> int:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(
-                self._folder / "writer.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                self.folder / "writer.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
             )
         except OSError as error:
-            raise JournalError(f"{self._folder}: {error.strerror}") from error
+            raise JournalError(f"{self.folder}: {error.strerror}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(lock)
             raise JournalError(
-                f"{self._folder}: another process writes this journal; give each member its own"
+                f"{self.folder}: another process writes this journal; give each member its own"
             ) from error
         return lock
 
     def _seal_leftovers(self) -> int:
         """Cut torn lines off segments that a crash left open and seal them; the last number."""
         last = 0
-        for number, state in _numbered(self._folder):
+        for number, state in _numbered(self.folder):
             last = max(last, number)
             if state == "open":
                 self._repair(number)
@@ -150,9 +168,9 @@ class StreamWriter:
             path.unlink()
 
     def _open_next(self) -> None:
-        self._number += 1
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._file = os.open(self._path(self._number, "open"), flags, 0o640)
+        self._file = os.open(self._path(self._number + 1, "open"), flags, 0o640)
+        self._number += 1
         self._size = 0
 
     def _write_all(self, block: bytes) -> None:
@@ -162,14 +180,14 @@ class StreamWriter:
 
     def _rename_sealed(self, number: int) -> None:
         self._path(number, "open").rename(self._path(number, "jsonl"))
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
 
     def _path(self, number: int, state: str) -> Path:
-        return self._folder / f"seg-{number:012d}.{state}"
+        return self.folder / f"seg-{number:012d}.{state}"
 
 
 def whole_lines(block: bytes) -> int:
@@ -211,6 +229,28 @@ def expired(
         total -= segment.size_bytes
         gone.append(segment)
     return gone
+
+
+def read_by_all(segments: Sequence[Segment], positions: Mapping[str, int]) -> list[Segment]:
+    """The segments that every reader is done with; none where there is no reader."""
+    done = min(positions.values(), default=0)
+    return [segment for segment in segments if segment.number <= done]
+
+
+def positions(folder: Path) -> dict[str, int]:
+    """Up to which segment each reader of a stream is done; 0 for a file that says nothing."""
+    found = {}
+    for path in sorted(folder.glob(f"*{POSITION}")):
+        text = path.read_text(encoding="ascii", errors="replace").strip()
+        found[path.stem] = int(text) if text.isdecimal() else 0
+    return found
+
+
+def set_position(folder: Path, reader: str, number: int) -> None:
+    """Say for a reader that it needs the segment `number` and those before it no more."""
+    fresh = folder / f".{reader}.new"
+    fresh.write_text(f"{number}\n", encoding="ascii")
+    fresh.replace(folder / f"{reader}{POSITION}")
 
 
 def delete(segments: Iterable[Segment]) -> None:

@@ -1,0 +1,137 @@
+"""The journal of a running server: what goes into which stream, and what becomes of it.
+
+The streams of clients' doings are those of the audit logs with the same columns; `messages` has
+every committed message, `stats` one indicator a line. Lines are made here, in the loop, because a
+thread that computes holds the loop up for longer than the computation; the thread of
+`mdserver.journal.writer` only writes.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import structlog
+import trio
+
+from mdserver.config import JournalDiskFull
+from mdserver.core.inputs import Refuse
+from mdserver.core.outputs import Committed, Log
+from mdserver.errors import MdserverError
+from mdserver.journal.audit import row
+from mdserver.journal.rows import NS_PER_US, ROW_VERSION, StatRow, message_row
+from mdserver.journal.writer import (
+    Blocked,
+    Broken,
+    Deleted,
+    Event,
+    JournalWriter,
+    Stored,
+    Unblocked,
+    WriterSettings,
+)
+from mdserver.limits import JOURNAL_CLOSE_TIMEOUT_S
+from mdserver.net.engine import Engine
+
+STREAMS = ("messages", "access", "publish", "cache", "stats", "receipts")
+_STREAM_OF = {"access": "access", "message": "publish", "cache": "cache"}
+"""Stream of an audit log -> stream of the journal that has the same lines."""
+
+log = structlog.get_logger()
+_encode = msgspec.json.Encoder().encode
+
+
+class JournalBrokenError(MdserverError):
+    """The journal cannot be written any more; the message is one line that says why."""
+
+
+class Journal:
+    """What a server writes. `trouble` is why it writes nothing now, None while all is well.
+
+    Making one opens the folder and raises JournalError.
+    """
+
+    def __init__(self, folder: Path, node: str, settings: WriterSettings, engine: Engine) -> None:
+        self.trouble: str | None = None
+        self._node = node
+        self._engine = engine
+        self._refuses = settings.disk_full is JournalDiskFull.REFUSE
+        self._writer = JournalWriter(folder, STREAMS, settings)
+        self._failed = trio.Event()
+        self._failure = ""
+        for stream, repair in self._writer.repairs.items():
+            log.warning(
+                "journal repaired", stream=stream, torn_lines=repair.torn_lines,
+                torn_bytes=repair.torn_bytes,
+            )  # fmt: skip
+        engine.carry(Committed, self._committed)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Journal"]:
+        """Write until the end of the block, and then what is queued still."""
+        token = trio.lowlevel.current_trio_token()
+        self._writer.start(lambda event: token.run_sync_soon(self._heard, event))
+        try:
+            yield self
+        finally:
+            with trio.CancelScope(shield=True), trio.move_on_after(2 * JOURNAL_CLOSE_TIMEOUT_S):
+                lost = await trio.to_thread.run_sync(self._writer.close, abandon_on_cancel=True)
+                if lost:
+                    log.error("journal lines lost", count=lost, reason=self.trouble)
+
+    async def end_when_broken(self) -> None:
+        """Raise JournalBrokenError once the journal is broken for good."""
+        await self._failed.wait()
+        raise JournalBrokenError(f"The journal is broken: {self._failure}")
+
+    def write(self, stream: str, row: msgspec.Struct) -> None:
+        """Queue one row of a stream, and return at once."""
+        self._writer.write(stream, (_encode(row),))
+
+    def take(self, line: Log) -> None:
+        """Write what the core says of clients, if it is about one of the streams."""
+        if line.stream == "stats":
+            self._sampled(line)
+            return
+        stream = _STREAM_OF.get(line.stream)
+        if stream is not None:
+            self.write(stream, row(line, self._node))
+
+    def _sampled(self, line: Log) -> None:
+        values = dict(line.values)
+        ts = int(values.pop("time") or 0) // NS_PER_US
+        self._writer.write("stats", [
+            _encode(StatRow(v=ROW_VERSION, ts=ts, node=self._node, indicator=name, value=value))
+            for name, value in values.items()
+            if isinstance(value, int | float)
+        ])  # fmt: skip
+
+    def _committed(self, output: Committed) -> None:
+        now = self._engine.clock()
+        group, history, node = output.group, output.history, self._node
+        self._writer.write("messages", [
+            _encode(message_row(entry, group, history, node, now)) for entry in output.entries
+        ])  # fmt: skip
+
+    def _heard(self, event: Event) -> None:
+        match event:
+            case Blocked(reason):
+                log.error("journal blocked", reason=reason, refusing=self._refuses)
+                self._troubled(f"The journal cannot be written: {reason}.")
+            case Unblocked(lost):
+                log.warning("journal goes on", lines_lost=lost)
+                self._troubled(None)
+            case Deleted(stream, count, size, unread):
+                level = log.warning if unread else log.info
+                level("journal segments deleted", stream=stream, segments=count,
+                      size_bytes=size, unread=unread)  # fmt: skip
+            case Broken(reason):
+                self._failure = reason
+                self._failed.set()
+            case Stored():
+                pass
+
+    def _troubled(self, reason: str | None) -> None:
+        self.trouble = reason
+        if self._refuses:
+            self._engine.dispatch(Refuse(reason))
