@@ -125,10 +125,13 @@ class Faults:
         member.disk = None
         member.record_lost = True
         self._for_a_while(fault, member.start)
-        self._watch_readmission(member)
+        self._watch_readmission(fault, member)
 
-    def _watch_readmission(self, member: "Member") -> None:
+    def _watch_readmission(self, fault: "Fault", member: "Member") -> None:
+        """An operator gives the word at some member, and looks every second whether it helped."""
         world = self.world
+        members = list(world.members.values())
+        asked = members[fault.draw % len(members)]
 
         def look() -> None:
             node = member.node
@@ -137,7 +140,7 @@ class Faults:
                 world.cover("readmitted or joined anew")
                 return
             if seed is not None and seed.lost:
-                member.operate("readmit", member.name)
+                asked.operate("readmit", member.name)
             world.heap.after(READMIT_EVERY, look)
 
         world.heap.after(READMIT_EVERY, look)

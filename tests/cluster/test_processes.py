@@ -160,9 +160,6 @@ def all_led(cluster: LiveCluster, index: int) -> bool:
     return len(alive) == 2 and all(row["coordinator"] in alive for row in status["groups"])
 
 
-@pytest.mark.xfail(
-    strict=False, reason="docs/cluster.md, Known fault: a readmission may not come to its end"
-)
 def test_a_seed_without_its_vote_file_is_taken_back_by_an_operator(tmp_path: Path) -> None:
     with LiveCluster(tmp_path, 3) as cluster:
         publish_all(cluster, 0, "one")

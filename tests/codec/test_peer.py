@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdserver.cluster.messages import Ack, Acked, Readmit
+from mdserver.cluster.messages import Ack, Acked, HandOver
 from mdserver.codec.frames import frame
 from mdserver.codec.peer import (
     GREETING,
@@ -119,13 +119,13 @@ def test_a_plain_member_knows_an_encrypted_one() -> None:
 def test_messages_may_follow_the_last_proof_in_the_same_read() -> None:
     left, right = Handshake(Side.DIALER, A, "p"), Handshake(Side.LISTENER, B, "p")
     proof = right.feed(left.begin() + left.feed(right.begin()))
-    left.feed(proof + message_frame(Readmit("c:1", 4)))
-    assert messages(left.early) == [Readmit("c:1", 4)]
+    left.feed(proof + message_frame(HandOver([4])))
+    assert messages(left.early) == [HandOver([4])]
 
 
 def test_messages_before_the_handshake_are_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="out of place"):
-        Handshake(Side.LISTENER, B, "p").feed(message_frame(Readmit("c:1", 4)))
+        Handshake(Side.LISTENER, B, "p").feed(message_frame(HandOver([4])))
 
 
 def test_a_stranger_cannot_make_a_member_keep_much() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from mdserver.cluster.messages import Readmit
+from mdserver.cluster.messages import HandOver
 from mdserver.codec.frames import frame
 from mdserver.codec.peer import GREETING, MESSAGE, Greeting, Handshake, Side, message_frame
 from mdserver.errors import RemoteProtocolError
@@ -43,7 +43,7 @@ async def test_members_meet_and_strangers_are_refused(
             b"\xff" * 4096,
             frame(GREETING, b"\xc1"),
             frame(MESSAGE, b"x" * 70_000),
-            message_frame(Readmit("127.0.0.1:1", 9)),
+            message_frame(HandOver([9])),
             stranger.begin() + frame(MESSAGE, b"\x90"),
         ]
         for attempt in attempts:

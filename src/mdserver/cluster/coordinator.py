@@ -160,6 +160,19 @@ class Coordinator:
             return False
         return admitted or self.readmit.get(seed) == incarnation or not least
 
+    def lacks(self, seed: str, incarnation: int) -> bool:
+        """Whether a seed that lost its record needs an epoch that is elected for this loss."""
+        if seed not in self.seeds or incarnation < self.known.get(seed, 0):
+            return False
+        return self.readmit.get(seed) != incarnation
+
+    def unregistered(self) -> dict[str, int]:
+        """The seeds that this epoch was elected for and that were not taken back yet."""
+        return {
+            seed: incarnation for seed, incarnation in self.readmit.items()
+            if self.incarnations.get(seed) != incarnation
+        }  # fmt: skip
+
     def ack(self, seed: str, incarnation: int, length: int) -> int | None:
         """Note what a seed holds; returns how far the log is now committed, if that is news."""
         if incarnation < self.incarnations.get(seed, 0) or seed not in self.seeds:

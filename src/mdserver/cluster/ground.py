@@ -50,13 +50,13 @@ class View:
     `active`: its log is established, and this member follows it. `forwarded`: the epoch to which
     all that waits here was forwarded; 0 when that may have been lost with a link. `stale`: what it
     sent may have been lost with a link, so that the log here may lack entries that it holds.
-    `quiet`: until when nobody else should stand (ns). `asked`: until when it is not asked again for
-    what is missing (ns). `orphaned`: since when nobody coordinates the group (ns), 0 while
-    somebody does.
+    `quiet`: until when nobody else should stand (ns). `asked`: until when the coordinator of the
+    epoch `asked_of` is not asked again for what is missing (ns). `orphaned`: since when nobody
+    coordinates the group (ns), 0 while somebody does.
     """
 
-    __slots__ = ("active", "asked", "coordinator", "epoch", "forwarded", "history", "orphaned",
-                 "quiet", "stale")  # fmt: skip
+    __slots__ = ("active", "asked", "asked_of", "coordinator", "epoch", "forwarded", "history",
+                 "orphaned", "quiet", "stale")  # fmt: skip
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -66,6 +66,7 @@ class View:
         self.quiet = 0
         self.stale = False
         self.asked = 0
+        self.asked_of = 0
         self.orphaned = 0
         self.history = ""
 

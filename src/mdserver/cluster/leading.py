@@ -187,6 +187,7 @@ class Leading:
     def need(self, peer: str, need: Need) -> None:
         """A member lacks something of groups; a recovering seed is registered with it."""
         items: list[Synced] = []
+        returning: list[Coordinator] = []
         for item in need.items:
             coordinator = self.ground.coordinators.get(item.group)
             if coordinator is None or coordinator.phase is not Phase.ACTIVE:
@@ -197,12 +198,24 @@ class Leading:
                 continue
             register = self._register(coordinator, peer, need, item)
             if item.recovering and not register:
+                if need.returning and coordinator.lacks(peer, need.incarnation):
+                    returning.append(coordinator)
                 continue
             same = item.history == self.ground.views[item.group].history
             start = min(item.committed, coordinator.log.committed) if same else 0
             items.append(self._synced(coordinator, start, register))
         for portion in portions(items):
             self.ground.say((peer,), Sync(portion))
+        self._take_back(peer, need.incarnation, returning)
+
+    def _take_back(self, seed: str, incarnation: int, found: list[Coordinator]) -> None:
+        """Have groups elected anew for a seed's loss, and for those that are still under way."""
+        rounds: dict[tuple[tuple[str, int], ...], list[int]] = {}
+        for coordinator in found:
+            readmit = {**coordinator.unregistered(), seed: incarnation}
+            rounds.setdefault(tuple(readmit.items()), []).append(coordinator.group)
+        for named, groups in rounds.items():
+            self.election.force(groups, readmit=dict(named))
 
     def _register(self, coordinator: Coordinator, peer: str, need: Need, item: Needed) -> int:
         if not item.recovering or peer not in coordinator.seeds:

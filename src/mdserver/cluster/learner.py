@@ -77,7 +77,8 @@ class Learner:
         if item.state is None and item.start > log.committed and not (
             log.epoch == item.epoch and item.start <= log.length
         ):  # fmt: skip
-            self.ask(peer, [group], again=True)
+            ground.views[group].asked = 0
+            self.ask(peer, {group: item.epoch})
             return
         if item.state is not None and item.start > log.committed:
             self.install(item, item.state)
@@ -128,12 +129,12 @@ class Learner:
 
     def accept(self, peer: str, accept: "Accept") -> None:
         """New entries of a coordinator."""
-        gaps: list[int] = []
+        gaps: dict[int, int] = {}
         for item in accept.items:
             log = self.ground.logs[item.group]
             if item.epoch != log.epoch or item.start > log.length:
                 if self._current(peer, item.group, item.epoch):
-                    gaps.append(item.group)
+                    gaps[item.group] = item.epoch
                 continue
             self._extend(peer, item)
         if gaps:
@@ -156,7 +157,7 @@ class Learner:
 
     def commit(self, peer: str, commit: "Commit") -> None:
         """A majority holds these."""
-        gaps = [item.group for item in commit.items if not self._agree(item)]
+        gaps = {item.group: item.epoch for item in commit.items if not self._agree(item)}
         if gaps:
             self.ask(peer, gaps)
 
@@ -177,13 +178,13 @@ class Learner:
         """Compare what a coordinator says of its groups with what is held here."""
         ground = self.ground
         away = ground.seed.away if ground.seed is not None else []
-        behind: list[int] = []
+        behind: dict[int, int] = {}
         for led in heartbeat.leads:
             log, view = ground.logs[led.group], ground.views[led.group]
             if led.epoch < log.epoch:
                 continue
             if led.epoch > log.epoch or led.length > log.length or led.group in away:
-                behind.append(led.group)
+                behind[led.group] = led.epoch
             elif view.coordinator == peer and view.epoch == led.epoch:
                 if led.committed > log.committed:
                     ground.learn(led.group, led.committed)
@@ -193,21 +194,26 @@ class Learner:
         if behind:
             self.ask(peer, behind)
 
-    def ask(self, peer: str, groups: list[int], *, again: bool = False) -> None:
-        """Ask a coordinator for what is missing of its groups, not too often."""
+    def ask(self, peer: str, groups: dict[int, int]) -> None:
+        """Ask a coordinator for what is missing of its groups (-> their epochs), not too often.
+
+        A new coordinator is asked at once: it may give what the last one could not.
+        """
         ground = self.ground
         items: list[Needed] = []
-        for group in groups:
+        for group, epoch in groups.items():
             view, log = ground.views[group], ground.logs[group]
-            if view.asked > ground.now and not again:
+            if view.asked > ground.now and view.asked_of >= epoch:
                 continue
             view.asked = ground.now + ASK_AGAIN
+            view.asked_of = epoch
             recovering = ground.seed is not None and not ground.seed.may(group, Step.ACCEPT)
             promised = ground.votes.promised[group].epoch if ground.seed is not None else 0
             items.append(Needed(group, log.committed, view.history, promised, recovering))
         if items:
+            returning = ground.seed is not None and ground.seed.returning
             votes = ground.votes
-            ground.say((peer,), Need(votes.incarnation, votes.admitted, items))
+            ground.say((peer,), Need(votes.incarnation, votes.admitted, returning, items))
 
     def link_lost(self, peer: str) -> None:
         """What went to this coordinator may not have arrived, and what it sent neither."""

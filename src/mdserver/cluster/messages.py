@@ -45,7 +45,7 @@ class Led(Item, frozen=True):
 class Heartbeat(PeerMessage, frozen=True, tag=2):
     """The sender lives.
 
-    `away`: the groups in which a seed does not vote; `lost`: it may not, until it is readmitted;
+    `away`: the groups in which a seed does not vote; `lost`: it waits for an operator's word;
     `promised`: the highest epoch it promised anywhere; `ready`: it serves clients; `weight`: its
     share of the groups, 0 while it is drained.
     """
@@ -234,10 +234,14 @@ class Needed(Item, frozen=True):
 
 
 class Need(PeerMessage, frozen=True, tag=12):
-    """A member asks a coordinator for what it lacks."""
+    """A member asks a coordinator for what it lacks.
+
+    `returning`: it lost its vote record, and an operator takes it back.
+    """
 
     incarnation: int
     admitted: bool
+    returning: bool
     items: list[Needed]
 
 
@@ -288,10 +292,7 @@ class Unplaced(PeerMessage, frozen=True, tag=16):
 
 
 class Readmit(PeerMessage, frozen=True, tag=17):
-    """An operator takes a seed back whose vote record was lost: elect every group anew."""
-
-    seed: str
-    incarnation: int
+    """An operator takes the receiver back, whose vote record was lost."""
 
 
 class Weigh(PeerMessage, frozen=True, tag=18):

@@ -89,7 +89,7 @@ class Node:
             say.Answer: self._answer,
             say.HandOver: self._leading.handed,
             say.Unplaced: self._unplaced,
-            say.Readmit: lambda _, message: self._operating.readmitted(message),
+            say.Readmit: lambda *_: self._operating.readmitted(),
             say.Weigh: lambda _, message: self._operating.weighed(message),
         }
         if not self.ground.durable:
@@ -257,7 +257,7 @@ class Node:
         known, votes, seed = hello.known.get(ground.me, 0), ground.votes, ground.seed
         if seed is None or not known or (votes.admitted and known <= votes.incarnation):
             return
-        if known > votes.incarnation or not seed.lost:
+        if known > votes.incarnation or not (seed.lost or seed.returning):
             self._lost(peer, known)
 
     def _lost(self, peer: str, known: int) -> None:

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from mdserver.cluster.coordinator import Phase
 from mdserver.cluster.messages import Operate, Operated, Readmit, Weigh
 from mdserver.limits import NS_PER_S
 
@@ -11,7 +10,7 @@ if TYPE_CHECKING:
     from mdserver.cluster.ground import Ground
     from mdserver.cluster.leading import Leading
 
-READMIT_AGAIN = 2 * NS_PER_S
+READMIT_PATIENCE = 10 * NS_PER_S
 
 
 class Operating:
@@ -24,7 +23,7 @@ class Operating:
         self.election = election
         self.leading = leading
         self._readmitting: dict[str, int] = {}
-        """Seeds that an operator wants back -> when to ask for it again (ns)."""
+        """Seeds that an operator takes back -> how long they are told so (ns)."""
 
     def operate(self, operate: Operate) -> None:
         """Carry out a command; the answer is an output of the same step."""
@@ -125,41 +124,37 @@ class Operating:
         if member == ground.me:
             if ground.seed is None or not ground.seed.lost:
                 return f"{member} did not lose its vote record"
-            # To all members: a group may be coordinated by one that is no seed.
-            ground.say(ground.linked(), Readmit(member, ground.votes.incarnation))
+            self.readmitted()
             return None
         peer = ground.members.peers[member]
         if not ground.members.alive(member, ground.now) or not peer.lost:
             return f"{member} is not in sight, or did not lose its vote record"
-        self._readmitting[member] = ground.now + READMIT_AGAIN
-        ground.say((*ground.linked(), ground.me), Readmit(member, peer.incarnation))
+        self._readmitting[member] = ground.now + READMIT_PATIENCE
+        ground.say((member,), Readmit())
         return None
 
     def insist(self) -> None:
-        """Ask again for seeds that are still LOST.
+        """Tell seeds again that did not hear it: the link may have broken meanwhile."""
+        ground = self.ground
+        for member, until in list(self._readmitting.items()):
+            if until <= ground.now:
+                del self._readmitting[member]
+            elif ground.members.peers[member].lost and ground.members.alive(member, ground.now):
+                ground.say((member,), Readmit())
 
-        A group whose coordinator was just replaced, or was told of an incarnation that the seed
-        has left meanwhile, did not hear the operator.
+    def readmitted(self) -> None:
+        """This seed has the operator's word: from now on its `Need` says so.
+
+        The word stays with whom it is about, so whoever coordinates a group, now or later, hears it
+        from the seed itself, until the seed votes again or ends.
         """
         ground = self.ground
-        for member, due in list(self._readmitting.items()):
-            peer = ground.members.peers[member]
-            if not peer.lost:
-                del self._readmitting[member]
-            elif due <= ground.now and ground.members.alive(member, ground.now):
-                self._readmitting[member] = ground.now + READMIT_AGAIN
-                ground.say((*ground.linked(), ground.me), Readmit(member, peer.incarnation))
-
-    def readmitted(self, readmit: Readmit) -> None:
-        """Elect every group of this member anew, by the other seeds, for this very loss."""
-        ground = self.ground
-        if readmit.seed == ground.me:
+        if ground.seed is None or not ground.seed.lost:
             return
-        self.election.force(
-            [group for group, coordinator in ground.coordinators.items()
-             if coordinator.phase is Phase.ACTIVE],
-            readmit={readmit.seed: readmit.incarnation},
-        )  # fmt: skip
+        ground.log("readmit", incarnation=ground.votes.incarnation)
+        ground.seed.readmit()
+        for group in ground.seed.away:
+            ground.views[group].asked = 0
 
     # Cold start
 

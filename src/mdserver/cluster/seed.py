@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 
 class Standing(enum.Enum):
-    """Whether a seed counts in a group."""
+    """Whether a seed counts in a group: a NORMAL one does.
+
+    LOST waits for an operator; RETURNING has the operator's word, and asks the coordinators for an
+    epoch that is elected for its loss.
+    """
 
     NORMAL = "normal"
     RECOVERING = "recovering"
     LOST = "lost"
+    RETURNING = "returning"
 
 
 class Step(enum.Enum):
@@ -33,6 +38,7 @@ class Step(enum.Enum):
     INSTALL = "install"
     INSTALL_COLD = "install-cold"
     LOSE = "lose"
+    READMIT = "readmit"
 
 
 TRANSITIONS: dict[tuple[Standing, Step], Standing] = {
@@ -46,9 +52,13 @@ TRANSITIONS: dict[tuple[Standing, Step], Standing] = {
     (Standing.RECOVERING, Step.INSTALL_COLD): Standing.NORMAL,
     (Standing.RECOVERING, Step.LOSE): Standing.LOST,
     (Standing.LOST, Step.PROMISE_COLD): Standing.LOST,
-    (Standing.LOST, Step.INSTALL): Standing.NORMAL,
     (Standing.LOST, Step.INSTALL_COLD): Standing.NORMAL,
     (Standing.LOST, Step.LOSE): Standing.LOST,
+    (Standing.LOST, Step.READMIT): Standing.RETURNING,
+    (Standing.RETURNING, Step.PROMISE_COLD): Standing.RETURNING,
+    (Standing.RETURNING, Step.INSTALL): Standing.NORMAL,
+    (Standing.RETURNING, Step.INSTALL_COLD): Standing.NORMAL,
+    (Standing.RETURNING, Step.LOSE): Standing.RETURNING,
 }
 """A missing pair is refused: as a NACK where a candidate or coordinator asked for it."""
 
@@ -121,9 +131,14 @@ class Seed:
 
     def lose(self) -> None:
         """Others knew this seed, but its record is gone: it may not vote until readmitted."""
+        for group in self.away:
+            self._go(group, Step.LOSE)
+
+    def readmit(self) -> None:
+        """An operator takes it back, in the groups where it waits for that."""
         for group, standing in enumerate(self.standing):
-            if standing is Standing.RECOVERING:
-                self._go(group, Step.LOSE)
+            if standing is Standing.LOST:
+                self._go(group, Step.READMIT)
 
     @property
     def away(self) -> list[int]:
@@ -134,3 +149,8 @@ class Seed:
     def lost(self) -> bool:
         """Whether it waits for an operator."""
         return Standing.LOST in self.standing
+
+    @property
+    def returning(self) -> bool:
+        """Whether an operator takes it back, and it does not vote everywhere yet."""
+        return Standing.RETURNING in self.standing

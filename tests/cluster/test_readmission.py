@@ -1,0 +1,144 @@
+"""A seed that lost its vote record is taken back, whatever happens meanwhile."""
+
+import random
+
+import pytest
+
+from mdserver.cluster.messages import PeerReceived, Readmit
+from mdserver.core.events import StatusName
+from tests.cluster.virtual import MS, Cluster, S
+
+
+def started(seed: int, count: int = 3, **settings: object) -> Cluster:
+    """A cluster of varied size whose disks are of varied speed, up to 5 s after it is ready."""
+    rng = random.Random(seed)
+    cluster = Cluster(count, groups=rng.choice([1, 4, 16]), seed=seed, **settings)  # type: ignore[arg-type]
+    for name in cluster.names:
+        cluster.disk_delays[name] = rng.choice([1, 2, 10, 50, 200]) * MS
+    cluster.start()
+    cluster.until(cluster.ready, limit=100 * S)
+    cluster.run(rng.randrange(5000) * MS)
+    return cluster
+
+
+def lose(cluster: Cluster, name: str, away: int) -> None:
+    """A seed dies with its vote record, and starts again after a while."""
+    cluster.kill(name)
+    cluster.run(away)
+    del cluster.disks[name]
+    cluster.start(name)
+
+
+def readmit(cluster: Cluster, at: str, name: str) -> None:
+    """The command, again until the member has seen the loss."""
+    cluster.until(lambda: cluster.operate(at, "readmit", name).refused is None)
+
+
+def epochs(cluster: Cluster, name: str) -> list[int]:
+    return [view.epoch for view in cluster.members[name].node.ground.views]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_readmission_comes_to_its_end_whatever_its_timing(seed: int) -> None:
+    cluster = started(seed)
+    rng = random.Random(seed)
+    lost = rng.choice(cluster.names)
+    others = [name for name in cluster.names if name != lost]
+    lose(cluster, lost, rng.randrange(3000) * MS)
+    readmit(cluster, rng.choice([*others, lost]), lost)
+    took = cluster.until(cluster.ready, limit=30 * S)
+    assert took < 5 * S
+    cluster.kill(others[0])
+    cluster.until(cluster.ready)
+    cluster.open(others[1], 1)
+    cluster.publish(others[1], 1, "/a/b", "with the one that came back")
+    statuses = cluster.members[others[1]].statuses
+    cluster.until(lambda: [status.status for status in statuses] == [StatusName.PUBLISH_OK])
+
+
+def test_each_group_is_elected_once_for_a_readmission() -> None:
+    cluster = started(3)
+    lose(cluster, "m2:1", 3 * S)
+    cluster.run(5 * S)
+    before = epochs(cluster, "m1:1")
+    readmit(cluster, "m3:1", "m2:1")
+    cluster.until(lambda: not cluster.members["m2:1"].node.ground.seed.away)  # type: ignore[union-attr]
+    assert epochs(cluster, "m1:1") == [epoch + 1 for epoch in before]
+
+
+def test_two_lost_seeds_of_five_are_taken_back_together() -> None:
+    cluster = started(5, count=5)
+    cluster.kill("m2:1")
+    lose(cluster, "m4:1", S)
+    del cluster.disks["m2:1"]
+    cluster.start("m2:1")
+    readmit(cluster, "m1:1", "m2:1")
+    readmit(cluster, "m3:1", "m4:1")
+    cluster.until(cluster.ready)
+    cluster.kill("m1:1")
+    cluster.kill("m3:1")
+    cluster.until(cluster.ready)
+    cluster.open("m5:1", 1)
+    cluster.publish("m5:1", 1, "/a/b", "by those two and another")
+    cluster.until(lambda: bool(cluster.members["m5:1"].statuses))
+
+
+def test_the_word_is_heard_by_coordinators_that_are_elected_after_it_was_given() -> None:
+    """All but one are coordinated by members that end before anybody can be elected."""
+    cluster = started(5, count=5)
+    lose(cluster, "m2:1", 3 * S)
+    cluster.run(2 * S)
+    word = cluster.operate("m2:1", "readmit", "m2:1")
+    assert word.refused is None
+    cluster.kill("m1:1")
+    cluster.kill("m5:1")
+    cluster.run(5 * S)
+    cluster.start("m1:1", "m5:1")
+    cluster.until(cluster.ready)
+
+
+def test_the_word_outlasts_a_link_that_breaks_as_it_is_given() -> None:
+    cluster = started(4)
+    lose(cluster, "m3:1", S)
+    cluster.run(S)
+    assert cluster.operate("m1:1", "readmit", "m3:1").refused is None
+    cluster.disconnect("m1:1", "m3:1")
+    cluster.run(300 * MS)
+    assert cluster.members["m3:1"].node.ground.seed.lost  # type: ignore[union-attr]
+    cluster.connect("m1:1", "m3:1")
+    cluster.until(cluster.ready)
+
+
+def test_a_seed_that_restarts_before_it_is_back_waits_for_another_word() -> None:
+    """What it voted since is lost with its memory: that is a loss of its own."""
+    cluster = started(6)
+    lose(cluster, "m3:1", S)
+    cluster.run(S)
+    assert cluster.operate("m3:1", "readmit", "m3:1").refused is None
+    cluster.kill("m3:1")
+    cluster.start("m3:1")
+    cluster.run(20 * S)
+    assert "mdserver cluster readmit m3:1" in str(cluster.members["m3:1"].node.unready())
+    readmit(cluster, "m2:1", "m3:1")
+    cluster.until(cluster.ready)
+
+
+def test_a_returning_seed_says_that_it_recovers_and_a_second_word_is_refused() -> None:
+    cluster = started(3)
+    lose(cluster, "m3:1", S)
+    cluster.run(S)
+    for other in ("m1:1", "m2:1"):
+        cluster.loss.add((other, "m3:1"))
+    assert cluster.operate("m3:1", "readmit", "m3:1").refused is None
+    assert "recovering" in str(cluster.members["m3:1"].node._missing())
+    again = cluster.operate("m3:1", "readmit", "m3:1").refused
+    assert again == "m3:1 did not lose its vote record"
+
+
+def test_the_word_means_nothing_to_a_seed_that_lost_nothing() -> None:
+    cluster = started(3)
+    before = epochs(cluster, "m1:1")
+    cluster.feed("m3:1", PeerReceived("m1:1", [Readmit()]))
+    cluster.run(5 * S)
+    assert epochs(cluster, "m1:1") == before
+    assert cluster.ready()
