@@ -5,7 +5,6 @@ as committed entries and outcomes. Nothing here waits: a command that needs a ve
 else holds back the later ones of its session.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,10 +47,11 @@ from mdserver.core.inputs import (
     Opened,
     RulesChanged,
     TimerDue,
+    Verdict,
 )
 from mdserver.core.interest import Interest
 from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
-from mdserver.core.outputs import Ask, CancelTimer, Deliver, Disconnect, Output, Send, SetTimer
+from mdserver.core.outputs import CancelTimer, Deliver, Disconnect, Output, Send, SetTimer
 from mdserver.core.proposal import Origin, Outcome, Proposal
 from mdserver.core.publishing import (
     Refused,
@@ -62,14 +62,14 @@ from mdserver.core.publishing import (
     refusal,
 )
 from mdserver.core.recovery import Histories, Lost
-from mdserver.core.session import Happening, Held, Session, SessionState
+from mdserver.core.session import Happening, Session, SessionState
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subscribing import Subscriptions, deny
+from mdserver.core.verdicts import Recheck, Verdicts
 from mdserver.limits import (
     CLOSE_CONNECT_DENIED,
     CLOSE_MOVED,
     CLOSE_TOKEN_EXPIRED,
-    HELD_COMMANDS_MAX,
     KEEPALIVE_MS_MIN,
     NS_PER_MS,
     NS_PER_S,
@@ -80,8 +80,6 @@ from mdserver.limits import (
 EXPIRE_TIMER = ("broker", "expire")
 EXPIRE_STEP = NS_PER_S
 """The cache is looked through for old messages at most this often, in ns."""
-
-Verdict = Grants | Denied | None
 
 
 @attrs.frozen
@@ -109,8 +107,7 @@ class Broker:
         self.publications = 0
         self.refusing: str | None = None
         self._sessions: dict[int, Session] = {}
-        self._requests: dict[int, tuple[Session, Held | str]] = {}
-        self._request = 0
+        self._verdicts = Verdicts(settings)
         self._cache = Cache(settings)
         self._interest = Interest()
         self._conflation = Conflation()
@@ -191,18 +188,18 @@ class Broker:
             self._begin(session, first, now, out)
             if first is command:
                 return
-        for part in self._parts(command):
-            request = self._question(session, part, out)
+        for part in self._verdicts.parts(command):
+            request = self._verdicts.question(session, part, out)
             if session.held is None and request is None:
                 self._handlers[type(part)](session, part, None, now, out)
             else:
-                self._hold(session, part, request, out)
+                self._verdicts.hold(session, part, request, out)
 
     def _begin(self, session: Session, first: Connect, now: int, out: list[Output]) -> None:
         if self.settings.policy is Policy.ASK:
             session.happen(Happening.ASK)
-            ask = self._ask(session, "connect", out, token=first.token)
-            self._hold(session, first, ask, out)
+            request = self._verdicts.ask(session, "connect", out, token=first.token)
+            self._verdicts.hold(session, first, request, out)
         else:
             self._admit(session, first, None, now, out)
 
@@ -215,7 +212,7 @@ class Broker:
         if session.state is not SessionState.ENDED:
             self._end(session, now, out)
         if was_connected and self.settings.ask_each:
-            self._ask(session, "disconnect", out)
+            self._verdicts.ask(session, "disconnect", out)
         if self.settings.audit_access:
             out.append(session_log(ACCESS, "disconnect", session, now, reason=input.reason))
 
@@ -232,76 +229,16 @@ class Broker:
         self._end(session, now, out)
         out.append(Disconnect(session.id, code, reason))
 
-    # -- Commands that wait for a verdict --------------------------------------------------------
-
-    def _parts(self, command: AnyCommand) -> Sequence[AnyCommand]:
-        """A command as one or more, each of which needs one verdict at most."""
-        if not (self.settings.ask_each and isinstance(command, Subscribe)):
-            return (command,)
-        return [
-            Subscribe(
-                subjects=[subject],
-                history=command.history,
-                conflation_ms=command.conflation_ms,
-                positions=command.positions,
-                id=command.id,
-            )
-            for subject in dict.fromkeys(command.subjects)
-        ]
-
-    def _question(self, session: Session, command: AnyCommand, out: list[Output]) -> int | None:
-        """Ask for the verdict that a command needs, if it needs one."""
-        if self.settings.policy is Policy.ASK and isinstance(command, RenewToken):
-            return self._ask(session, "token", out, token=command.token)
-        if self.settings.ask_each and isinstance(command, Subscribe):
-            return self._ask(session, "subscribe", out, subject=command.subjects[0])
-        if self.settings.ask_each and isinstance(command, Fetch):
-            return self._ask(session, "subscribe", out, subject=command.subject)
-        if self.settings.ask_each and isinstance(command, Publish):
-            return self._ask(session, "publish", out, subject=command.subject)
-        return None
-
-    def _ask(
-        self,
-        session: Session,
-        action: str,
-        out: list[Output],
-        token: str | None = None,
-        subject: str | None = None,
-    ) -> int:
-        self._request += 1
-        out.append(Ask(self._request, session.id, action, token, subject, session.address))
-        return self._request
-
-    def _hold(
-        self, session: Session, command: AnyCommand, request: int | None, out: list[Output]
-    ) -> None:
-        if session.held is None:
-            session.held = deque()
-        if len(session.held) >= HELD_COMMANDS_MAX:
-            out.append(Send(session.id, too_many_held(command)))
-            return
-        held = Held(command, request is not None)
-        session.held.append(held)
-        if request is not None:
-            self._requests[request] = (session, held)
-
     def decided(self, input: Decided, now: int, out: list[Output]) -> None:  # noqa: A002
         """A verdict came; one that nobody waits for any more is dropped."""
-        session, waiting = self._requests.pop(input.request, (None, ""))
-        if session is None or session.state is SessionState.ENDED:
-            return
-        if isinstance(waiting, str):
+        found = self._verdicts.decided(input)
+        if isinstance(found, Recheck):
             if isinstance(input.verdict, Denied):
-                self._subscriptions.revoke(session, waiting, input.verdict.reason, now, out)
-            return
-        waiting.asked = False
-        waiting.verdict = input.verdict
-        while session.held and not session.held[0].asked:
-            held = session.held.popleft()
-            self._handlers[type(held.command)](session, held.command, held.verdict, now, out)
-        if not session.held:
-            session.held = None
+                reason = input.verdict.reason
+                self._subscriptions.revoke(found.session, found.subject, reason, now, out)
+        elif found is not None:
+            for held in self._verdicts.released(found):
+                self._handlers[type(held.command)](found, held.command, held.verdict, now, out)
 
     # -- Commands --------------------------------------------------------------------------------
 
@@ -390,8 +327,7 @@ class Broker:
             self._subscriptions.rights_changed(session, now, out)
         if self.settings.ask_each:
             for subject in session.subscriptions:
-                request = self._ask(session, "subscribe", out, subject=subject)
-                self._requests[request] = (session, subject)
+                self._verdicts.recheck(session, subject, out)
 
     def _subscribe(
         self, session: Session, command: Subscribe, verdict: Verdict, now: int, out: list[Output]
@@ -631,11 +567,3 @@ def denied_if_expired(verdict: Verdict, now: int) -> Verdict:
     if isinstance(verdict, Grants) and verdict.expires is not None and verdict.expires <= now:
         return Denied("The token has expired: get a new one.", StatusName.TOKEN_EXPIRED)
     return verdict
-
-
-def too_many_held(command: AnyCommand) -> Status | Error:
-    """The answer to a command for which there is no room behind the ones that wait."""
-    reason = f"More than {HELD_COMMANDS_MAX} commands wait for verdicts: send fewer at a time."
-    if isinstance(command, Publish):
-        return refusal(command, Refused(StatusName.PUBLISH_FAILED, reason, certain=True))
-    return Error(code="too-many-commands", reason=reason, id=getattr(command, "id", None))

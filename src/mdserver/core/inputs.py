@@ -90,9 +90,12 @@ class Denied:
     status: StatusName | None = None
 
 
+Verdict = Grants | Denied | None
+
+
 @frozen
 class Decided:
     """The answer to an `outputs.Ask`: grants for `connect` and `token`, None for a plain yes."""
 
     request: int
-    verdict: Grants | Denied | None
+    verdict: Verdict
