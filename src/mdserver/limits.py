@@ -168,3 +168,6 @@ PENDING_PER_GROUP_MAX = 20_000  # publications that wait for their commit, at on
 CLUSTER_MEMBERS_MAX = 64
 SYNC_ITEMS_PER_MESSAGE = 16  # groups whose logs travel in one message
 SYNC_BYTES_PER_MESSAGE = 8 * MB  # beyond it, the next group's log goes into another message
+
+# Pipeline
+DERIVE_GROUPS_MAX = 1_000_000  # groups of all rules together, whose states are kept in memory

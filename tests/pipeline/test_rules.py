@@ -103,11 +103,9 @@ def test_the_top_of_a_period_over_subjects(tmp_path: Path) -> None:
 
 def test_stale_speaks_once_and_once_again(tmp_path: Path) -> None:
     loaded = rule(tmp_path, "stale", seconds=5)
-    assert run(loaded, (0, "1"), 4.9, 5, 9, (11, "2"), (12, "3"), 17) == [
-        (5, "stale"),
-        (11, "fresh"),
-        (17, "stale"),
-    ]
+    expected = [(5, "stale"), (11, "fresh"), (17, "stale")]
+    assert run(loaded, (0, "1"), 4.9, 5, 9, (11, "2"), (12, "3"), 17) == expected
+    assert run(loaded, (0, "1"), (11, "2"), (12, "3"), 40) == expected
 
 
 def test_geofence_speaks_when_the_border_is_crossed(tmp_path: Path) -> None:
@@ -137,6 +135,11 @@ def test_geofence_speaks_when_the_border_is_crossed(tmp_path: Path) -> None:
         (SPEEDING + SPEEDING.removeprefix("rules:\n"), 9, "a second rule is named 'speeding'"),
         ("rules:\n  - name: [\n", 3, "expected the node content"),
         (SPEEDING.replace("threshold", "window"), 6, "window has no `above`"),
+        (
+            SPEEDING.replace("/notifications/{1}", "/vehicles/{1}/speed"),
+            2,
+            "feed each other for ever: speeding -> speeding",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_line(

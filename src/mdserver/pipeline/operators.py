@@ -3,10 +3,13 @@
 `step(rule, state, event)` takes the state that an earlier call returned (None at first) and gives
 the new one with what is to be published. States are plain JSON values, so that any engine can keep
 them; time is that of the events, in microseconds. A period is over when an event of a later one, or
-a `Tick`, comes: events that are later than that count to the period in which they come.
+a `Tick`, comes; `unusable` refuses an event of a period that is over. What is said has the moment
+at which it became true, not that of the tick which brought it out: results do not depend on how
+often somebody ticks.
 """
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +18,8 @@ from attrs import field, frozen
 from mdserver.pipeline.rules import Rule, fill
 
 US = 1_000_000
+SHOWN_MAX = 80
+PERIODIC = frozenset({"window", "ohlc", "top"})
 State = Any
 
 
@@ -49,18 +54,52 @@ Out = tuple[State, list[Derived]]
 
 
 def step(rule: Rule, state: State, event: Event | Tick) -> Out:
-    """Apply one event or tick to a group's state; an event without a value changes nothing."""
-    if isinstance(event, Event) and rule.kind != "geofence" and number(rule, event) is None:
+    """Apply one event or tick to a group's state; an unusable event changes nothing."""
+    if isinstance(event, Event) and unusable(rule, state, event) is not None:
         return state, []
     return OPERATORS[rule.kind](rule, state, event)
 
 
-def number(rule: Rule, event: Event) -> float | None:
-    """The value that the rule looks at, if it is a number."""
-    try:
-        return float(event.fields[rule.value])
-    except (KeyError, ValueError):
+def unusable(rule: Rule, state: State, event: Event) -> str | None:
+    """Why the rule cannot take the event, or None."""
+    for name in needed(rule):
+        if name not in event.fields:
+            return f"field {name} is missing"
+        if rule.kind != "last" and _number(event.fields[name]) is None:
+            return f"{name} is no number: {event.fields[name][:SHOWN_MAX]!r}"
+    if rule.kind in PERIODIC and state is not None and event.ts < state["start"]:
+        return f"late by {(state['start'] - event.ts) / US:g} s: its period is over"
+    return None
+
+
+def needed(rule: Rule) -> tuple[str, ...]:
+    """The fields without which an event says nothing to the rule."""
+    if rule.kind == "geofence":
+        return ("x", "y")
+    return () if rule.kind == "stale" else (rule.value,)
+
+
+def due(rule: Rule, state: State) -> int | None:
+    """When the group has something to say although no event comes (us); None: never."""
+    if state is None:
         return None
+    if rule.kind in PERIODIC and state["sum"] is not None:
+        return int(state["start"]) + _length(rule)
+    if rule.kind == "stale" and not state["stale"]:
+        return int(state["last"]) + _length(rule)
+    return None
+
+
+def _length(rule: Rule) -> int:
+    return int(rule.options["seconds"] * US)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _say(rule: Rule, subject: str, ts: int, content: str, **fields: str) -> Derived:
@@ -79,8 +118,7 @@ def _threshold(rule: Rule, state: State, event: Event | Tick) -> Out:
     """Speaks when the value rises above, and with `clear` not again before it fell below that."""
     if isinstance(event, Tick):
         return state, []
-    value = number(rule, event)
-    assert value is not None
+    value = float(event.fields[rule.value])
     clear = rule.options["clear"]
     if clear is not None and state and value >= clear:
         return True, []
@@ -99,19 +137,18 @@ def _periodic(
     """Periods that follow each other: `add` takes events in, `close` speaks at the end of one."""
 
     def operator(rule: Rule, state: State, event: Event | Tick) -> Out:
-        length = int(rule.options["seconds"] * US)
+        length = _length(rule)
         start = event.ts - event.ts % length
         said = []
-        if state is not None and start > state["start"]:
+        if state is not None and start > state["start"] and state["sum"] is not None:
             said.append(close(rule, state, state["start"] + length))
-            state = None
+        if state is None or start > state["start"]:
+            state = {"start": start, "subject": "", "sum": None}
         if isinstance(event, Tick):
             return state, said
-        value = number(rule, event)
-        assert value is not None
-        if state is None:
-            state = {"start": start, "subject": event.subject, "sum": None}
-        return state | {"sum": add(state["sum"], value, event)}, said
+        value = float(event.fields[rule.value])
+        subject = event.subject if state["sum"] is None else state["subject"]
+        return {"start": start, "subject": subject, "sum": add(state["sum"], value, event)}, said
 
     return operator
 
@@ -161,29 +198,26 @@ def _close_rank(rule: Rule, state: State, end: int) -> Derived:
 
 def _stale(rule: Rule, state: State, event: Event | Tick) -> Out:
     """Speaks once when nothing came for that long, and once when something comes again."""
-    if isinstance(event, Event):
-        said = []
-        if state is not None and state["stale"]:
-            said = [_say(rule, event.subject, event.ts, "fresh", state="fresh")]
-        last = max(event.ts, state["last"] if state else 0)
-        return {"last": last, "subject": event.subject, "stale": False}, said
-    if state is None or state["stale"]:
-        return state, []
-    silent = event.ts - state["last"]
-    if silent < rule.options["seconds"] * US:
-        return state, []
-    said = [_say(rule, state["subject"], event.ts, "stale", state="stale")]
-    return state | {"stale": True}, said
+    if state is None and isinstance(event, Tick):
+        return None, []
+    said = []
+    if state is not None and not state["stale"] and event.ts - state["last"] >= _length(rule):
+        silent_at = state["last"] + _length(rule)
+        said.append(_say(rule, state["subject"], silent_at, "stale", state="stale"))
+        state = state | {"stale": True}
+    if isinstance(event, Tick):
+        return state, said
+    if state is not None and state["stale"]:
+        said.append(_say(rule, event.subject, event.ts, "fresh", state="fresh"))
+    last = max(event.ts, state["last"] if state else 0)
+    return {"last": last, "subject": event.subject, "stale": False}, said
 
 
 def _geofence(rule: Rule, state: State, event: Event | Tick) -> Out:
     """Speaks when the point (fields x and y) enters or leaves the area; silent at first outside."""
     if isinstance(event, Tick):
         return state, []
-    try:
-        x, y = float(event.fields["x"]), float(event.fields["y"])
-    except (KeyError, ValueError):
-        return state, []
+    x, y = float(event.fields["x"]), float(event.fields["y"])
     within = inside(x, y, rule.options["area"])
     if within == bool(state):
         return within, []

@@ -5,6 +5,7 @@ A rule watches the subjects that match `from` and publishes to `to`. `{0}`, `{1}
 example of every kind. Mistakes are reported with file and line, before Spark starts.
 """
 
+import graphlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -44,6 +45,11 @@ class Rule:
         if self.pattern is None:
             return subject == self.subject
         return self.pattern.matches(segments_of(subject))
+
+    @property
+    def stateless(self) -> bool:
+        """Whether each message is judged by itself."""
+        return self.kind == "last" or (self.kind == "threshold" and self.options["clear"] is None)
 
     def target(self, subject: str) -> str:
         """Where the rule speaks when this subject made it."""
@@ -105,7 +111,32 @@ def _rules(root: yaml.Node | None) -> list[Rule]:
         if rule.name in rules:
             raise _MistakeError(node, f"a second rule is named {rule.name!r}")
         rules[rule.name] = rule
+    loop = _loop(list(rules.values()))
+    if loop:
+        raise _MistakeError(listed, f"rules feed each other for ever: {' -> '.join(loop)}")
     return list(rules.values())
+
+
+def _loop(rules: list[Rule]) -> list[str]:
+    """Names of rules, each of which watches what the one before it publishes; empty: no loop."""
+    feeds = {
+        rule.name: [other.name for other in rules if _reach(rule).meets(_watched(other))]
+        for rule in rules
+    }
+    try:
+        graphlib.TopologicalSorter(feeds).prepare()
+    except graphlib.CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def _reach(rule: Rule) -> Pattern:
+    """Everything that the rule may publish to."""
+    return Pattern(rule.to, ["*" if "{" in part else part for part in segments_of(rule.to)])
+
+
+def _watched(rule: Rule) -> Pattern:
+    return rule.pattern or Pattern(rule.subject, segments_of(rule.subject))
 
 
 def _rule(node: yaml.Node) -> Rule:
@@ -236,4 +267,3 @@ KINDS: dict[str, dict[str, Read]] = {
     "stale": {"seconds": _number(least=0.1)},
     "geofence": {"area": _points},
 }
-STATELESS = frozenset({"last", "threshold", "geofence"})

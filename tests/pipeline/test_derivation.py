@@ -1,0 +1,125 @@
+"""Many groups at once: results follow from the messages, not from how they are cut into batches."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from mdserver.pipeline import rules
+from mdserver.pipeline.derivation import Derivation, Key, fingerprint
+from mdserver.pipeline.operators import US, Derived, Event, State
+from mdserver.pipeline.rules import Rule
+
+RULES = """\
+rules:
+  - {name: mean, kind: window, function: avg, seconds: 10, from: /a/*, to: "/mean/{1}"}
+  - {name: silent, kind: stale, seconds: 5, from: /a/*, to: "/silent/{1}"}
+  - {name: best, kind: top, count: 2, seconds: 30, from: /a/*, to: /best/all, group: all}
+  - {name: high, kind: threshold, above: 80, clear: 50, from: /a/*, to: "/high/{1}"}
+"""
+
+
+def load(tmp_path: Path, text: str = RULES) -> list[Rule]:
+    path = tmp_path / "rules.yaml"
+    path.write_text(text)
+    return rules.load(path)
+
+
+def event(second: float, name: str, content: str) -> Event:
+    return Event(f"/a/{name}", int(second * US), {"content": content})
+
+
+def run(derivation: Derivation, loaded: list[Rule], events: list[Event]) -> list[Derived]:
+    said: list[Derived] = []
+    for each in events:
+        said += derivation.advance(each.ts)
+        for rule in loaded:
+            more, refusal = derivation.take(rule, each)
+            assert refusal is None
+            said += more
+    return said
+
+
+def test_results_do_not_depend_on_ticks_or_on_a_restart(tmp_path: Path) -> None:
+    loaded, rng = load(tmp_path), random.Random(5)
+    moments = sorted(rng.uniform(0, 300) for _ in range(200))
+    events = [event(moment, rng.choice("pqrs"), str(rng.randrange(100))) for moment in moments]
+    whole = Derivation(loaded)
+    expected = run(whole, loaded, events) + whole.advance(400 * US)
+    assert {said.rule for said in expected} == {"mean", "silent", "best", "high"}
+
+    derivation = Derivation(loaded)
+    said: list[Derived] = []
+    states: dict[Key, State] = {}
+    for index, each in enumerate(events):
+        said += run(derivation, loaded, [each])
+        states |= {key: derivation.states[key] for key in derivation.changed}
+        derivation.changed.clear()
+        following = events[index + 1].ts if index + 1 < len(events) else 400 * US
+        said += derivation.advance((each.ts + following) // 2)
+        states |= {key: derivation.states[key] for key in derivation.changed}
+        if index % 17 == 0:
+            derivation = Derivation(loaded, states)
+    said += derivation.advance(400 * US)
+    assert said == expected
+
+
+def test_windows_of_silent_groups_end_and_silence_is_noticed_once(tmp_path: Path) -> None:
+    loaded = load(tmp_path)
+    derivation = Derivation(loaded)
+    run(derivation, loaded, [event(1, "p", "4")])
+    assert [(said.subject, said.ts // US) for said in derivation.advance(10 * US)] == [
+        ("/silent/p", 6),
+        ("/mean/p", 10),
+    ]
+    assert [said.subject for said in derivation.advance(1000 * US)] == ["/best/all"]
+
+
+def test_what_a_rule_cannot_take_is_refused_with_its_reason(tmp_path: Path) -> None:
+    loaded = load(tmp_path)
+    mean, _, best, _ = loaded
+    derivation = Derivation(loaded, groups_max=2)
+    derivation.take(mean, event(12, "p", "4"))
+    for refused, reason in [
+        (event(12, "p", "fast"), "content is no number: 'fast'"),
+        (event(12, "p", "nan"), "content is no number: 'nan'"),
+        (Event("/a/p", 12 * US, {"x": "1"}), "field content is missing"),
+        (event(9, "p", "4"), "late by 1 s: its period is over"),
+    ]:
+        said, refusal = derivation.take(mean, refused)
+        assert not said
+        assert refusal is not None
+        assert (refusal.reason, refusal.rule, refusal.event) == (reason, "mean", refused)
+    derivation.take(best, event(12, "p", "4"))
+    _, refusal = derivation.take(mean, event(12, "q", "4"))
+    assert refusal is not None
+    assert refusal.reason == "there are 2 groups already"
+
+
+def test_a_late_message_is_refused_after_a_tick_has_ended_its_period(tmp_path: Path) -> None:
+    mean = load(tmp_path)[0]
+    derivation = Derivation([mean])
+    derivation.take(mean, event(2, "p", "4"))
+    assert len(derivation.advance(10 * US)) == 1
+    _, refusal = derivation.take(mean, event(9, "p", "4"))
+    assert refusal is not None
+    assert refusal.reason.startswith("late by 1 s")
+
+
+def test_states_of_rules_that_are_gone_are_dropped(tmp_path: Path) -> None:
+    loaded = load(tmp_path)
+    derivation = Derivation(
+        loaded[1:], {("mean", "/a/p"): {"start": 0, "subject": "", "sum": None}}
+    )
+    assert not derivation.states
+
+
+@pytest.mark.parametrize(
+    "change", [("seconds: 10", "seconds: 20"), ("avg", "max"), ("/a/*", "/c/*")]
+)
+def test_a_rule_that_means_something_else_has_another_fingerprint(
+    tmp_path: Path, change: tuple[str, str]
+) -> None:
+    before = load(tmp_path)[0]
+    assert fingerprint(load(tmp_path)[0]) == fingerprint(before)
+    assert fingerprint(load(tmp_path, RULES.replace(*change, 1))[0]) != fingerprint(before)
