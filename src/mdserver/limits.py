@@ -154,6 +154,8 @@ SNAPSHOT_TIMEOUT_S = 10
 # Cluster
 PEER_HEARTBEAT_MS = 100
 PEER_SUSPECT_MS = 600
+STANDARD_PATIENCE_MS = 300  # without votes: from a coordinator's end to its successor
+STANDARD_ALONE_AFTER_S = 3  # without votes: how long a member that starts waits for the others
 PEER_FRAME_BYTES_MAX = 255 * MB  # the log and cache of one group have to fit
 PEER_GREETING_BYTES_MAX = 16 * KB
 PEER_OUTBOX_BYTES_MAX = 1024 * MB  # what may wait for a member that reads slowly

@@ -130,7 +130,7 @@ def test_a_returning_seed_says_that_it_recovers_and_a_second_word_is_refused() -
     for other in ("m1:1", "m2:1"):
         cluster.loss.add((other, "m3:1"))
     assert cluster.operate("m3:1", "readmit", "m3:1").refused is None
-    assert "recovering" in str(cluster.members["m3:1"].node._missing())
+    assert "recovering" in str(cluster.members["m3:1"].node.mode.missing())
     again = cluster.operate("m3:1", "readmit", "m3:1").refused
     assert again == "m3:1 did not lose its vote record"
 

@@ -27,11 +27,11 @@ from mdserver.cluster.messages import (
 from mdserver.cluster.node import Node
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import started
-from mdserver.core.commands import AnyCommand, Connect, Publish
+from mdserver.core.commands import AnyCommand, Connect, Publish, Subscribe
 from mdserver.core.events import Status
 from mdserver.core.inputs import Closed, Opened, Received, TimerDue
 from mdserver.core.message import Entry
-from mdserver.core.outputs import CancelTimer, Committed, Disconnect, Log, Send, SetTimer
+from mdserver.core.outputs import CancelTimer, Committed, Deliver, Disconnect, Log, Send, SetTimer
 from mdserver.core.settings import BrokerSettings
 
 MS = 1_000_000
@@ -50,6 +50,7 @@ class Member:
         self.committed: dict[int, list[Entry]] = {}
         self.statuses: list[Status] = []
         self.events: list[Send] = []
+        self.inboxes: dict[int, list[Any]] = {}
         self.closed: list[Disconnect] = []
         self.answers: list[Operated] = []
         self.logs: list[str] = []
@@ -59,8 +60,12 @@ class Member:
         match output:
             case Committed():
                 self.committed.setdefault(output.group, []).extend(output.entries)
+            case Deliver():
+                for session in output.sessions:
+                    self.inboxes.setdefault(session, []).append(output.delivery)
             case Send():
                 self.events.append(output)
+                self.inboxes.setdefault(output.session, []).append(output.event)
                 if isinstance(output.event, Status):
                     self.statuses.append(output.event)
             case Operated():
@@ -249,6 +254,9 @@ class Cluster:
 
     def publish(self, name: str, session: int, subject: str, content: str, **more: Any) -> None:
         self.say(name, session, Publish(subject=subject, content=content, id=content, **more))
+
+    def subscribe(self, name: str, session: int, *subjects: str, **more: Any) -> None:
+        self.say(name, session, Subscribe(subjects=list(subjects), **more))
 
     def operate(self, name: str, action: str, member: str = "", force: bool = False) -> Operated:
         self.feed(name, Operate(1, action, member, force))

@@ -98,7 +98,10 @@ def status(monitor: str, credentials: Path | None, as_json: bool) -> None:
     console.print(f"{len(groups)} groups, {lag} entries not committed yet")
     if orphans:
         console.print(f"without a coordinator: {', '.join(orphans)}")
-    console.print("a majority of seeds is in sight" if answer["quorum"] else "NO QUORUM")
+    if answer["mode"] == "Standard":
+        console.print("Standard mode: no majority is needed")
+    else:
+        console.print("a majority of seeds is in sight" if answer["quorum"] else "NO QUORUM")
 
 
 def act(action: str, monitor: str, credentials: Path | None, member: str, force: bool) -> None:

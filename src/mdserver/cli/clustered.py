@@ -1,16 +1,18 @@
 """What makes a server a member of a cluster: its settings, vote record and peer links."""
 
 import hashlib
+import time
 
 import trio
 from attrs import frozen
 
 from mdserver.cluster.node import TICK
 from mdserver.cluster.settings import ClusterSettings
-from mdserver.cluster.votes import VoteRecord
-from mdserver.config import Config
+from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.config import Config, DeliveryMode
 from mdserver.core.inputs import TimerDue
 from mdserver.errors import ConfigError
+from mdserver.limits import NS_PER_MS
 from mdserver.net.connection import Logger
 from mdserver.net.engine import Engine
 from mdserver.net.mutual import MutualIdentity
@@ -18,17 +20,15 @@ from mdserver.net.peers import Peers, PeerSettings
 from mdserver.net.tls import KeyStore
 from mdserver.net.votes import VoteFile, VoteWriter
 
-MODE = "Guaranteed"
-
 
 @frozen
 class Member:
-    """This server's place in its cluster."""
+    """This server's place in its cluster. `file` is None where nobody votes."""
 
     cluster: ClusterSettings
     peers: PeerSettings
     votes: VoteRecord
-    file: VoteFile
+    file: VoteFile | None
 
     def reload_certificates(self) -> None:
         """Read the files for links again, for new links. Raises StartError, and nothing changes."""
@@ -43,10 +43,10 @@ class Member:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Keep the links and the vote file until cancelled. Raises StartError."""
-        writer = VoteWriter(self.file, engine)
         peers = Peers(self.peers, engine, log)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(writer.run)
+            if self.file is not None:
+                nursery.start_soon(VoteWriter(self.file, engine).run)
             await nursery.start(peers.run)
             engine.dispatch(TimerDue(TICK))
             task_status.started()
@@ -65,28 +65,40 @@ def member_of(config: Config, log: Logger) -> Member | None:
     if not config.cluster_password:
         raise ConfigError("ClusterPassword is missing: members prove that they know it")
     names = tuple(str(address) for address in config.cluster_members)
+    mode = config.cluster_delivery_mode
     cluster = ClusterSettings(
-        str(listen), names, config.cluster_seed_member_count,
-        client=config.client_address or str(config.listen[0]),
+        str(listen), names, config.cluster_seed_member_count, mode is DeliveryMode.GUARANTEED,
+        config.client_address or str(config.listen[0]),
     )  # fmt: skip
+    groups = config.cluster_subject_groups
+    links = identity_of(config)
+    if cluster.guaranteed:
+        file = VoteFile(config.cluster_member_coordination_folder, str(listen))
+        votes = vote_record(cluster, groups, file, log)
+    else:
+        # Nothing is kept: all that this number is for is that no two starts have the same one.
+        file, started = None, time.time_ns() // NS_PER_MS
+        votes = VoteRecord(str(listen), "", started, False, [Vote()] * groups, {})
+    peers = PeerSettings(
+        listen=listen, bind=config.cluster_member_bind or listen, members=config.cluster_members,
+        seeds=cluster.seeds, groups=groups, mode=mode.value, password=config.cluster_password,
+        identity=links,
+    )  # fmt: skip
+    return Member(cluster, peers, votes, file)
+
+
+def vote_record(cluster: ClusterSettings, groups: int, file: VoteFile, log: Logger) -> VoteRecord:
+    """The record of this start, stored already. Raises ConfigError and StartError."""
     if len(cluster.seeds) % 2 == 0:
         raise ConfigError(
             f"{len(cluster.seeds)} seeds are no odd number: list more ClusterMembers, or set "
             "ClusterSeedMemberCount"
         )
-    groups = config.cluster_subject_groups
-    links = identity_of(config)
     identity = hashlib.sha256("\n".join([*cluster.seeds, str(groups)]).encode()).hexdigest()[:32]
-    file = VoteFile(config.cluster_member_coordination_folder, str(listen))
-    votes, problem = file.start(str(listen), identity, groups)
+    votes, problem = file.start(cluster.me, identity, groups)
     if problem is not None:
         log.warning("vote file damaged", problem=problem)
-    peers = PeerSettings(
-        listen=listen, bind=config.cluster_member_bind or listen, members=config.cluster_members,
-        seeds=cluster.seeds, groups=groups, mode=MODE, password=config.cluster_password,
-        identity=links,
-    )  # fmt: skip
-    return Member(cluster, peers, votes, file)
+    return votes
 
 
 def identity_of(config: Config) -> MutualIdentity | None:

@@ -124,7 +124,7 @@ class Contact:
                 outcomes.append(
                     Outcome(
                         proposal.origin,
-                        reason=f"no majority of seeds answered within {timeout // NS_PER_S} s",
+                        reason=f"it was not committed within {timeout // NS_PER_S} s",
                         certain=ticket >= waiting.sent,
                     )
                 )

@@ -34,6 +34,7 @@ class Move(enum.Enum):
     SUPPORTED = "supported"
     ELECTED = "elected"
     ESTABLISHED = "established"
+    ASSUMED = "assumed"
     DEPOSED = "deposed"
 
 
@@ -41,6 +42,7 @@ TRANSITIONS: dict[tuple[Phase, Move], Phase] = {
     (Phase.CANVASSING, Move.SUPPORTED): Phase.PREPARING,
     (Phase.PREPARING, Move.ELECTED): Phase.SYNCING,
     (Phase.SYNCING, Move.ESTABLISHED): Phase.ACTIVE,
+    (Phase.CANVASSING, Move.ASSUMED): Phase.ACTIVE,
     (Phase.CANVASSING, Move.DEPOSED): Phase.STOPPED,
     (Phase.PREPARING, Move.DEPOSED): Phase.STOPPED,
     (Phase.SYNCING, Move.DEPOSED): Phase.STOPPED,
@@ -102,6 +104,10 @@ class Coordinator:
             return False
         self._go(Move.SUPPORTED)
         return True
+
+    def assume(self) -> None:
+        """Be active without being elected: where nobody votes, its own log is what counts."""
+        self._go(Move.ASSUMED)
 
     def prepare_at_once(self) -> None:
         """Skip the canvass: a hand-over, a readmission or a cold start is meant to depose."""

@@ -211,8 +211,7 @@ class Election:
         coordinator.adopted()
         ground.trace("Elect", group, coordinator.epoch, promises=",".join(coordinator.incarnations),
                      cold=coordinator.cold)  # fmt: skip
-        view.epoch, view.coordinator, view.active = coordinator.epoch, ground.me, False
-        view.stale = False
+        view.follow(ground.me, coordinator.epoch)
         if ground.seed is not None:
             step = ground.seed.takes(group, coordinator.epoch, 0, coordinator.cold)
             assert step is not None, "a candidate's own seed promised it"

@@ -25,6 +25,7 @@ from mdserver.cluster.messages import (
     Commit,
     Forward,
     Forwarded,
+    Hello,
     Persist,
     SendPeer,
 )  # fmt: skip
@@ -70,6 +71,11 @@ class View:
         self.orphaned = 0
         self.history = ""
 
+    def follow(self, coordinator: str, epoch: int) -> None:
+        """Another coordinator, or another epoch of the same: nothing of it is active here yet."""
+        self.coordinator, self.epoch, self.active = coordinator, epoch, False
+        self.stale = False
+
 
 class Ground:
     """One member's state, shared by the parts that `Node` is made of."""
@@ -86,7 +92,7 @@ class Ground:
         self.tracing = cluster.trace
         self.rng = rng
         self.votes = votes
-        self.durable = len(cluster.members) > 1
+        self.durable = len(cluster.members) > 1 or not cluster.guaranteed
         self.first_history = "" if self.durable else self.new_history()
         self.broker = Broker(settings, self.first_history)
         self.logs = [GroupLog(cluster.log_kept) for _ in range(settings.groups)]
@@ -117,6 +123,11 @@ class Ground:
     def contact_name(self) -> str:
         """The name under which this incarnation's tickets stand in logs."""
         return f"{self.me}#{self.votes.incarnation}"
+
+    def greeting(self) -> Hello:
+        """Who this member is, for a link that is new."""
+        votes = self.votes
+        return Hello(votes.incarnation, votes.admitted, self.settings.client, dict(votes.known))
 
     # What is said
 
@@ -278,14 +289,41 @@ class Ground:
             self.outcomes(self.contact.unknown(group))
         self.announce(history, groups)
 
+    def rename(self, history: str, groups: list[int]) -> None:
+        """Groups have a new history id, and what is held of them here is its beginning."""
+        images = {group: self.broker.export_group(group) for group in groups
+                  if self.logs[group].length}  # fmt: skip
+        self.announce(history, groups)
+        for group, image in images.items():
+            self._import(group, image)
+
     def announce(self, history: str, groups: list[int]) -> None:
-        """Tell clients that the numbering of these groups starts anew."""
+        """Tell clients that the numbering of these groups starts anew.
+
+        Without votes members may differ in what a history holds: clients are then told an id of
+        this member's own, so that no other member takes it for its own.
+        """
         for group in groups:
             self.views[group].history = history
             self.views[group].active = False
         whole = len(groups) == len(self.logs)
-        self.broker.reset(history, None if whole else groups, self.now, self.out)
+        told = history if self.settings.guaranteed else self.new_history()
+        self.broker.reset(told, None if whole else groups, self.now, self.out)
         self.log("history", history=history, groups=len(groups))
+
+    def join(self) -> None:
+        """Serve clients from now on, once every group has a coordinator that is followed here."""
+        away = self.seed.away if self.seed is not None else []
+        if not self.joined and not away and all(view.active for view in self.views):
+            self.joined = True
+            self.log("joined", groups=len(self.views))
+
+    def joining(self) -> str | None:
+        """Why this member does not serve clients yet; None once it joined."""
+        if self.joined:
+            return None
+        missing = sum(not view.active for view in self.views)
+        return f"joining: {missing} of {len(self.views)} groups are missing"
 
     def admit(self) -> bool:
         """Once every group took this seed in, others count on its vote record; True if new."""
@@ -300,6 +338,8 @@ class Ground:
 
     def import_cache(self, group: int, raw: msgspec.Raw) -> None:
         """Put an exported cache in place of a group's."""
-        image = msgspec.msgpack.decode(raw, type=GroupImage)
-        image = msgspec.structs.replace(image, history=self.views[group].history)
+        self._import(group, msgspec.msgpack.decode(raw, type=GroupImage))
+
+    def _import(self, group: int, image: GroupImage) -> None:
+        image = msgspec.structs.replace(image, history=self.broker.history_of(group))
         self.broker.import_group(group, image, self.now, self.out)

@@ -58,7 +58,7 @@ class Leading:
         cold = [coordinator for coordinator in won if coordinator.cold]
         if cold:
             self._renew([coordinator.group for coordinator in cold])
-        logs = (self._synced(coordinator, self._common(coordinator)) for coordinator in won)
+        logs = (self.synced(coordinator, self._common(coordinator)) for coordinator in won)
         for items in portions(logs):
             ground.say(ground.linked(), Sync(items))
         for coordinator in won:
@@ -73,20 +73,19 @@ class Leading:
 
     def _renew(self, groups: list[int]) -> None:
         ground = self.ground
-        caches = {group: ground.export_cache(group) for group in groups
-                  if ground.logs[group].length}  # fmt: skip
         if not ground.durable:
             for group in groups:
                 ground.views[group].history = self.election.round_history
         else:
-            ground.announce(self.election.round_history, groups)
-        for group, cache in caches.items():
-            ground.import_cache(group, cache)
+            ground.rename(self.election.round_history, groups)
         if ground.admit():
             ground.store()
 
-    def _synced(self, coordinator: Coordinator, start: int, register: int = 0) -> Synced:
-        """The coordinator's log from `start` on, with what stands for the rest if need be."""
+    def synced(self, coordinator: Coordinator, start: int, register: int = 0) -> Synced:
+        """The coordinator's log from `start` on, with what stands for the rest if need be.
+
+        A negative start asks for what stands for all that is committed.
+        """
         ground, log, group = self.ground, coordinator.log, coordinator.group
         state = None
         if start < log.base:
@@ -117,7 +116,7 @@ class Leading:
                 "Activate" if first else "Commit", group, coordinator.epoch, committed=agreed
             )
         ground.learn(group, agreed)
-        if ground.linked():
+        if coordinator.majority > 1:
             ground.agreed(Agreed(group, coordinator.epoch, agreed))
         if coordinator.held:
             for contact, answer in coordinator.due():
@@ -128,9 +127,12 @@ class Leading:
         self.learner.follow(group)
 
     def own_ack(self, coordinator: Coordinator) -> None:
-        """The seed of this member holds what its coordinator holds: they share the log."""
+        """The seed of this member holds what its coordinator holds: they share the log.
+
+        Without votes a coordinator counts on itself alone.
+        """
         ground = self.ground
-        if ground.seed is None:
+        if ground.me not in coordinator.seeds:
             return
         if not ground.on_disk:
             # Its vote may be what is not on the disk yet: the ack waits, as one to others would.
@@ -203,7 +205,7 @@ class Leading:
                 continue
             same = item.history == self.ground.views[item.group].history
             start = min(item.committed, coordinator.log.committed) if same else 0
-            items.append(self._synced(coordinator, start, register))
+            items.append(self.synced(coordinator, start, register))
         for portion in portions(items):
             self.ground.say((peer,), Sync(portion))
         self._take_back(peer, need.incarnation, returning)

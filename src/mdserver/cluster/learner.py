@@ -55,7 +55,7 @@ class Learner:
         for history, groups in renewed.items():
             self.ground.renew(history, groups)
         for item, step in taken:
-            self._take(peer, item, step)
+            self.take(peer, item, step)
 
     def _current(self, peer: str, group: int, epoch: int) -> bool:
         """Whether an epoch is not below what is known; a seed says so to who comes too late."""
@@ -71,7 +71,8 @@ class Learner:
             ground.say((peer,), Nack([Refusal(group, epoch, known, candidate)]))
         return epoch >= known
 
-    def _take(self, peer: str, item: Synced, step: Step | None) -> None:
+    def take(self, peer: str, item: Synced, step: Step | None) -> None:
+        """Take what a coordinator sent of its log; `step` is what a seed does with it."""
         ground, group = self.ground, item.group
         log = ground.logs[group]
         if item.state is None and item.start > log.committed and not (
@@ -93,9 +94,8 @@ class Learner:
             ground.trace(STEP_TRACES[step], group, item.epoch)
             changed = ground.admit() or changed
         view = ground.views[group]
-        view.epoch, view.coordinator, view.active = item.epoch, peer, False
+        view.follow(peer, item.epoch)
         view.asked = 0
-        view.stale = False
         view.quiet = ground.now + ground.settings.suspect
         if ground.seed is not None:
             ground.acks(peer, Acked(group, item.epoch, log.length), changed)

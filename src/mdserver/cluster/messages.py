@@ -301,9 +301,49 @@ class Weigh(PeerMessage, frozen=True, tag=18):
     weight: int
 
 
+class Begun(Item, frozen=True):
+    """A reign of a group: `before` and `length` are the history id and length of its log till then.
+
+    Who holds as much of that history holds all of it.
+    """
+
+    group: int
+    epoch: int
+    history: str
+    before: str
+    length: int
+
+
+class Begin(PeerMessage, frozen=True, tag=19):
+    """Standard mode: the sender coordinates these groups from now on."""
+
+    items: list[Begun]
+
+
+class Claim(PeerMessage, frozen=True, tag=20):
+    """Standard mode: the sender follows the receiver's groups, and should coordinate these."""
+
+    groups: list[int]
+
+
+class Ceded(Item, frozen=True):
+    """A reign that ended at this length of the log."""
+
+    group: int
+    epoch: int
+    length: int
+
+
+class Cede(PeerMessage, frozen=True, tag=21):
+    """Standard mode: a coordinator leaves these groups to the receiver."""
+
+    items: list[Ceded]
+
+
 AnyPeerMessage = (
     Hello | Heartbeat | Canvass | Support | Prepare | Promise | Nack | Sync | Accept | Ack
     | Commit | Need | Forward | Answer | HandOver | Unplaced | Readmit | Weigh
+    | Begin | Claim | Cede
 )  # fmt: skip
 
 

@@ -5,12 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mdserver.cluster import messages as say
-from mdserver.cluster.election import Election
 from mdserver.cluster.ground import Ground
-from mdserver.cluster.leading import Leading
-from mdserver.cluster.learner import Learner
+from mdserver.cluster.guaranteed import Guaranteed
 from mdserver.cluster.operating import Operating
 from mdserver.cluster.settings import alone
+from mdserver.cluster.standard import Standard
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.commands import AnyCommand, Publish
 from mdserver.core.events import Move
@@ -65,35 +64,23 @@ class Node:
         )
         self.ground = Ground(settings, cluster, votes, rng)
         self.broker = self.ground.broker
-        self._learner = Learner(self.ground)
-        self._election = Election(self.ground)
-        self._leading = Leading(self.ground, self._election, self._learner)
-        self._operating = Operating(self.ground, self._election, self._leading)
+        self.mode = (Guaranteed if cluster.guaranteed else Standard)(self.ground)
+        self._operating = Operating(self.ground, self.mode.election, self.mode.leading)
         self._sessions: dict[int, None] = {}
         self._started = False
         self._unserved = 0
         self._handlers: dict[type, Callable[[str, Any], None]] = {
             say.Hello: self._hello,
             say.Heartbeat: self._heartbeat,
-            say.Canvass: self._election.canvassed,
-            say.Support: self._election.support,
-            say.Prepare: self._election.prepare,
-            say.Promise: self._promise,
-            say.Nack: lambda _, message: self._election.nack(message),
-            say.Sync: self._sync,
-            say.Accept: self._learner.accept,
-            say.Ack: self._leading.ack,
-            say.Commit: self._learner.commit,
-            say.Need: self._leading.need,
-            say.Forward: lambda _, message: self._leading.forward(message),
+            say.Forward: lambda _, message: self.mode.leading.forward(message),
             say.Answer: self._answer,
-            say.HandOver: self._leading.handed,
             say.Unplaced: self._unplaced,
             say.Readmit: lambda *_: self._operating.readmitted(),
             say.Weigh: lambda _, message: self._operating.weighed(message),
+            **self.mode.handlers,
         }
         if not self.ground.durable:
-            self._election.cold_start(range(settings.groups))
+            self.mode.election.cold_start(range(settings.groups))
             self._settle()
 
     @property
@@ -218,22 +205,16 @@ class Node:
         ground = self.ground
         known = input.peer in ground.members.peers
         if known and ground.members.peers[input.peer].up:
-            self._learner.link_lost(input.peer)
+            self.mode.learner.link_lost(input.peer)
             ground.members.down(input.peer)
         if isinstance(input, say.PeerUp):
             ground.members.up(input.peer, ground.now)
             ground.relink()
-            ground.say((input.peer,), self._greeting())
+            ground.say((input.peer,), ground.greeting())
             ground.say((input.peer,), self._pulse())
         else:
             ground.relink()
-            self._election.look(ground.joined)
-
-    def _greeting(self) -> say.Hello:
-        votes = self.ground.votes
-        return say.Hello(
-            votes.incarnation, votes.admitted, self.ground.settings.client, dict(votes.known)
-        )
+            self.mode.look()
 
     def _receive(self, input: say.PeerReceived) -> None:  # noqa: A002
         ground = self.ground
@@ -245,7 +226,12 @@ class Node:
             if not peer.greeted and not isinstance(message, say.Hello):
                 ground.out.append(say.ClosePeer(input.peer, "the first message is a Hello"))
                 return
-            self._handlers[type(message)](input.peer, message)
+            handler = self._handlers.get(type(message))
+            if handler is None:
+                reason = f"{type(message).__name__} says nothing in this delivery mode"
+                ground.out.append(say.ClosePeer(input.peer, reason))
+                return
+            handler(input.peer, message)
 
     def _hello(self, peer: str, hello: say.Hello) -> None:
         ground = self.ground
@@ -254,48 +240,11 @@ class Node:
             reason = f"incarnation {hello.incarnation} of {peer} is older than a known one"
             ground.out.append(say.ClosePeer(peer, reason))
             return
-        known, votes, seed = hello.known.get(ground.me, 0), ground.votes, ground.seed
-        if seed is None or not known or (votes.admitted and known <= votes.incarnation):
-            return
-        if known > votes.incarnation or not (seed.lost or seed.returning):
-            self._lost(peer, known)
-
-    def _lost(self, peer: str, known: int) -> None:
-        """Others know more of this seed than its record does: wait to be readmitted."""
-        ground = self.ground
-        ground.log("lost", known=known, told_by=peer)
-        if ground.seed is not None:
-            ground.seed.lose()
-        ground.votes.admitted = False
-        ground.votes.incarnation = max(known, ground.votes.incarnation) + 1
-        ground.contact.rename(ground.contact_name())
-        ground.store()
-        for other in ground.linked():
-            ground.say_stored(other, self._greeting())
+        self.mode.greeted(peer, hello)
 
     def _heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
-        ground = self.ground
-        ground.members.heartbeat(peer, heartbeat)
-        incarnation = ground.members.peers[peer].incarnation
-        known = ground.votes.known
-        if heartbeat.admitted and peer in ground.settings.seeds and known.get(peer) != incarnation:
-            known[peer] = incarnation
-            ground.store()
-        self._learner.heartbeat(peer, heartbeat)
-
-    def _sync(self, peer: str, sync: say.Sync) -> None:
-        # A coordinator shares its log with the learner of its member: the one has to stop before
-        # the other takes a newer epoch. One that is no seed hears of that epoch here first.
-        for item in sync.items:
-            coordinator = self.ground.coordinators.get(item.group)
-            if coordinator is not None and coordinator.epoch < item.epoch:
-                self._election.depose(item.group, item.epoch)
-        self._learner.sync(peer, sync)
-
-    def _promise(self, peer: str, promise: say.Promise) -> None:
-        won = self._election.promise(peer, promise)
-        if won:
-            self._leading.establish(won)
+        self.ground.members.heartbeat(peer, heartbeat)
+        self.mode.heartbeat(peer, heartbeat)
 
     def _pulse(self) -> say.Heartbeat:
         ground = self.ground
@@ -303,7 +252,7 @@ class Node:
         promised = max(vote.epoch for vote in ground.votes.promised)
         return say.Heartbeat(
             ground.joined, ground.votes.admitted, seed is not None and seed.lost, ground.weight,
-            promised, seed.away if seed is not None else [], self._leading.leads(),
+            promised, seed.away if seed is not None else [], self.mode.leading.leads(),
         )  # fmt: skip
 
     # Time
@@ -314,53 +263,19 @@ class Node:
             self.broker.timer(due, ground.now, ground.out)
             return
         ground.outcomes(ground.contact.expired(ground.now, ground.settings.publish_timeout))
-        self._leading.forget_idle()
+        self.mode.leading.forget_idle()
         if not ground.durable:
             ground.out.append(SetTimer(TICK, ground.now + NS_PER_S))
             return
-        self._leading.check_quorum()
-        self._election.look(ground.joined)
-        self._join()
-        self._leading.hand_over(ground.joined)
+        self.mode.tick()
         self._operating.insist()
         ground.say(ground.linked(), self._pulse())
         self._serve_or_move()
-        ground.out.append(SetTimer(TICK, ground.now + self._election.delay(0.5)))
-
-    def _join(self) -> None:
-        ground = self.ground
-        away = ground.seed.away if ground.seed is not None else []
-        if not ground.joined and not away and all(view.active for view in ground.views):
-            ground.joined = True
-            ground.log("joined", groups=len(ground.views))
+        ground.out.append(SetTimer(TICK, ground.now + self.mode.election.delay(0.5)))
 
     def unready(self) -> str | None:
         """Why this member serves no clients now; None if it does."""
-        ground = self.ground
-        if not ground.durable:
-            return None
-        if ground.seed is not None and ground.seed.lost:
-            return (
-                "the vote record of this seed was lost: take it back with "
-                f"`mdserver cluster readmit {ground.me}`"
-            )
-        if not ground.members.quorum(ground.now):
-            return "no majority of the seeds is in sight"
-        return self._missing()
-
-    def _missing(self) -> str | None:
-        ground = self.ground
-        groups = len(ground.views)
-        away = ground.seed.away if ground.seed is not None else []
-        if away:
-            return f"recovering: {len(away)} of {groups} groups are missing"
-        dumb = ground.members.without_majority(groups, away, ground.now)
-        if dumb:
-            return f"no majority of the seeds votes in {dumb} of {groups} groups"
-        if not ground.joined:
-            missing = sum(not view.active for view in ground.views)
-            return f"joining: {missing} of {groups} groups are missing"
-        return None
+        return self.mode.unready() if self.ground.durable else None
 
     def elsewhere(self) -> list[str]:
         """Where clients can go instead: the client addresses of the other members."""

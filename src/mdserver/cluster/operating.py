@@ -28,12 +28,14 @@ class Operating:
     def operate(self, operate: Operate) -> None:
         """Carry out a command; the answer is an output of the same step."""
         answer: dict[str, object] = {}
+        refused: str | None = None
         match operate.action:
             case "status":
                 answer = self.status()
-                refused = None
             case "drain" | "undrain":
                 refused = self._drain(operate)
+            case "readmit" | "cold-start" if not self.ground.settings.guaranteed:
+                refused = f"nobody votes in Standard mode: there is nothing to {operate.action}"
             case "readmit":
                 refused = self._readmit(operate.member)
             case "cold-start":
@@ -52,7 +54,8 @@ class Operating:
         return {
             "members": [self._member(name) for name in (ground.me, *ground.members.peers)],
             "groups": [self._group(group) for group in range(len(ground.views))],
-            "quorum": ground.members.quorum(now),
+            "mode": "Guaranteed" if ground.settings.guaranteed else "Standard",
+            "quorum": not ground.settings.guaranteed or ground.members.quorum(now),
             "history": ground.views[0].history,
         }
 

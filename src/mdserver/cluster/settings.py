@@ -16,7 +16,7 @@ class ClusterSettings:
     me: str
     members: tuple[str, ...]
     seed_count: int = 0  # 0: three, or five where there are five members or more
-    guaranteed: bool = True
+    guaranteed: bool = True  # False: nobody votes, there are no seeds
     client: str = ""
     heartbeat: int = limits.PEER_HEARTBEAT_MS * limits.NS_PER_MS
     suspect: int = limits.PEER_SUSPECT_MS * limits.NS_PER_MS
@@ -27,6 +27,8 @@ class ClusterSettings:
     @property
     def seeds(self) -> tuple[str, ...]:
         """The members that vote."""
+        if not self.guaranteed:
+            return ()
         return self.members[: self.seed_count or (5 if len(self.members) >= 5 else 3)]
 
     @property

@@ -5,12 +5,13 @@ from mdserver.config.reading import Loaded, load
 from mdserver.config.sections.clients import SlowConsumerPolicy
 from mdserver.config.sections.journal import JournalDiskFull, JournalFsync
 from mdserver.config.sections.logs import LogLevel
+from mdserver.config.sections.members import DeliveryMode
 from mdserver.config.sections.monitoring import MonitorKind
 from mdserver.config.sections.rights import Entitlement
 from mdserver.config.table import PARAMETERS, Config
 from mdserver.config.values import Address
 
 __all__ = [
-    "PARAMETERS", "Address", "Config", "Entitlement", "JournalDiskFull", "JournalFsync",
-    "Loaded", "LogLevel", "MonitorKind", "Parameter", "SlowConsumerPolicy", "load",
+    "PARAMETERS", "Address", "Config", "DeliveryMode", "Entitlement", "JournalDiskFull",
+    "JournalFsync", "Loaded", "LogLevel", "MonitorKind", "Parameter", "SlowConsumerPolicy", "load",
 ]  # fmt: skip

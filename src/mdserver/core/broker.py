@@ -486,6 +486,10 @@ class Broker:
                 ]
                 self._bringing.reset(session, subjects, affected, out)
 
+    def history_of(self, group: int) -> str:
+        """The history id under which clients know the subjects of a group."""
+        return self._histories.of_group(group)
+
     def export_group(self, group: int) -> GroupImage:
         """All that this member remembers of a group, for a member that joins."""
         return GroupImage(self._histories.of_group(group), self._cache.image(group))

@@ -1,5 +1,6 @@
 """Section: the cluster."""
 
+import enum
 from pathlib import Path
 
 import attrs
@@ -8,6 +9,13 @@ from mdserver import limits
 from mdserver.config import values
 from mdserver.config.parameter import parameter
 from mdserver.config.values import Address
+
+
+class DeliveryMode(enum.Enum):
+    """What members promise each other, and so their clients."""
+
+    GUARANTEED = "Guaranteed"
+    STANDARD = "Standard"
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -61,6 +69,15 @@ class Members:
         """The file with the certificates, in PEM, of those who may sign the certificates of
         members: an authority of the cluster's own. The names in a member's certificate do not
         matter. SIGHUP reads the file again.""",
+    )
+    cluster_delivery_mode: DeliveryMode = parameter(
+        "ClusterDeliveryMode",
+        values.choice(DeliveryMode),
+        DeliveryMode.GUARANTEED,
+        """The same on every member. `Guaranteed`: a publication is acknowledged once a majority of
+        the seeds holds it, and is never lost while such a majority runs. `Standard`: nobody votes
+        and nothing is stored; it is delivered and acknowledged at once, any one member that is left
+        goes on, and who loses contact to a member gets snapshots instead of what was missed.""",
     )
     cluster_seed_member_count: int = parameter(
         "ClusterSeedMemberCount",

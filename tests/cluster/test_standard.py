@@ -1,0 +1,447 @@
+"""Rules of docs/cluster.md, "Standard mode", one scenario each, on members in memory."""
+
+import random
+from typing import Any
+
+import pytest
+
+from mdserver.cluster.messages import Canvass, ClosePeer, PeerReceived
+from mdserver.core.commands import PositionAfter
+from mdserver.core.events import Connected, Delivery, Move, Reset, Status, StatusName
+from mdserver.core.message import MessageType
+from mdserver.limits import NS_PER_S, STANDARD_ALONE_AFTER_S
+from tests.cluster.virtual import MS, Cluster, Member, S
+
+ALONE = STANDARD_ALONE_AFTER_S * NS_PER_S
+
+
+def standard(count: int = 3, *, groups: int = 12, **settings: Any) -> Cluster:
+    """A cluster of this mode, all of whose members serve and coordinate their share."""
+    cluster = Cluster(count, groups, guaranteed=False, **settings)
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.run(3 * S)
+    return cluster
+
+
+def acked(cluster: Cluster, name: str) -> dict[object, Status]:
+    return {
+        status.id: status
+        for status in cluster.members[name].statuses
+        if status.status is StatusName.PUBLISH_OK
+    }
+
+
+def publish(cluster: Cluster, name: str, subject: str, content: str, **more: Any) -> Status:
+    """Publish through a member and wait for the acknowledgement."""
+    cluster.publish(name, 1, subject, content, **more)
+    cluster.until(lambda: content in acked(cluster, name))
+    return acked(cluster, name)[content]
+
+
+def shown(events: list[Any]) -> list[str]:
+    """What a session got, in words: `SNAPSHOT content 3`, `reset`, a status."""
+    found: list[str] = []
+    for event in events:
+        match event:
+            case Delivery():
+                content = event.entry.publication.content.decode()
+                found.append(f"{event.type.value} {content} {event.entry.seq}")
+            case Reset():
+                found.append("reset")
+            case Status() if event.id is None:
+                found.append(event.status.value)
+            case Move():
+                found.append("move")
+    return found
+
+
+def same_everywhere(cluster: Cluster) -> bool:
+    """Whether all members hold the same logs of the same histories."""
+    grounds = [member.node.ground for member in cluster.members.values()]
+    return all(
+        len({(g.views[group].history, g.logs[group].length) for g in grounds}) == 1
+        for group in range(cluster.groups)
+    )
+
+
+def snapshots(cluster: Cluster) -> list[dict[str, bytes]]:
+    """What each member holds as the last content of each subject."""
+    found = []
+    for member in cluster.members.values():
+        broker = member.node.broker
+        images = [broker.export_group(group).subjects for group in range(cluster.groups)]
+        found.append(
+            {
+                image.subject: image.snapshot.publication.content
+                for subjects in images
+                for image in subjects
+                if image.snapshot is not None
+            }
+        )
+    return found
+
+
+def test_members_share_the_groups_without_a_vote_or_a_disk() -> None:
+    cluster = standard()
+    led = [cluster.coordinator(group) for group in range(cluster.groups)]
+    assert all(led.count(name) >= 2 for name in cluster.names)
+    assert same_everywhere(cluster)
+    assert not any(what[0] == "persist" for _, _, what in cluster.events)
+    assert all(member.node.ground.seed is None for member in cluster.members.values())
+
+
+@pytest.mark.parametrize("contact", range(3))
+def test_a_publication_is_delivered_everywhere_at_once(contact: int) -> None:
+    cluster = standard()
+    for name in cluster.names:
+        cluster.open(name, 1)
+        cluster.subscribe(name, 1, "/a/b")
+    begin = cluster.now
+    status = publish(cluster, cluster.names[contact], "/a/b", "one")
+    cluster.until(lambda: all("UPDATE one 1" in shown(m.inboxes[1])
+                              for m in cluster.members.values()))  # fmt: skip
+    assert cluster.now - begin <= 20 * MS
+    assert status.seq == 1
+
+
+@pytest.mark.parametrize("last", range(3))
+def test_the_last_member_goes_on_and_its_clients_are_told(last: int) -> None:
+    cluster = standard()
+    name = cluster.names[last]
+    subjects = [f"/s/{index}" for index in range(12)]
+    cluster.open(name, 1)
+    cluster.subscribe(name, 1, *subjects)
+    for subject in subjects:
+        publish(cluster, name, subject, f"{subject} before")
+    for other in cluster.names:
+        if other != name:
+            cluster.kill(other)
+    for subject in subjects:
+        status = publish(cluster, name, subject, f"{subject} after")
+        assert status.seq == 2
+    assert cluster.ready(name)
+    member = cluster.members[name]
+    assert not member.closed, "nobody is sent elsewhere for want of a majority"
+    seen = shown(member.inboxes[1])
+    assert "move" not in seen
+    for subject in subjects:
+        mine = [line for line in seen if f" {subject} " in line]
+        led_here = mine == [f"UPDATE {subject} before 1", f"UPDATE {subject} after 2"]
+        assert led_here or mine == [
+            f"UPDATE {subject} before 1", f"SNAPSHOT {subject} before 1",
+            f"UPDATE {subject} after 2",
+        ]  # fmt: skip
+    assert seen.count("reset") in {1, 2}
+    assert cluster.operate(name, "status").answer["quorum"] is True
+
+
+def test_publications_wait_for_a_successor_and_flow_within_a_second() -> None:
+    cluster = standard()
+    subject = cluster.subject_of("m2:1")
+    cluster.open("m1:1", 1)
+    publish(cluster, "m1:1", subject, "before")
+    cluster.kill("m2:1")
+    begin = cluster.now
+    publish(cluster, "m1:1", subject, "after")
+    assert cluster.now - begin < S
+
+
+def test_members_that_come_back_get_the_cache_and_their_share_without_a_reset() -> None:
+    cluster = standard(log_kept=2)
+    cluster.open("m1:1", 1)
+    cluster.kill("m2:1")
+    cluster.kill("m3:1")
+    for index in range(40):
+        publish(cluster, "m1:1", f"/a/{index % 8}", f"{index}")
+    cluster.subscribe("m1:1", 1, "/a/**")
+    before = len(cluster.members["m1:1"].inboxes[1])
+    cluster.start("m2:1", "m3:1")
+    cluster.until(cluster.ready)
+    cluster.open("m3:1", 2)
+    cluster.subscribe("m3:1", 2, "/a/3")
+    assert shown(cluster.members["m3:1"].inboxes[2]) == ["SNAPSHOT 35 5"]
+    cluster.run(4 * S)
+    led = {cluster.coordinator(group) for group in range(cluster.groups)}
+    assert led == set(cluster.names)
+    assert same_everywhere(cluster)
+    publish(cluster, "m1:1", "/a/3", "more")
+    assert shown(cluster.members["m1:1"].inboxes[1][before:]) == ["UPDATE more 6"]
+
+
+def test_one_member_of_three_serves_alone_after_a_while() -> None:
+    cluster = Cluster(3, guaranteed=False)
+    cluster.start("m2:1")
+    took = cluster.until(cluster.ready)
+    assert ALONE <= took <= ALONE + S
+    cluster.open("m2:1", 1)
+    publish(cluster, "m2:1", "/a/b", "alone")
+    cluster.start("m1:1")
+    cluster.until(cluster.ready)
+    cluster.run(3 * S)
+    assert snapshots(cluster) == [{"/a/b": b"alone"}] * 2
+
+
+def test_a_list_of_one_member_is_a_cluster_that_others_join() -> None:
+    cluster = Cluster(1, guaranteed=False)
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.open("m1:1", 1)
+    publish(cluster, "m1:1", "/a/b", "one")
+    cluster.add("m9:1")
+    cluster.until(cluster.ready)
+    cluster.run(3 * S)
+    assert snapshots(cluster) == [{"/a/b": b"one"}] * 2
+    assert {cluster.coordinator(group) for group in range(4)} == {"m1:1", "m9:1"}
+
+
+def test_both_sides_of_a_partition_serve_and_one_of_them_stays() -> None:
+    cluster = standard()
+    subjects = [f"/s/{index}" for index in range(12)]
+    for name in cluster.names:
+        cluster.open(name, 1)
+        cluster.subscribe(name, 1, *subjects)
+    for subject in subjects:
+        publish(cluster, "m1:1", subject, f"{subject} before")
+    cluster.partition("m3:1")
+    for subject in subjects:
+        for name in ("m1:1", "m3:1"):
+            publish(cluster, name, subject, f"{subject} at {name}")
+    marks = {name: len(member.inboxes[1]) for name, member in cluster.members.items()}
+    cluster.heal()
+    cluster.until(lambda: same_everywhere(cluster))
+    cluster.run(3 * S)
+    held = snapshots(cluster)
+    assert held[0] == held[1] == held[2]
+    kept = {subject: held[0][subject].decode().rpartition(" at ")[2] for subject in subjects}
+    assert set(kept.values()) == {"m1:1", "m3:1"}
+    for name, member in cluster.members.items():
+        told = shown(member.inboxes[1][marks[name] :])
+        for subject, side in kept.items():
+            here = "m3:1" if name == "m3:1" else "m1:1"
+            mine = [line for line in told if f" {subject} " in line]
+            wanted = [] if side == here else [f"SNAPSHOT {subject} at {side} 2"]
+            assert mine == wanted
+        assert "reset" in told
+    for subject in subjects:
+        publish(cluster, "m2:1", subject, f"{subject} together")
+    cluster.run(S)
+    assert len({tuple(sorted(held.items())) for held in snapshots(cluster)}) == 1
+
+
+def test_what_a_member_began_alone_gives_way_to_what_the_others_hold() -> None:
+    cluster = standard()
+    cluster.open("m1:1", 1)
+    publish(cluster, "m1:1", "/a/b", "held by two")
+    cluster.kill("m3:1")
+    cluster.run(2 * S)
+    cluster.partition("m3:1")
+    cluster.start("m3:1")
+    cluster.until(lambda: cluster.ready("m3:1"))
+    cluster.heal()
+    cluster.until(lambda: same_everywhere(cluster))
+    cluster.run(3 * S)
+    assert snapshots(cluster) == [{"/a/b": b"held by two"}] * 3
+
+
+def position(cluster: Cluster, name: str, session: int, status: Status) -> PositionAfter:
+    """The position of an acknowledged publication as that session knows it."""
+    events = cluster.members[name].inboxes[session]
+    history = next(event.history for event in events if isinstance(event, Connected))
+    return PositionAfter(history, status.epoch or 0, status.seq or 0)
+
+
+def test_a_client_recovers_at_the_same_member_and_gets_the_snapshot_at_another() -> None:
+    cluster = standard()
+    cluster.open("m1:1", 1)
+    status = publish(cluster, "m1:1", "/a/b", "one")
+    after = {"/a/b": position(cluster, "m1:1", 1, status)}
+    publish(cluster, "m1:1", "/a/b", "two")
+    publish(cluster, "m1:1", "/a/b", "three")
+    cluster.run(S)
+    for name in cluster.names:
+        cluster.open(name, 2)
+        cluster.subscribe(name, 2, "/a/b", positions=after)
+    seen = {name: shown(member.inboxes[2]) for name, member in cluster.members.items()}
+    assert seen == {
+        "m1:1": ["DATA_SYNC", "RECOVERED two 2", "RECOVERED three 3"],
+        "m2:1": ["reset", "SNAPSHOT three 3"],
+        "m3:1": ["reset", "SNAPSHOT three 3"],
+    }
+
+
+def test_a_client_that_saw_more_than_the_successor_is_told_at_once() -> None:
+    """The coordinator ended with an entry that only its own subscribers got."""
+    cluster = standard()
+    subject = cluster.subject_of("m2:1")
+    cluster.open("m2:1", 1)
+    publish(cluster, "m2:1", subject, "one")
+    cluster.run(S)
+    cluster.loss = {("m2:1", "m1:1"), ("m2:1", "m3:1")}
+    lost = publish(cluster, "m2:1", subject, "two")
+    after = {subject: position(cluster, "m2:1", 1, lost)}
+    cluster.kill("m2:1")
+    cluster.loss = set()
+    cluster.open("m1:1", 2)
+    cluster.subscribe("m1:1", 2, subject, positions=after)
+    assert shown(cluster.members["m1:1"].inboxes[2]) == ["reset", "SNAPSHOT one 1"]
+    cluster.open("m1:1", 1)
+    again = publish(cluster, "m1:1", subject, "another two")
+    assert again.seq == lost.seq
+    assert shown(cluster.members["m1:1"].inboxes[2])[-1] == "UPDATE another two 2"
+
+
+def test_a_numbering_publisher_goes_on_after_its_coordinator_is_gone() -> None:
+    cluster = standard()
+    subject = cluster.subject_of("m2:1")
+    cluster.open("m1:1", 1, publisher="p")
+    publish(cluster, "m1:1", subject, "one", number=1)
+    cluster.kill("m2:1")
+    again = publish(cluster, "m1:1", subject, "two", number=2)
+    assert (again.seq, again.duplicate) == (2, False)
+    cluster.open("m3:1", 1, publisher="p")
+    repeat = publish(cluster, "m3:1", subject, "two", number=2)
+    assert (repeat.seq, repeat.duplicate) == (2, True)
+    cluster.publish("m3:1", 1, subject, "nine", number=9)
+    cluster.until(lambda: cluster.members["m3:1"].statuses[-1].id == "nine")
+    refused = cluster.members["m3:1"].statuses[-1]
+    assert (refused.status, refused.expected) == (StatusName.PUBLISH_FAILED, 3)
+
+
+def test_a_link_that_breaks_and_comes_back_moves_nothing() -> None:
+    cluster = standard()
+    for name in cluster.names:
+        cluster.open(name, 1)
+        cluster.subscribe(name, 1, "/a/**")
+    for index in range(12):
+        publish(cluster, "m1:1", f"/a/{index}", f"{index} before")
+    cluster.disconnect("m1:1", "m2:1")
+    for index in range(12):
+        cluster.publish("m1:1", 1, f"/a/{index}", f"{index} meanwhile")
+    cluster.run(100 * MS)
+    cluster.connect("m1:1", "m2:1")
+    cluster.run(3 * S)
+    for name, member in cluster.members.items():
+        seen = shown(member.inboxes[1])
+        assert "reset" not in seen, name
+        assert sum(line.startswith("UPDATE") for line in seen) == 24, name
+
+
+def test_operators_drain_members_and_have_nothing_to_readmit() -> None:
+    cluster = standard()
+    status = cluster.operate("m2:1", "status").answer
+    assert (status["mode"], status["quorum"]) == ("Standard", True)
+    members = status["members"]
+    assert isinstance(members, list)
+    assert {(row["address"], row["seed"], row["state"]) for row in members} == {
+        (name, False, "NORMAL") for name in cluster.names
+    }
+    for action in ("readmit", "cold-start"):
+        refused = cluster.operate("m1:1", action, "m2:1", force=True).refused
+        assert refused == f"nobody votes in Standard mode: there is nothing to {action}"
+    cluster.kill("m3:1")
+    assert cluster.operate("m1:1", "drain", "m2:1").refused is None
+    cluster.run(4 * S)
+    assert {cluster.coordinator(group) for group in range(cluster.groups)} == {"m1:1"}
+    assert cluster.members["m1:1"].node.missed() is None
+
+
+def test_a_message_of_the_other_mode_ends_the_link() -> None:
+    cluster = standard()
+    outputs = cluster.feed("m1:1", PeerReceived("m2:1", [Canvass([])]))
+    (closed,) = [output for output in outputs if isinstance(output, ClosePeer)]
+    assert closed == ClosePeer("m2:1", "Canvass says nothing in this delivery mode")
+
+
+class Reader:
+    """Reads a session's inbox as a client does; complains about silent holes and steps back."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.seen: dict[str, tuple[int, int]] = {}
+        self.last: dict[str, bytes] = {}
+
+    def check(self, inbox: list[Any]) -> None:
+        for event in inbox[self.read :]:
+            if isinstance(event, Reset):
+                for subject in event.subjects:
+                    self.seen.pop(subject, None)
+            elif isinstance(event, Status) and event.status is StatusName.DATA_RESYNC:
+                self.seen.pop(str(event.subject), None)
+            elif isinstance(event, Delivery):
+                entry = event.entry
+                before = self.seen.get(entry.publication.subject)
+                if before is not None and event.type is MessageType.UPDATE:
+                    assert entry.seq == before[1] + 1
+                    assert entry.epoch >= before[0]
+                self.seen[entry.publication.subject] = (entry.epoch, entry.seq)
+                self.last[entry.publication.subject] = entry.publication.content
+        self.read = len(inbox)
+
+
+class Chaos:
+    """Publications, faults and readers, all drawn from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.cluster = Cluster(3 + seed % 3, 6, seed, guaranteed=False, log_kept=3)
+        self.subjects = [f"/s/{index}" for index in range(6)]
+        self.readers: list[tuple[Reader, Member]] = []
+        self.published = 0
+
+    def read(self) -> None:
+        """Every member that serves has a reader; each reads what came."""
+        cluster = self.cluster
+        for name, member in cluster.members.items():
+            if cluster.ready(name) and not member.inboxes:
+                cluster.open(name, 1)
+                cluster.subscribe(name, 1, *self.subjects)
+                self.readers.append((Reader(), member))
+        for reader, member in self.readers:
+            reader.check(member.inboxes[1])
+
+    def step(self) -> None:
+        cluster, rng = self.cluster, self.rng
+        name, what = rng.choice(list(cluster.members)), rng.random()
+        if what < 0.6 and cluster.ready(name):
+            self.published += 1
+            cluster.publish(name, 1, rng.choice(self.subjects), f"{self.published}")
+        elif what < 0.7:
+            cluster.disconnect(*rng.sample(cluster.names, 2))
+        elif what < 0.8 and len(cluster.members) > 1:
+            cluster.kill(name)
+        elif what < 0.87:
+            cluster.partition(name)
+        elif what < 0.93:
+            cluster.heal()
+        else:
+            self.start(1)
+
+    def start(self, count: int) -> None:
+        missing = [name for name in self.cluster.names if name not in self.cluster.members]
+        if missing:
+            self.cluster.start(*missing[:count])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_client_sees_a_silent_hole_and_members_agree_in_the_end(seed: int) -> None:
+    chaos = Chaos(seed)
+    cluster = chaos.cluster
+    cluster.start()
+    cluster.until(cluster.ready)
+    for _ in range(80):
+        chaos.read()
+        chaos.step()
+        cluster.run(chaos.rng.randrange(800) * MS)
+    cluster.heal()
+    chaos.start(len(cluster.names))
+    cluster.until(lambda: cluster.ready() and same_everywhere(cluster))
+    cluster.run(4 * S)
+    chaos.read()
+    for subject in chaos.subjects:
+        publish(cluster, cluster.names[0], subject, f"{subject} in the end")
+    cluster.run(S)
+    chaos.read()
+    last = {subject: f"{subject} in the end".encode() for subject in chaos.subjects}
+    assert snapshots(cluster) == [last] * len(cluster.names)
+    assert all(reader.last == last for reader, member in chaos.readers if cluster.alive(member))
