@@ -18,6 +18,9 @@ traceVars == <<coldVars, run, line, owner, learnt>>
 AnyPublication == 1..MostPublications
 Nobody == ""
 
+\* In place of `Symmetry`, which TLC would work out at its start: all orders of all publications.
+NoSymmetry == {}
+
 TraceInit ==
     /\ CInit
     /\ run \in 1..Len(Traces) /\ line = 1
@@ -42,7 +45,9 @@ Idle == UNCHANGED coldVars
 Started(s) ==
     /\ it.incarnation > incarnation[s]
     /\ it.promised <= promised[s]
-    /\ \A e \in Epoch : e > it.promised => fence[e][s] = 0
+    /\ \A m \in sent :
+        m.kind \in {"promise", "cold"} /\ m.from = s /\ m.epoch > it.promised
+            => fence[m.epoch][s] = 0
     /\ incarnation' = [incarnation EXCEPT ![s] = it.incarnation]
     /\ promised' = [promised EXCEPT ![s] = it.promised]
     /\ log' = [log EXCEPT ![s] = <<>>]

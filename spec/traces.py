@@ -160,7 +160,7 @@ def config(seeds: int, epochs: int, invariants: Iterable[str]) -> str:
     return (
         "SPECIFICATION TraceSpec\nCONSTANTS\n"
         f" Seed = {{{names}}}\n Publication <- AnyPublication\n MaxEpoch = {epochs}\n"
-        " MaxCrash = 0\n Numbered = FALSE\n Off = {}\n"
+        " MaxCrash = 0\n Numbered = FALSE\n Off = {}\n Symmetry <- NoSymmetry\n"
         "INVARIANTS " + " ".join(invariants) + "\n"
     )
 

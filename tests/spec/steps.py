@@ -68,6 +68,23 @@ def run() -> list[Step]:
     ]
 
 
+def interrupted() -> list[Step]:
+    """The run, and member `c` dies twice: with its new log on the way, and before that is on disk.
+
+    It was registered in epoch 5, but its vote file has nothing of that epoch.
+    """
+    register = step("Register", "a", epoch=5, length=4, seed="c")
+    return [
+        *run(),
+        start("c", 2, 1),
+        {**register, "registered": 2},
+        start("c", 3, 1),
+        {**register, "registered": 3},
+        seed("Install", "c", 5, 5, 4),
+        start("c", 4, 1),
+    ]
+
+
 def as_text(steps: list[Step]) -> str:
     """The file of a run."""
     return "".join(json.dumps(line) + "\n" for line in steps)

@@ -66,7 +66,8 @@ BAD = {
 @needs_tlc
 def test_true_runs_are_explained_and_each_false_one_is_rejected_at_its_line(tmp_path: Path) -> None:
     true = traces.split("true", list(enumerate(steps.run(), 1)))
-    runs = list(true)
+    interrupted = traces.split("interrupted", list(enumerate(steps.interrupted(), 1)))
+    runs = [*true, *interrupted]
     for name, (change, _) in BAD.items():
         runs += traces.split(name, list(enumerate(change(steps.run()), 1)))
 
@@ -74,7 +75,7 @@ def test_true_runs_are_explained_and_each_false_one_is_rejected_at_its_line(tmp_
 
     rejected = {bad.name.removesuffix(" group 0"): bad.line["name"] for bad in verdict.rejected}
     assert rejected == {name: first for name, (_, first) in BAD.items()}
-    assert verdict.runs == len(BAD) + 1
+    assert verdict.runs == len(BAD) + 2
 
 
 @needs_tlc
