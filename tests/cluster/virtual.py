@@ -25,6 +25,7 @@ from mdserver.cluster.messages import (
     SendPeer,
 )  # fmt: skip
 from mdserver.cluster.node import Node
+from mdserver.cluster.records import AnyRecord, Record, Recorded
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import started
 from mdserver.core.commands import AnyCommand, Connect, Publish, Subscribe
@@ -37,6 +38,7 @@ from mdserver.core.settings import BrokerSettings
 MS = 1_000_000
 S = 1000 * MS
 DELAY = 1 * MS
+RECORDS = msgspec.msgpack.Decoder(list[AnyRecord])
 DECODER = msgspec.msgpack.Decoder(AnyPeerMessage)
 
 
@@ -86,6 +88,7 @@ class Cluster:
         self.members: dict[str, Member] = {}
         self.disks: dict[str, bytes] = {}
         self.disk_delays: dict[str, int] = {}
+        self.records: dict[str, list[AnyRecord]] = {}
         self.links: dict[tuple[str, str], deque[bytes]] = {}
         self.cut: set[tuple[str, str]] = set()
         self.events: list[tuple[int, int, Any]] = []
@@ -102,7 +105,11 @@ class Cluster:
             self.disks[name] = votes.encode()
             cluster = ClusterSettings(name, self.names, client=f"c-{name}", **self.settings)
             broker = BrokerSettings(member=name, groups=self.groups)
-            member = Member(name, Node(broker, random.Random(self.rng.random()), cluster, votes))
+            node = Node(
+                broker, random.Random(self.rng.random()), cluster, votes,
+                RECORDS.decode(msgspec.msgpack.encode(self.records.get(name, []))), self.now,
+            )  # fmt: skip
+            member = Member(name, node)
             self.members[name] = member
             self.carry_out(member, member.node.step(TimerDue(("cluster", "tick")), self.now))
         for first in self.members:
@@ -176,11 +183,9 @@ class Cluster:
                     self.at(output.at, ("timer", member, output.timer))
                 case CancelTimer():
                     member.timers.pop(output.timer, None)
-                case Persist():
-                    self.at(
-                        self.now + self.disk_delays.get(member.name, 2 * DELAY),
-                        ("persist", member, output),
-                    )
+                case Persist() | Record():
+                    delay = self.disk_delays.get(member.name, 2 * DELAY)
+                    self.at(self.now + delay, ("written", member, output))
                 case ClosePeer():
                     self.at(self.now, ("close", member.name, output.peer))
                 case Disconnect():
@@ -208,10 +213,9 @@ class Cluster:
                 if self.alive(member) and member.timers.get(timer) == self.now:
                     del member.timers[timer]
                     self.feed(member.name, TimerDue(timer))
-            case ("persist", member, output):
+            case ("written", member, output):
                 if self.alive(member):
-                    self.disks[member.name] = output.record
-                    self.feed(member.name, Persisted(output.request))
+                    self.written(member, output)
             case ("closed", member, session):
                 if self.alive(member):
                     self.feed(member.name, Closed(session, "gone"))
@@ -221,6 +225,15 @@ class Cluster:
             case ("connect", source, target):
                 if source in self.members and target in self.members:
                     self.connect(source, target)
+
+    def written(self, member: Member, output: Persist | Record) -> None:
+        """What was on its way to the disk is there."""
+        if isinstance(output, Persist):
+            self.disks[member.name] = output.record
+            self.feed(member.name, Persisted(output.request))
+        else:
+            self.records.setdefault(member.name, []).extend(output.records)
+            self.feed(member.name, Recorded(output.request))
 
     def alive(self, member: Member) -> bool:
         return self.members.get(member.name) is member

@@ -217,6 +217,7 @@ class Election:
             assert step is not None, "a candidate's own seed promised it"
             ground.seed.take(group, step, coordinator.epoch, ground.me)
             ground.trace(STEP_TRACES[step], group, coordinator.epoch)
+            ground.held(group, best.start, best.entries, best.runs, best.state)
 
     def nack(self, nack: Nack) -> None:
         """Somebody knows a newer epoch."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mdserver.cluster.contact import Contact
-from mdserver.cluster.log import FORGET, GroupLog
+from mdserver.cluster.log import FORGET, GroupLog, Run
 from mdserver.cluster.membership import Membership
 from mdserver.cluster.messages import (
     Accept,
@@ -28,11 +28,14 @@ from mdserver.cluster.messages import (
     Hello,
     Persist,
     SendPeer,
+    State,
 )  # fmt: skip
-from mdserver.cluster.seed import Seed
+from mdserver.cluster.records import Added, AnyRecord, Held, Learned, Record
+from mdserver.cluster.seed import Seed, Standing
 from mdserver.core.broker import Broker
 from mdserver.core.cache import GroupImage
 from mdserver.core.outputs import Committed, Log, Output, Trace
+from mdserver.limits import NS_PER_S
 
 if TYPE_CHECKING:
     import random
@@ -109,7 +112,13 @@ class Ground:
         self._linked: tuple[str, ...] = ()
         self._requests = 0
         self._stored = 0
-        self._waiting: deque[tuple[int, tuple[str, ...], AnyPeerMessage]] = deque()
+        self._waiting: deque[tuple[int, int, tuple[str, ...], AnyPeerMessage]] = deque()
+        self.recording = cluster.recording and self.seed is not None
+        self._records: list[AnyRecord] = []
+        self._learned: dict[int, int] = {}
+        self._note_at = 0
+        self._record_requests = 0
+        self._recorded = 0
         self._accepts: list[Appended] = []
         self._commits: list[Agreed] = []
         self._acks: dict[str, list[Acked]] = {}
@@ -146,23 +155,44 @@ class Ground:
             self.out.append(Persist(self._requests, self.votes.encode()))
 
     def say_stored(self, peer: str, message: AnyPeerMessage) -> None:
-        """Send a message once the vote record as it was last given to the driver is on the disk."""
+        """Send a message once the vote record, and the logs if acks wait for them, are on the disk
+        as they are now.
+        """
         if self.on_disk:
             self.say((peer,), message)
         else:
-            self._waiting.append((self._requests, (peer,), message))
+            self._waiting.append((self._requests, self._record_needed, (peer,), message))
 
     @property
     def on_disk(self) -> bool:
-        """Whether the driver stored the vote record as it is now."""
-        return self._requests == self._stored
+        """Whether the driver stored what has to be stored before this member says more."""
+        return self._requests == self._stored and self._record_needed <= self._recorded
+
+    @property
+    def _record_needed(self) -> int:
+        """The request that brings what was recorded so far to the disk; 0 if nobody waits."""
+        if not self.settings.acks_recorded:
+            return 0
+        return self._record_requests + bool(self._records)
 
     def stored(self, request: int) -> None:
-        """The driver stored the record of a request."""
+        """The driver stored the vote record of a request."""
         self._stored = max(self._stored, request)
-        while self._waiting and self._waiting[0][0] <= self._stored:
-            _, peers, message = self._waiting.popleft()
-            self.say(peers, message)
+        self._say_waiting()
+
+    def recorded(self, request: int) -> None:
+        """The driver stored the records of a request."""
+        self._recorded = max(self._recorded, request)
+        self._say_waiting()
+
+    def _say_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= self._stored and waiting[0][1] <= self._recorded:
+            _, _, peers, message = waiting.popleft()
+            if type(message) is Ack and message.incarnation == self.votes.incarnation:
+                self._acks.setdefault(peers[0], []).extend(message.items)
+            else:
+                self.say(peers, message)
 
     def acks(self, coordinator: str, item: Acked, changed: bool) -> None:
         """Ack a coordinator's log; waits for the disk if the vote record changed with it."""
@@ -206,6 +236,10 @@ class Ground:
             self.say((coordinator,), Forward(self.contact.name, forwards))
             said = True
         self._forwards.clear()
+        if self._records:
+            self._record_requests += 1
+            self.out.append(Record(self._record_requests, self._records))
+            self._records = []
         if self._accepts:
             self.say(self._linked, Accept(self._accepts))
             self._accepts = []
@@ -221,6 +255,47 @@ class Ground:
             said = True
         self._answers.clear()
         return said
+
+    # What is recorded
+
+    def held(
+        self,
+        group: int,
+        start: int,
+        entries: "list[Entry]",
+        runs: list[Run],
+        state: State | None,
+    ) -> None:
+        """Record that the log of a group has these entries from `start` on, after `state`."""
+        if not self.recording:
+            return
+        assert self.seed is not None
+        log, normal = self.logs[group], self.seed.standing[group] is Standing.NORMAL
+        self._records.append(
+            Held(group, log.epoch, self.views[group].history, start, entries, runs, log.committed,
+                 normal, state)
+        )  # fmt: skip
+
+    def added(self, group: int, start: int, runs: list[Run]) -> None:
+        """Record the entries of a group from `start` on, which were added at the end of its log."""
+        if self.recording:
+            self._records.append(Added(group, start, self.logs[group].since(start), runs))
+
+    def picture(self, group: int) -> None:
+        """Record all that is held of a group."""
+        if self.recording:
+            log = self.logs[group]
+            start = log.committed
+            state = State(log.tables(), self.export_cache(group))
+            self.held(group, start, log.since(start), log.runs_since(start), state)
+
+    def note_learned(self) -> None:
+        """Record how much is committed now, of the groups where that is news, once a second."""
+        if self.now < self._note_at:
+            return
+        self._note_at = self.now + NS_PER_S
+        self._records += [Learned(group, length) for group, length in self._learned.items()]
+        self._learned.clear()
 
     def log(self, name: str, **values: str | int | bool | None) -> None:
         """Write to the server log."""
@@ -261,6 +336,8 @@ class Ground:
             return
         if self.tracing:
             self.trace("Learn", group, log.epoch)
+        if self.recording:
+            self._learned[group] = length
         shown: Sequence[Entry] = entries
         if log.forgot:
             shown = [entry for entry in entries if entry.publication.subject != FORGET]
@@ -288,6 +365,8 @@ class Ground:
             self.logs[group].clear()
             self.outcomes(self.contact.unknown(group))
         self.announce(history, groups)
+        for group in groups:
+            self.held(group, 0, [], [], None)
 
     def rename(self, history: str, groups: list[int]) -> None:
         """Groups have a new history id, and what is held of them here is its beginning."""

@@ -78,6 +78,8 @@ class Leading:
                 ground.views[group].history = self.election.round_history
         else:
             ground.rename(self.election.round_history, groups)
+        for group in groups:
+            ground.picture(group)
         if ground.admit():
             ground.store()
 
@@ -170,6 +172,8 @@ class Leading:
                 Appended(coordinator.group, coordinator.epoch, start, log.committed,
                          log.since(start), log.runs[runs:])
             )  # fmt: skip
+        if ground.recording:
+            ground.added(coordinator.group, start, log.runs[runs:])
         if ground.tracing:
             self._trace_publish(coordinator, start)
         self.own_ack(coordinator)

@@ -93,6 +93,7 @@ class Learner:
             changed = ground.seed.take(group, step, item.epoch, peer)
             ground.trace(STEP_TRACES[step], group, item.epoch)
             changed = ground.admit() or changed
+            ground.held(group, item.start, item.entries, item.runs, item.state)
         view = ground.views[group]
         view.follow(peer, item.epoch)
         view.asked = 0
@@ -148,6 +149,7 @@ class Learner:
             return
         if item.start == log.length:
             log.append(item.entries, item.runs)
+            ground.added(group, item.start, item.runs)
         if item.committed > log.committed:
             ground.learn(group, min(item.committed, log.length))
         if seed is not None:

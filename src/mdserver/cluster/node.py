@@ -8,6 +8,8 @@ from mdserver.cluster import messages as say
 from mdserver.cluster.ground import Ground
 from mdserver.cluster.guaranteed import Guaranteed
 from mdserver.cluster.operating import Operating
+from mdserver.cluster.records import AnyRecord, Picture, Recorded
+from mdserver.cluster.restoring import restore
 from mdserver.cluster.settings import alone
 from mdserver.cluster.standard import Standard
 from mdserver.cluster.votes import Vote, VoteRecord
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 Input = (
     Opened | Received | Closed | Congested | TimerDue | Decided | RulesChanged | Refuse
     | say.PeerUp | say.PeerDown | say.PeerReceived | say.Persisted | say.Operate
+    | Recorded | Picture
 )  # fmt: skip
 
 TICK = ("cluster", "tick")
@@ -48,6 +51,8 @@ class Node:
 
     Without `cluster` it is a single server: a cluster of one seed, elected at once, that needs no
     vote record. `votes` is the record to start with (`votes.started`), already on the disk.
+    `records` are those that this member wrote down before, as far as they can be relied on; they
+    are read at `now`. Raises RecordsError where they do not fit.
     `step` is synchronous, never re-entered, and never raises for what a client or a peer sent.
     """
 
@@ -57,6 +62,8 @@ class Node:
         rng: "random.Random",
         cluster: "ClusterSettings | None" = None,
         votes: VoteRecord | None = None,
+        records: Sequence[AnyRecord] = (),
+        now: int = 0,
     ) -> None:
         cluster = cluster or alone(settings.member)
         votes = votes or VoteRecord(
@@ -79,8 +86,11 @@ class Node:
             say.Weigh: lambda _, message: self._operating.weighed(message),
             **self.mode.handlers,
         }
+        held = restore(self.ground, records, now) if records else []
         if not self.ground.durable:
+            self.ground.first_history = self.ground.views[0].history or self.ground.first_history
             self.mode.election.cold_start(range(settings.groups))
+            self.mode.election.force(held)
             self._settle()
 
     @property
@@ -107,10 +117,8 @@ class Node:
                 self.broker.congested(input, now, out)
             case Opened() | Closed() | Decided() | RulesChanged():
                 self._session(input)
-            case Refuse():
-                self.broker.refusing = input.reason
-            case say.Persisted():
-                ground.stored(input.request)
+            case say.Persisted() | Recorded() | Picture() | Refuse():
+                self._disk(input)
             case say.Operate():
                 self._operating.operate(input)
             case say.PeerUp() | say.PeerDown():
@@ -130,6 +138,18 @@ class Node:
                 self._handlers[type(message)](ground.me, message)
             if not ground.flush():
                 return
+
+    def _disk(self, input: say.Persisted | Recorded | Picture | Refuse) -> None:  # noqa: A002
+        match input:
+            case say.Persisted():
+                self.ground.stored(input.request)
+            case Recorded():
+                self.ground.recorded(input.request)
+            case Picture():
+                for group in input.groups:
+                    self.ground.picture(group)
+            case Refuse():
+                self.broker.refusing = input.reason
 
     # Clients
 
@@ -264,6 +284,7 @@ class Node:
             return
         ground.outcomes(ground.contact.expired(ground.now, ground.settings.publish_timeout))
         self.mode.leading.forget_idle()
+        ground.note_learned()
         if not ground.durable:
             ground.out.append(SetTimer(TICK, ground.now + NS_PER_S))
             return

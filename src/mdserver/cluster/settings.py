@@ -10,7 +10,8 @@ class ClusterSettings:
     """The same on every member but for `me` and `client`. Durations in nanoseconds.
 
     `members` is the ordered list of peer addresses; the first ones are the seeds. A member that is
-    not in the list of another one is taken as a further member that never votes.
+    not in the list of another one is taken as a further member that never votes. `recording`: a
+    seed has its logs written down; `acks_recorded`: and acks only what is on the disk.
     """
 
     me: str
@@ -23,6 +24,8 @@ class ClusterSettings:
     publish_timeout: int = limits.PUBLISH_TIMEOUT_S * limits.NS_PER_S
     log_kept: int = limits.LOG_ENTRIES_KEPT
     trace: bool = False
+    recording: bool = False
+    acks_recorded: bool = False
 
     @property
     def seeds(self) -> tuple[str, ...]:
@@ -37,6 +40,8 @@ class ClusterSettings:
         return len(self.seeds) // 2 + 1
 
 
-def alone(member: str) -> ClusterSettings:
+def alone(member: str, *, recording: bool = False, acks_recorded: bool = False) -> ClusterSettings:
     """A single server: a cluster of one seed."""
-    return ClusterSettings(member, (member,), log_kept=0)
+    return ClusterSettings(
+        member, (member,), log_kept=0, recording=recording, acks_recorded=acks_recorded
+    )

@@ -1,0 +1,380 @@
+"""Seeds that write their logs down have them again after a restart, and vote at once."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from mdserver.cluster.node import TICK, Node
+from mdserver.cluster.records import (
+    Added,
+    AnyRecord,
+    Held,
+    Learned,
+    Picture,
+    Record,
+    Recorded,
+    Renewed,
+)
+from mdserver.cluster.restoring import RecordsError
+from mdserver.cluster.settings import alone
+from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.core.commands import Connect, PositionAfter, Publish, Subscribe
+from mdserver.core.events import Delivery, Error, Status, StatusName
+from mdserver.core.inputs import Opened, Received, TimerDue
+from mdserver.core.message import Entry, MessageType
+from mdserver.core.outputs import Committed, Deliver, Output, Send
+from mdserver.core.settings import BrokerSettings
+from tests.cluster.virtual import MS, Cluster, S
+
+GROUPS = 4
+NOW = 1_700_000_000 * S
+RECORDS = msgspec.msgpack.Decoder(list[AnyRecord])
+
+
+class Single:
+    """A single server in memory; its disk is a list of records."""
+
+    def __init__(
+        self, records: list[AnyRecord] | None = None, *, synced: bool = True, now: int = NOW
+    ) -> None:
+        self.disk = list(records or [])
+        self.now = now
+        self.waiting: list[Record] = []
+        self.committed: list[Entry] = []
+        self.sent: list[Send] = []
+        self.delivered: list[Deliver] = []
+        settings = alone("one", recording=True, acks_recorded=synced)
+        votes = VoteRecord("one", "", 1 + len(self.disk), False, [Vote()] * GROUPS, {})
+        copied = RECORDS.decode(msgspec.msgpack.encode(self.disk))
+        broker = BrokerSettings(member="one", groups=GROUPS)
+        self.node = Node(broker, random.Random(7), settings, votes, copied, now)
+        self.feed(TimerDue(TICK))
+
+    def feed(self, input: Any) -> None:  # noqa: A002
+        for output in self.node.step(input, self.now):
+            self.note(output)
+
+    def note(self, output: Output) -> None:
+        match output:
+            case Record():
+                self.waiting.append(output)
+            case Committed():
+                self.committed += output.entries
+            case Send():
+                self.sent.append(output)
+            case Deliver():
+                self.delivered.append(output)
+
+    def write(self) -> None:
+        """The disk takes what waits for it."""
+        while self.waiting:
+            record = self.waiting.pop(0)
+            self.disk += record.records
+            self.feed(Recorded(record.request))
+
+    def connect(self, session: int, publisher: str | None = None) -> None:
+        self.feed(Opened(session, "127.0.0.1"))
+        self.feed(Received(session, [Connect(publisher=publisher)]))
+
+    def publish(self, session: int, subject: str, content: str, **more: Any) -> None:
+        command = Publish(subject=subject, content=content, id=content, **more)
+        self.feed(Received(session, [command]))
+
+    def acks(self) -> dict[object, tuple[int | None, int | None]]:
+        return {
+            send.event.id: (send.event.epoch, send.event.seq)
+            for send in self.sent
+            if isinstance(send.event, Status) and send.event.status is StatusName.PUBLISH_OK
+        }
+
+    def held(self) -> list[tuple[Any, ...]]:
+        """All that a restart must not change."""
+        ground = self.node.ground
+        return [
+            (
+                ground.views[group].history, log.length, log.tables(),
+                ground.broker.export_group(group),
+            )
+            for group, log in enumerate(ground.logs)
+        ]  # fmt: skip
+
+    def second(self) -> None:
+        self.now += S
+        self.feed(TimerDue(TICK))
+
+
+def running(**options: Any) -> Single:
+    single = Single(**options)
+    single.write()
+    single.connect(1, "p")
+    return single
+
+
+def test_an_ack_waits_for_the_disk() -> None:
+    single = running()
+    single.publish(1, "/a/b", "one")
+    assert single.acks() == {}
+    assert single.committed == []
+    single.write()
+    assert single.acks() == {"one": (1, 1)}
+    assert [entry.publication.content for entry in single.committed] == [b"one"]
+
+
+def test_an_ack_does_not_wait_where_it_need_not() -> None:
+    single = running(synced=False)
+    single.publish(1, "/a/b", "one")
+    assert single.acks() == {"one": (1, 1)}
+
+
+def test_publications_that_wait_share_a_request() -> None:
+    single = running()
+    for index in range(20):
+        single.publish(1, f"/a/{index}", f"{index}")
+    requests = len(single.waiting)
+    single.feed(Recorded(single.waiting[-1].request))
+    assert requests == 20
+    assert len(single.acks()) == 20
+
+
+def test_a_restart_gives_the_same_logs_tables_caches_and_history_id() -> None:
+    single = running()
+    for index in range(50):
+        single.publish(1, f"/a/{index % 7}", f"{index}", retained=index % 3 > 0)
+        single.publish(1, "/numbered/one", f"n{index}", number=index + 1)
+        single.write()
+    again = Single(single.disk)
+    again.write()
+    assert again.held() == single.held()
+    assert again.node.history == single.node.history
+    again.connect(1, "p")
+    again.publish(1, "/a/3", "after")
+    again.write()
+    assert again.acks()["after"] == (2, 8)  # a new epoch; the numbering goes on
+
+
+def test_a_repeated_number_gets_its_old_place_after_a_restart() -> None:
+    single = running()
+    single.publish(1, "/a/b", "one", number=1)
+    single.write()
+    again = running(records=single.disk)
+    again.publish(1, "/a/b", "one", number=1)
+    again.write()
+    assert again.acks() == {"one": (1, 1)}
+    assert again.node.ground.logs[again.node.broker._histories.group("/a/b")].length == 1
+
+
+def test_a_client_recovers_over_a_restart() -> None:
+    single = running()
+    history = single.node.history
+    for text in "abc":
+        single.publish(1, "/a/b", text)
+        single.write()
+    again = running(records=single.disk)
+    position = PositionAfter(history=history, epoch=1, seq=1)
+    again.feed(Received(1, [Subscribe(subjects=["/a/b"], positions={"/a/b": position})]))
+    texts = [
+        (send.event.type, send.event.entry.publication.content)
+        for send in again.sent
+        if isinstance(send.event, Delivery)
+    ]
+    assert texts == [(MessageType.RECOVERED, b"b"), (MessageType.RECOVERED, b"c")]
+    assert not any(isinstance(send.event, Error) for send in again.sent)
+
+
+def test_what_was_not_said_to_be_learned_is_handed_on_again() -> None:
+    single = running()
+    single.publish(1, "/a/b", "noted")
+    single.write()
+    single.second()
+    single.write()
+    single.publish(1, "/a/b", "not noted")
+    single.write()
+    again = Single(single.disk)
+    assert again.committed == []
+    again.write()
+    assert [entry.publication.content for entry in again.committed] == [b"not noted"]
+    assert again.delivered == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_prefix_of_the_records_gives_what_was_acknowledged_by_then(seed: int) -> None:
+    """A crash after any record: all that was acknowledged is there, at its place."""
+    rng = random.Random(seed)
+    single = running()
+    acked_at: list[tuple[int, str, str]] = []
+    for index in range(30):
+        subject = f"/a/{rng.randrange(5)}"
+        single.publish(1, subject, f"{index}")
+        if rng.random() < 0.5:
+            single.write()
+        if rng.random() < 0.2:
+            single.second()
+        if rng.random() < 0.1:
+            single.feed(Picture(range(GROUPS)))
+        known = {text for _, text, _ in acked_at}
+        acked_at += [
+            (len(single.disk), str(text), single.node.history)
+            for text in single.acks()
+            if text not in known
+        ]
+    assert len(acked_at) > 10
+    for cut in rng.sample(range(GROUPS * 3, len(single.disk) + 1), 8):
+        again = Single(single.disk[:cut])
+        again.write()
+        there = {
+            entry.publication.content.decode()
+            for group in range(GROUPS)
+            for image in again.node.broker.export_group(group).subjects
+            for entry in image.entries
+        }
+        assert {text for at, text, _ in acked_at if at <= cut} <= there
+        assert again.node.history == single.node.history
+
+
+def test_records_before_a_picture_can_go() -> None:
+    single = running()
+    for index in range(10):
+        single.publish(1, f"/a/{index}", f"{index}")
+        single.write()
+    before = len(single.disk)
+    single.feed(Picture(range(GROUPS)))
+    single.write()
+    single.publish(1, "/a/1", "later")
+    single.write()
+    again = Single(single.disk[before:])
+    again.write()
+    assert again.held() == single.held()
+
+
+def test_a_renewed_history_id_keeps_what_is_held() -> None:
+    single = running()
+    single.publish(1, "/a/b", "one")
+    single.write()
+    again = Single([*single.disk, Renewed("new")])
+    again.write()
+    assert again.node.history == "new"
+    images = [again.node.broker.export_group(group) for group in range(GROUPS)]
+    assert {image.history for image in images} == {"new"}
+    assert [image.subject for group in images for image in group.subjects] == ["/a/b"]
+    assert Single([*again.disk]).node.history == "new"
+
+
+def test_records_that_do_not_follow_each_other_are_refused() -> None:
+    single = running()
+    single.publish(1, "/a/b", "one")
+    single.publish(1, "/a/b", "two")
+    single.write()
+    added = [record for record in single.disk if isinstance(record, Added)]
+    records = [record for record in single.disk if record is not added[0]]
+    with pytest.raises(RecordsError, match=r"Added\) starts at 1, but the log ends at 0"):
+        Single(records)
+    held = Held(0, 3, single.node.history, 99, [], [], 0, True, None)
+    with pytest.raises(RecordsError, match=r"Held\) starts at 99, but the log ends at"):
+        Single([*single.disk, held])
+
+
+def test_records_of_groups_that_are_not_held_yet_mean_nothing() -> None:
+    single = Single([Added(0, 5, [], []), Learned(1, 3)])
+    single.write()
+    assert [log.length for log in single.node.ground.logs] == [0] * GROUPS
+
+
+# Three seeds
+
+
+def recording(count: int = 3) -> Cluster:
+    cluster = Cluster(count, recording=True, acks_recorded=True)
+    cluster.start()
+    cluster.until(cluster.ready, limit=1000 * S)
+    return cluster
+
+
+def acked(cluster: Cluster, name: str) -> dict[object, int | None]:
+    return {
+        status.id: status.seq
+        for status in cluster.members[name].statuses
+        if status.status is StatusName.PUBLISH_OK
+    }
+
+
+def histories(cluster: Cluster) -> set[str]:
+    return {view.history for m in cluster.members.values() for view in m.node.ground.views}
+
+
+def test_all_seeds_killed_at_once_come_back_normal_with_everything() -> None:
+    cluster = recording()
+    history = histories(cluster)
+    for name in cluster.names:
+        cluster.open(name, 1)
+        for index in range(10):
+            cluster.publish(name, 1, f"/a/{index}", f"{name} {index}")
+    cluster.until(lambda: all(len(acked(cluster, name)) == 10 for name in cluster.names))
+    for name in cluster.names:
+        cluster.kill(name)
+    cluster.start()
+    assert all(not member.node.ground.seed.away for member in cluster.members.values())
+    cluster.until(cluster.ready)
+    assert histories(cluster) == history
+    for index in range(10):
+        subject = f"/a/{index}"
+        images = [
+            image
+            for member in cluster.members.values()
+            for image in member.node.broker.export_group(cluster.group(subject)).subjects
+            if image.subject == subject
+        ]
+        texts = [{e.publication.content.decode() for e in image.entries} for image in images]
+        assert texts == [{f"{name} {index}" for name in cluster.names}] * 3
+        assert [image.seq for image in images] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_crashes_of_all_seeds_lose_nothing_acknowledged(seed: int) -> None:
+    """Again and again all seeds die at a random moment, each in the midst of writing."""
+    rng = random.Random(seed)
+    cluster = Cluster(3, seed=seed, recording=True, acks_recorded=True)
+    cluster.disk_delays = dict.fromkeys(cluster.names, 20 * MS)
+    cluster.start()
+    cluster.until(cluster.ready, limit=1000 * S)
+    history = histories(cluster)
+    told: dict[object, tuple[str, int | None]] = {}
+    for life in range(5):
+        names = cluster.names
+        for name in names:
+            cluster.open(name, 1)
+        for index in range(30):
+            subject, name = f"/a/{rng.randrange(6)}", rng.choice(names)
+            cluster.publish(name, 1, subject, f"{subject} {life} {index}")
+            cluster.run(rng.randrange(5 * MS))
+        for name in names:
+            for text, seq in acked(cluster, name).items():
+                told[text] = (str(text).partition(" ")[0], seq)
+        for name in rng.sample(names, 3):
+            cluster.kill(name)
+            cluster.run(rng.randrange(2 * MS))
+        cluster.start()
+        cluster.until(cluster.ready, limit=60 * S)
+    cluster.run(S)
+    assert histories(cluster) == history
+    assert len(told) > 30
+    for member in cluster.members.values():
+        places = {
+            entry.publication.content.decode(): (image.subject, entry.seq)
+            for group in range(cluster.groups)
+            for image in member.node.broker.export_group(group).subjects
+            for entry in image.entries
+        }
+        assert {text: places.get(str(text)) for text in told} == told
+
+
+def test_a_seed_that_comes_back_alone_waits_for_a_majority() -> None:
+    cluster = recording()
+    for name in cluster.names:
+        cluster.kill(name)
+    cluster.start(cluster.names[0])
+    cluster.run(10 * S)
+    assert not cluster.ready(cluster.names[0])
+    cluster.start(cluster.names[1])
+    cluster.until(cluster.ready)
