@@ -85,7 +85,10 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 	$(BIN)/python -m spec check --full
 	$(BIN)/python -m simulation run --seeds 20000 --first 100000 --jobs $(JOBS)
 
+chaos: $(VENV)/.dev ## a minute of kills, pauses and partitions of real processes
+	$(BIN)/python -m simulation chaos --seconds 60
+
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help run cluster demo check format docs lock quick browser test verify proof clean
+.PHONY: help run cluster demo check format docs lock quick browser test verify proof chaos clean

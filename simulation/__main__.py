@@ -1,4 +1,4 @@
-"""`python -m simulation run | replay | minimise`."""
+"""`python -m simulation run | replay | minimise | traces | chaos`."""
 
 import os
 import sys
@@ -15,6 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from simulation import coverage
+from simulation.chaos.command import chaos
 from simulation.diagram import diagram
 from simulation.minimise import minimise as make_smaller
 from simulation.plan import make
@@ -182,6 +183,8 @@ def minimise(seed: int, svg: Path | None) -> None:
     if svg:
         draw(svg, *run_plan(small))
 
+
+main.add_command(chaos)
 
 if __name__ == "__main__":
     main()

@@ -11,7 +11,7 @@ publisher order  one publisher's publications to a subject placed against their 
 disclosed loss   a reset or a gap while a majority of seeds stayed normal
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from attrs import define, field, frozen
 
@@ -65,6 +65,7 @@ class Checker:
     place_of: dict[tuple[str, str], Place] = field(factory=dict)  # (history id, publication)
     acked: dict[Place, Acked] = field(factory=dict)
     views: dict[tuple[str, str], View] = field(factory=dict)
+    newest: dict[tuple[str, str], int] = field(factory=dict)  # (history id, subject) -> acked seq
     settled: list[Settled] = field(factory=list)
     delivered: int = 0
 
@@ -114,6 +115,8 @@ class Checker:
             return
         self._place(event)
         self.acked.setdefault((event.history, event.subject, event.seq), event)
+        numbered = (event.history, event.subject)
+        self.newest[numbered] = max(event.seq, self.newest.get(numbered, 0))
 
     def _delivered(self, event: Delivered) -> None:
         self.delivered += 1
@@ -139,6 +142,23 @@ class Checker:
             self._violate("disclosed loss", f"{event.client} was told of {what} on {event.subject}")
         view = self.views.setdefault((event.client, event.subject), View())
         view.fresh = True
+
+    def behind(
+        self, client: str, positions: Mapping[str, tuple[str, int, int]], subjects: Iterable[str]
+    ) -> str | None:
+        """What was acknowledged and has not come to a client yet; None if everything has."""
+        for subject in subjects:
+            history, _, seq = positions.get(subject, ("", 0, 0))
+            if not history and not self.majority_kept:
+                continue  # what was acknowledged may be gone with its history
+            newest = max(
+                (newest for (numbered, about), newest in self.newest.items()
+                 if about == subject and history in ("", numbered)),
+                default=0,
+            )  # fmt: skip
+            if seq < newest:
+                return f"{client} is at {seq} of {newest} of {subject}"
+        return None
 
     def finish(self) -> list[Violation]:
         """The violations, with those that only the whole history shows."""

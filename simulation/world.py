@@ -155,17 +155,9 @@ class World:
             if min(ends) != max(ends):
                 return f"group {group} is committed up to {ends} by the members"
         for client in self.subscribers:
-            for subject in self.subjects:
-                history, _, seq = client.recorder.positions.get(subject, ("", 0, 0))
-                if not history and not self.checker.majority_kept:
-                    continue  # what was acknowledged may be gone with its history
-                newest = max(
-                    (a.seq for a in self.checker.acked.values()
-                     if a.subject == subject and history in ("", a.history)),
-                    default=0,
-                )  # fmt: skip
-                if seq < newest:
-                    return f"{client.name} is at {seq} of {newest} of {subject}"
+            behind = self.checker.behind(client.name, client.recorder.positions, self.subjects)
+            if behind is not None:
+                return behind
         return None
 
     def settle(self) -> None:

@@ -1,0 +1,81 @@
+"""Publishers and subscribers of a chaos run: the Python client, with what it sees written down."""
+
+import random
+from collections.abc import Sequence
+
+import trio
+
+from mdserver.client import Client, ReconnectSettings
+from mdserver.client.client import Encoding, TransportName
+from mdserver.client.core import values
+from mdserver.client.driver import now
+from simulation.recording import Recorder
+
+RECONNECT = ReconnectSettings(
+    quick_max_retries=1000, quick_initial_delay_s=0.2, time_interval_s=1.0, max_delay_s=2.0,
+    notify_rate_threshold=10**6,
+)  # fmt: skip
+KEEPALIVE_MS = 1000
+BURSTS = (1, 1, 1, 1, 5, 20)
+
+
+class RecordedClient(Client):
+    """A client that writes a history. `connections`: how many stood so far."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        servers: Sequence[str],
+        encoding: Encoding,
+        transport: TransportName,
+        rng: random.Random,
+    ) -> None:
+        super().__init__(
+            servers, encoding=encoding, transport=transport, keepalive_ms=KEEPALIVE_MS,
+            reconnect=RECONNECT, publisher=recorder.name, rng=rng,
+        )  # fmt: skip
+        self.recorder = recorder
+        self.connections = 0
+        self.stopped: str | None = None
+        self._sent = 0
+
+    def take(self, output: values.Output) -> None:
+        """Write down what the application is about to see."""
+        history = self._core.positions.history
+        match output:
+            case values.DeliverMessages(messages):
+                self.recorder.messages(now(), history, messages)
+            case values.Published(result):
+                self.recorder.result(now(), history, result)
+            case values.Notify(notice):
+                self.recorder.notified(now(), notice)
+            case values.Connected():
+                self.connections += 1
+            case values.Stopped(_, reason):
+                self.stopped = reason
+        super().take(output)
+
+    async def send(self, publication: str, subject: str) -> None:
+        """Publish without waiting for the result; the client counts publications as we do."""
+        self._sent += 1
+        self.recorder.published(now(), self._sent, publication, subject)
+        await self.submit(subject, publication)
+
+    async def read(self, wanted: Sequence[str], *, task_status: trio.TaskStatus[None]) -> None:
+        """Subscribe for good, say so when it is confirmed, and take what comes."""
+        self.recorder.subscribed(now(), wanted)
+        subscription = self.subscribe(*wanted)
+        await subscription.confirmed()
+        task_status.started()
+        while True:
+            await subscription.batch()
+
+    async def write(self, subjects: Sequence[str], per_second: float, rng: random.Random) -> None:
+        """Publish one by one and in bursts, until cancelled."""
+        mean = sum(BURSTS) / len(BURSTS)
+        count = 0
+        while True:
+            for _ in range(rng.choice(BURSTS)):
+                count += 1
+                await self.send(f"{self.recorder.name}-{count}", rng.choice(subjects))
+            await trio.sleep(rng.expovariate(per_second / mean))

@@ -1,0 +1,205 @@
+"""The cluster of a chaos run: members, the wire between them, and the doors for their clients."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection
+from itertools import combinations
+from pathlib import Path
+
+import trio
+from attrs import define, frozen
+
+from simulation.chaos.members import Member
+from simulation.chaos.plan import Plan
+from simulation.chaos.proxy import Proxy
+from simulation.chaos.statuses import NORMAL, NoAnswerError, Status, status_of
+from simulation.chaos.wire import Pair, Wire, text
+
+LOOK_EVERY_S = 0.25
+
+
+@frozen
+class Mark:
+    """Something that happened, for the diagram: at a member, or at all of them."""
+
+    at: float
+    member: int | None
+    what: str
+    fault: bool = True
+
+
+@define
+class Availability:
+    """How long the cluster could have taken publications, and took none.
+
+    It can while a majority of seeds is up, in contact and votes.
+    """
+
+    since: float = math.inf  # able, or last acknowledged, whichever is later
+    longest_s: float = 0.0
+
+    def now_able(self, able: bool, at: float) -> None:
+        """Whether it can, from now on."""
+        if not able:
+            self._measure(at)
+            self.since = math.inf
+        elif self.since == math.inf:
+            self.since = at
+
+    def acked(self, at: float) -> None:
+        """A publication was acknowledged."""
+        self._measure(at)
+        if self.since != math.inf:
+            self.since = at
+
+    def _measure(self, at: float) -> None:
+        self.longest_s = max(self.longest_s, at - self.since)
+
+
+class Cluster:
+    """Starts and watches members; `tell` takes what must never happen."""
+
+    def __init__(self, plan: Plan, wire: Wire, folder: Path, tell: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.wire = wire
+        self.seeds = range(plan.seeds)
+        self.members = [Member(number, wire, folder, tell) for number in range(plan.members)]
+        self.doors: list[Proxy] = []
+        self.doomed: dict[int, None] = {}  # members whose process is about to end
+        self.statuses: dict[int, Status] = {}
+        self.epochs: dict[int, int] = {}
+        self.coordinators: dict[int, str] = {}
+        self.changes = 0  # of coordinators
+        self.marks: list[Mark] = []
+        self.available = Availability()
+        self.looked = trio.lowlevel.ParkingLot()
+        self._blocked: Counter[Pair] = Counter()
+        self._slow: Counter[int] = Counter()
+        self._wiring = trio.Lock()
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start all members, and watch them until cancelled; then none of them is left."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await nursery.start(self.wire.run)
+            try:
+                for member in self.members:
+                    door = Proxy(self.wire.clients(member.number))
+                    await nursery.start(door.run)
+                    self.doors.append(door)
+                for member in self.members:
+                    self.start(member)
+                    nursery.start_soon(self._look, member)
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                for member in self.members:
+                    member.kill()
+
+    def mark(self, member: int | None, what: str, *, fault: bool = True) -> None:
+        """Note what happened."""
+        self.marks.append(Mark(trio.current_time(), member, what, fault))
+
+    # Members
+
+    def start(self, member: Member) -> None:
+        """Start its process."""
+        assert self._nursery is not None
+        member.start(self.plan.members, self.plan.seeds, self.doors[member.number].address)
+        self.mark(member.number, "start", fault=False)
+        self._nursery.start_soon(member.watch)
+
+    def spare(self, member: Member) -> bool:
+        """Whether a majority of the seeds keeps its logs without this one."""
+        left = [
+            seed for seed in self.seeds
+            if seed != member.number and seed not in self.doomed and self.members[seed].proven
+        ]  # fmt: skip
+        return member.number not in self.seeds or 2 * len(left) > len(self.seeds)
+
+    def able(self) -> bool:
+        """Whether a majority of seeds is up, votes, and is in contact with each other."""
+        up = [seed for seed in self.seeds if self.members[seed].up and self.members[seed].proven]
+        return any(
+            not any(self._blocked[a, b] or self._blocked[b, a] for a, b in combinations(some, 2))
+            for some in combinations(up, len(self.seeds) // 2 + 1)
+        )
+
+    # Watching
+
+    async def _look(self, member: Member) -> None:
+        """Ask a member again and again what it is."""
+        name = text(self.wire.peer(member.number))
+        address = self.wire.monitor(member.number)
+        while True:
+            starts = member.starts
+            try:
+                status = await status_of(address, name)
+            except NoAnswerError:
+                self.statuses.pop(member.number, None)
+            else:
+                self.statuses[member.number] = status
+                if starts == member.starts and member.running and status.state in NORMAL:
+                    member.proven = True
+                self._compare(status)
+            self.judge()
+            self.looked.unpark_all()
+            await trio.sleep(LOOK_EVERY_S)
+
+    def _compare(self, status: Status) -> None:
+        for group, (who, epoch) in enumerate(zip(status.coordinators, status.epochs, strict=True)):
+            if who is None or epoch <= self.epochs.get(group, 0):
+                continue
+            before = self.coordinators.get(group)
+            self.epochs[group], self.coordinators[group] = epoch, who
+            if before is not None and before != who:
+                self.changes += 1
+                self.mark(self._number(who), f"coordinates group {group}", fault=False)
+
+    def _number(self, name: str) -> int:
+        names = [text(self.wire.peer(number)) for number in range(self.plan.members)]
+        return names.index(name)
+
+    def judge(self) -> None:
+        """Whether publications could be taken, after whatever changed."""
+        self.available.now_able(self.able(), trio.current_time())
+
+    # The wire
+
+    async def block(self, pairs: Collection[Pair]) -> None:
+        """Block pairs, until `unblock` with the same."""
+        async with self._wiring:
+            self._blocked.update(pairs)
+            self.judge()
+            await self.wire.block([pair for pair, count in self._blocked.items() if count])
+
+    async def unblock(self, pairs: Collection[Pair]) -> None:
+        """One reason less to block them."""
+        async with self._wiring:
+            self._blocked.subtract(pairs)
+            await self.wire.block([pair for pair, count in self._blocked.items() if count])
+            self.judge()
+
+    async def slow(self, member: int, change: int) -> None:
+        """One reason more (1) or less (-1) for a member to send slowly."""
+        async with self._wiring:
+            self._slow[member] += change
+            await self.wire.slow([member for member, count in self._slow.items() if count])
+
+    # The end
+
+    def unrest(self) -> str | None:
+        """What is not as it should be when all is well; None if everything is."""
+        for member in self.members:
+            status = self.statuses.get(member.number)
+            if member.running is None:
+                return f"{member.name} is down"
+            if status is None:
+                return f"{member.name} does not answer operators"
+            if status.trouble is not None:
+                return f"{member.name} {status.trouble}"
+        committed = [self.statuses[member.number].committed for member in self.members]
+        if any(row != committed[0] for row in committed):
+            return f"members are committed up to {committed}"
+        return None

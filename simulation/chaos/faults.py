@@ -1,0 +1,275 @@
+"""The faults of a plan, done to real processes."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from mdserver.limits import NS_PER_S
+from simulation.chaos.cluster import Cluster
+from simulation.chaos.members import Member
+from simulation.chaos.plan import BLACKOUT, CLOCK
+from simulation.chaos.proxy import Route
+from simulation.chaos.statuses import NoAnswerError, ask
+from simulation.chaos.wire import Pair, text
+from simulation.plan import Fault
+
+STOP_TIMEOUT_S = 60
+STORM = 4
+CUT_BYTES_MAX = 500
+DELAY_S = 0.3
+JUMP_MAX_S = 100_000
+
+
+class Faults:
+    """Counts in `happened` what was done and in `skipped` what could not be done in time.
+
+    While `careful`, no process ends that a majority of logs needs. `lost` is called before one
+    ends all the same.
+    """
+
+    def __init__(self, cluster: Cluster, lost: Callable[[], None]) -> None:
+        self.cluster = cluster
+        self.happened: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+        self._lost = lost
+        self._busy: dict[int, None] = {}
+        self._do: dict[str, Callable[[Fault], Awaitable[bool]]] = {
+            "kill": self._kill,
+            "kill-coordinator": self._kill,
+            "restart-storm": self._storm,
+            "drain": self._drain,
+            "partition": self._partition,
+            "one-way": self._one_way,
+            "isolate-coordinator": self._isolate,
+            "pause": self._pause,
+            "slow-link": self._slow,
+            "cut-link": self._cut,
+            "stall-clients": self._stall_clients,
+            "delay-clients": self._delay_clients,
+            "cut-clients": self._cut_clients,
+            CLOCK: self._clock,
+            BLACKOUT: self._blackout,
+        }
+
+    async def run(self, step: Callable[[float], None]) -> None:
+        """All faults of the plan, each at its time; `step` is told the seconds that passed."""
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._progress, began, step)
+            for fault in self.cluster.plan.faults:
+                nursery.start_soon(self._one, fault, began)
+
+    async def _progress(self, began: float, step: Callable[[float], None]) -> None:
+        for second in range(1, self.cluster.plan.seconds + 1):
+            await trio.sleep_until(began + second)
+            step(1.0)
+
+    async def _one(self, fault: Fault, began: float) -> None:
+        await trio.sleep_until(began + fault.at / NS_PER_S)
+        if await self._do[fault.kind](fault):
+            self.happened[fault.kind] += 1
+        else:
+            self.skipped[fault.kind] += 1
+
+    async def heal(self) -> None:
+        """End whatever is still going on: every member runs, nothing is in the way."""
+        for door in self.cluster.doors:
+            calm(door.route())
+        for member in self.cluster.members:
+            member.resume()
+            if member.running is None:
+                self.cluster.start(member)
+        await trio.lowlevel.checkpoint()
+
+    # Members
+
+    async def _victim(self, fault: Fault, order: list[Member], *, ends: bool) -> Member | None:
+        """The first that is up and whose end can be borne; waits for one until the faults end."""
+        cluster = self.cluster
+        with trio.move_on_after(cluster.plan.seconds - fault.at / NS_PER_S):
+            while True:
+                for member in order:
+                    free = member.up and member.number not in self._busy
+                    if free and (not ends or cluster.spare(member)):
+                        self._busy[member.number] = None
+                        if ends:
+                            cluster.doomed[member.number] = None
+                        return member
+                await cluster.looked.park()
+        return None
+
+    def _order(self, fault: Fault) -> list[Member]:
+        """Any member, or first those that coordinate most."""
+        members = self.cluster.members
+        turned = [*members[fault.first :], *members[: fault.first]]
+        if fault.kind not in {"kill-coordinator", "isolate-coordinator"}:
+            return turned
+        statuses = self.cluster.statuses
+        return sorted(turned, key=lambda m: -(s.led if (s := statuses.get(m.number)) else 0))
+
+    async def _kill(self, fault: Fault) -> bool:
+        member = await self._victim(fault, self._order(fault), ends=True)
+        if member is None:
+            return False
+        await self._end(member, fault.kind)
+        await trio.sleep(fault.lasting / NS_PER_S / 2)
+        self._again(member)
+        return True
+
+    async def _storm(self, fault: Fault) -> bool:
+        member = await self._victim(fault, self._order(fault), ends=True)
+        if member is None:
+            return False
+        for count in range(STORM):
+            await self._end(member, fault.kind)
+            self.cluster.start(member)
+            await trio.sleep((fault.draw >> (5 * count)) % 32 / 20)
+        self._again(member)
+        return True
+
+    async def _drain(self, fault: Fault) -> bool:
+        member = await self._victim(fault, self._order(fault), ends=True)
+        if member is None:
+            return False
+        cluster = self.cluster
+        name = text(cluster.wire.peer(member.number))
+        cluster.mark(member.number, fault.kind)
+        if fault.draw % 2:
+            try:
+                path = f"/cluster/drain?member={name}&force=true"
+                await ask(cluster.wire.monitor(member.number), path, "POST")
+            except NoAnswerError as error:
+                cluster.mark(member.number, str(error), fault=False)
+        await member.stop(STOP_TIMEOUT_S)
+        self._again(member)
+        return True
+
+    async def _clock(self, fault: Fault) -> bool:
+        """Set its wall clock, and start it again: a running process looks at it only then."""
+        member = await self._victim(fault, self._order(fault), ends=True)
+        if member is None:
+            return False
+        member.set_clock(fault.draw % (2 * JUMP_MAX_S) - JUMP_MAX_S)
+        await self._end(member, fault.kind)
+        self._again(member)
+        return True
+
+    async def _blackout(self, fault: Fault) -> bool:
+        self._lost()
+        cluster = self.cluster
+        cluster.mark(None, fault.kind)
+        for member in cluster.members:
+            member.kill()
+        cluster.judge()
+        await trio.sleep(fault.lasting / NS_PER_S / 4)
+        for member in cluster.members:
+            if member.running is None and member.number not in self._busy:
+                cluster.start(member)
+        return True
+
+    async def _end(self, member: Member, kind: str) -> None:
+        self.cluster.mark(member.number, kind)
+        member.kill()
+        self.cluster.judge()
+        await trio.lowlevel.checkpoint()
+
+    def _again(self, member: Member) -> None:
+        if member.running is None:
+            self.cluster.start(member)
+        del self._busy[member.number]
+        self.cluster.doomed.pop(member.number, None)
+
+    async def _pause(self, fault: Fault) -> bool:
+        member = await self._victim(fault, self._order(fault), ends=False)
+        if member is None:
+            return False
+        self.cluster.mark(member.number, f"pause {fault.lasting / NS_PER_S:.1f} s")
+        member.pause()
+        self.cluster.judge()
+        await trio.sleep(fault.lasting / NS_PER_S)
+        member.resume()
+        self._again(member)
+        self.cluster.judge()
+        return True
+
+    # The wire between members
+
+    async def _blocked(self, fault: Fault, pairs: list[Pair], members: list[int]) -> bool:
+        for member in members:
+            self.cluster.mark(member, f"{fault.kind} {fault.lasting / NS_PER_S:.1f} s")
+        await self.cluster.block(pairs)
+        await trio.sleep(fault.lasting / NS_PER_S)
+        await self.cluster.unblock(pairs)
+        return True
+
+    async def _partition(self, fault: Fault) -> bool:
+        count = self.cluster.plan.members
+        mask = 1 + fault.draw % (2**count - 2)
+        one = [number for number in range(count) if mask >> number & 1]
+        two = [number for number in range(count) if number not in one]
+        return await self._blocked(fault, both_ways(one, two), one)
+
+    async def _one_way(self, fault: Fault) -> bool:
+        count = self.cluster.plan.members
+        other = (fault.first + 1 + fault.draw % (count - 1)) % count
+        return await self._blocked(fault, [(fault.first, other)], [fault.first])
+
+    async def _isolate(self, fault: Fault) -> bool:
+        """Between the member that coordinates most and the seeds; others still reach it."""
+        victim = self._order(fault)[0].number
+        seeds = [seed for seed in self.cluster.seeds if seed != victim]
+        return await self._blocked(fault, both_ways([victim], seeds), [victim])
+
+    async def _slow(self, fault: Fault) -> bool:
+        self.cluster.mark(fault.first, f"{fault.kind} {fault.lasting / NS_PER_S:.1f} s")
+        await self.cluster.slow(fault.first, 1)
+        await trio.sleep(fault.lasting / NS_PER_S)
+        await self.cluster.slow(fault.first, -1)
+        return True
+
+    async def _cut(self, fault: Fault) -> bool:
+        self.cluster.mark(fault.first, fault.kind)
+        await self.cluster.wire.cut(fault.first, fault.draw)
+        return True
+
+    # Between members and clients
+
+    def _door(self, fault: Fault) -> tuple[int, Route]:
+        """A member that has clients, and the way to it."""
+        doors = self.cluster.doors
+        turned = [(fault.first + step) % len(doors) for step in range(len(doors))]
+        number = next((n for n in turned if doors[n].route().connections), fault.first)
+        self.cluster.mark(number, fault.kind)
+        return number, doors[number].route()
+
+    async def _stall_clients(self, fault: Fault) -> bool:
+        _, route = self._door(fault)
+        (route.back if fault.draw % 2 else route.forth).set(held=True)
+        await trio.sleep(fault.lasting / NS_PER_S)
+        calm(route)
+        return True
+
+    async def _delay_clients(self, fault: Fault) -> bool:
+        _, route = self._door(fault)
+        route.forth.set(delay_s=DELAY_S)
+        route.back.set(delay_s=DELAY_S / 2)
+        await trio.sleep(fault.lasting / NS_PER_S)
+        calm(route)
+        return True
+
+    async def _cut_clients(self, fault: Fault) -> bool:
+        _, route = self._door(fault)
+        await trio.lowlevel.checkpoint()
+        return route.cut(1 + fault.draw % CUT_BYTES_MAX) > 0
+
+
+def both_ways(some: list[int], others: list[int]) -> list[Pair]:
+    """All pairs of one of each."""
+    return [pair for a in some for b in others for pair in ((a, b), (b, a))]
+
+
+def calm(route: Route) -> None:
+    """Neither delay nor hold."""
+    route.forth.set(delay_s=0.0, held=False)
+    route.back.set(delay_s=0.0, held=False)

@@ -1,0 +1,170 @@
+"""The members of a chaos run: `mdserver run` processes, killed, paused and started again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+
+from simulation.chaos.processes import begin, end, ended
+from simulation.chaos.proxy import Address
+from simulation.chaos.wire import Wire, text
+
+GROUPS = 8
+USER, PASSWORD = "admin", "of the monitor"
+CLUSTER_PASSWORD = "of the members"
+LOG_SHOWN = 3
+FAKE_CLOCKS = ("libfaketimeMT.so.1", "libfaketime.so.1")
+LIBRARIES = (Path("/usr/lib"), Path("/usr/local/lib"))
+
+
+def fake_clock() -> Path | None:
+    """The library by which a process sees another wall clock; None where it is not installed."""
+    for name in FAKE_CLOCKS:
+        for folder in LIBRARIES:
+            found = sorted((*folder.glob(f"faketime/{name}"), *folder.glob(f"*/faketime/{name}")))
+            if found:
+                return found[0]
+    return None
+
+
+class Member:
+    """One member. `running` is the process, None while it is down.
+
+    `proven`: since its start it was seen with a vote in every group. A seed that was keeps its
+    logs until its process ends.
+    """
+
+    def __init__(self, number: int, wire: Wire, folder: Path, tell: Callable[[str], None]) -> None:
+        self.number = number
+        self.name = f"m{number}"
+        self.running: subprocess.Popen[bytes] | None = None
+        self.paused = False
+        self.proven = False
+        self.starts = 0
+        self.log = folder / f"{self.name}.log"
+        self._clock = folder / f"{self.name}.clock"
+        self._wire = wire
+        self._folder = folder
+        self._tell = tell
+        self.library = fake_clock()
+
+    @property
+    def up(self) -> bool:
+        """Whether it runs and is not paused."""
+        return self.running is not None and not self.paused
+
+    def start(self, count: int, seeds: int, clients: Address) -> None:
+        """Start the process; `clients` is where its clients find it."""
+        wire, number = self._wire, self.number
+        settings = {
+            "NodeName": self.name,
+            "Listen": text(wire.clients(number)),
+            "ClientAddress": text(clients),
+            "Entitlement": "None",
+            "MonitorHTTP.Listen": text(wire.monitor(number)),
+            "MonitorUsername": USER,
+            "MonitorPassword": PASSWORD,
+            "ClusterMembers": ", ".join(text(wire.peer(member)) for member in range(count)),
+            "ClusterSeedMemberCount": str(seeds),
+            "ClusterMemberListen": text(wire.peer(number)),
+            "ClusterMemberBind": text(wire.bind(number)),
+            "ClusterSubjectGroups": str(GROUPS),
+            "ClusterMemberCoordinationFolder": str(self._folder),
+        }
+        words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        command = [*wire.command(number), sys.executable, "-m", "mdserver.cli.main", "run", *words]
+        with self.log.open("ab") as log:
+            self.running = begin(command, log, self._environment())
+        self.starts += 1
+        self.paused = self.proven = False
+
+    def _environment(self) -> dict[str, str]:
+        environment = {**os.environ, "MDSERVER_CLUSTERPASSWORD": CLUSTER_PASSWORD}
+        if self.library is not None:
+            if not self._clock.exists():
+                self.set_clock(0)
+            environment |= {
+                "LD_PRELOAD": str(self.library),
+                "FAKETIME_TIMESTAMP_FILE": str(self._clock),
+                "FAKETIME_CACHE_DURATION": "1",
+                # As with a real clock that is set: only the wall clock jumps.
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                "DONT_FAKE_MONOTONIC": "1",
+            }
+        return environment
+
+    def set_clock(self, seconds: int) -> None:
+        """Its wall clock goes wrong by so much from now on."""
+        self._clock.write_text(f"{seconds:+d}s\n", encoding="ascii")
+
+    async def watch(self) -> None:
+        """Until the process ends; an end that nobody brought about is told."""
+        process = self.running
+        assert process is not None
+        status = await ended(process)
+        if self.running is process:
+            self.running = None
+            said = "; ".join(self.lines()[-LOG_SHOWN:])
+            self._tell(f"{self.name} ended by itself with {status}: {said}")
+
+    def kill(self) -> None:
+        """kill -9."""
+        process, self.running = self.running, None
+        self.paused = False
+        if process is not None:
+            end(process)
+
+    async def stop(self, timeout_s: float) -> None:
+        """SIGTERM, and wait for the graceful end."""
+        process, self.running = self.running, None
+        self.paused = False
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        with trio.move_on_after(timeout_s) as waiting:
+            status = await ended(process)
+            if status:
+                self._tell(f"{self.name} was to end gracefully and ended with {status}")
+        if waiting.cancelled_caught:
+            self._tell(f"{self.name} had not ended {timeout_s:g} s after SIGTERM")
+            end(process)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.running is not None:
+            self.running.send_signal(signal.SIGSTOP)
+            self.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.running is not None:
+            self.running.send_signal(signal.SIGCONT)
+            self.paused = False
+
+    def lines(self) -> list[str]:
+        """What it logged."""
+        return self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def logged(members: list[Member]) -> tuple[Counter[str], list[str]]:
+    """How often each event was logged, and what was logged as an error."""
+    counted: Counter[str] = Counter()
+    errors: list[str] = []
+    for member in members:
+        for line in member.lines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                if not line.startswith("mdserver ready"):
+                    errors.append(f"{member.name}: {line}")
+                continue
+            counted[str(entry.get("event"))] += 1
+            if entry.get("level") in {"error", "critical"}:
+                errors.append(f"{member.name}: {line}")
+    return counted, errors

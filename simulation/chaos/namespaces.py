@@ -1,0 +1,180 @@
+"""Members in network namespaces of their own, on a bridge, with nftables between them.
+
+The run itself is in a namespace that `unshare` made for it, so nothing of this is ever seen by the
+host, and the kernel takes it all down with the last process. Where `unshare` may be used by anybody
+(user namespaces), no rights are needed.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Collection
+
+import trio
+
+from simulation.chaos.processes import begin, end
+from simulation.chaos.proxy import Address
+from simulation.chaos.wire import Pair
+
+NETWORK = "198.18.0"  # RFC 2544: set aside for tests of networks
+HUB = f"{NETWORK}.254"
+PEER_PORT, CLIENT_PORT, MONITOR_PORT = 8900, 8800, 4001
+SLOW = "rate 200kbit burst 4kb latency 300ms"
+CUT_S = 0.3
+COMMAND_TIMEOUT_S = 20
+TOOLS = {
+    "unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "tc": "iproute2",
+    "nft": "nftables",
+}  # fmt: skip
+TABLE = """
+table inet chaos {
+  set blocked { type ipv4_addr; }
+  set broken { type ipv4_addr; }
+  chain arriving {
+    type filter hook input priority 0; policy accept;
+    ip saddr @broken meta l4proto tcp reject with tcp reset
+    ip saddr @blocked drop
+  }
+}
+"""
+TRIAL = """set -e
+ip link set lo up
+ip link add hub type bridge
+ip link add one type veth peer name two
+ip link set one master hub up
+tc qdisc replace dev two root tbf %s
+nft -f - <<'END'
+%s
+END
+unshare --net true
+""" % (SLOW, TABLE)  # noqa: UP031 - the table is full of braces
+
+
+def unsharing() -> list[str]:
+    """The command that makes a namespace: for root, or for anybody by a user namespace."""
+    rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    return ["unshare", *rights, "--net"]
+
+
+def missing() -> str | None:
+    """Why namespaces cannot be used here; None if they can. Tries it in one that is thrown away."""
+    absent = [f"{tool} ({package})" for tool, package in TOOLS.items() if not shutil.which(tool)]
+    if absent:
+        return f"missing programs: {', '.join(absent)}"
+    try:
+        tried = subprocess.run(
+            [*unsharing(), "sh", "-c", TRIAL], stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=COMMAND_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"setting up a namespace took longer than {COMMAND_TIMEOUT_S} s"
+    if tried.returncode:
+        return f"not permitted here: {tried.stderr.strip().splitlines()[-1:] or 'no reason given'}"
+    return None
+
+
+class Namespaces:
+    """See `Wire`. Only for a process that is alone in its namespace."""
+
+    told = "network namespaces with nftables"
+
+    def __init__(self, members: int) -> None:
+        self._count = members
+        self._holders: list[subprocess.Popen[bytes]] = []
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """A bridge, and for each member a namespace that an idle process keeps."""
+        await run("ip", "link", "set", "lo", "up")
+        await run("ip", "link", "add", "hub", "type", "bridge")
+        await run("ip", "address", "add", f"{HUB}/24", "dev", "hub")
+        await run("ip", "link", "set", "hub", "up")
+        try:
+            for member in range(self._count):
+                await self._add(member)
+            task_status.started()
+            await trio.sleep_forever()
+        finally:
+            for holder in self._holders:
+                end(holder)
+
+    async def _add(self, member: int) -> None:
+        holder = begin(
+            ["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"], subprocess.PIPE
+        )
+        self._holders.append(holder)
+        assert holder.stdout is not None
+        with trio.fail_after(COMMAND_TIMEOUT_S):
+            await trio.to_thread.run_sync(holder.stdout.readline, abandon_on_cancel=True)
+        holder.stdout.close()
+        near = f"m{member}"
+        await run(
+            "ip", "link", "add", near, "type", "veth", "peer", "name", "eth0", "netns",
+            str(holder.pid),
+        )  # fmt: skip
+        await run("ip", "link", "set", near, "master", "hub", "up")
+        await self._inside(member, "ip", "link", "set", "lo", "up")
+        address = f"{self.peer(member)[0]}/24"
+        await self._inside(member, "ip", "address", "add", address, "dev", "eth0")
+        await self._inside(member, "ip", "link", "set", "eth0", "up")
+        await self._inside(member, "nft", "-f", "-", stdin=TABLE)
+
+    async def _inside(self, member: int, *command: str, stdin: str = "") -> None:
+        await run(*self.command(member), *command, stdin=stdin)
+
+    def peer(self, member: int) -> Address:
+        """Its address on the bridge."""
+        return f"{NETWORK}.{member + 1}", PEER_PORT
+
+    def bind(self, member: int) -> Address:
+        """The same."""
+        return self.peer(member)
+
+    def clients(self, member: int) -> Address:
+        """For clients."""
+        return self.peer(member)[0], CLIENT_PORT
+
+    def monitor(self, member: int) -> Address:
+        """For operators."""
+        return self.peer(member)[0], MONITOR_PORT
+
+    def command(self, member: int) -> list[str]:
+        """Enter the member's namespace."""
+        return ["nsenter", f"--net=/proc/{self._holders[member].pid}/ns/net", "--"]
+
+    async def _set(self, member: int, name: str, senders: Collection[int]) -> None:
+        """What arrives from these members meets this rule, from now on."""
+        lines = f"flush set inet chaos {name}\n"
+        if senders:
+            addresses = ", ".join(self.peer(sender)[0] for sender in senders)
+            lines += f"add element inet chaos {name} {{ {addresses} }}\n"
+        await self._inside(member, "nft", "-f", "-", stdin=lines)
+
+    async def block(self, pairs: Collection[Pair]) -> None:
+        """Drop what comes from the first where the second is."""
+        async with trio.open_nursery() as nursery:
+            for member in range(self._count):
+                senders = [a for a in range(self._count) if (a, member) in pairs]
+                nursery.start_soon(self._set, member, "blocked", senders)
+
+    async def slow(self, members: Collection[int]) -> None:
+        """A token bucket on what they send (tc-tbf(8))."""
+        for member in range(self._count):
+            words = ["root", "tbf", *SLOW.split()] if member in members else ["root", "pfifo"]
+            await self._inside(member, "tc", "qdisc", "replace", "dev", "eth0", *words)
+
+    async def cut(self, member: int, draw: int) -> None:
+        """Answer the others' segments with a reset, for a moment that ends at no boundary."""
+        others = [other for other in range(self._count) if other != member]
+        await self._set(member, "broken", others)
+        await trio.sleep(CUT_S + draw % 100 / 1000)
+        await self._set(member, "broken", [])
+
+
+async def run(*command: str, stdin: str = "") -> None:
+    """Run a command to its end. Raises RuntimeError with what it said where it fails."""
+    with trio.fail_after(COMMAND_TIMEOUT_S):
+        done = await trio.run_process(
+            command, stdin=stdin.encode(), capture_stdout=True, capture_stderr=True, check=False
+        )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.decode().strip()}")

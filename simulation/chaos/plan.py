@@ -1,0 +1,104 @@
+"""What a chaos run will be, derived from its seed; its real processes then take their own time."""
+
+import random
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from mdserver.limits import NS_PER_S
+from simulation.plan import Fault
+
+PROCESS_KINDS = ("kill", "kill-coordinator", "restart-storm", "drain")
+"""A process ends, and with it what it had in memory."""
+OTHER_KINDS = (
+    "partition", "one-way", "isolate-coordinator", "pause", "slow-link", "cut-link",
+    "stall-clients", "delay-clients", "cut-clients",
+)  # fmt: skip
+CLOCK = "clock-jump"
+BLACKOUT = "blackout"
+"""All members are killed at once: memory is lost, and clients have to be told so."""
+SPACING_MIN_S = 2.0
+LASTING_S = (0.5, 1.5, 4.0)  # means
+LASTING_MAX_S = 8.0
+RECKLESS = 0.1
+PAUSE_MIN_S = 1.0  # longer than the time after which a silent member is suspected
+
+
+@frozen
+class Plan:
+    """A run. `faults` begin before `seconds`; each draws its victims when its time comes."""
+
+    seed: int
+    seconds: int
+    members: int
+    seeds: int
+    publishers: int
+    subscribers: int
+    subjects: int
+    per_second: float  # publications of one publisher
+    reckless: bool
+    faults: tuple[Fault, ...]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What has to happen at least once."""
+        return tuple(dict.fromkeys(fault.kind for fault in self.faults))
+
+    def describe(self) -> str:
+        """Every derived option."""
+        care = "reckless" if self.reckless else "careful"
+        size = (
+            f"{self.members} members, {self.seeds} of them seeds, {self.publishers} publishers, "
+            f"{self.subscribers} subscribers, {self.subjects} subjects"
+        )
+        lines = [f"seed {self.seed}: {size}, {self.seconds} s, {care}"]
+        lines += [
+            f"  {f.at / NS_PER_S:7.2f} s {f.kind} {f.first}, {f.lasting / NS_PER_S:.2f} s"
+            for f in self.faults
+        ]
+        return "\n".join(lines)
+
+
+def make(seed: int, seconds: int, members: int, *, clocks: bool) -> Plan:
+    """The plan of a seed; `clocks`: wall clocks can be set."""
+    rng = random.Random(f"chaos {seed}")
+    seeds = rng.choice((3, 5)) if members >= 5 else 3
+    reckless = rng.random() < RECKLESS
+    return Plan(
+        seed=seed,
+        seconds=seconds,
+        members=members,
+        seeds=seeds,
+        publishers=3,
+        subscribers=5,
+        subjects=rng.randint(3, 12),
+        per_second=rng.choice((5.0, 20.0, 40.0)),
+        reckless=reckless,
+        faults=tuple(draw(rng, seconds, members, clocks, reckless)),
+    )
+
+
+def draw(
+    rng: random.Random, seconds: int, members: int, clocks: bool, reckless: bool
+) -> Iterator[Fault]:
+    """Every kind before any comes again: a short run has a random subset of them."""
+    kinds = [*PROCESS_KINDS, *OTHER_KINDS, *([CLOCK] if clocks else [])]
+    mean = max(SPACING_MIN_S, seconds / (1.5 * len(kinds)))
+    deck: list[str] = []
+    at = rng.uniform(0.5, mean)
+    while at < seconds - 1:
+        if not deck:
+            deck = rng.sample(kinds, len(kinds))
+            if reckless:
+                deck[rng.randrange(len(deck))] = BLACKOUT
+                reckless = False
+        lasting = PAUSE_MIN_S + rng.expovariate(1 / rng.choice(LASTING_S))
+        yield Fault(
+            at=int(at * NS_PER_S),
+            kind=deck.pop(),
+            first=rng.randrange(members),
+            second=0,
+            lasting=int(min(lasting, LASTING_MAX_S) * NS_PER_S),
+            draw=rng.getrandbits(30),
+        )
+        at += rng.uniform(0.5, 1.5) * mean

@@ -1,0 +1,43 @@
+"""Processes that never outlive the run, however it ends."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import IO
+
+import trio
+
+
+def bound_to_us() -> list[str]:
+    """Goes before a command: the kernel kills it when this process ends (prctl(2), PDEATHSIG).
+
+    It holds for the thread that starts the process, so that has to be the main one.
+    """
+    return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+
+
+def begin(
+    command: list[str], stdout: int | IO[bytes], environment: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a process that ends with this one, and that Ctrl-C at the terminal does not reach."""
+    return subprocess.Popen(
+        [*bound_to_us(), *command], stdin=subprocess.DEVNULL, stdout=stdout,
+        stderr=None if stdout == subprocess.PIPE else stdout, env=environment, process_group=0,
+    )  # fmt: skip
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """kill -9, and take its exit status."""
+    process.kill()
+    process.wait()
+
+
+async def ended(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for the end of a process; its exit status, negative for a signal."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        await trio.lowlevel.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+    return process.wait()

@@ -1,0 +1,53 @@
+"""What lies between members: the two networks of a chaos run have this in common.
+
+Members are numbered from 0. A *pair* (a, b) is blocked when nothing that a sends reaches b.
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+import trio
+
+from simulation.chaos.proxy import Address
+
+Pair = tuple[int, int]
+
+
+class Wire(Protocol):
+    """A network with faults. Blocks and slowness are told as a whole, so the last word counts."""
+
+    @property
+    def told(self) -> str:
+        """Which network this is, in a few words."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Set it up, say so, keep it until cancelled."""
+
+    def peer(self, member: int) -> Address:
+        """Where the others call a member."""
+
+    def bind(self, member: int) -> Address:
+        """Where it listens for them."""
+
+    def clients(self, member: int) -> Address:
+        """Where it listens for clients."""
+
+    def monitor(self, member: int) -> Address:
+        """Where it listens for operators."""
+
+    def command(self, member: int) -> list[str]:
+        """What goes before a command that is to run where the member does."""
+
+    async def block(self, pairs: Collection[Pair]) -> None:
+        """From now on exactly these pairs are blocked."""
+
+    async def slow(self, members: Collection[int]) -> None:
+        """From now on exactly these members send slowly."""
+
+    async def cut(self, member: int, draw: int) -> None:
+        """Break the member's links to the others, anywhere in what is on its way."""
+
+
+def text(address: Address) -> str:
+    """`host:port`."""
+    return f"{address[0]}:{address[1]}"

@@ -1,0 +1,107 @@
+"""Chaos runs of real processes: they pass, they say what they found, and they leave nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from simulation.chaos import namespaces
+from simulation.checker import check
+from simulation.history import Acked, Delivered, event_of
+
+pytestmark = pytest.mark.slow
+SECONDS = 10
+TIMEOUT_S = 400
+CHAOS = [sys.executable, "-m", "simulation", "chaos", "--seconds", str(SECONDS)]
+
+
+def children_of(folder: Path) -> dict[int, str]:
+    """Processes that were started with this folder in their arguments, and those arguments."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes().decode(errors="replace")
+        except OSError:
+            continue  # it ended meanwhile
+        if str(folder / "mdserver-chaos") in command:
+            found[int(entry.parent.name)] = command
+    return found
+
+
+def chaos(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """A run whose members' files are in the folder."""
+    return subprocess.Popen(
+        [*CHAOS, "--keep", str(folder / "kept"), *words],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )  # fmt: skip
+
+
+NETWORKS = [
+    "loopback",
+    pytest.param(
+        "namespaces",
+        marks=pytest.mark.skipif(
+            namespaces.missing() is not None, reason=f"no namespaces: {namespaces.missing()}"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_run_passes_and_its_history_can_be_judged_again(network: str, tmp_path: Path) -> None:
+    with chaos(tmp_path, "--network", network, "--keep-all", "--seed", "3") as process:
+        said, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, said
+    assert not children_of(tmp_path)
+    (kept,) = (tmp_path / "kept").iterdir()
+    lines = (kept / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [event_of(line) for line in lines]
+    assert check(events) == []
+    assert sum(isinstance(event, Acked) for event in events) > SECONDS
+    # The checker is not blind to what such a run delivers.
+    index, late = [(i, e) for i, e in enumerate(events) if isinstance(e, Delivered)][-1]
+    assert {found.kind for found in check([*events[:index], *events[index + 1 :]])} & {
+        "lost", "skip"
+    }  # fmt: skip
+    assert late.seq > 0
+
+
+def test_a_member_that_ends_by_itself_is_a_finding(tmp_path: Path) -> None:
+    with chaos(tmp_path, "--network", "loopback") as process:
+        victim = first_member(tmp_path, process)
+        os.kill(victim, signal.SIGKILL)
+        said, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1, said
+    assert "ended by itself" in said
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert json.loads((kept / "m0.log").read_text(encoding="utf-8").splitlines()[-1])
+    assert not children_of(tmp_path)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_an_interrupted_run_leaves_no_process(network: str, tmp_path: Path) -> None:
+    with chaos(tmp_path, "--network", network) as process:
+        first_member(tmp_path, process)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130, said
+    assert not children_of(tmp_path)
+    assert list(tmp_path.glob("mdserver-chaos-*")) == []
+
+
+def first_member(folder: Path, process: "subprocess.Popen[str]") -> int:
+    """The process number of a member that is ready."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        ready = [log for log in folder.glob("*/m0.log") if '"ready"' in log.read_text()]
+        for number, command in children_of(folder).items() if ready else ():
+            if "NodeName=m0" in command:
+                return number
+        time.sleep(0.05)
+    raise AssertionError(f"no member became ready: {process.stdout and process.stdout.read()}")
