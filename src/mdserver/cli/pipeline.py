@@ -15,7 +15,9 @@ import click
 import trio
 
 from mdserver.client import Client
+from mdserver.config import values
 from mdserver.core.subjects import parse_interest, validate_subject
+from mdserver.limits import GB, MB
 from mdserver.pipeline import requirements
 
 if TYPE_CHECKING:
@@ -112,6 +114,57 @@ def rollup(*, tables: Path) -> None:
 
         for name, count in jobs.run_rollup(spark, tables.resolve()).items():
             click.echo(f"{name}: {count} rows")
+
+
+@command.command("capacity")
+@click.argument("runs", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--tables", type=_FOLDER, help="Keep the runs in this folder's table `bench_runs`.")
+@click.option("--connections", type=click.IntRange(0), required=True, help="Of all clients.")
+@click.option("--publications", type=click.FloatRange(0), required=True, help="A second, in all.")
+@click.option("--deliveries", type=click.FloatRange(0), required=True, help="A second, in all.")
+@click.option("--bytes", "content_bytes", type=click.IntRange(1), default=128, show_default=True)
+@click.option(
+    "--burst", type=click.FloatRange(1), default=1, show_default=True,
+    help="How many messages arrive together.",
+)  # fmt: skip
+@click.option("--connects", type=click.FloatRange(0), default=0, help="New connections a second.")
+@click.option("--subjects", type=click.IntRange(0), default=0, help="Subjects with messages.")
+@click.option("--cached", type=click.IntRange(0), default=0, help="Further messages in the cache.")
+@click.option(
+    "--share", type=click.FloatRange(0.05, 1), default=0.7, show_default=True,
+    help="How much of its core a member may use.",
+)  # fmt: skip
+@click.option("--memory", default="4 GB", show_default=True, help="What a member may take.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="An HTML page.")
+def capacity(
+    *, runs: tuple[Path, ...], tables: Path | None, memory: str, report: Path | None, **load: Any
+) -> None:
+    """Say how many members a load takes, and what limits them, from benchmark RUNS.
+
+    RUNS are files that `python -m mdserver.bench ... --json FILE` wrote on a member's machine:
+    fanout (with several --bytes and --burst), publish or, for more than one member, cluster,
+    connect, idle and cache. Nothing is foretold beyond twice what they measured.
+    """
+    if not runs and tables is None:
+        raise click.UsageError("Give files of benchmark runs, or --tables with some.")
+    try:
+        bytes_each = values.size(MB, 1024 * GB).parse(memory)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--memory") from None
+    with started("capacity") as spark:
+        from mdserver.pipeline import jobs
+        from mdserver.pipeline.capacity import Demand
+
+        folder = None if tables is None else tables.resolve()
+        plan = jobs.run_capacity(spark, runs, folder, Demand(memory=bytes_each, **load), report)
+    members = "1 member" if plan.members == 1 else f"{plan.members} members"
+    click.echo(f"{members}, limited by {plan.limited_by}")
+    for name, parts in (("processor time", plan.processor), ("memory", plan.memory)):
+        shares = ", ".join(f"{part} {share:.1%}" for part, share in parts.items())
+        click.echo(f"{name} of a member: {shares or 'nothing'}")
+    for fit in plan.fits:
+        trust = "one run only" if fit.error is None else f"foretold within {fit.error:.0%}"
+        click.echo(f"{fit.resource}: {len(fit.runs)} runs, {trust}")
 
 
 @command.command("replay")

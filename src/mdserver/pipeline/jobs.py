@@ -1,7 +1,7 @@
 """The jobs as the command line starts them: Spark around the pure parts."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +10,16 @@ from deltalake import write_deltalake
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from mdserver.pipeline import audit, delta, report, rollup, schema, tables
+from mdserver.pipeline import (
+    audit,
+    capacity,
+    capacity_report,
+    delta,
+    report,
+    rollup,
+    schema,
+    tables,
+)
 from mdserver.pipeline.archive import Archive, Archived
 from mdserver.pipeline.requirements import PipelineError
 from mdserver.pipeline.sources import Source
@@ -99,6 +108,33 @@ def run_rollup(spark: SparkSession, folder: Path) -> dict[str, int]:
         replace(folder, level.table, rows)
         counts[level.table] = rows.num_rows
     return counts
+
+
+def run_capacity(
+    spark: SparkSession,
+    files: Sequence[Path],
+    folder: Path | None,
+    demand: capacity.Demand,
+    page: Path | None,
+) -> capacity.Plan:
+    """Plan a cluster from the lines of benchmarks, and from those in the table `bench_runs`.
+
+    With a folder of tables the lines are added to it, each once. PipelineError where the runs do
+    not tell enough.
+    """
+    runs = spark.read.schema(schema.BENCH_ROW).json([str(file) for file in files])
+    runs = runs.where("bench is not null")
+    if folder is not None:
+        delta.table(folder, "bench_runs")
+        runs = runs.unionByName(tables.frame(spark, folder, "bench_runs")).distinct()
+        runs = runs.localCheckpoint()
+        replace(folder, "bench_runs", runs.toArrow())
+    found = capacity.observations(runs).collect()
+    measured = [capacity.Observation(**row.asDict()) for row in found]
+    plan = capacity.plan(capacity.fit_all(measured), demand)
+    if page is not None:
+        page.write_text(capacity_report.page(plan, demand), encoding="utf-8")
+    return plan
 
 
 def replace(folder: Path, name: str, rows: pa.Table) -> None:

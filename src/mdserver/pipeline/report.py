@@ -1,4 +1,4 @@
-"""The audit as one HTML page, with nothing to load from anywhere: what was delivered to whom."""
+"""Reports as HTML pages of one file, with nothing to load from anywhere; the audit's is here."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -40,19 +40,20 @@ def page(
             "<!doctype html><html lang=en><meta charset=utf-8><title>Delivery audit</title>",
             f"<style>{STYLE}</style><h1>Delivery audit <small>{said}</small></h1>",
             "<h2>Receipts by verdict</h2>",
-            _bars(verdicts, COLOURS),
+            bars(verdicts, COLOURS),
             "<h2>Messages delivered, by subscriber</h2>",
-            _bars(subscribers, {}),
+            bars(subscribers, {}),
             "<h2>Receipts that are not whole</h2>",
-            _table(bad, ("session", "subject", "epoch", "seq_lo", "seq_hi", "verdict", "reason")),
+            table(bad, ("session", "subject", "epoch", "seq_lo", "seq_hi", "verdict", "reason")),
             "<h2>Gaps between receipts</h2>",
-            _table(gaps, ("session", "subscriber", "subject", "seq_lo", "seq_hi", "n")),
+            table(gaps, ("session", "subscriber", "subject", "seq_lo", "seq_hi", "n")),
             "</html>",
         ]
     )
 
 
-def _bars(counts: Mapping[str, int], colours: Mapping[str, str]) -> str:
+def bars(counts: Mapping[str, float], colours: Mapping[str, str], spelled: str = "{:,}") -> str:
+    """A bar chart: a name and a bar for each number, which is written as `spelled` says."""
     if not counts:
         return "<p>None.</p>"
     most = max(counts.values()) or 1
@@ -64,11 +65,12 @@ def _bars(counts: Mapping[str, int], colours: Mapping[str, str]) -> str:
         fill = colours.get(name, "#34607f")
         parts.append(f'<text x="0" y="{y + 17}">{html.escape(name[:24])}</text>')
         parts.append(f'<rect x="190" y="{y + 3}" width="{width}" height="18" fill="{fill}"/>')
-        parts.append(f'<text x="{196 + width}" y="{y + 17}">{count:,}</text>')
+        parts.append(f'<text x="{196 + width}" y="{y + 17}">{spelled.format(count)}</text>')
     return "".join([*parts, "</svg>"])
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Rows as a table, the first `ROWS_MAX` of them."""
     if not rows:
         return "<p>None.</p>"
     head = "".join(f"<th>{column}</th>" for column in columns)

@@ -13,7 +13,7 @@ from mdserver.errors import MdserverError
 JAVA_MIN = 17
 JARS_VARIABLE = "MDSERVER_SPARK_JARS"
 CONNECTOR = "spark-sql-kafka-0-10_2.13-*.jar"
-MODULES = ("pyspark", "deltalake", "pyarrow", "yaml")
+MODULES = ("numpy", "pyspark", "deltalake", "pyarrow", "yaml")
 
 
 class PipelineError(MdserverError):

@@ -183,6 +183,41 @@ VERDICTS_TABLE = pa.schema(
     ]
 )
 
+BENCH_ROW = t.StructType(
+    [
+        t.StructField("columns_version", t.LongType()),
+        t.StructField("time", t.StringType()),
+        t.StructField("mdserver", t.StringType()),
+        t.StructField("python", t.StringType()),
+        t.StructField("system", t.StringType()),
+        t.StructField("cpus", t.LongType()),
+        t.StructField("bench", t.StringType()),
+        t.StructField("mode", t.StringType()),
+        t.StructField("encoding", t.StringType()),
+        t.StructField("connections", t.LongType()),
+        t.StructField("content_bytes", t.LongType()),
+        t.StructField("count", t.LongType()),
+        t.StructField("seconds", t.DoubleType()),
+        t.StructField("per_s", t.DoubleType()),
+        t.StructField("per_cpu_s", t.DoubleType()),
+        t.StructField("ratio", t.DoubleType()),
+        t.StructField("cpu_ratio", t.DoubleType()),
+        t.StructField("p50_ms", t.DoubleType()),
+        t.StructField("p99_ms", t.DoubleType()),
+        t.StructField("lost", t.LongType()),
+        t.StructField("repeated", t.LongType()),
+        t.StructField("altered", t.LongType()),
+        t.StructField("resident_kib", t.LongType()),
+        t.StructField("kib_each", t.DoubleType()),
+    ]
+)
+_ARROW: dict[t.DataType, pa.DataType] = {
+    t.LongType(): pa.int64(),
+    t.DoubleType(): pa.float64(),
+    t.StringType(): pa.string(),
+}
+BENCH_RUNS_TABLE = pa.schema([(column.name, _ARROW[column.dataType]) for column in BENCH_ROW])
+
 TABLES: dict[str, pa.Schema] = {
     "messages": MESSAGES_TABLE,
     "receipts": RECEIPTS_TABLE,
@@ -193,4 +228,5 @@ TABLES: dict[str, pa.Schema] = {
     "stats_day": SUMMARIES_TABLE,
     "stats_month": SUMMARIES_TABLE,
     "audit_verdicts": VERDICTS_TABLE,
+    "bench_runs": BENCH_RUNS_TABLE,
 }
