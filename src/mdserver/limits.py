@@ -120,6 +120,9 @@ JOURNAL_RETRY_S = 0.5  # between attempts to write to a disk that refuses
 JOURNAL_CLEAN_S = 5  # between looks for segments that may be deleted
 JOURNAL_CLOSE_TIMEOUT_S = 10
 JOURNAL_STATS_S = 1
+JOURNAL_LOG_BYTES_MIN = 64 * MB  # of the stream `log`, before it is written anew
+JOURNAL_LOG_GROWTH = 3  # how many times as large as it was when it was written anew
+JOURNAL_CLOCK_SLACK_S = 60  # by which the times in rows and those of files may differ
 
 # TLS 1.2 with forward secrecy and authenticated encryption only (RFC 9325, section 4.2); the suites
 # of TLS 1.3 are all of that kind.

@@ -112,6 +112,6 @@ def test_deleting_twice_is_no_error(tmp_path: Path) -> None:
     with StreamWriter(tmp_path, LARGE) as writer:
         writer.append([b"a"])
     found = segments.sealed(tmp_path)
-    segments.delete(found)
-    segments.delete(found)
+    writer.delete(found)
+    writer.delete(found)
     assert [path.name for path in tmp_path.iterdir()] == ["writer.lock"]

@@ -16,9 +16,8 @@ from mdserver.core.outputs import Log
 from mdserver.core.settings import BrokerSettings
 from mdserver.journal import segments
 from mdserver.journal.rows import MessageRow, ReceiptRow, StatRow, checksum
-from mdserver.journal.segments import JournalError
-from mdserver.journal.writer import WriterSettings
-from mdserver.net.journalling import Journal, JournalBrokenError
+from mdserver.journal.writer import JournalWriter, WriterSettings
+from mdserver.net.journalling import STREAMS, Journal, JournalBrokenError
 from mdserver.net.server import Server
 from tests.net.serving import serving
 
@@ -28,7 +27,8 @@ BROKER = BrokerSettings(audit_access=True, audit_message=True, audit_cache=True)
 @contextlib.asynccontextmanager
 async def journalled(folder: Path, **settings: Any) -> AsyncIterator[tuple[Server, Journal]]:
     async with serving(broker=BROKER) as server:
-        journal = Journal(folder, "n1", WriterSettings(**settings), server.engine)
+        writer = JournalWriter(folder, STREAMS, WriterSettings(**settings))
+        journal = Journal(writer, "n1", server.engine)
         server.engine.carry(Log, journal.take)
         async with journal.running():
             yield server, journal
@@ -91,12 +91,6 @@ async def test_other_rows_can_be_written_to_their_stream(tmp_path: Path) -> None
     assert msgspec.json.decode(line, type=ReceiptRow) == receipt
 
 
-async def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    async with journalled(tmp_path) as (server, _):
-        with pytest.raises(JournalError, match="give each member its own"):
-            Journal(tmp_path, "n2", WriterSettings(), server.engine)
-
-
 async def test_refused_publications_get_the_reason_and_standard_ones_pass(tmp_path: Path) -> None:
     async with journalled(tmp_path) as (server, _), Client(server.urls) as client:
         server.engine.dispatch(Refuse("The journal cannot be written: no room."))
@@ -114,5 +108,5 @@ async def test_a_journal_that_cannot_be_synced_ends_what_waits_for_it(tmp_path: 
     async with journalled(tmp_path) as (_, journal):
         stream = journal._writer._streams["messages"]
         journal._writer.write("messages", [b"x", lambda _: os.close(stream._file)])
-        with trio.fail_after(20), pytest.raises(JournalBrokenError, match="broken"):
-            await journal.end_when_broken()
+        with trio.fail_after(20), pytest.raises(JournalBrokenError, match="syncing failed"):
+            await journal.run()

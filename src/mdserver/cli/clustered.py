@@ -9,7 +9,7 @@ from attrs import frozen
 from mdserver.cluster.node import TICK
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import Vote, VoteRecord
-from mdserver.config import Config, DeliveryMode
+from mdserver.config import Config, DeliveryMode, JournalFsync
 from mdserver.core.inputs import TimerDue
 from mdserver.errors import ConfigError
 from mdserver.limits import NS_PER_MS
@@ -74,7 +74,8 @@ def member_of(config: Config, log: Logger) -> Member | None:
     links = identity_of(config)
     if cluster.guaranteed:
         file = VoteFile(config.cluster_member_coordination_folder, str(listen))
-        votes = vote_record(cluster, groups, file, log)
+        recorded = config.journal and config.journal_fsync is JournalFsync.COMMIT
+        votes = vote_record(cluster, groups, file, log, recorded=recorded)
     else:
         # Nothing is kept: all that this number is for is that no two starts have the same one.
         file, started = None, time.time_ns() // NS_PER_MS
@@ -87,7 +88,9 @@ def member_of(config: Config, log: Logger) -> Member | None:
     return Member(cluster, peers, votes, file)
 
 
-def vote_record(cluster: ClusterSettings, groups: int, file: VoteFile, log: Logger) -> VoteRecord:
+def vote_record(
+    cluster: ClusterSettings, groups: int, file: VoteFile, log: Logger, *, recorded: bool
+) -> VoteRecord:
     """The record of this start, stored already. Raises ConfigError and StartError."""
     if len(cluster.seeds) % 2 == 0:
         raise ConfigError(
@@ -95,7 +98,7 @@ def vote_record(cluster: ClusterSettings, groups: int, file: VoteFile, log: Logg
             "ClusterSeedMemberCount"
         )
     identity = hashlib.sha256("\n".join([*cluster.seeds, str(groups)]).encode()).hexdigest()[:32]
-    votes, problem = file.start(cluster.me, identity, groups)
+    votes, problem = file.start(cluster.me, identity, groups, recorded=recorded)
     if problem is not None:
         log.warning("vote file damaged", problem=problem)
     return votes

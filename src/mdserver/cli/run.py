@@ -1,7 +1,6 @@
 """`mdserver run`: one server, until it is told to end."""
 
 import gc
-import random
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -14,19 +13,18 @@ import trio
 
 from mdserver.cli.clustered import Member, member_of
 from mdserver.cli.configured import (
-    broker_settings,
     configuration_options,
     effective,
     server_settings,
-    writer_settings,
 )
+from mdserver.cli.journalled import node_of, store_of
 from mdserver.cli.logs import audit_logs, server_log, set_level
 from mdserver.cli.stats import write_stats
-from mdserver.cluster.node import Node
+from mdserver.cluster.node import TICK, Node
 from mdserver.config import Config, Entitlement, Loaded
 from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import reloaded
-from mdserver.core.inputs import RulesChanged
+from mdserver.core.inputs import RulesChanged, TimerDue
 from mdserver.core.outputs import Ask, Log
 from mdserver.errors import ConfigError, MdserverError, StartError
 from mdserver.http.monitor import Monitor
@@ -68,8 +66,8 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
     """
     log = structlog.get_logger()
     member = member_of(config, log)
-    cluster, votes = (None, None) if member is None else (member.cluster, member.votes)
-    node = Node(broker_settings(config), random.SystemRandom(), cluster, votes)
+    store = store_of(config, member)
+    node = node_of(config, member, store)
 
     def unready() -> str | None:
         return server.unready or node.broker.refusing or node.unready()
@@ -80,7 +78,7 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
     server = Server(server_settings(config), node, Router(unready, warning), log)
     server.add_monitor(monitor_of(config, server, unready, warning))
     judge = judge_of(config, server.engine)
-    journal = journal_of(config, server.engine)
+    journal = None if store is None else store.journal(node, server.engine)
     with audit_logs(config) as audit, trio.open_signal_receiver(*SIGNALS) as signals:
         hook = presence_hook(config)
         takers = [taker.take for taker in (audit, hook, journal) if taker is not None]
@@ -97,11 +95,13 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
                 interval = config.stats_log_interval
                 nursery.start_soon(write_stats, server, node.broker, audit.take, interval)
             if journal is not None:
-                nursery.start_soon(journal.end_when_broken)
+                nursery.start_soon(journal.run)
                 interval = JOURNAL_STATS_S * NS_PER_S
                 nursery.start_soon(write_stats, server, node.broker, journal.take, interval)
             if member is not None:
                 await nursery.start(member.run, server.engine, log)
+            else:
+                server.engine.dispatch(TimerDue(TICK))
             # What was made so far lives as long as the process: the collector need not look again.
             gc.collect()
             gc.freeze()
@@ -142,13 +142,6 @@ def monitor_of(
     for path, methods in cluster_routes(Operations(server.engine)).items():
         monitor.add(path, methods)
     return monitor
-
-
-def journal_of(config: Config, engine: Engine) -> Journal | None:
-    """The journal, None where it is off. Raises JournalError where it cannot be opened."""
-    if not config.journal:
-        return None
-    return Journal(config.journal_folder, config.node_name, writer_settings(config), engine)
 
 
 def running(journal: Journal | None) -> AbstractAsyncContextManager[object]:

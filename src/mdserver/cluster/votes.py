@@ -24,7 +24,8 @@ class VoteRecord(msgspec.Struct):
 
     `incarnation` rises at each start. `admitted`: a quorum or a full attendance took this seed in,
     so that others know it; a record without it may be the replacement of a lost one. `known` are
-    the incarnations below which nothing of a seed counts any more.
+    the incarnations below which nothing of a seed counts any more. `recorded`: this incarnation
+    acks nothing that it does not write down (`mdserver.cluster.records`).
     """
 
     member: str
@@ -34,6 +35,7 @@ class VoteRecord(msgspec.Struct):
     promised: list[Vote] = []
     known: dict[str, int] = {}
     format: int = FORMAT
+    recorded: bool = False
 
     def encode(self) -> bytes:
         """The content of the vote file."""

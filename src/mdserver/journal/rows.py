@@ -6,13 +6,19 @@ column may be added without a new version; none is renamed, removed or given ano
 All times are microseconds since the Unix epoch, UTC.
 """
 
+from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 import msgspec
 
 from mdserver.core.message import Entry
+from mdserver.journal.segments import Segment
+from mdserver.limits import JOURNAL_CLOCK_SLACK_S, NS_PER_S
 
 ROW_VERSION = 1
+Place = tuple[str, int, int]
+"""Subject, epoch, seq."""
+
 NS_PER_US = 1_000
 
 
@@ -76,6 +82,45 @@ class StatRow(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     indicator: str
     value: float
+
+
+class RowPlace(msgspec.Struct, frozen=True):
+    """The columns of a message that say where it stands."""
+
+    subject: str
+    epoch: int
+    seq: int
+
+
+_place = msgspec.json.Decoder(RowPlace)
+
+
+def written(segments: Iterable[Segment], places: Mapping[Place, int]) -> set[Place]:
+    """Which messages have a row already, of those with these places and times (ns).
+
+    Reads only segments that may have such a row. Raises OSError.
+    """
+    if not places:
+        return set()
+    oldest = min(places.values()) - JOURNAL_CLOCK_SLACK_S * NS_PER_S
+    found: set[Place] = set()
+    for segment in segments:
+        if segment.modified >= oldest:
+            with segment.path.open("rb") as file:
+                for line in file:
+                    place = _place_of(line)
+                    if place is not None and place in places:
+                        found.add(place)
+    return found
+
+
+def _place_of(line: bytes) -> Place | None:
+    """Where the message of a line stands; None for a line that is damaged."""
+    try:
+        row = _place.decode(line)
+    except msgspec.MsgspecError:
+        return None
+    return row.subject, row.epoch, row.seq
 
 
 def checksum(subject: str, epoch: int, seq: int, content: bytes) -> int:

@@ -14,7 +14,7 @@ Everything here blocks; `mdserver.journal.writer` calls it from a thread.
 import fcntl
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -28,6 +28,10 @@ POSITION = ".position"
 
 class JournalError(MdserverError):
     """The journal's folder cannot be used; the message is one line that says why."""
+
+
+class SyncError(MdserverError):
+    """What was written may not be on the disk; the message is one line that says where and why."""
 
 
 @frozen
@@ -52,8 +56,8 @@ class StreamWriter:
     """The one writer of a stream. Not safe for several threads at a time.
 
     Opening one raises JournalError. Whatever else raises OSError changed nothing and may be tried
-    again, but for `sync`: after a failed one nobody knows what of the segment is on the disk
-    (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+    again. After a SyncError nobody knows what of the segment is on the disk, and trying again does
+    not tell (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
     """
 
     def __init__(self, folder: Path, segment_bytes_max: int) -> None:
@@ -102,21 +106,47 @@ class StreamWriter:
         self._size += len(block)
 
     def sync(self) -> None:
-        """Return once everything appended so far would survive a power cut."""
+        """Return once everything appended so far would survive a power cut. Raises SyncError."""
         if self._file >= 0:
-            os.fdatasync(self._file)
+            try:
+                os.fdatasync(self._file)
+            except OSError as error:
+                raise SyncError(f"{self.folder}: syncing failed: {error.strerror}") from error
 
     def seal(self) -> None:
-        """Make the open segment final; does nothing when it is empty or there is none."""
+        """Make the open segment final; does nothing when it is empty or there is none.
+
+        Raises SyncError, and OSError.
+        """
         if self._file < 0 or not self._size:
             return
-        os.fsync(self._file)
+        self.sync()
         self._rename_sealed(self._number)
         modified = os.fstat(self._file).st_mtime_ns
         path = self._path(self._number, "jsonl")
         self.sealed.append(Segment(self._number, path, self._size, modified))
         os.close(self._file)
         self._file, self._size = -1, 0
+
+    def delete(self, segments: Sequence[Segment]) -> None:
+        """Delete some of the sealed segments; one that is gone already is no error."""
+        for segment in segments:
+            segment.path.unlink(missing_ok=True)
+        numbers = {segment.number for segment in segments}
+        self.sealed = [segment for segment in self.sealed if segment.number not in numbers]
+
+    def empty(self) -> None:
+        """Delete all there is, the open segment too."""
+        self.delete(self.sealed)
+        if self._file >= 0:
+            self._path(self._number, "open").unlink(missing_ok=True)
+            os.close(self._file)
+            self._file, self._size = -1, 0
+
+    @property
+    def next_number(self) -> int:
+        """The number of the segment that is opened next."""
+        return self._number + 1
 
     def close(self) -> None:
         """Seal, and let another writer have the folder."""
@@ -251,12 +281,6 @@ def set_position(folder: Path, reader: str, number: int) -> None:
     fresh = folder / f".{reader}.new"
     fresh.write_text(f"{number}\n", encoding="ascii")
     fresh.replace(folder / f"{reader}{POSITION}")
-
-
-def delete(segments: Iterable[Segment]) -> None:
-    """Delete sealed segments; one that is gone already is no error."""
-    for segment in segments:
-        segment.path.unlink(missing_ok=True)
 
 
 def _numbered(folder: Path) -> list[tuple[int, str]]:

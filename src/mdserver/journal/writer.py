@@ -10,6 +10,7 @@ counts them: memory is bounded.
 """
 
 import contextlib
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from attrs import frozen
 from mdserver import limits
 from mdserver.config import JournalDiskFull, JournalFsync
 from mdserver.journal import segments
-from mdserver.journal.segments import Repair, StreamWriter
+from mdserver.journal.segments import Repair, StreamWriter, SyncError
 from mdserver.limits import NS_PER_S
 
 Step = Callable[[StreamWriter], None]
@@ -57,9 +58,14 @@ class Blocked:
 
 @frozen
 class Unblocked:
-    """Lines are written again; so many were dropped since it was blocked."""
+    """Lines are written again; so many were dropped since it was blocked.
+
+    `emptied`: some of them were lines of the last stream. It was emptied then, because it is of no
+    use with a gap, and takes no lines until it is opened again.
+    """
 
     lost: int
+    emptied: bool = False
 
 
 @frozen
@@ -86,13 +92,14 @@ class JournalWriter:
     """The streams of a journal folder, each in a folder of its own, and the thread.
 
     `last` names the stream whose lines are written after those of the others that were queued with
-    them: it may stand for them. Making one opens all streams and raises JournalError.
+    them, and whose lines requests are about; it has no gaps, and its owner deletes its segments.
+    Making one opens all streams and raises JournalError.
     """
 
     def __init__(
         self, folder: Path, streams: Sequence[str], settings: WriterSettings, last: str = ""
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._streams: dict[str, StreamWriter] = {}
         self._last = last
         with contextlib.ExitStack() as opened:
@@ -108,6 +115,8 @@ class JournalWriter:
         self._bytes = 0
         self._lost = 0
         self._blocked = False
+        self._torn = False
+        self._emptied = False
         self._closing = False
         self._pending: dict[str, list[bytes | Step]] = {}
         self._opened: dict[str, float] = {}
@@ -135,8 +144,9 @@ class JournalWriter:
         """
         size = sum(len(line) for line in lines if isinstance(line, bytes))
         with self._changed:
-            if self._closing or self._bytes + size > self._settings.queue_bytes_max:
+            if self._closing or self._bytes + size > self.settings.queue_bytes_max:
                 self._lost += len(lines)
+                self._torn = self._torn or stream == self._last
                 return
             queued = self._queued.get(stream)
             if queued is None:
@@ -146,9 +156,17 @@ class JournalWriter:
                 queued += lines
             self._request = request or self._request
             self._bytes += size
-            if self._bytes <= self._settings.queue_bytes_high:
+            if self._bytes <= self.settings.queue_bytes_high:
                 return
         self._block("the disk is slower than what is to be written")
+
+    def stream(self, name: str) -> StreamWriter:
+        """A stream, for whoever reads or repairs it before the start."""
+        return self._streams[name]
+
+    def open_last(self) -> None:
+        """Have the last stream take lines again, after it was emptied, from the next one on."""
+        self.write(self._last, (self._open_last,))
 
     def close(self, timeout_s: float = limits.JOURNAL_CLOSE_TIMEOUT_S) -> int:
         """Write what is queued, for at most the timeout, and end; how many lines were not."""
@@ -169,14 +187,14 @@ class JournalWriter:
         try:
             while self._turn():
                 pass
-        except OSError as error:
-            self._tell(Broken(f"syncing failed: {error.strerror}"))
+        except (OSError, SyncError) as error:
+            self._tell(Broken(str(error)))
         finally:
             self._end()
 
     def _end(self) -> None:
         for stream in self._streams.values():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, SyncError):
                 stream.close()
 
     def _turn(self) -> bool:
@@ -187,6 +205,7 @@ class JournalWriter:
         for name, lines in queued.items():
             self._pending.setdefault(name, []).extend(lines)
         now = time.monotonic()
+        self._empty_torn()
         if self._retry <= now or closing:
             self._try(now, request)
         return not closing
@@ -197,13 +216,13 @@ class JournalWriter:
         if self._pending:
             return max(0.0, self._retry - now)
         due = [self._next_clean, *(opened + self._age_s for opened in self._opened.values())]
-        if self._unsynced and self._settings.fsync is not JournalFsync.NONE:
+        if self._unsynced and self.settings.fsync is not JournalFsync.NONE:
             due.append(self._next_sync)
         return max(0.0, min(due) - now)
 
     @property
     def _age_s(self) -> float:
-        return self._settings.segment_time / NS_PER_S
+        return self.settings.segment_time / NS_PER_S
 
     def _try(self, now: float, request: int) -> None:
         try:
@@ -211,8 +230,10 @@ class JournalWriter:
             self._seal_old(now)
         except OSError as error:
             self._retry = now + limits.JOURNAL_RETRY_S
-            if self._settings.disk_full is JournalDiskFull.CONTINUE:
+            if self.settings.disk_full is JournalDiskFull.CONTINUE:
                 self._drop()
+                self._empty_torn()
+                self._answer(request)
             self._block(error.strerror or str(error))
         else:
             self._synced(now, request)
@@ -234,14 +255,32 @@ class JournalWriter:
                     del lines[0]
             self._pending.pop(name, None)
 
+    def _open_last(self, _: StreamWriter) -> None:
+        self._emptied = False
+
+    def _empty_torn(self) -> None:
+        """A line of the last stream was dropped: none that follows it can be used."""
+        with self._changed:
+            torn, self._torn = self._torn, False
+        if not torn:
+            return
+        if self.settings.disk_full is not JournalDiskFull.CONTINUE:
+            raise OSError(errno.ENOSPC, "more waited for the disk than may wait")
+        self._emptied = True
+        self._streams[self._last].empty()
+
     def _append(
         self, name: str, stream: StreamWriter, lines: list[bytes | Step], now: float
     ) -> None:
         run = list(leading(lines))
-        stream.append(run)
+        if self._emptied and name == self._last:
+            self._count_lost(len(run))
+        else:
+            stream.append(run)
+            self._unsynced[name] = None
+            if name != self._last:
+                self._opened.setdefault(name, now)
         del lines[: len(run)]
-        self._opened.setdefault(name, now)
-        self._unsynced[name] = None
         with self._changed:
             self._bytes -= sum(map(len, run))
 
@@ -255,8 +294,8 @@ class JournalWriter:
                 self._unsynced.pop(name, None)
 
     def _synced(self, now: float, request: int) -> None:
-        """Sync what the policy wants synced. An OSError ends the thread: see `StreamWriter`."""
-        fsync = self._settings.fsync
+        """Sync what the policy wants synced."""
+        fsync = self.settings.fsync
         if fsync is JournalFsync.COMMIT and self._last in self._unsynced:
             self._streams[self._last].sync()
             del self._unsynced[self._last]
@@ -265,15 +304,24 @@ class JournalWriter:
             for name in list(self._unsynced):
                 self._streams[name].sync()
                 del self._unsynced[name]
+        self._answer(request)
+
+    def _answer(self, request: int) -> None:
         if request > self._stored:
             self._stored = request
             self._tell(Stored(request))
 
+    def _count_lost(self, lines: int) -> None:
+        with self._changed:
+            self._lost += lines
+
     def _drop(self) -> None:
         dropped = [line for lines in self._pending.values() for line in lines]
+        torn = self._last in self._pending
         self._pending.clear()
         with self._changed:
             self._lost += len(dropped)
+            self._torn = self._torn or torn
             self._bytes -= sum(len(line) for line in dropped if isinstance(line, bytes))
 
     def _block(self, reason: str) -> None:
@@ -285,25 +333,24 @@ class JournalWriter:
 
     def _unblock(self) -> None:
         with self._changed:
-            if not self._blocked or 2 * self._bytes > self._settings.queue_bytes_high:
+            if not self._blocked or 2 * self._bytes > self.settings.queue_bytes_high:
                 return
             self._blocked = False
             lost, self._lost = self._lost, 0
-        self._tell(Unblocked(lost))
+        self._tell(Unblocked(lost, self._emptied))
 
     def _clean(self, name: str) -> None:
         stream = self._streams[name]
-        settings = self._settings
+        settings = self.settings
         try:
             readers = segments.positions(stream.folder)
             read = segments.read_by_all(stream.sealed, readers)
             left = stream.sealed[len(read) :]
             old = segments.expired(left, time.time_ns(), settings.bytes_max, settings.age_max)
             gone = [*read, *old]
-            segments.delete(gone)
+            stream.delete(gone)
         except OSError:
-            return  # the next look may find more
-        del stream.sealed[: len(gone)]
+            return  # the next look may have more luck
         if gone:
             size = sum(segment.size_bytes for segment in gone)
             self._tell(Deleted(name, len(gone), size, len(old) if readers else 0))

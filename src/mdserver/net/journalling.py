@@ -6,9 +6,8 @@ thread that computes holds the loop up for longer than the computation; the thre
 `mdserver.journal.writer` only writes.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -16,10 +15,11 @@ import trio
 
 from mdserver.config import JournalDiskFull
 from mdserver.core.inputs import Refuse
+from mdserver.core.message import Entry
 from mdserver.core.outputs import Committed, Log
 from mdserver.errors import MdserverError
 from mdserver.journal.audit import row
-from mdserver.journal.rows import NS_PER_US, ROW_VERSION, StatRow, message_row
+from mdserver.journal.rows import NS_PER_US, ROW_VERSION, Place, StatRow, message_row
 from mdserver.journal.writer import (
     Blocked,
     Broken,
@@ -28,12 +28,12 @@ from mdserver.journal.writer import (
     JournalWriter,
     Stored,
     Unblocked,
-    WriterSettings,
 )
 from mdserver.limits import JOURNAL_CLOSE_TIMEOUT_S
 from mdserver.net.engine import Engine
+from mdserver.net.recording import MESSAGES, Recording
 
-STREAMS = ("messages", "access", "publish", "cache", "stats", "receipts")
+STREAMS = (MESSAGES, "access", "publish", "cache", "stats", "receipts")
 _STREAM_OF = {"access": "access", "message": "publish", "cache": "cache"}
 """Stream of an audit log -> stream of the journal that has the same lines."""
 
@@ -48,22 +48,27 @@ class JournalBrokenError(MdserverError):
 class Journal:
     """What a server writes. `trouble` is why it writes nothing now, None while all is well.
 
-    Making one opens the folder and raises JournalError.
+    `written` are the places of messages whose rows are there already, although they are handed on
+    once more after a restart.
     """
 
-    def __init__(self, folder: Path, node: str, settings: WriterSettings, engine: Engine) -> None:
+    def __init__(
+        self,
+        writer: JournalWriter,
+        node: str,
+        engine: Engine,
+        recording: Recording | None = None,
+        written: set[Place] | None = None,
+    ) -> None:
         self.trouble: str | None = None
         self._node = node
         self._engine = engine
-        self._refuses = settings.disk_full is JournalDiskFull.REFUSE
-        self._writer = JournalWriter(folder, STREAMS, settings)
+        self._refuses = writer.settings.disk_full is JournalDiskFull.REFUSE
+        self._writer = writer
+        self._recording = recording
+        self._written = written or set()
         self._failed = trio.Event()
         self._failure = ""
-        for stream, repair in self._writer.repairs.items():
-            log.warning(
-                "journal repaired", stream=stream, torn_lines=repair.torn_lines,
-                torn_bytes=repair.torn_bytes,
-            )  # fmt: skip
         engine.carry(Committed, self._committed)
 
     @asynccontextmanager
@@ -74,14 +79,20 @@ class Journal:
         try:
             yield self
         finally:
+            if self._recording is not None:
+                self._recording.end()
             with trio.CancelScope(shield=True), trio.move_on_after(2 * JOURNAL_CLOSE_TIMEOUT_S):
                 lost = await trio.to_thread.run_sync(self._writer.close, abandon_on_cancel=True)
                 if lost:
                     log.error("journal lines lost", count=lost, reason=self.trouble)
 
-    async def end_when_broken(self) -> None:
-        """Raise JournalBrokenError once the journal is broken for good."""
-        await self._failed.wait()
+    async def run(self) -> None:
+        """Keep the journal in order. Raises JournalBrokenError once it is broken for good."""
+        async with trio.open_nursery() as nursery:
+            if self._recording is not None:
+                nursery.start_soon(self._recording.run)
+            await self._failed.wait()
+            nursery.cancel_scope.cancel()
         raise JournalBrokenError(f"The journal is broken: {self._failure}")
 
     def write(self, stream: str, row: msgspec.Struct) -> None:
@@ -109,18 +120,32 @@ class Journal:
     def _committed(self, output: Committed) -> None:
         now = self._engine.clock()
         group, history, node = output.group, output.history, self._node
-        self._writer.write("messages", [
-            _encode(message_row(entry, group, history, node, now)) for entry in output.entries
+        entries = self._unwritten(output.entries) if self._written else output.entries
+        self._writer.write(MESSAGES, [
+            _encode(message_row(entry, group, history, node, now)) for entry in entries
         ])  # fmt: skip
+
+    def _unwritten(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those without a row yet; a place is asked for once."""
+        left: list[Entry] = []
+        for entry in entries:
+            place = (entry.publication.subject, entry.epoch, entry.seq)
+            if place in self._written:
+                self._written.remove(place)
+            else:
+                left.append(entry)
+        return left
 
     def _heard(self, event: Event) -> None:
         match event:
             case Blocked(reason):
                 log.error("journal blocked", reason=reason, refusing=self._refuses)
                 self._troubled(f"The journal cannot be written: {reason}.")
-            case Unblocked(lost):
+            case Unblocked(lost, emptied):
                 log.warning("journal goes on", lines_lost=lost)
                 self._troubled(None)
+                if emptied and self._recording is not None:
+                    self._recording.begin_again()
             case Deleted(stream, count, size, unread):
                 level = log.warning if unread else log.info
                 level("journal segments deleted", stream=stream, segments=count,
@@ -128,8 +153,9 @@ class Journal:
             case Broken(reason):
                 self._failure = reason
                 self._failed.set()
-            case Stored():
-                pass
+            case Stored(request):
+                if self._recording is not None:
+                    self._recording.stored(request)
 
     def _troubled(self, reason: str | None) -> None:
         self.trouble = reason

@@ -19,11 +19,14 @@ class VoteFile:
         name = "".join(letter if letter.isalnum() else "-" for letter in member)
         self.path = folder / f"votes-{name}.json"
 
-    def start(self, member: str, cluster: str, groups: int) -> tuple[VoteRecord, str | None]:
+    def start(
+        self, member: str, cluster: str, groups: int, *, recorded: bool = False
+    ) -> tuple[VoteRecord, str | None]:
         """The record to start with, stored already, and what was wrong with the old one.
 
         A damaged file is kept aside: this member goes on like one that lost its record, and may
-        not vote where others knew it. Raises StartError where the folder cannot be used.
+        not vote where others knew it. Without `recorded` what was written down of its logs is of
+        no use from here on. Raises StartError where the folder cannot be used.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,6 +38,7 @@ class VoteFile:
                 problem = f"{self.path}: {error}"
                 self.path.replace(self.path.with_suffix(".damaged"))
                 record = started(None, member, cluster, groups)
+            record.recorded = record.recorded and recorded
             self.write(record.encode())
         except OSError as error:
             raise StartError(f"Cannot use the vote file {self.path}: {error.strerror}") from None

@@ -1,0 +1,200 @@
+"""What makes a server keep a journal, and what it finds in it at its start."""
+
+import random
+import time
+from pathlib import Path
+
+import attrs
+import structlog
+from attrs import define
+
+from mdserver.cli.clustered import Member
+from mdserver.cli.configured import broker_settings, writer_settings
+from mdserver.cluster.node import Node
+from mdserver.cluster.records import AnyRecord, Begun, Renewed
+from mdserver.cluster.restoring import RecordsError
+from mdserver.cluster.settings import alone
+from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.config import Config, JournalFsync
+from mdserver.errors import StartError
+from mdserver.journal.records import LOG, Found, cut, line_of, read
+from mdserver.journal.rows import written
+from mdserver.journal.writer import JournalWriter
+from mdserver.net.engine import Engine
+from mdserver.net.journalling import STREAMS, Journal
+from mdserver.net.recording import MESSAGES, Recording, tail_of
+
+log = structlog.get_logger()
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""A file that has the same text until the machine starts again (Linux, random(4))."""
+
+
+@define
+class Store:
+    """An opened journal. `begun` is None where the member does not write its logs down."""
+
+    config: Config
+    writer: JournalWriter
+    begun: Begun | None = None
+    records: list[AnyRecord] = attrs.Factory(list)
+
+    def journal(self, node: Node, engine: Engine) -> Journal:
+        """What the running server writes."""
+        recording = None
+        if self.begun is not None:
+            recording = Recording(self.writer, engine, self.begun, self.config.journal_fsync)
+        rows = written(self.writer.stream(MESSAGES).sealed, tail_of(node))
+        return Journal(self.writer, self.config.node_name, engine, recording, rows)
+
+
+def store_of(config: Config, member: Member | None) -> Store | None:
+    """The journal with what is in it, None where it is off.
+
+    Raises StartError and JournalError where it cannot be used.
+    """
+    if not config.journal:
+        return None
+    recording = records_logs(config, member)
+    streams = (*STREAMS, LOG) if recording else STREAMS
+    last = LOG if recording else ""
+    writer = JournalWriter(config.journal_folder, streams, writer_settings(config), last)
+    for stream, repair in writer.repairs.items():
+        log.warning(
+            "journal repaired", stream=stream, torn_lines=repair.torn_lines,
+            torn_bytes=repair.torn_bytes,
+        )  # fmt: skip
+    store = Store(config, writer)
+    if recording:
+        try:
+            if member is None:
+                _find_alone(store)
+            else:
+                _find_seed(store, member)
+        except OSError as error:
+            raise StartError(f"JournalFolder = {config.journal_folder}: {error}") from None
+    return store
+
+
+def records_logs(config: Config, member: Member | None) -> bool:
+    """Whether this member writes its logs down: a single server, and a seed that acks only what is
+    on its disk. Those of other seeds would be of no use: nobody could tell what they lack.
+    """
+    if not config.journal:
+        return False
+    if member is None:
+        return True
+    seed = member.cluster.guaranteed and member.cluster.me in member.cluster.seeds
+    return seed and config.journal_fsync is JournalFsync.COMMIT
+
+
+def node_of(config: Config, member: Member | None, store: Store | None) -> Node:
+    """The node, with what the journal holds of it. Raises StartError."""
+    cluster = alone(config.node_name) if member is None else member.cluster
+    votes = None if member is None else member.votes
+    rng = random.SystemRandom()
+    if store is None or store.begun is None:
+        return Node(broker_settings(config), rng, cluster, votes)
+    if votes is None:
+        none = [Vote() for _ in range(config.cluster_subject_groups)]
+        votes = VoteRecord(cluster.me, "", store.begun.incarnation, False, none, {})
+    cluster = attrs.evolve(cluster, recording=True, acks_recorded=store.begun.synced)
+    began = time.monotonic()
+    try:
+        node = Node(broker_settings(config), rng, cluster, votes, store.records, time.time_ns())
+    except RecordsError as error:
+        raise StartError(
+            f"JournalFolder = {config.journal_folder}: the stream `{LOG}` cannot be used: {error}. "
+            "Move its folder away to start without what it holds"
+        ) from None
+    if store.records:
+        counts = node.broker.counts()
+        log.info(
+            "journal restored", subjects=counts.subjects, messages=counts.cached_messages,
+            records=len(store.records), history=node.history,
+            seconds=round(time.monotonic() - began, 3),
+        )  # fmt: skip
+    store.records = []
+    return node
+
+
+def _find_seed(store: Store, member: Member) -> None:
+    """The logs of a seed, if nothing was acked since that is not among them."""
+    stream, votes = store.writer.stream(LOG), member.votes
+    found = read(stream.sealed)
+    _expect(store.config, found, member.cluster.me, votes.cluster)
+    reason = None
+    if not votes.recorded:
+        reason = "this seed ran without it"
+    elif found.damage is not None:
+        reason = f"{found.damage.segment.path} is damaged at byte {found.damage.offset}"
+    if reason is not None:
+        if found.records:
+            log.warning("journal not used: this seed takes its logs from others", reason=reason)
+        stream.empty()
+        found = Found([], None, 0)
+    votes.recorded = True
+    assert member.file is not None, "a seed has a vote file"
+    member.file.write(votes.encode())
+    store.records = found.records
+    store.begun = Begun(
+        member.cluster.me, votes.cluster, store.config.cluster_subject_groups, votes.incarnation,
+        boot_id(), True,
+    )  # fmt: skip
+
+
+def _find_alone(store: Store) -> None:
+    """The logs of a single server; under a new history id if some of them may be missing."""
+    config, stream = store.config, store.writer.stream(LOG)
+    found = read(stream.sealed)
+    _expect(config, found, None, "")
+    reason = _gap(found, config.cluster_subject_groups)
+    if found.damage is not None:
+        cut(stream, found.damage)
+    store.records = found.records
+    if found.records and reason is not None:
+        history = f"{random.SystemRandom().getrandbits(64):016x}"
+        log.warning("journal not whole: clients are told of a new history", reason=reason)
+        store.records.append(Renewed(history))
+        store.writer.write(LOG, (line_of(Renewed(history)),))
+    incarnation = 1 if found.begun is None else found.begun.incarnation + 1
+    synced = config.journal_fsync is JournalFsync.COMMIT
+    groups = config.cluster_subject_groups
+    store.begun = Begun(config.node_name, "", groups, incarnation, boot_id(), synced)
+
+
+def _gap(found: Found, groups: int) -> str | None:
+    """Why the end of the log may be missing; None where nothing that was acknowledged is."""
+    if found.damage is not None:
+        return f"{found.damage.segment.path} is damaged at byte {found.damage.offset}"
+    begun = found.begun
+    if begun is None or found.groups < groups:
+        return f"it holds {found.groups} of {groups} subject groups"
+    boot = boot_id()
+    if not found.ended and not begun.synced and (not boot or boot != begun.boot):
+        return "the machine stopped before everything was on the disk"
+    return None
+
+
+def _expect(config: Config, found: Found, member: str | None, cluster: str) -> None:
+    """Raise StartError for what another member wrote, or with other groups."""
+    begun = found.begun
+    if begun is None:
+        return
+    wanted = {"cluster": (begun.cluster, cluster),
+              "ClusterSubjectGroups": (begun.groups, config.cluster_subject_groups)}  # fmt: skip
+    if member is not None:
+        wanted["member"] = (begun.member, member)
+    for name, (there, here) in wanted.items():
+        if there != here:
+            raise StartError(
+                f"JournalFolder = {config.journal_folder}: written with {name} {there!r}, this is "
+                f"{here!r}; move the folder away, or set it back"
+            )
+
+
+def boot_id() -> str:
+    """The name of this run of the machine; empty where it has none."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
