@@ -369,3 +369,16 @@ def test_a_seed_knows_when_the_majority_ends_with_it() -> None:
     cluster.kill("m2:1")
     cluster.run(S)
     assert "only 1 of 3 seeds would vote" in str(node.missed())
+
+
+def test_a_cluster_on_disks_slower_than_its_time_outs_elects_all_the_same() -> None:
+    cluster = Cluster(3)
+    cluster.disk_delays = dict.fromkeys(cluster.names, 1500 * MS)
+    cluster.start()
+    cluster.until(cluster.ready, limit=60 * S)
+    cluster.kill("m1:1")
+    cluster.open("m2:1", 1)
+    for group in range(cluster.groups):
+        cluster.until(lambda: cluster.coordinator(group) not in (None, "m1:1"), limit=60 * S)  # noqa: B023
+    cluster.publish("m2:1", 1, "/a/b", "x")
+    cluster.until(lambda: acked(cluster, "m2:1"))

@@ -1,7 +1,9 @@
 """One server: a cluster of one seed, through `Node.step` alone."""
 
 import random
+from typing import cast
 
+from mdserver.cluster.messages import Operate, Operated
 from mdserver.cluster.node import Node, publish_runs
 from mdserver.core.commands import Connect, Ping, Publish, Subscribe
 from mdserver.core.events import Status, StatusName
@@ -69,3 +71,16 @@ def test_runs_never_mix_publications_with_other_commands() -> None:
     assert publish_runs(commands) == [[publish, publish], [ping, ping], [publish]]
     assert publish_runs([]) == []
     assert publish_runs([ping]) == [[ping]]
+
+
+def test_a_single_server_is_normal_from_the_start() -> None:
+    server = node()
+    (answered,) = [
+        output for output in server.step(Operate(1, "status"), NOW)
+        if isinstance(output, Operated)
+    ]  # fmt: skip
+    (member,) = cast("list[dict[str, object]]", answered.answer["members"])
+    assert member["state"] == "NORMAL"
+    assert answered.answer["quorum"] is True
+    groups = cast("list[dict[str, object]]", answered.answer["groups"])
+    assert {row["coordinator"] for row in groups} == {member["address"]}

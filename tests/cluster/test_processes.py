@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from websockets.sync.client import connect
 
 from tests.cluster.live_cluster import LiveCluster
 from tests.net.certificates import Authority
@@ -108,6 +109,56 @@ def test_a_full_restart_starts_anew_under_another_history_id(tmp_path: Path) -> 
         assert all({text for _, _, text in row} == {"two"} for row in held.values())
 
 
+def vote_file(cluster: LiveCluster, index: int) -> Path:
+    port = cluster.peers[index].rpartition(":")[2]
+    (found,) = cluster.folder.glob(f"votes-*{port}.json")
+    return found
+
+
+def told(cluster: LiveCluster, index: int, op: str, *commands: object) -> dict[str, object]:
+    """The first event of a kind that a new session at a member gets."""
+    with connect(f"ws://{cluster.clients[index]}/ws") as client:
+        client.send(json.dumps(commands))
+        while True:
+            found = json.loads(client.recv(timeout=30))
+            for event in found if isinstance(found, list) else [found]:
+                if event["op"] == op:
+                    return dict(event)
+
+
+@pytest.mark.parametrize("damaged", [(), (0,), (1,)])
+def test_two_of_three_start_anew_when_an_operator_accepts_the_loss(
+    tmp_path: Path, damaged: tuple[int, ...]
+) -> None:
+    with LiveCluster(tmp_path, 3) as cluster:
+        publish_all(cluster, 0, "one")
+        subject = SUBJECTS[0]
+        epoch, seq, _ = cluster.consume(0, subject)[-1]
+        before = told(cluster, 0, "connected", {"op": "ping"})["history"]
+        for index in range(3):
+            cluster.kill(index)
+        for index in damaged:
+            vote_file(cluster, index).write_bytes(b"damaged")
+        cluster.start(0)
+        cluster.start(1)
+        refused = "acknowledged messages that only others hold would be lost"
+        cluster.wait(lambda: refused in cluster.command(0, "cold-start").stderr, 30, "the warning")
+        order = ("cold-start", "--accept-loss")
+        cluster.wait(lambda: cluster.command(0, *order).returncode == 0, 30, "the order")
+        cluster.wait_ready(0, 60)
+        cluster.wait_ready(1, 60)
+        position = {"history": before, "epoch": epoch, "seq": seq}
+        command = {"op": "subscribe", "subjects": [subject], "positions": {subject: position}}
+        reset = told(cluster, 1, "reset", command)
+        assert reset["subjects"] == [subject]
+        assert reset["history"] != before
+        publish_all(cluster, 1, "two")
+        cluster.start(2)
+        cluster.wait_ready(2, 60)
+        held = agree(cluster, 0, 1, 2)
+        assert all({text for _, _, text in row} == {"two"} for row in held.values())
+
+
 def test_operators_see_the_cluster_and_drain_members(tmp_path: Path) -> None:
     with LiveCluster(tmp_path, 3) as cluster:
         status = json.loads(cluster.command(1, "status", "--json").stdout)
@@ -165,8 +216,7 @@ def test_a_seed_without_its_vote_file_is_taken_back_by_an_operator(tmp_path: Pat
         publish_all(cluster, 0, "one")
         cluster.kill(1)
         cluster.wait(lambda: all_led(cluster, 0), 15, "the others coordinate every group")
-        (vote_file,) = tmp_path.glob(f"votes-*{cluster.peers[1].rpartition(':')[2]}.json")
-        vote_file.write_bytes(b"damaged")
+        vote_file(cluster, 1).write_bytes(b"damaged")
         cluster.start(1)
         cluster.wait(lambda: "readmit" in (cluster.ready(1) or ""), 15, "it waits")
         assert cluster.get(1, "/health/live")[0] == 200

@@ -30,19 +30,24 @@ if TYPE_CHECKING:
 COLD_GRACE = 4
 """Suspicion times of full attendance before a cold start: a surviving coordinator speaks first."""
 
+LATE_MAX = 4
+"""How often a candidacy that ran out of time doubles the time of the next: slow disks need that."""
+
 
 class Election:
     """Candidacies of this member, and its answers as a seed to those of others.
 
     `retry`: until when a group is not tried again (ns). `newest`: the highest epoch heard of.
+    `late`: how many candidacies in a row ran out of time, since a coordinator was last in sight.
     """
 
-    __slots__ = ("attended", "ground", "newest", "retry", "round_history")
+    __slots__ = ("attended", "ground", "late", "newest", "retry", "round_history")
 
     def __init__(self, ground: "Ground") -> None:
         self.ground = ground
         groups = len(ground.logs)
         self.retry = [0] * groups
+        self.late = [0] * groups
         self.newest = [vote.epoch for vote in ground.votes.promised] or [0] * groups
         self.attended: int | None = None
         self.round_history = ""
@@ -57,6 +62,8 @@ class Election:
         for group, view in enumerate(ground.views):
             if group in ground.coordinators or ground.led(group):
                 view.orphaned = 0
+                if view.active:
+                    self.late[group] = 0
             else:
                 orphans.append(group)
         if not orphans:
@@ -78,7 +85,7 @@ class Election:
             rank = self._rank(group, weights)
             turn = max(view.orphaned + rank * ground.settings.suspect,
                        view.quiet + 2 * rank * ground.settings.heartbeat)  # fmt: skip
-            if turn <= ground.now and self._eligible(group):
+            if turn <= ground.now and self.votable(group) and view.history:
                 mine.append(group)
         if mine:
             self.canvass(mine)
@@ -88,12 +95,12 @@ class Election:
         order = ranking(group, weights)
         return order.index(self.ground.me) if self.ground.me in order else len(order)
 
-    def _eligible(self, group: int) -> bool:
-        """Whether a majority of seeds votes, and this member knows the group's history."""
+    def votable(self, group: int) -> bool:
+        """Whether a majority of seeds is in sight and votes in a group."""
         ground = self.ground
         away = ground.seed.away if ground.seed is not None else []
         voting = ground.members.voting(group, away, ground.now)
-        return 2 * len(voting) > len(ground.settings.seeds) and bool(ground.views[group].history)
+        return 2 * len(voting) > len(ground.settings.seeds)
 
     def delay(self, turns: float) -> int:
         """A random time of about `turns` heartbeats (ns)."""
@@ -107,6 +114,7 @@ class Election:
             if coordinator.phase is Phase.ACTIVE:
                 continue
             if coordinator.deadline <= ground.now:
+                self.late[group] = min(self.late[group] + 1, LATE_MAX)
                 self.depose(group)
             elif coordinator.phase is Phase.CANVASSING:
                 again.append(self._ballot(coordinator))
@@ -131,7 +139,8 @@ class Election:
         epoch = max(self.newest[group], ground.logs[group].epoch, ground.views[group].epoch,
                     ground.votes.promised[group].epoch if ground.seed else 0) + 1  # fmt: skip
         self.newest[group] = epoch
-        deadline = ground.now + ground.settings.suspect + self.delay(3)
+        patience = (ground.settings.suspect + self.delay(3)) << self.late[group]
+        deadline = ground.now + patience
         coordinator = Coordinator(group, epoch, ground.logs[group], ground.settings.seeds, deadline)
         coordinator.own = ground.me if ground.seed is not None else ""
         ground.coordinators[group] = coordinator
@@ -267,7 +276,9 @@ class Election:
             if candidate != ground.me:
                 self.depose(ballot.group, ballot.epoch)
             ground.seed.promise(ballot.group, ballot.epoch, candidate, prepare.cold)
-            ground.views[ballot.group].quiet = ground.now + ground.settings.suspect
+            ground.views[ballot.group].quiet = (
+                ground.now + ground.settings.suspect + ground.disk_time
+            )
             ground.trace("Promise", ballot.group, ballot.epoch, candidate=candidate,
                          cold=prepare.cold)  # fmt: skip
             promised.append(ballot)
@@ -319,15 +330,14 @@ class Election:
     def cold_start(self, orphans: Iterable[int], needed: int | None = None) -> None:
         """Start groups anew that have no majority that votes; every seed has to promise.
 
-        Only an operator may set `needed` lower, to the seeds that are left.
+        Only an operator may set `needed` lower, to the seeds that are left. Groups that somebody is
+        a candidate for are left alone for now.
         """
         ground = self.ground
-        away = ground.seed.away if ground.seed else []
         groups = [
             group for group in orphans
-            if self.retry[group] <= ground.now and 2 * len(
-                ground.members.voting(group, away, ground.now)
-            ) <= len(ground.settings.seeds)
+            if group not in ground.coordinators and self.retry[group] <= ground.now
+            and ground.views[group].quiet <= ground.now and not self.votable(group)
         ]  # fmt: skip
         if groups:
             self.round_history = ground.new_history() if ground.durable else ground.first_history

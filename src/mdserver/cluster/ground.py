@@ -119,6 +119,9 @@ class Ground:
         self._note_at = 0
         self._record_requests = 0
         self._recorded = 0
+        self._storing = 0
+        self.disk_time = 0
+        """How long the vote record last took to be on the disk (ns)."""
         self._accepts: list[Appended] = []
         self._commits: list[Agreed] = []
         self._acks: dict[str, list[Acked]] = {}
@@ -151,6 +154,8 @@ class Ground:
     def store(self) -> None:
         """Have the vote record stored; what `say_stored` says after it waits for the disk."""
         if self.durable:
+            if self._stored == self._requests:
+                self._storing = self.now
             self._requests += 1
             self.out.append(Persist(self._requests, self.votes.encode()))
 
@@ -178,6 +183,8 @@ class Ground:
     def stored(self, request: int) -> None:
         """The driver stored the vote record of a request."""
         self._stored = max(self._stored, request)
+        if self._stored == self._requests:
+            self.disk_time = self.now - self._storing
         self._say_waiting()
 
     def recorded(self, request: int) -> None:

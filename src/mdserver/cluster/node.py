@@ -92,6 +92,7 @@ class Node:
             self.mode.election.cold_start(range(settings.groups))
             self.mode.election.force(held)
             self._settle()
+            self.ground.joined = True
 
     @property
     def history(self) -> str:

@@ -11,17 +11,19 @@ if TYPE_CHECKING:
     from mdserver.cluster.leading import Leading
 
 READMIT_PATIENCE = 10 * NS_PER_S
+COLD_START_PATIENCE = 30 * NS_PER_S
 
 
 class Operating:
     """The operator's side of one member. Every command may be given to any member."""
 
-    __slots__ = ("_readmitting", "election", "ground", "leading")
+    __slots__ = ("_cold_until", "_readmitting", "election", "ground", "leading")
 
     def __init__(self, ground: "Ground", election: "Election", leading: "Leading") -> None:
         self.ground = ground
         self.election = election
         self.leading = leading
+        self._cold_until = 0
         self._readmitting: dict[str, int] = {}
         """Seeds that an operator takes back -> how long they are told so (ns)."""
 
@@ -39,7 +41,7 @@ class Operating:
             case "readmit":
                 refused = self._readmit(operate.member)
             case "cold-start":
-                answer = {"lost": self._orphans()}
+                answer = {"lost": self._silent()}
                 refused = self._cold_start(operate.force)
             case _:
                 refused = f"unknown action {operate.action}"
@@ -137,8 +139,10 @@ class Operating:
         return None
 
     def insist(self) -> None:
-        """Tell seeds again that did not hear it: the link may have broken meanwhile."""
+        """Go on with what an operator ordered: a link or a candidacy may have failed meanwhile."""
         ground = self.ground
+        if self._cold_until > ground.now:
+            self._start_cold(self._silent())
         for member, until in list(self._readmitting.items()):
             if until <= ground.now:
                 del self._readmitting[member]
@@ -161,25 +165,38 @@ class Operating:
 
     # Cold start
 
-    def _orphans(self) -> list[int]:
-        return [group for group in range(len(self.ground.views)) if not self.ground.led(group)]
+    def _silent(self) -> list[int]:
+        """The groups without a coordinator in which no majority of the seeds in sight votes."""
+        ground = self.ground
+        return [
+            group for group in range(len(ground.views))
+            if not ground.led(group) and not self.election.votable(group)
+        ]  # fmt: skip
 
-    def _cold_start(self, accepted: bool) -> str | None:
-        ground, orphans = self.ground, self._orphans()
-        if not orphans:
-            return "every group has a coordinator: there is nothing to start"
-        if not accepted:
-            return (
-                f"{len(orphans)} groups would start with the best log that a seed in sight still "
-                "holds; acknowledged messages that only others hold would be lost"
-            )
+    def _start_cold(self, silent: list[int]) -> str | None:
+        """Start groups with the seeds in sight; returns why that cannot be."""
+        ground = self.ground
         left = sum(ground.members.alive(seed, ground.now) for seed in ground.settings.seeds)
         if left < ground.settings.majority:
             return f"only {left} seeds are in sight: a majority is needed to start anything"
+        self.election.cold_start(silent, left)
+        return None
+
+    def _cold_start(self, accepted: bool) -> str | None:
+        ground, silent = self.ground, self._silent()
+        if not silent:
+            return "every group has a coordinator or can elect one: there is nothing to start"
+        if not accepted:
+            return (
+                f"{len(silent)} groups would start with the best log that a seed in sight still "
+                "holds; acknowledged messages that only others hold would be lost"
+            )
         if ground.seed is None:
             return f"{ground.me} is no seed: give the command to a seed"
-        self.election.cold_start(orphans, left)
-        return None
+        refused = self._start_cold(silent)
+        if refused is None:
+            self._cold_until = ground.now + COLD_START_PATIENCE
+        return refused
 
 
 def standing(lost: bool, away: list[int], ready: bool, weight: int) -> str:
