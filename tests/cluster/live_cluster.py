@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 READY_TIMEOUT_S = 20
+STOP_TIMEOUT_S = 30
 
 
 def free_ports(count: int) -> list[int]:
@@ -24,12 +25,25 @@ def free_ports(count: int) -> list[int]:
 
 
 class LiveCluster:
-    """`with LiveCluster(folder, 3) as cluster:` starts all members and waits until they serve."""
+    """`with LiveCluster(folder, 3) as cluster:` starts all members and waits until they serve.
+
+    `settings`: further parameters, the same for all. `running`: how many of the members are
+    started; `listed`: how many stand in `ClusterMembers`, where each has itself as well.
+    """
 
     def __init__(
-        self, folder: Path, count: int, groups: int = 16, settings: dict[str, str] | None = None
+        self,
+        folder: Path,
+        count: int,
+        groups: int = 16,
+        settings: dict[str, str] | None = None,
+        *,
+        running: int | None = None,
+        listed: int | None = None,
     ) -> None:
         self.folder = folder
+        self.running = range(count if running is None else running)
+        self.listed = count if listed is None else listed
         self.settings = settings or {}
         self.groups = groups
         ports = free_ports(3 * count)
@@ -37,12 +51,13 @@ class LiveCluster:
         self.clients = [f"127.0.0.1:{port}" for port in ports[count : 2 * count]]
         self.monitors = [f"127.0.0.1:{port}" for port in ports[2 * count :]]
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.started: dict[int, None] = {}
 
     def __enter__(self) -> Self:
         try:
-            for index in range(len(self.peers)):
+            for index in self.running:
                 self.start(index)
-            for index in range(len(self.peers)):
+            for index in self.running:
                 self.wait_ready(index)
         except BaseException:
             self.__exit__()
@@ -56,22 +71,25 @@ class LiveCluster:
         for process in self.processes.values():
             process.wait()
 
-    def start(self, index: int, password: str = "secret of the tests") -> None:
+    def start(self, index: int, password: str = "secret of the tests", **changed: str) -> None:
+        members = [*self.peers[: self.listed], self.peers[index]]
         settings = {
             "NodeName": f"member-{index + 1}",
             "Listen": self.clients[index],
             "Entitlement": "None",
             "MonitorHTTP.Listen": self.monitors[index],
             "MonitorPassword": "of the monitor",
-            "ClusterMembers": ", ".join(self.peers),
+            "ClusterMembers": ", ".join(dict.fromkeys(members)),
             "ClusterMemberListen": self.peers[index],
             "ClusterSubjectGroups": str(self.groups),
             "ClusterMemberCoordinationFolder": str(self.folder),
             **self.settings,
+            **changed,
         }
         arguments = [
             word for name, value in settings.items() for word in ("--set", f"{name}={value}")
         ]
+        self.started[index] = None
         with (self.folder / f"member-{index}.log").open("ab") as log:
             self.processes[index] = subprocess.Popen(
                 [sys.executable, "-m", "mdserver.cli.main", "run", *arguments],
@@ -101,6 +119,17 @@ class LiveCluster:
         process.kill()
         process.wait()
 
+    def stop(self, index: int) -> None:
+        """SIGTERM, and wait until it ended by itself."""
+        process = self.processes.pop(index)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=STOP_TIMEOUT_S) == 0, self.log(index)[-2000:]
+
+    def status(self, index: int) -> dict[str, Any]:
+        """`mdserver cluster status --json` at a member."""
+        answer: dict[str, Any] = json.loads(self.command(index, "status", "--json").stdout)
+        return answer
+
     def pause(self, index: int) -> None:
         self.processes[index].send_signal(signal.SIGSTOP)
 
@@ -123,7 +152,7 @@ class LiveCluster:
         assert callable(condition)
         while not condition():
             if time.monotonic() > deadline:
-                logs = "\n".join(f"--- {i}\n{self.log(i)[-2000:]}" for i in range(len(self.peers)))
+                logs = "\n".join(f"--- {i}\n{self.log(i)[-2000:]}" for i in self.started)
                 raise AssertionError(f"{what}: not in {timeout_s} s\n{logs}")
             time.sleep(0.02)
 

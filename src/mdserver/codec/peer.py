@@ -133,7 +133,7 @@ class Handshake:
         raise RemoteProtocolError(f"a frame of type {kind} is out of place in the handshake")
 
     def _compare(self, theirs: Greeting) -> None:
-        for name in ("protocol", "groups", "seeds", "mode"):
+        for name in ("protocol", "mode", "groups", "seeds"):
             ours, other = getattr(self._own, name), getattr(theirs, name)
             if ours != other:
                 shown = PARAMETER_NAMES[name]
