@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import trio
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Request
 
 from mdserver.client import (
     Client,
@@ -379,6 +381,33 @@ async def test_a_silent_server_is_left(scripted: Any, at_once: ReconnectSettings
         assert await statuses(it, 3) == ["SERVER_UP", "SERVER_DOWN", "SERVER_UP"]
         peer.done.set()
         again.done.set()
+
+
+async def test_a_ping_that_crosses_the_farewell_is_no_error() -> None:
+    heard = trio.Event()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        connection = WSConnection(ConnectionType.SERVER)
+        while True:
+            connection.receive_data(bytes(await stream.receive_some()) or None)
+            for event in connection.events():
+                if isinstance(event, Request):
+                    accept = AcceptConnection(subprotocol=event.subprotocols[0])
+                    await stream.send_all(connection.send(accept))
+                elif isinstance(event, BytesMessage):
+                    heard.set()
+                elif isinstance(event, CloseConnection):
+                    ping = b"\x89\x00"  # RFC 6455, 5.5.2: it was under way already
+                    await stream.send_all(ping + connection.send(event.response()))
+                    return
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        with trio.fail_after(20):
+            async with Client([f"ws://127.0.0.1:{listener.socket.getsockname()[1]}"]):
+                await heard.wait()
+        nursery.cancel_scope.cancel()
 
 
 def test_a_bomb_is_not_inflated() -> None:

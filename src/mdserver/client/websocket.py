@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import trio
 import trio_websocket
+from wsproto.utilities import LocalProtocolError
 
 from mdserver.client.errors import TransportError
 from mdserver.client.transport import (
@@ -79,6 +80,9 @@ async def open_websocket(target: Target) -> AsyncIterator[Transport]:
         raise unopened(_rejection(_first(group))) from None
     except* (trio_websocket.HandshakeError, trio_websocket.ConnectionClosed) as group:
         raise unopened(f"no answer to the upgrade: {failure(group)}") from None
+    except* LocalProtocolError:
+        # trio-websocket wants to answer a ping although the close frame has been sent.
+        raise TransportError(CLOSED_WITHOUT_HANDSHAKE, "closed while the server spoke") from None
     finally:
         # trio-websocket leaves the stream open where the other side closed first.
         await drop(stream)
