@@ -10,7 +10,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mdserver.core.proposal import Outcome, Proposal
-from mdserver.limits import NS_PER_S, PENDING_PER_GROUP_MAX
+from mdserver.limits import (
+    FORWARD_BYTES_MAX,
+    FORWARD_PUBLICATIONS_MAX,
+    NS_PER_S,
+    PENDING_PER_GROUP_MAX,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from mdserver.cluster.log import Run
@@ -57,13 +62,27 @@ class Contact:
         waiting.next = ticket
         return refused
 
-    def unsent(self, group: int) -> "tuple[int, list[Publication]]":
-        """The tickets that were not forwarded yet: the first one, and the publications."""
+    def unsent(self, group: int) -> "tuple[int, list[Publication]] | None":
+        """What is to be forwarded now: its first ticket, and the publications.
+
+        None while something of the group is on its way. What comes meanwhile goes together: the
+        more a cluster has to do, the less each publication costs it.
+        """
         waiting = self.groups[group]
-        first = waiting.sent
-        waiting.sent = waiting.next
         pending = waiting.proposals
-        return first, [pending[ticket].publication for ticket in range(first, waiting.next)]
+        first = waiting.sent
+        if first == waiting.next or next(iter(pending)) < first:
+            return None
+        publications: list[Publication] = []
+        size = 0
+        for ticket in range(first, min(waiting.next, first + FORWARD_PUBLICATIONS_MAX)):
+            publication = pending[ticket].publication
+            size += len(publication.content)
+            publications.append(publication)
+            if size > FORWARD_BYTES_MAX:
+                break
+        waiting.sent = first + len(publications)
+        return first, publications
 
     def everything(self, group: int, tail: "list[Run]") -> "list[tuple[int, list[Publication]]]":
         """All that waits, for a new coordinator, as rows of tickets that follow each other.

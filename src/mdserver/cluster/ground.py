@@ -350,14 +350,23 @@ class Ground:
             shown = [entry for entry in entries if entry.publication.subject != FORGET]
         self.broker.committed(group, shown, self.now, self.out)
         self.out.append(Committed(group, self.views[group].history, shown))
+        name = self.contact.name
         for run in runs:
-            if run.contact == self.contact.name:
+            if run.contact == name:
                 self.outcomes(self.contact.committed(group, start, entries, run))
+                self.forward_next(group)
 
     def outcomes(self, outcomes: "Iterable[Outcome]") -> None:
         """Tell publishers what became of their publications."""
         for outcome in outcomes:
             self.broker.outcome(outcome, self.now, self.out)
+
+    def forward_next(self, group: int) -> None:
+        """Forward what waits here for a group, once nothing of it is on its way."""
+        if self.views[group].active:
+            row = self.contact.unsent(group)
+            if row is not None:
+                self.forwarded(group, row)
 
     def forwarded(self, group: int, row: "tuple[int, list[Publication]]") -> None:
         """Forward a row of tickets to the group's coordinator."""

@@ -127,6 +127,8 @@ class Learner:
             log = ground.logs[group]
             for row in ground.contact.everything(group, log.runs_since(log.committed)):
                 ground.forwarded(group, row)
+        else:
+            ground.forward_next(group)
 
     def accept(self, peer: str, accept: "Accept") -> None:
         """New entries of a coordinator."""

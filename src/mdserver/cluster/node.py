@@ -200,10 +200,7 @@ class Node:
                 batch.append(proposal)
         for group, batch in by_group.items():
             ground.outcomes(ground.contact.take(group, batch))
-            if ground.views[group].active:
-                row = ground.contact.unsent(group)
-                if row[1]:
-                    ground.forwarded(group, row)
+            ground.forward_next(group)
         if unplaced:
             message = say.Unplaced([proposal.publication for proposal in unplaced])
             self._unplaced(ground.me, message)
@@ -217,8 +214,11 @@ class Node:
             self.broker.committed(group, [Entry(0, 0, publication)], ground.now, ground.out)
 
     def _answer(self, peer: str, answer: say.Answer) -> None:  # noqa: ARG002
-        found = [self.ground.contact.answered(item) for item in answer.items]
-        self.ground.outcomes([outcome for outcome in found if outcome is not None])
+        ground = self.ground
+        found = [ground.contact.answered(item) for item in answer.items]
+        ground.outcomes([outcome for outcome in found if outcome is not None])
+        for group in dict.fromkeys(item.group for item in answer.items):
+            ground.forward_next(group)
 
     # Members
 
@@ -283,7 +283,11 @@ class Node:
         if due.timer[0] == "broker":
             self.broker.timer(due, ground.now, ground.out)
             return
-        ground.outcomes(ground.contact.expired(ground.now, ground.settings.publish_timeout))
+        given_up = ground.contact.expired(ground.now, ground.settings.publish_timeout)
+        if given_up:
+            ground.outcomes(given_up)
+            for group in range(len(ground.views)):
+                ground.forward_next(group)
         self.mode.leading.forget_idle()
         ground.note_learned()
         if not ground.durable:

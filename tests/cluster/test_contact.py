@@ -1,0 +1,118 @@
+"""What waits at the member that a publisher speaks to, and when it is forwarded."""
+
+import pytest
+
+from mdserver.cluster.contact import Contact
+from mdserver.cluster.log import Run
+from mdserver.cluster.messages import Forward, SendPeer
+from mdserver.cluster.node import TICK
+from mdserver.core.events import StatusName
+from mdserver.core.inputs import TimerDue
+from mdserver.core.message import Entry, Publication
+from mdserver.core.proposal import Origin, Proposal
+from mdserver.limits import FORWARD_BYTES_MAX, FORWARD_PUBLICATIONS_MAX
+from tests.cluster.virtual import Cluster, S
+
+NAME = "m1:1#1"
+SUBJECT = "/a/b"
+
+
+def waiting(*contents: bytes) -> Contact:
+    """A contact at which publications with these contents came in."""
+    contact = Contact(NAME, 1)
+    contact.take(0, [proposal(content) for content in contents])
+    return contact
+
+
+def proposal(content: bytes) -> Proposal:
+    return Proposal(Origin(1, None, None), Publication(SUBJECT, content, time=10 * S))
+
+
+def forwarded(contact: Contact) -> tuple[int, list[bytes]] | None:
+    row = contact.unsent(0)
+    return None if row is None else (row[0], [publication.content for publication in row[1]])
+
+
+def commit(contact: Contact, first: int, count: int) -> None:
+    entries = [Entry(1, seq, Publication(SUBJECT, b"")) for seq in range(1, count + 1)]
+    assert len(contact.committed(0, 0, entries, Run(0, count, NAME, first))) == count
+
+
+def test_what_comes_while_something_is_on_its_way_goes_together_afterwards() -> None:
+    contact = waiting(b"1", b"2")
+    assert forwarded(contact) == (1, [b"1", b"2"])
+    contact.take(0, [proposal(b"3")])
+    assert forwarded(contact) is None
+    commit(contact, 1, 1)
+    contact.take(0, [proposal(b"4")])
+    assert forwarded(contact) is None
+    commit(contact, 2, 1)
+    assert forwarded(contact) == (3, [b"3", b"4"])
+    commit(contact, 3, 2)
+    assert forwarded(contact) is None
+
+
+@pytest.mark.parametrize(
+    ("contents", "counts"),
+    [
+        ([b""] * (FORWARD_PUBLICATIONS_MAX + 1), [FORWARD_PUBLICATIONS_MAX, 1]),
+        ([bytes(FORWARD_BYTES_MAX), b"x", b""], [2, 1]),
+        ([bytes(FORWARD_BYTES_MAX + 1), b"", b""], [1, 2]),
+    ],
+)
+def test_no_more_goes_at_once_than_a_frame_takes(contents: list[bytes], counts: list[int]) -> None:
+    contact = waiting(*contents)
+    first = 1
+    for count in counts:
+        row = contact.unsent(0)
+        assert row is not None
+        assert (row[0], len(row[1])) == (first, count)
+        commit(contact, first, count)
+        first += count
+    assert contact.unsent(0) is None
+
+
+def test_what_is_given_up_keeps_nothing_back() -> None:
+    contact = waiting(b"1")
+    contact.unsent(0)
+    later = Publication(SUBJECT, b"2", time=15 * S)
+    contact.take(0, [Proposal(Origin(1, None, None), later)])
+    (outcome,) = contact.expired(20 * S, 10 * S)
+    assert not outcome.certain
+    assert forwarded(contact) == (2, [b"2"])
+
+
+def started() -> tuple[Cluster, str]:
+    """A cluster, and a member that does not coordinate `SUBJECT`, with session 1."""
+    cluster = Cluster(3)
+    cluster.start()
+    cluster.until(cluster.ready, limit=1000 * S)
+    coordinator = cluster.coordinator(cluster.group(SUBJECT))
+    contact = next(name for name in cluster.names if name != coordinator)
+    cluster.open(contact, 1)
+    return cluster, contact
+
+
+def test_a_cluster_joins_what_comes_while_a_group_is_busy() -> None:
+    cluster, contact = started()
+    for number in range(1, 11):
+        cluster.publish(contact, 1, SUBJECT, str(number))
+    statuses = cluster.members[contact].statuses
+    cluster.until(lambda: len(statuses) == 10)
+    assert [(status.id, status.seq) for status in statuses] == [(str(n), n) for n in range(1, 11)]
+    log = cluster.members[contact].node.ground.logs[cluster.group(SUBJECT)]
+    assert [(run.first, run.count) for run in log.runs] == [(1, 1), (2, 9)]
+
+
+def test_what_was_given_up_makes_way_for_what_waits_behind_it() -> None:
+    cluster, contact = started()
+    cluster.publish(contact, 1, SUBJECT, "1")
+    cluster.now += 5 * S
+    cluster.publish(contact, 1, SUBJECT, "2")
+    cluster.now += 6 * S
+    outputs = cluster.feed(contact, TimerDue(TICK))
+    (status,) = cluster.members[contact].statuses
+    assert (status.id, status.status) == ("1", StatusName.PUBLISH_FAILED)
+    sent = [output.message for output in outputs if isinstance(output, SendPeer)]
+    (forward,) = [message for message in sent if isinstance(message, Forward)]
+    assert [(item.first, len(item.publications)) for item in forward.items] == [(2, 1)]
