@@ -442,7 +442,7 @@ class Broker:
                 continue
             gap = state.seq and entry.seq != state.seq + 1
             prev = Position(state.epoch, state.seq) if gap else None
-            cache.apply(state, entry)
+            cache.apply(state, entry, now)
             self._deliver(entry, prev, now, out)
             self._bringing.applied(state, now, out)
         if not self._expiring and entries:

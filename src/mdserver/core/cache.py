@@ -2,7 +2,9 @@
 
 The messages of a subject are bounded by count and by age, all together by bytes, the subjects by
 number. Each cached message is noted once more in one queue of all subjects, oldest first, so that
-both the age and the bytes are kept by looking at its head.
+both the age and the bytes are kept by looking at its head. The age counts from when this member
+learned of a message, by its own clock: clocks of members differ, and a wrong one must not empty a
+cache.
 """
 
 import zlib
@@ -92,6 +94,7 @@ class Cache:
         self._subjects: dict[str, SubjectState] = {}
         self._unused: dict[str, SubjectState] = {}
         self._order: deque[SubjectState] = deque()
+        self._learned: deque[int] = deque()  # when, beside `_order`
         self._stale = 0
         self._tree: _Branch = {}
         self._groups: list[list[SubjectState]] | None = None
@@ -128,7 +131,7 @@ class Cache:
         """What is known of a subject, which comes to be if nothing is."""
         return self._subjects.get(subject) or self._add(subject, now)
 
-    def apply(self, state: SubjectState, entry: Entry) -> None:
+    def apply(self, state: SubjectState, entry: Entry, now: int) -> None:
         """Remember the next committed entry of a subject."""
         publication = entry.publication
         if state.seq == 0:
@@ -140,6 +143,7 @@ class Cache:
             self._apply_snapshot(state, entry)
         state.entries.append(entry)
         self._order.append(state)
+        self._learned.append(now)
         self.bytes += entry_bytes(entry)
         if len(state.entries) > self._settings.cached_messages_per_subject:
             self._drop_first(state)
@@ -175,28 +179,21 @@ class Cache:
     def entries(self, state: SubjectState, now: int) -> Sequence[Entry]:
         """The cached messages of a subject, oldest first; the caller does not change them."""
         self.expire(now)
-        entries = state.entries
-        while entries and entries[0].publication.time + self._settings.cache_expire <= now:
-            # Not at the head of the queue: members' clocks differ.
-            self._drop_first(state)
-            state.stale += 1
-            self._stale += 1
-        return entries
+        return state.entries
 
     def expire(self, now: int) -> int | None:
         """Drop messages that are too old; returns when the next one will be, None if none will."""
-        order, before = self._order, now - self._settings.cache_expire
+        order, learned = self._order, self._learned
+        kept = self._settings.cache_expire
         while order:
-            state = order[0]
-            if not state.stale:
-                time = state.entries[0].publication.time
-                if time > before:
-                    return time + self._settings.cache_expire
+            if not order[0].stale and learned[0] + kept > now:
+                return learned[0] + kept
             self._drop_oldest(self.expired)
         return None
 
     def _drop_oldest(self, dropped: Dropped) -> None:
         state = self._order.popleft()
+        self._learned.popleft()
         if state.stale:
             state.stale -= 1
             self._stale -= 1
@@ -214,12 +211,14 @@ class Cache:
 
     def _compact(self) -> None:
         kept: deque[SubjectState] = deque()
-        for state in self._order:
+        learned: deque[int] = deque()
+        for state, since in zip(self._order, self._learned, strict=True):
             if state.stale:
                 state.stale -= 1
             else:
                 kept.append(state)
-        self._order = kept
+                learned.append(since)
+        self._order, self._learned = kept, learned
         self._stale = 0
 
     def _add(self, subject: str, now: int) -> SubjectState:
@@ -291,7 +290,7 @@ class Cache:
             self._remove(known)
         state = self._add(image.subject, now)
         for entry in image.entries:
-            self.apply(state, entry)
+            self.apply(state, entry, now)
         state.epoch, state.seq, state.floor = image.epoch, image.seq, max(image.floor, state.floor)
         if state.snapshot is not None:
             self.bytes -= state.snapshot.bytes

@@ -41,9 +41,9 @@ class Messages:
         "CacheExpireTime",
         values.duration(NS_PER_S, 365 * 86400 * NS_PER_S),
         limits.CACHE_EXPIRE_S * NS_PER_S,
-        """How long a message is kept for history and recovery. It goes earlier when newer ones
-        exceed `MaxCachedMessagesPerSubject` or `MaxCacheBytes`. The snapshot stays, see
-        `SnapshotExpireTime`.""",
+        """How long a message is kept for history and recovery, from when a member learned of it.
+        It goes earlier when newer ones exceed `MaxCachedMessagesPerSubject` or `MaxCacheBytes`.
+        The snapshot stays, see `SnapshotExpireTime`.""",
     )
     max_cache_bytes: int = parameter(
         "MaxCacheBytes",
