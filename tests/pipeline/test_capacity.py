@@ -199,6 +199,7 @@ def test_the_command_prints_the_plan_and_writes_the_page(runs: Path, tmp_path: P
     command_line += ["--burst", "2", "--report", str(page)]
     done = subprocess.run(command_line, capture_output=True, text=True, timeout=120, check=True)
     lines = done.stdout.splitlines()
+    assert "WARN" not in done.stderr.replace("WARNING: Using incubator modules", "")
     assert lines[0] == "3 members, limited by deliveries (processor time)"
     assert "deliveries: 6 runs, foretold within 0%" in lines
     assert "3 members" in page.read_text()

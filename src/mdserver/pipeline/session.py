@@ -19,6 +19,7 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",
 }
+LOGGING = Path(__file__).with_name("log4j2.properties")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -33,7 +34,10 @@ def start(job: str, *, embedded: bool, jars: Sequence[Path] = ()) -> SparkSessio
     settings = dict(SETTINGS)
     if embedded:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings |= LOOPBACK | {"spark.driver.memory": "1g"}
+        settings |= LOOPBACK | {
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+        }
         builder = builder.master("local[*]")
         if jars:
             settings["spark.jars"] = ",".join(str(jar) for jar in jars)
