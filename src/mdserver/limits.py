@@ -165,6 +165,7 @@ PEER_OUTBOX_BYTES_MAX = 1024 * MB  # what may wait for a member that reads slowl
 PEER_HANDSHAKE_TIMEOUT_S = 5
 PEER_WRITE_TIMEOUT_S = 20
 PEER_LINKS_MAX = 256
+PEER_FORGOTTEN_S = 60  # after which a member that is in no list, and went, is dialed no more
 PEER_BACK_OFF_MAX_S = 2
 VOTE_FILE_BYTES_MAX = 16 * MB
 PUBLISH_TIMEOUT_S = 10

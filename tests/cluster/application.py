@@ -113,15 +113,16 @@ class Watched(Client):
 class Application:
     """Publishers and subscribers at every server; `running` starts and ends one.
 
-    Each prefers its server, and goes to any other one when that is gone. Without `guaranteed`
-    acknowledgements are counted only: they promise nothing, and each server has history ids of its
-    own.
+    Their subjects are all `under` a common one. Each client prefers its server, and goes to any
+    other one when that is gone. Without `guaranteed` acknowledgements are counted only: they
+    promise nothing, and each server has history ids of its own.
     """
 
     def __init__(
         self,
         servers: Iterable[str],
         *,
+        under: str = "/load",
         kinds: Iterable[str] = KINDS,
         publishers: int = 2,
         guaranteed: bool = True,
@@ -131,7 +132,8 @@ class Application:
         self.judges_acks = guaranteed
         self.checker = Checker(majority_kept=guaranteed)
         self.covered: Counter[str] = Counter()
-        self.subjects = [f"/load/{index}" for index in range(8)]
+        self.under = under
+        self.subjects = [f"{under}/{index}" for index in range(8)]
         self.readers: list[Watched] = []
         self.publishers: list[Watched] = []
         self._publishers = publishers
@@ -152,7 +154,7 @@ class Application:
             for kind in self.kinds:
                 client = self._client(f"{kind} at {home}", home, conflated=kind == "conflated")
                 self.readers.append(client)
-                read = partial(client.read, kind, self.subjects, "/load/**")
+                read = partial(client.read, kind, self.subjects, f"{self.under}/**")
                 await nursery.start(self._run, client, read)
         for index in range(self._publishers):
             home = self.servers[index % len(self.servers)]

@@ -2,8 +2,9 @@
 
 import pytest
 import trio
+import trio.testing
 
-from mdserver.cluster.messages import HandOver
+from mdserver.cluster.messages import HandOver, Hello, PeerReceived
 from mdserver.codec.frames import frame
 from mdserver.codec.peer import GREETING, MESSAGE, Greeting, Handshake, Side, message_frame
 from mdserver.errors import RemoteProtocolError
@@ -73,6 +74,31 @@ async def test_a_member_may_listen_where_others_do_not_call_it(tmp_path: object)
                 await shake_hands(stream, handshake)
             assert handshake.peer == expected
         nursery.cancel_scope.cancel()
+
+
+async def test_two_members_that_no_list_names_hear_of_each_other(tmp_path: object) -> None:
+    *seeds, fourth, fifth = free_addresses(5)
+    members = [Member(tmp_path, tuple(seeds), index) for index in range(3)]
+    members += [Member(tmp_path, (*seeds, other), 3) for other in (fourth, fifth)]
+    async with trio.open_nursery() as nursery:
+        for member in members:
+            await nursery.start(member.run)
+        with trio.fail_after(60):
+            while {len(member.node.ground.linked()) for member in members} != {4}:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            for member in members:
+                await member.joined.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_address_that_is_none_is_complained_of_once(tmp_path: object) -> None:
+    async with cluster(tmp_path) as members:
+        for _ in range(2):
+            members[0].engine.dispatch(
+                PeerReceived(str(members[1].me), [Hello(1, False, "", {}, ["nowhere:at:all"])])
+            )
+        lines = [line for line in members[0].log.lines if "nowhere" in line]
+        assert len(lines) == 1
 
 
 async def test_a_wrong_password_is_told_and_logged_but_never_shown(tmp_path: object) -> None:

@@ -139,7 +139,9 @@ class Ground:
     def greeting(self) -> Hello:
         """Who this member is, for a link that is new."""
         votes = self.votes
-        return Hello(votes.incarnation, votes.admitted, self.settings.client, dict(votes.known))
+        return Hello(
+            votes.incarnation, votes.admitted, self.settings.client, dict(votes.known), self._linked
+        )
 
     # What is said
 

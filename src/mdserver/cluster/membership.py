@@ -6,6 +6,8 @@ at a time. A member is in sight while its link is up and something came over it 
 
 from typing import TYPE_CHECKING
 
+from mdserver.limits import NS_PER_S, PEER_FORGOTTEN_S
+
 if TYPE_CHECKING:
     from mdserver.cluster.messages import Heartbeat, Hello, Led
     from mdserver.cluster.settings import ClusterSettings
@@ -38,15 +40,20 @@ class Peer:
 
 
 class Membership:
-    """All other members, in a fixed order: the configured ones, then as they came."""
+    """All other members, in a fixed order: the configured ones, then as they came.
 
-    __slots__ = ("_suspect", "me", "peers", "seeds")
+    `listed` are the configured ones, with this member; the others are forgotten some time after
+    they went.
+    """
+
+    __slots__ = ("_suspect", "listed", "me", "peers", "seeds")
 
     def __init__(self, settings: "ClusterSettings") -> None:
         self.me = settings.me
         self.seeds = settings.seeds
         self._suspect = settings.suspect
-        self.peers = {name: Peer() for name in settings.members if name != self.me}
+        self.listed = dict.fromkeys((*settings.members, self.me))
+        self.peers = {name: Peer() for name in self.listed if name != self.me}
 
     def up(self, name: str, now: int) -> None:
         """A link is up; what the member is, its Hello says."""
@@ -60,6 +67,22 @@ class Membership:
         peer = self.peers[name]
         peer.up = False
         peer.forget()
+
+    def stranger(self, name: str) -> bool:
+        """Whether it is in no list, and there is no link to it."""
+        peer = self.peers.get(name)
+        return name not in self.listed and (peer is None or not peer.up)
+
+    def forget_gone(self, now: int) -> None:
+        """Forget members beyond the list that went long ago."""
+        if len(self.peers) < len(self.listed):
+            return
+        gone = [
+            name for name, peer in self.peers.items()
+            if self.stranger(name) and peer.heard + PEER_FORGOTTEN_S * NS_PER_S <= now
+        ]  # fmt: skip
+        for name in gone:
+            del self.peers[name]
 
     def hello(self, name: str, hello: "Hello") -> bool:
         """Note who came; False for an incarnation older than one that is known.

@@ -25,12 +25,16 @@ class PeerMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Hello(PeerMessage, frozen=True, tag=1):
-    """First on each link: who the sender is, and which incarnations of seeds it knows."""
+    """First on each link: who the sender is, and which incarnations of seeds it knows.
+
+    `linked`: the members that it can speak to, among which may be some that no list names.
+    """
 
     incarnation: int
     admitted: bool
     client: str
     known: dict[str, int]
+    linked: Sequence[str] = ()
 
 
 class Led(Item, frozen=True):
@@ -409,6 +413,13 @@ class Persist(ClusterOutput):
 
     request: int
     record: bytes
+
+
+@frozen
+class Meet(ClusterOutput):
+    """Dial a member that is not in `ClusterMembers`, until it is gone for long."""
+
+    peer: str
 
 
 @frozen

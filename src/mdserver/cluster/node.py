@@ -261,6 +261,9 @@ class Node:
             reason = f"incarnation {hello.incarnation} of {peer} is older than a known one"
             ground.out.append(say.ClosePeer(peer, reason))
             return
+        for name in hello.linked:
+            if ground.members.stranger(name):
+                ground.out.append(say.Meet(name))
         self.mode.greeted(peer, hello)
 
     def _heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
@@ -293,6 +296,7 @@ class Node:
         if not ground.durable:
             ground.out.append(SetTimer(TICK, ground.now + NS_PER_S))
             return
+        ground.members.forget_gone(ground.now)
         self.mode.tick()
         self._operating.insist()
         ground.say(ground.linked(), self._pulse())

@@ -1,7 +1,8 @@
 """Peer links over TCP: who dials whom, the handshake, frames both ways.
 
 Each pair of members has one link. The member with the smaller address dials; the other one does so
-too when it has waited for a while, since a new member may be unknown to those it joins.
+too when it has waited for a while, since a new member may be unknown to those it joins. Two new
+members hear of each other from those that they join.
 """
 
 import random
@@ -13,7 +14,7 @@ from contextlib import suppress
 import trio
 from attrs import frozen
 
-from mdserver.cluster.messages import ClosePeer, PeerDown, PeerReceived, PeerUp, SendPeer
+from mdserver.cluster.messages import ClosePeer, Meet, PeerDown, PeerReceived, PeerUp, SendPeer
 from mdserver.codec.peer import (
     NONCE_BYTES,
     Greeting,
@@ -24,11 +25,13 @@ from mdserver.codec.peer import (
     messages,
     refusal,
 )  # fmt: skip
+from mdserver.config import values
 from mdserver.config.values import Address
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import (
     CLUSTER_MEMBERS_MAX,
     PEER_BACK_OFF_MAX_S,
+    PEER_FORGOTTEN_S,
     PEER_FRAME_BYTES_MAX,
     PEER_HANDSHAKE_TIMEOUT_S,
     PEER_LINKS_MAX,
@@ -85,7 +88,10 @@ class Peers:
         self._buffer = bytearray(READ_BYTES)
         self._opening = 0
         self._complaints: dict[str, str] = {}
+        self._dialed: dict[str, None] = {}
+        self._nursery: trio.Nursery | None = None
         engine.carry(SendPeer, self._send)
+        engine.carry(Meet, self._meet)
         engine.carry(ClosePeer, self._close)
         engine.settled = self._flush
 
@@ -113,6 +119,18 @@ class Peers:
         if link is not None:
             link.close(output.reason)
 
+    def _meet(self, output: Meet) -> None:
+        name = output.peer
+        if self._nursery is None or name in self._dialed or len(self._dialed) >= PEER_LINKS_MAX:
+            return
+        try:
+            address = values.address(0).parse(name)
+        except ValueError as error:
+            self._complain(name, str(error))
+            return
+        self._dialed[name] = None
+        self._nursery.start_soon(self._dial, address)
+
     # Opening
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -129,15 +147,21 @@ class Peers:
                 nursery.start_soon(accept_each, listening, accepted, self._unaccepted)
             for address in self._settings.members:
                 if str(address) != self._settings.me:
+                    self._dialed[str(address)] = None
                     nursery.start_soon(self._dial, address)
+            self._nursery = nursery
             task_status.started()
 
     def _unaccepted(self, error: OSError) -> None:
         self._complain("any caller", broken(error))
 
     async def _dial(self, address: Address) -> None:
-        """Dial a member whenever there is no link to it."""
-        name = str(address)
+        """Dial a member whenever there is no link to it.
+
+        One that is in no list is given up when there was none for long.
+        """
+        name, listed = str(address), address in self._settings.members
+        gone = trio.current_time() + PEER_FORGOTTEN_S
         pause = 0.0 if self._settings.me < name else LARGER_DIALS_AFTER_S
         back_off = FIRST_BACK_OFF_S
         while True:
@@ -145,7 +169,11 @@ class Peers:
             pause = FIRST_BACK_OFF_S if self._settings.me < name else LARGER_DIALS_AFTER_S
             if name in self.links:
                 back_off = FIRST_BACK_OFF_S
+                gone = trio.current_time() + PEER_FORGOTTEN_S
                 continue
+            if not listed and trio.current_time() > gone:
+                del self._dialed[name]
+                return
             try:
                 with trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
                     sock = await dialed(address)
