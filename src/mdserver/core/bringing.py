@@ -46,7 +46,8 @@ class Bringing:
         self._queues: dict[Session, deque[Backlog]] = {}
         self._stalled: dict[Session, deque[Backlog]] = {}
         """The queues of those whose clients take no more."""
-        self._behind: dict[str, dict[Session, Waiting]] = {}
+        self.behind: dict[str, dict[Session, Waiting]] = {}
+        """Subject -> the sessions that have seen more of it than this member has."""
         self._timed: dict[Session, None] = {}
 
     def begin(self, backlog: Backlog, subjects: list[str], now: int, out: list[Output]) -> None:
@@ -185,7 +186,7 @@ class Bringing:
         if session.waiting is None:
             session.waiting = {}
         session.waiting[waiting.subject] = waiting
-        self._behind.setdefault(waiting.subject, {})[session] = waiting
+        self.behind.setdefault(waiting.subject, {})[session] = waiting
         self._interest.waiting_changed(waiting.subject)
         self._time(session, out)
 
@@ -195,10 +196,10 @@ class Bringing:
         del session.waiting[subject]
         if not session.waiting:
             session.waiting = None
-        behind = self._behind[subject]
+        behind = self.behind[subject]
         del behind[session]
         if not behind:
-            del self._behind[subject]
+            del self.behind[subject]
         self._interest.waiting_changed(subject)
 
     def _time(self, session: Session, out: list[Output]) -> None:
@@ -210,7 +211,7 @@ class Bringing:
 
     def applied(self, state: SubjectState, now: int, out: list[Output]) -> None:
         """A subject went on: let those go on who have seen no more than that."""
-        for waiting in list(self._behind.get(state.subject, {}).values()):
+        for waiting in list(self.behind.get(state.subject, {}).values()):
             if waiting.after.seq <= state.seq:
                 self._release(waiting)
                 self._recover(waiting.subscription, state.subject, waiting.after, now, out)

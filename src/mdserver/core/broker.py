@@ -451,6 +451,8 @@ class Broker:
 
     def _deliver(self, entry: Entry, prev: Position | None, now: int, out: list[Output]) -> None:
         audience = self._interest.audience(entry.publication.subject)
+        if not audience.direct and not audience.conflated:
+            return
         shared: dict[str | None, Delivery] = {}
         for match, sessions in audience.direct:
             delivery = Delivery(entry, MessageType.UPDATE, match, prev)

@@ -1,4 +1,8 @@
-"""What is published, and what it becomes once it has a place in the log."""
+"""What is published, and what it becomes once it has a place in the log.
+
+The garbage collector does not look at these values (`gc=False`): none of them can be part of a
+cycle, and a cache holds very many of them for long.
+"""
 
 import enum
 
@@ -21,14 +25,14 @@ class MessageType(enum.Enum):
     HISTORICAL = "HISTORICAL"
 
 
-class Position(msgspec.Struct, frozen=True, order=True, array_like=True):
+class Position(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
     """A place in a subject's numbering. Positions of different history ids are never compared."""
 
     epoch: int
     seq: int
 
 
-class Publication(msgspec.Struct, frozen=True, array_like=True):
+class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message as its publisher gave it.
 
     `content` is UTF-8 where `text` is true, anything else otherwise. `fields` is never empty: None
@@ -50,7 +54,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True):
     time: int = 0
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A publication with its place: `seq` counts within the subject and rises by exactly one.
 
     STANDARD publications become entries with epoch 0 and seq 0; those are never in a log.

@@ -1,13 +1,16 @@
-"""What the broker asks of the group logs, and what they answer."""
+"""What the broker asks of the group logs, and what they answer.
 
-from attrs import frozen
+msgspec structs, since there are three for each publication: one takes 0.1 us, a frozen attrs object
+of as many fields five times as long.
+"""
+
+import msgspec
 
 from mdserver.core.commands import CommandId
 from mdserver.core.message import Publication
 
 
-@frozen
-class Origin:
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """Who waits for the result of a publication, and what it carried to be told apart.
 
     `publication` is kept only where the audit stream of messages is on.
@@ -20,8 +23,7 @@ class Origin:
     publication: Publication | None = None
 
 
-@frozen
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True, gc=False):
     """A publication that passed validation and entitlement and wants a place in its group's log.
 
     A STANDARD publication has no place: it goes to every member in sight, once.
@@ -31,8 +33,7 @@ class Proposal:
     publication: Publication
 
 
-@frozen
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What became of a proposal; exactly one for each.
 
     `reason` is None when it is committed. `duplicate` with epoch 0: the number was taken so long
