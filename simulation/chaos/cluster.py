@@ -106,9 +106,10 @@ class Cluster:
     def start(self, member: Member) -> None:
         """Start its process."""
         assert self._nursery is not None
-        member.start(self.plan.members, self.plan.seeds, self.doors[member.number].address)
+        door = self.doors[member.number].address
+        process = member.start(self.plan.members, self.plan.seeds, door)
         self.mark(member.number, "start", fault=False)
-        self._nursery.start_soon(member.watch)
+        self._nursery.start_soon(member.watch, process)
 
     def spare(self, member: Member) -> bool:
         """Whether a majority of the seeds keeps its logs without this one."""

@@ -85,12 +85,16 @@ class Faults:
     # Members
 
     async def _victim(self, fault: Fault, order: list[Member], *, ends: bool) -> Member | None:
-        """The first that is up and whose end can be borne; waits for one until the faults end."""
+        """The first that is up and whose end can be borne; waits for one until the faults end.
+
+        One that is to end by itself must have started for good.
+        """
         cluster = self.cluster
         with trio.move_on_after(cluster.plan.seconds - fault.at / NS_PER_S):
             while True:
                 for member in order:
                     free = member.up and member.number not in self._busy
+                    free = free and (member.proven or fault.kind != "drain")
                     if free and (not ends or cluster.spare(member)):
                         self._busy[member.number] = None
                         if ends:

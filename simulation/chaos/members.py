@@ -59,7 +59,7 @@ class Member:
         """Whether it runs and is not paused."""
         return self.running is not None and not self.paused
 
-    def start(self, count: int, seeds: int, clients: Address) -> None:
+    def start(self, count: int, seeds: int, clients: Address) -> "subprocess.Popen[bytes]":
         """Start the process; `clients` is where its clients find it."""
         wire, number = self._wire, self.number
         settings = {
@@ -83,6 +83,7 @@ class Member:
             self.running = begin(command, log, self._environment())
         self.starts += 1
         self.paused = self.proven = False
+        return self.running
 
     def _environment(self) -> dict[str, str]:
         environment = {**os.environ, "MDSERVER_CLUSTERPASSWORD": CLUSTER_PASSWORD}
@@ -103,10 +104,8 @@ class Member:
         """Its wall clock goes wrong by so much from now on."""
         self._clock.write_text(f"{seconds:+d}s\n", encoding="ascii")
 
-    async def watch(self) -> None:
-        """Until the process ends; an end that nobody brought about is told."""
-        process = self.running
-        assert process is not None
+    async def watch(self, process: "subprocess.Popen[bytes]") -> None:
+        """Until one of its processes ends; an end that nobody brought about is told."""
         status = await ended(process)
         if self.running is process:
             self.running = None

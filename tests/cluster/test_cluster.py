@@ -305,6 +305,22 @@ def test_an_idle_publisher_is_forgotten_by_every_member() -> None:
         assert not member.node.ground.logs[group].publishers.table
 
 
+@pytest.mark.parametrize("wrong", [5000 * S, -5000 * S])
+def test_no_wrong_clock_makes_a_coordinator_forget_a_publisher(wrong: int) -> None:
+    cluster = Cluster(3)
+    cluster.wrong["m1:1"] = wrong
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.run(3 * S)
+    cluster.open("m1:1", 1, publisher="p")
+    subject = cluster.subject_of("m2:1")
+    for step, number in enumerate((1, 2, 1)):
+        cluster.publish("m1:1", 1, subject, f"{step}", number=number)
+        cluster.run(100 * S)
+    places = [seq for _, seq in acked(cluster, "m1:1").values()]
+    assert places == [1, 2, 1]
+
+
 def test_the_status_names_members_groups_and_quorum() -> None:
     cluster = started()
     cluster.run(3 * S)

@@ -88,6 +88,8 @@ class Cluster:
         self.members: dict[str, Member] = {}
         self.disks: dict[str, bytes] = {}
         self.disk_delays: dict[str, int] = {}
+        self.wrong: dict[str, int] = {}
+        """By how much (ns) a member's clock is ahead; set before it starts."""
         self.records: dict[str, list[AnyRecord]] = {}
         self.links: dict[tuple[str, str], deque[bytes]] = {}
         self.cut: set[tuple[str, str]] = set()
@@ -107,15 +109,22 @@ class Cluster:
             broker = BrokerSettings(member=name, groups=self.groups)
             node = Node(
                 broker, random.Random(self.rng.random()), cluster, votes,
-                RECORDS.decode(msgspec.msgpack.encode(self.records.get(name, []))), self.now,
+                RECORDS.decode(msgspec.msgpack.encode(self.records.get(name, []))),
+                self.clock(name),
             )  # fmt: skip
             member = Member(name, node)
             self.members[name] = member
-            self.carry_out(member, member.node.step(TimerDue(("cluster", "tick")), self.now))
+            self.carry_out(
+                member, member.node.step(TimerDue(("cluster", "tick")), self.clock(name))
+            )
         for first in self.members:
             for second in self.members:
                 if first < second:
                     self.connect(first, second)
+
+    def clock(self, name: str) -> int:
+        """What a member's clock shows."""
+        return self.now + self.wrong.get(name, 0)
 
     def add(self, name: str) -> None:
         """A member that the others do not have in their list."""
@@ -167,7 +176,7 @@ class Cluster:
 
     def feed(self, name: str, input: Any) -> list[Any]:  # noqa: A002
         member = self.members[name]
-        outputs = member.node.step(input, self.now)
+        outputs = member.node.step(input, self.clock(name))
         self.carry_out(member, outputs)
         return outputs
 
@@ -179,8 +188,9 @@ class Cluster:
                     for peer in output.peers:
                         self.send(member.name, peer, data)
                 case SetTimer():
-                    member.timers[output.timer] = output.at
-                    self.at(output.at, ("timer", member, output.timer))
+                    due = output.at - self.wrong.get(member.name, 0)
+                    member.timers[output.timer] = due
+                    self.at(due, ("timer", member, output.timer))
                 case CancelTimer():
                     member.timers.pop(output.timer, None)
                 case Persist() | Record():

@@ -23,7 +23,7 @@ class Verdict(enum.Enum):
 
 
 class Numbers(msgspec.Struct, array_like=True):
-    """One publisher: its last number, the positions of its newest ones, and the last one's time.
+    """One publisher: its last number, and the positions of its newest ones.
 
     Up to twice as many positions as promised are kept, so that dropping the oldest is rare and
     taking back the newest never leaves too few.
@@ -31,7 +31,6 @@ class Numbers(msgspec.Struct, array_like=True):
 
     last: int = 0
     positions: list[Position] = msgspec.field(default_factory=list)
-    time: int = 0
 
 
 class Publishers:
@@ -65,7 +64,6 @@ class Publishers:
         if known is None:
             known = self.table[publication.publisher] = Numbers()
         known.last = publication.number
-        known.time = publication.time
         known.positions.append(Position(entry.epoch, entry.seq))
         if len(known.positions) >= 2 * PUBLISHER_NUMBERS_KEPT:
             del known.positions[:-PUBLISHER_NUMBERS_KEPT]
@@ -85,6 +83,6 @@ class Publishers:
     def copied(self) -> dict[str, Numbers]:
         """The table as a value of its own."""
         return {
-            publisher: Numbers(known.last, list(known.positions), known.time)
+            publisher: Numbers(known.last, list(known.positions))
             for publisher, known in self.table.items()
         }

@@ -263,11 +263,10 @@ class Leading:
                 self._forget(coordinator)
 
     def _forget(self, coordinator: Coordinator) -> None:
-        log, oldest = coordinator.log, self.ground.now - PUBLISHER_IDLE_S * NS_PER_S
+        log, now = coordinator.log, self.ground.now
         idle = [
-            Publication(FORGET, b"", publisher=publisher, time=self.ground.now)
-            for publisher, numbers in log.publishers.table.items()
-            if numbers.time < oldest
+            Publication(FORGET, b"", publisher=publisher, time=now)
+            for publisher in coordinator.idle_since(now - PUBLISHER_IDLE_S * NS_PER_S, now)
         ]
         if idle:
             start, runs = log.length, len(log.runs)
