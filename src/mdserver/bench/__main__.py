@@ -1,6 +1,8 @@
 """`python -m mdserver.bench`: measures the server on this computer, over loopback only."""
 
+import functools
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,55 +22,36 @@ CONNECTIONS_MAX = 100_000
 PUBLICATIONS_MAX = 100_000_000
 SUBJECTS_MAX = 1_000_000
 SECONDS_MAX = 3600.0
-CONTENT_BYTES_MAX = 16 * 1024
 
 _console = Console(stderr=True)  # rates go to stdout, what is under way to stderr
 
-json_option = click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Append a JSON line for each measurement to this file.",
-)
-encoding_option = click.option(
-    "--encoding",
-    type=click.Choice(sorted(ENCODINGS)),
-    default=sorted(ENCODINGS)[0],
-    show_default=True,
-    help="What clients speak.",
-)
-bytes_option = click.option(
-    "--bytes",
-    "content_bytes",
-    type=click.IntRange(16, CONTENT_BYTES_MAX),
-    default=128,
-    show_default=True,
-    help="Size of a message's content.",
-)
-window_option = click.option(
-    "--window",
-    type=click.IntRange(1, 1000),
-    default=64,
-    show_default=True,
-    help="Connections that open at a time.",
-)
-set_option = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A parameter of the server under test; repeatable.",
-)
+Option = Callable[[Callable[..., None]], Callable[..., None]]
+Progress = Callable[[str], None]
+Measure = Callable[..., Sequence[results.Row]]
 
 
-subscribers_option = click.option(
-    "--subscribers",
-    type=click.IntRange(1, CONNECTIONS_MAX),
-    default=1000,
-    show_default=True,
-    help="Clients that subscribe to the one subject.",
+def whole(
+    flag: str, default: int, most: int, meaning: str, *, least: int = 1, name: str | None = None
+) -> Option:
+    """An option that takes a whole number; `name` is the parameter's, if it is not the flag's."""
+    return click.option(
+        flag,
+        *(() if name is None else (name,)),
+        type=click.IntRange(least, most),
+        default=default,
+        show_default=True,
+        help=meaning,
+    )
+
+
+BYTES = whole(
+    "--bytes", 128, 16 * 1024, "Size of a message's content.", least=16, name="content_bytes"
 )
-burst_option = click.option(
+SUBSCRIBERS = whole(
+    "--subscribers", 1000, CONNECTIONS_MAX, "Clients that subscribe to the one subject."
+)
+OPENING = whole("--window", 64, 1000, "Connections that open at a time.")
+BURSTS: Option = click.option(
     "--burst",
     "bursts",
     type=click.IntRange(1, 1000),
@@ -78,12 +61,42 @@ burst_option = click.option(
     help="Messages that arrive together; repeatable, a row each. "
     "1: strictly one message at a time.",
 )
-seconds_option = click.option(
+SECONDS: Option = click.option(
     "--seconds",
     type=click.FloatRange(0.1, SECONDS_MAX),
     default=5.0,
     show_default=True,
     help="How long each row is measured, and what it is compared with.",
+)
+FLOOR: Option = click.option(
+    "--floor/--no-floor",
+    "with_floor",
+    default=True,
+    show_default=True,
+    help="Measure in turns with a C program that does one send() for each subscriber "
+    "and message: the ratio to it says more than the rate. Needs a C compiler.",
+)
+SHARED: tuple[Option, ...] = (
+    click.option(
+        "--encoding",
+        type=click.Choice(sorted(ENCODINGS)),
+        default=sorted(ENCODINGS)[0],
+        show_default=True,
+        help="What clients speak.",
+    ),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A parameter of the server under test; repeatable.",
+    ),
+    click.option(
+        "--json",
+        "json_file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Append a JSON line for each measurement to this file.",
+    ),
 )
 
 
@@ -97,23 +110,35 @@ def bench() -> None:
     """
 
 
-@bench.command()
-@subscribers_option
-@bytes_option
-@burst_option
-@seconds_option
-@click.option(
-    "--floor/--no-floor",
-    "with_floor",
-    default=True,
-    show_default=True,
-    help="Measure in turns with a C program that does one send() for each subscriber "
-    "and message: the ratio to it says more than the rate. Needs a C compiler.",
-)
-@encoding_option
-@set_option
-@json_option
-def fanout(encoding: str, json_file: Path | None, **load: Any) -> None:
+def measurement(*options: Option) -> Callable[[Measure], click.Command]:
+    """A command of the group: a function from progress and load to rows, which are then shown."""
+
+    def decorate(measure: Measure) -> click.Command:
+        @functools.wraps(measure)
+        def command(encoding: str, json_file: Path | None, **load: Any) -> None:
+            with _console.status("") as status:
+                rows = measure(status.update, encoding=ENCODINGS[encoding], **load)
+            report(rows, json_file)
+
+        with_options: Callable[..., None] = command
+        for option in reversed((*options, *SHARED)):
+            with_options = option(with_options)
+        return bench.command()(with_options)
+
+    return decorate
+
+
+def report(rows: Sequence[results.Row], json_file: Path | None) -> None:
+    """Show rows, and add them to the file; ClickException where something was not delivered."""
+    results.show(rows, Console())
+    if json_file is not None:
+        results.write(rows, json_file)
+    if any(row.lost or row.repeated or row.altered for row in rows):
+        raise click.ClickException("messages were lost, repeated or altered")
+
+
+@measurement(SUBSCRIBERS, BYTES, BURSTS, SECONDS, FLOOR)
+def fanout(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Deliveries a second from one publisher to N subscribers.
 
     The next messages are published when every subscriber has the last ones. Every delivery is
@@ -124,118 +149,63 @@ def fanout(encoding: str, json_file: Path | None, **load: Any) -> None:
     python -m mdserver.bench fanout
     python -m mdserver.bench fanout --subscribers 5000 --burst 1 --seconds 20
     """
-    measured = fanout_bench.Load(encoding=ENCODINGS[encoding], **load)
-    with _console.status("") as status:
-        rows = fanout_bench.measure(measured, status.update)
-    _report(rows, json_file)
+    return fanout_bench.measure(fanout_bench.Load(**load), progress)
 
 
-@bench.command()
-@subscribers_option
-@click.option(
-    "--stalled",
-    type=click.IntRange(1, 1000),
-    default=1,
-    show_default=True,
-    help="Further subscribers whose connections are never read.",
+@measurement(
+    SUBSCRIBERS,
+    whole("--stalled", 1, 1000, "Further subscribers whose connections are never read."),
+    BYTES,
+    BURSTS,
+    SECONDS,
 )
-@bytes_option
-@burst_option
-@seconds_option
-@encoding_option
-@set_option
-@json_option
-def stalled(encoding: str, json_file: Path | None, stalled: int, **load: Any) -> None:
+def stalled(progress: Progress, stalled: int, **load: Any) -> Sequence[results.Row]:
     """What subscribers who never read do to those who do: their latency, the server's memory.
 
     Two servers take turns under the same load, one without and one with the stalled subscribers.
     """
-    measured = fanout_bench.Load(encoding=ENCODINGS[encoding], **load)
-    with _console.status("") as status:
-        rows = compared.stalled(measured, stalled, status.update)
-    _report(rows, json_file)
+    return compared.stalled(fanout_bench.Load(**load), stalled, progress)
 
 
-@bench.command()
-@subscribers_option
-@bytes_option
-@burst_option
-@seconds_option
-@encoding_option
-@set_option
-@json_option
-def encrypted(encoding: str, json_file: Path | None, **load: Any) -> None:
+@measurement(SUBSCRIBERS, BYTES, BURSTS, SECONDS)
+def encrypted(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Deliveries a second over TLS, compared with the same without it.
 
     Two servers take turns under the same load; `floor` and `ratio` are about the one without TLS.
     """
-    measured = fanout_bench.Load(encoding=ENCODINGS[encoding], **load)
-    with _console.status("") as status:
-        rows = compared.encrypted(measured, status.update)
-    _report(rows, json_file)
+    return compared.encrypted(fanout_bench.Load(**load), progress)
 
 
-@bench.command()
-@click.option(
-    "--connections",
-    type=click.IntRange(1, CONNECTIONS_MAX),
-    default=10_000,
-    show_default=True,
-    help="WebSocket connections, each with one subscription.",
+@measurement(
+    whole(
+        "--connections", 10_000, CONNECTIONS_MAX, "WebSocket connections, each with a subscription."
+    ),
+    OPENING,
 )
-@window_option
-@encoding_option
-@set_option
-@json_option
-def idle(encoding: str, json_file: Path | None, **load: Any) -> None:
+def idle(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Resident memory of the server for each idle subscribed connection."""
-    _connections("idle", encoding, json_file, load)
+    return [connect_bench.measure(connect_bench.Load(**load), "idle", progress)]
 
 
-@bench.command()
-@click.option(
-    "--connections",
-    type=click.IntRange(1, CONNECTIONS_MAX),
-    default=5000,
-    show_default=True,
-    help="WebSocket connections that are opened, each with one subscription.",
-)
-@window_option
-@encoding_option
-@set_option
-@json_option
-def connect(encoding: str, json_file: Path | None, **load: Any) -> None:
+@measurement(
+    whole(
+        "--connections", 5000, CONNECTIONS_MAX,
+        "WebSocket connections that are opened, each with a subscription.",
+    ),
+    OPENING,
+)  # fmt: skip
+def connect(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Connections a second: TCP, the upgrade, a subscription, and its answer."""
-    _connections("connect", encoding, json_file, load)
+    return [connect_bench.measure(connect_bench.Load(**load), "connect", progress)]
 
 
-@bench.command()
-@click.option(
-    "--count",
-    type=click.IntRange(1, PUBLICATIONS_MAX),
-    default=100_000,
-    show_default=True,
-    help="Publications in each row.",
+@measurement(
+    whole("--count", 100_000, PUBLICATIONS_MAX, "Publications in each row."),
+    BYTES,
+    whole("--window", 1000, 1000, "Publications that wait for their result at a time."),
+    whole("--batch", 50, 1000, "Publications that go with one system call."),
 )
-@bytes_option
-@click.option(
-    "--window",
-    type=click.IntRange(1, 1000),
-    default=1000,
-    show_default=True,
-    help="Publications that wait for their result at a time.",
-)
-@click.option(
-    "--batch",
-    type=click.IntRange(1, 1000),
-    default=50,
-    show_default=True,
-    help="Publications that go with one system call.",
-)
-@encoding_option
-@set_option
-@json_option
-def publish(encoding: str, json_file: Path | None, **load: Any) -> None:
+def publish(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Acknowledged publications a second of one connection, pipelined.
 
     The first row sends a WebSocket message for each publication, the second puts a batch into
@@ -243,90 +213,42 @@ def publish(encoding: str, json_file: Path | None, **load: Any) -> None:
     """
     if load["batch"] > load["window"]:
         raise click.BadParameter("a batch is larger than the window", param_hint="--batch")
-    measured = publish_bench.Load(encoding=ENCODINGS[encoding], **load)
-    with _console.status("") as status:
-        rows = publish_bench.measure(measured, status.update)
-    _report(rows, json_file)
+    return publish_bench.measure(publish_bench.Load(**load), progress)
 
 
-@bench.command()
-@click.option(
-    "--count",
-    type=click.IntRange(3, PUBLICATIONS_MAX),
-    default=50_000,
-    show_default=True,
-    help="Publications in each row of pipelined ones.",
-)
-@click.option(
-    "--one-by-one",
-    type=click.IntRange(1, PUBLICATIONS_MAX),
-    default=2000,
-    show_default=True,
-    help="Publications that each wait for the result of the one before.",
-)
-@click.option(
-    "--kills",
-    type=click.IntRange(0, 1000),
-    default=10,
-    show_default=True,
-    help="How often a member is killed, each in turn.",
-)
-@bytes_option
-@encoding_option
-@set_option
-@json_option
-def cluster(encoding: str, json_file: Path | None, **load: Any) -> None:
+@measurement(
+    whole(
+        "--count", 50_000, PUBLICATIONS_MAX, "Publications in each row of pipelined ones.", least=3
+    ),
+    whole(
+        "--one-by-one", 2000, PUBLICATIONS_MAX,
+        "Publications that each wait for the result of the one before.",
+    ),
+    whole("--kills", 10, 1000, "How often a member is killed, each in turn.", least=0),
+    BYTES,
+)  # fmt: skip
+def cluster(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Three seeds: acknowledged publications, and how long they stop when a member is killed.
 
     The members and the load share all cores. After each kill (-9) every subject is published to
     through another member; the latency is the time until the last of them is acknowledged.
     """
-    measured = cluster_bench.Load(encoding=ENCODINGS[encoding], **load)
-    with _console.status("") as status:
-        rows = cluster_bench.measure(measured, status.update)
-    _report(rows, json_file)
+    return cluster_bench.measure(cluster_bench.Load(**load), progress)
 
 
-@bench.command()
-@click.option(
-    "--subjects",
-    type=click.IntRange(1, SUBJECTS_MAX),
-    default=100_000,
-    show_default=True,
-    help="Subjects with one message each, in the first row.",
-)
-@click.option(
-    "--messages",
-    type=click.IntRange(1, PUBLICATIONS_MAX),
-    default=100_000,
-    show_default=True,
-    help="Messages that fill the histories of 100 subjects, in the second row.",
-)
-@bytes_option
-@encoding_option
-@set_option
-@json_option
-def cache(encoding: str, json_file: Path | None, **load: Any) -> None:
+@measurement(
+    whole(
+        "--subjects", 100_000, SUBJECTS_MAX, "Subjects with one message each, in the first row."
+    ),
+    whole(
+        "--messages", 100_000, PUBLICATIONS_MAX,
+        "Messages that fill the histories of 100 subjects, in the second row.",
+    ),
+    BYTES,
+)  # fmt: skip
+def cache(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Resident memory of the server for each subject, and for each cached message."""
-    measured = cache_bench.Load(encoding=ENCODINGS[encoding], **load)
-    with _console.status("") as status:
-        rows = cache_bench.measure(measured, status.update)
-    _report(rows, json_file)
-
-
-def _connections(name: str, encoding: str, json_file: Path | None, load: dict[str, Any]) -> None:
-    measured = connect_bench.Load(encoding=ENCODINGS[encoding], **load)
-    with _console.status("") as status:
-        row = connect_bench.measure(measured, name, status.update)
-    _report([row], json_file)
-
-
-def _report(rows: list[results.Row], json_file: Path | None) -> None:
-    results.show(rows, Console())
-    if json_file is not None:
-        results.write(rows, json_file)
-    if any(row.lost or row.repeated or row.altered for row in rows):
-        raise click.ClickException("messages were lost, repeated or altered")
+    return cache_bench.measure(cache_bench.Load(**load), progress)
 
 
 def main() -> int:
