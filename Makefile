@@ -77,6 +77,7 @@ verify: $(VENV)/.dev ## the proof's share of CI: models, mutants, 2,000 simulate
 	$(BIN)/python -m spec check
 	$(BIN)/python -m simulation run --seeds 2000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --seeds 200 --first 5000 --split --jobs $(JOBS)
+	$(BIN)/python -m simulation mutants --jobs $(JOBS)
 	rm -rf build/traces
 	$(BIN)/python -m simulation traces build/traces --runs 200
 	$(BIN)/python -m spec traces build/traces/*.jsonl

@@ -18,6 +18,7 @@ from simulation import coverage
 from simulation.chaos.command import chaos
 from simulation.diagram import diagram
 from simulation.minimise import minimise as make_smaller
+from simulation.mutants import MUTANTS, Hunt, hunt
 from simulation.plan import make
 from simulation.run import Result
 from simulation.run import run as run_plan
@@ -36,6 +37,11 @@ def regressions() -> list[int]:
 def run_seed(seed: int, split: bool) -> Result:
     """One seed's result; at module level, so that it can run in another process."""
     return run_plan(make(seed), split=split)[0]
+
+
+def hunt_number(number: int, most: int) -> Hunt:
+    """Look for one of the deliberate bugs; at module level, so that another process can do it."""
+    return hunt(MUTANTS[number], range(1, most + 1))
 
 
 @click.group(help="The deterministic simulator of the cluster.")
@@ -160,6 +166,32 @@ def traces(folder: Path, runs: int, first: int, publications: int) -> None:
         (folder / f"{plan.seed}.jsonl").write_text(world.trace_lines(), encoding="utf-8")
         for problem in result.problems:
             click.echo(f"seed {plan.seed}: {problem}")
+
+
+@main.command()
+@click.option("--most", default=100, show_default=True, help="Runs for each bug at most.")
+@click.option("--jobs", type=int, help="Processes (default: the number of cores).")
+def mutants(most: int, jobs: int | None) -> None:
+    """Find each deliberate bug of simulation/mutants.py; exit 1 if one is not found."""
+    console, errors = Console(), Console(stderr=True)
+    table = Table("bug", "found by", "what showed it", title="Deliberate bugs")
+    for column in ("runs", "seconds"):
+        table.add_column(column, justify="right")
+    missed = False
+    with (
+        Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress,
+        ProcessPoolExecutor(jobs) as pool,
+    ):
+        task = progress.add_task("bugs", total=len(MUTANTS))
+        for one in pool.map(hunt_number, range(len(MUTANTS)), repeat(most)):
+            missed |= one.found is None
+            seed, showed = ("nothing", "") if one.found is None else (
+                f"{one.plan} {one.found.seed}", one.found.kinds[0]
+            )  # fmt: skip
+            table.add_row(one.title, seed, showed, str(one.runs), f"{one.seconds:.1f}")
+            progress.advance(task)
+    console.print(table)
+    sys.exit(missed)
 
 
 @main.command()

@@ -7,7 +7,7 @@ SOMETIMES = (
     "disconnected by the member", "cold start", "Promise", "Elect", "Sync", "Activate", "Publish",
     "Accept", "Commit", "Register", "Install", "Readmit", "Stop", "acked", "acked as a repeat",
     "delivered UPDATE", "delivered SNAPSHOT", "delivered RECOVERED", "recovered", "majority lost",
-    "readmitted or joined anew", "operated",
+    "readmitted or joined anew", "operated", "an operator was refused", "fault drain",
 )  # fmt: skip
 LONG_RUN = 500
 """So many seeds are expected to reach all of them."""

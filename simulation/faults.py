@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mdserver.limits import NS_PER_S
+from mdserver.limits import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
     from simulation.members import Member
     from simulation.plan import Fault
     from simulation.world import World
 
+JUST_AFTER = NS_PER_MS
 READMIT_EVERY = NS_PER_S
 STEPS = ("Promise", "Promise", "Elect", "Sync", "Activate", "Publish", "Accept", "Commit",
          "Register", "Install")  # fmt: skip
@@ -34,6 +35,8 @@ class Faults:
             "clock-jump": lambda fault, first, _: first.clock.jump(fault.lasting),
             "clock-rate": lambda fault, first, _: self._rate(fault, first),
             "client-cut": lambda fault, _, __: self._cut_client(fault),
+            "crash-once-promised": lambda fault, first, _: self._arm_promise(fault, first),
+            "drain": lambda fault, first, _: self._drain(fault, first),
             "lose-vote": lambda fault, first, _: self._lose_vote(fault, first),
         }
 
@@ -86,10 +89,22 @@ class Faults:
         step = STEPS[fault.draw % len(STEPS)]
         delay = (0, 1_000_000, world.plan.delay_max)[fault.draw // 64 % 3]
 
-        def strike(member: "Member") -> None:
+        def strike(member: "Member") -> bool:
             world.heap.after(delay, lambda: self._crash(fault, member))
+            return True
 
         world.triggers.append((step, strike))
+
+    def _arm_promise(self, fault: "Fault", voter: "Member") -> None:
+        """This member dies when its next promise just left."""
+        world = self.world
+
+        def strike(member: "Member") -> bool:
+            if member is voter:
+                world.heap.after(JUST_AFTER, lambda: self._crash(fault, member))
+            return member is voter
+
+        world.triggers.append(("Promise", strike))
 
     def _storm(self, fault: "Fault", member: "Member") -> None:
         """Several crashes in quick succession."""
@@ -144,6 +159,11 @@ class Faults:
             world.heap.after(READMIT_EVERY, look)
 
         world.heap.after(READMIT_EVERY, look)
+
+    def _drain(self, fault: "Fault", member: "Member") -> None:
+        """An operator has the member give its groups away, for a while."""
+        member.operate("drain", member.name)
+        self._for_a_while(fault, lambda: member.operate("undrain", member.name))
 
     # The network
 

@@ -1,111 +1,83 @@
 """Deliberate bugs of the cluster, switched on in tests only: each must be found by a run.
 
-A mutant replaces one function for as long as it is switched on, and names the faults that bring it
-to light: a bug of recovery does not show where nothing crashes.
+A mutant replaces functions for as long as it is switched on, and names the plans that bring it to
+light: a bug of recovery does not show where nothing crashes.
 """
 
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from attrs import evolve, frozen
+from attrs import frozen
 
 from mdserver.cluster.coordinator import Coordinator, Phase
 from mdserver.cluster.dedupe import FORGOTTEN, Publishers, Verdict
 from mdserver.cluster.ground import Ground
+from mdserver.cluster.leading import Leading
 from mdserver.cluster.learner import Learner
-from mdserver.cluster.messages import Accept, Appended, Promised
+from mdserver.cluster.messages import Accept, Appended, Heartbeat, Need, Promised, Sync
 from mdserver.cluster.seed import Seed, Standing, Step
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.message import Position
-from mdserver.limits import NS_PER_MS, NS_PER_S
-from simulation.plan import Fault, Plan, Sending, draw_faults, make
+from simulation import profiles
+from simulation.plan import Plan
 from simulation.run import Result, run
 
-CRASHES = ("crash", "crash-coordinator", "crash-at-step")
-SPLITS = ("cut", "one-way", "isolate", "isolate-seeds", "slow", "client-cut")
+Wrap = Callable[[Any], Any]
 
 
 @frozen
 class Mutant:
-    """`owner.name` is replaced by `make(original)`."""
+    """A bug: `patches` are (class, name of a function of it, what makes the wrong one of it)."""
 
     title: str
-    owner: type
-    name: str
-    make: Callable[[Any], Any]
-    kinds: tuple[str, ...] = (*CRASHES, *SPLITS)
+    patches: tuple[tuple[type, str, Wrap], ...]
+    plan: Callable[[int], Plan]
 
 
 @contextmanager
 def switched_on(mutant: Mutant) -> Iterator[None]:
     """The bug is there inside of this."""
-    original = mutant.owner.__dict__[mutant.name]
-    setattr(mutant.owner, mutant.name, mutant.make(original))
+    originals = [owner.__dict__[name] for owner, name, _ in mutant.patches]
+    for (owner, name, make), original in zip(mutant.patches, originals, strict=True):
+        setattr(owner, name, make(original))
     try:
         yield
     finally:
-        setattr(mutant.owner, mutant.name, original)
+        for (owner, name, _), original in zip(mutant.patches, originals, strict=True):
+            setattr(owner, name, original)
 
 
-def plan(seed: int, kinds: tuple[str, ...]) -> Plan:
-    """Few members, one group, dense publications, and faults that follow on each other closely.
+@frozen
+class Hunt:
+    """How a bug was looked for: `found` is the run that showed it, None if no run did.
 
-    A partition of the coordinator is often ended by the crash of its successor: what the one had
-    not replicated meets what the other had not spread.
+    `plan` names the plans; `seconds` are of the processor.
     """
-    rng = random.Random(f"directed {seed}")
-    calm = 5 * NS_PER_S
-    members = rng.choice((3, 3, 4, 5))
-    return evolve(
-        make(seed),
-        members=members,
-        groups=1,
-        subjects=2,
-        kinds=kinds,
-        careful=True,
-        calm=calm,
-        delay_max=rng.choice((1, 5, 30)) * NS_PER_MS,
-        disk_max=rng.choice((1, 30)) * NS_PER_MS,
-        patience=20 * NS_PER_S,
-        publishers=2,
-        log_kept=50,
-        faults=tuple(closely(rng, kinds, members, calm)),
-        sendings=tuple(
-            Sending(at, rng.randrange(2), rng.randrange(2))
-            for at in range(NS_PER_S // 2, calm, rng.choice((4, 10, 30)) * NS_PER_MS)
-        ),
-    )
+
+    title: str
+    plan: str
+    found: Result | None
+    runs: int
+    seconds: float
 
 
-def closely(rng: random.Random, kinds: tuple[str, ...], members: int, calm: int) -> Iterator[Fault]:
-    """Partitions, each with a crash at about its end."""
-    for fault in draw_faults(rng, kinds, members, calm):
-        if fault.kind not in {"isolate", "isolate-seeds"}:
-            yield fault
-            continue
-        lasting = rng.randint(700, 1500) * NS_PER_MS
-        yield evolve(fault, lasting=lasting)
-        end = fault.at + lasting + rng.randint(-100, 100) * NS_PER_MS
-        for kind in rng.sample(("crash-coordinator", "crash-at-step", "cut"), 2):
-            yield evolve(
-                fault, at=end, kind=kind, lasting=rng.randint(20, 400) * NS_PER_MS,
-                draw=rng.getrandbits(30),
-            )  # fmt: skip
+def hunt(mutant: Mutant, seeds: range) -> Hunt:
+    """Run the mutant's plans until one of them shows the bug.
 
-
-def hunt(mutant: Mutant, seeds: range) -> tuple[Result | None, int, float]:
-    """The first run that finds the bug, how many were run, and in how many seconds."""
-    began = time.perf_counter()
+    An error in the mutant itself is an AssertionError: the bug would not have been found.
+    """
+    name = mutant.plan.__name__.replace("_", " ")
+    began = time.process_time()
     with switched_on(mutant):
-        for count, seed in enumerate(seeds, 1):
-            result = run(plan(seed, mutant.kinds))[0]
+        for runs, seed in enumerate(seeds, 1):
+            result = run(mutant.plan(seed))[0]
             if result.problems:
-                return result, count, time.perf_counter() - began
-    return None, len(seeds), time.perf_counter() - began
+                assert "mutants.py" not in result.problems[0], result.problems[0]
+                return Hunt(mutant.title, name, result, runs, time.process_time() - began)
+    return Hunt(mutant.title, name, None, len(seeds), time.process_time() - began)
 
 
 # The bugs
@@ -181,15 +153,6 @@ def delivered_when_accepted(original: Callable[..., None]) -> Any:
     return extend
 
 
-def unregistered_recovery(original: Callable[..., Step | None]) -> Any:
-    def takes(self: Seed, group: int, epoch: int, register: int, cold: bool) -> Step | None:
-        if self.standing[group] is Standing.RECOVERING and not cold:
-            register = self.votes.incarnation
-        return original(self, group, epoch, register, cold)
-
-    return takes
-
-
 def accepted_below_the_promise(_: object) -> Any:
     def accepts(self: Seed, group: int, epoch: int) -> bool:
         return self.may(group, Step.ACCEPT) and self.logs[group].epoch == epoch
@@ -208,23 +171,54 @@ def gap_is_skipped(original: Callable[..., None]) -> Any:
     return accept
 
 
-MUTANTS = (
-    Mutant("one acknowledgement commits", Coordinator, "ack", one_ack_is_enough),
-    Mutant("the longest log is adopted", Coordinator, "promised", longest_log),
-    Mutant("a restarted seed votes at once", Seed, "__init__", no_recovery),
-    Mutant("promises are not in the vote file", VoteRecord, "encode", forgotten_promises),
-    Mutant("answers leave before the vote file", Ground, "say_stored", sent_before_the_disk),
-    Mutant("repeats are taken again", Publishers, "verdict", no_dedupe),
-    Mutant("numbers may have gaps", Publishers, "verdict", gaps_are_taken),
-    Mutant("delivered when accepted", Learner, "_extend", delivered_when_accepted),
-    Mutant("recovery without registration", Seed, "takes", unregistered_recovery),
-    Mutant("entries below the promise are taken", Seed, "accepts", accepted_below_the_promise),
-    Mutant("a gap is skipped", Learner, "accept", gap_is_skipped),
-)
+def asking_everybody(original: Callable[..., None]) -> Any:
+    def heartbeat(self: Learner, peer: str, message: Heartbeat) -> None:
+        original(self, peer, message)
+        seed = self.ground.seed
+        if seed is not None and seed.away:
+            views = self.ground.views
+            for group in seed.away:
+                views[group].asked = 0
+            self.ask(peer, {group: views[group].epoch for group in seed.away})
 
-SURVIVORS = (
-    "the longest log is adopted",
-    "promises are not in the vote file",
-    "recovery without registration",
-)
-"""Not found by hundreds of runs; the models refute the first two (docs/verification.md)."""
+    return heartbeat
+
+
+def answered_by_anybody(original: Callable[..., None]) -> Any:
+    """A seed that votes hands its log to one that recovers, as if it coordinated the group."""
+
+    def need(self: Leading, peer: str, message: Need) -> None:
+        original(self, peer, message)
+        ground = self.ground
+        for item in message.items:
+            log = ground.logs[item.group]
+            votes = ground.seed is not None and ground.seed.may(item.group, Step.ACCEPT)
+            if item.recovering and votes and item.group not in ground.coordinators:
+                mine = Coordinator(item.group, log.epoch, log, ground.settings.seeds, 0)
+                ground.say((peer,), Sync([self.synced(mine, 0, message.incarnation)]))
+
+    return need
+
+
+def mutant(title: str, owner: type, name: str, make: Wrap) -> Mutant:
+    """A bug of one function that crowded plans with all kinds of faults bring to light."""
+    return Mutant(title, ((owner, name, make),), profiles.crowded)
+
+
+MUTANTS = (
+    mutant("one acknowledgement commits", Coordinator, "ack", one_ack_is_enough),
+    Mutant("the longest log is adopted", ((Coordinator, "promised", longest_log),),
+           profiles.stale_tail),
+    mutant("a restarted seed votes at once", Seed, "__init__", no_recovery),
+    Mutant("promises are not in the vote file", ((VoteRecord, "encode", forgotten_promises),),
+           profiles.forgetful_voter),
+    Mutant("recovery from any seed",
+           ((Learner, "heartbeat", asking_everybody), (Leading, "need", answered_by_anybody)),
+           profiles.lagging_peer),
+    mutant("answers leave before the vote file", Ground, "say_stored", sent_before_the_disk),
+    mutant("repeats are taken again", Publishers, "verdict", no_dedupe),
+    mutant("numbers may have gaps", Publishers, "verdict", gaps_are_taken),
+    mutant("delivered when accepted", Learner, "_extend", delivered_when_accepted),
+    mutant("entries below the promise are taken", Seed, "accepts", accepted_below_the_promise),
+    mutant("a gap is skipped", Learner, "accept", gap_is_skipped),
+)  # fmt: skip

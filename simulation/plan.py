@@ -117,9 +117,22 @@ def make(seed: int) -> Plan:
         patience=120 * NS_PER_S,
         cached=1000,
         log_kept=rng.choice((4, 50, 1000)),
-        faults=tuple(draw_faults(rng, kinds, members, calm)),
+        faults=tuple(
+            sorted(
+                [*draw_faults(rng, kinds, members, calm), *draw_drains(seed, members, calm)],
+                key=lambda fault: fault.at,
+            )
+        ),
         sendings=tuple(draw_sendings(rng, publishers, subjects, calm)),
     )
+
+
+def draw_drains(seed: int, members: int, calm: int) -> Iterator[Fault]:
+    """In some runs an operator drains members for a while: their groups are handed over."""
+    rng = random.Random(f"{seed} hand-overs")
+    for _ in range(rng.choice((0, 0, 0, 1, 3))):
+        lasting = rng.randint(100, 5000) * NS_PER_MS
+        yield Fault(rng.randrange(calm), "drain", rng.randrange(members), 0, lasting, 0)
 
 
 def draw_faults(

@@ -34,7 +34,7 @@ class World:
         self.traced: list[dict[str, Any]] = []
         self.history: list[Event] = []
         self.dirty: list[Session] = []
-        self.triggers: list[tuple[str, Callable[[Member], None]]] = []
+        self.triggers: list[tuple[str, Callable[[Member], bool]]] = []  # True: done with
         self._tokens = 0
         self._hash = hashlib.blake2b(digest_size=16)
         self.links = Links(self, random.Random(f"{plan.seed} links"))
@@ -87,8 +87,8 @@ class World:
         self.watch.saw_step(f"{member.name}#{member.life}", history, output.name, output.values)
         self.cover(output.name)
         for trigger in [trigger for trigger in self.triggers if trigger[0] == output.name]:
-            self.triggers.remove(trigger)
-            trigger[1](member)
+            if trigger[1](member):
+                self.triggers.remove(trigger)
         if output.name in {"Activate", "Commit"} and member.writing:
             self._check_own_vote(member, output.values)
         if output.values.get("cold"):

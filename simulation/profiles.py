@@ -1,0 +1,154 @@
+"""Directed plans: faults in an order that brings one class of bugs to light.
+
+The plans of `simulation.plan.make` draw everything at random; some bugs need a coincidence that
+random faults make once in thousands of runs. Here the order is given and only the times are drawn.
+"""
+
+import random
+from collections.abc import Iterable, Iterator
+
+from attrs import evolve
+
+from mdserver.cluster.placement import ranking
+from mdserver.limits import NS_PER_MS, NS_PER_S
+from simulation.plan import Fault, Plan, Sending, draw_faults, make
+
+CRASHES = ("crash", "crash-coordinator", "crash-at-step")
+SPLITS = ("cut", "one-way", "isolate", "isolate-seeds", "slow", "client-cut")
+
+
+def small(seed: int, calm: int, faults: Iterable[Fault], sendings: Iterable[Sending]) -> Plan:
+    """A quick network of three members, one group and as many publishers, and these faults."""
+    return evolve(
+        make(seed),
+        members=3,
+        groups=1,
+        publishers=3,
+        subjects=1,
+        kinds=(),
+        careful=True,
+        calm=calm,
+        delay_max=NS_PER_MS,
+        disk_max=NS_PER_MS,
+        patience=30 * NS_PER_S,
+        log_kept=50,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        sendings=tuple(sorted(sendings, key=lambda sending: sending.at)),
+    )
+
+
+def crowded(seed: int) -> Plan:
+    """Few members, one group, dense publications, and faults that follow on each other closely.
+
+    A partition of the coordinator is often ended by the crash of its successor: what the one had
+    not replicated meets what the other had not spread.
+    """
+    rng = random.Random(f"directed {seed}")
+    calm = 5 * NS_PER_S
+    members = rng.choice((3, 3, 4, 5))
+    return evolve(
+        make(seed),
+        members=members,
+        groups=1,
+        subjects=2,
+        kinds=(*CRASHES, *SPLITS),
+        careful=True,
+        calm=calm,
+        delay_max=rng.choice((1, 5, 30)) * NS_PER_MS,
+        disk_max=rng.choice((1, 30)) * NS_PER_MS,
+        patience=20 * NS_PER_S,
+        publishers=2,
+        log_kept=50,
+        faults=tuple(closely(rng, members, calm)),
+        sendings=tuple(
+            Sending(at, rng.randrange(2), rng.randrange(2))
+            for at in range(NS_PER_S // 2, calm, rng.choice((4, 10, 30)) * NS_PER_MS)
+        ),
+    )
+
+
+def closely(rng: random.Random, members: int, calm: int) -> Iterator[Fault]:
+    """Partitions, each with a crash at about its end."""
+    for fault in draw_faults(rng, (*CRASHES, *SPLITS), members, calm):
+        if fault.kind not in {"isolate", "isolate-seeds"}:
+            yield fault
+            continue
+        lasting = rng.randint(700, 1500) * NS_PER_MS
+        yield evolve(fault, lasting=lasting)
+        end = fault.at + lasting + rng.randint(-100, 100) * NS_PER_MS
+        for kind in rng.sample(("crash-coordinator", "crash-at-step", "cut"), 2):
+            yield evolve(
+                fault, at=end, kind=kind, lasting=rng.randint(20, 400) * NS_PER_MS,
+                draw=rng.getrandbits(30),
+            )  # fmt: skip
+
+
+def stale_tail(seed: int) -> Plan:
+    """A long tail that is not committed meets a short log of a newer epoch that is.
+
+    The coordinator loses the seeds while much is published to it. Its successor commits a little
+    and dies just before the first comes back, so the two that are left elect between their logs.
+    """
+    rng = random.Random(f"stale tail {seed}")
+    alone = 2 * NS_PER_S + rng.randint(0, 500) * NS_PER_MS
+    dead = alone + rng.randint(900, 1250) * NS_PER_MS
+    back = dead + rng.randint(0, 150) * NS_PER_MS
+    burst = [
+        Sending(alone + rng.randint(0, 100) * NS_PER_MS, publisher, 0)
+        for publisher in range(3) for _ in range(rng.randint(5, 30))
+    ]  # fmt: skip
+    few = [Sending(alone + rng.randint(800, 900) * NS_PER_MS, rng.randrange(3), 0) for _ in "abc"]
+    before = [Sending(at, rng.randrange(3), 0)
+              for at in range(NS_PER_S, alone, 100 * NS_PER_MS)]  # fmt: skip
+    faults = [
+        Fault(alone, "isolate-seeds", 0, 0, back - alone, rng.getrandbits(30)),
+        Fault(dead, "crash-coordinator", 0, 0, 4 * NS_PER_S, 0),
+    ]
+    return small(seed, 8 * NS_PER_S, faults, [*before, *burst, *few])
+
+
+def lagging_peer(seed: int) -> Plan:
+    """A seed restarts where it meets only one that lacks what the two others committed.
+
+    The coordinator reaches one seed, then none; that seed restarts meanwhile.
+    """
+    rng = random.Random(f"lagging peer {seed}")
+    leader, lagging, restarted = first_leaders()
+    deaf = 3 * NS_PER_S + rng.randint(0, 1000) * NS_PER_MS
+    alone = deaf + rng.randint(100, 500) * NS_PER_MS
+    restart = alone + rng.randint(-20, 20) * NS_PER_MS
+    back = alone + rng.randint(1000, 3000) * NS_PER_MS
+    faults = [
+        Fault(deaf, "one-way", leader, lagging, back - deaf, 1),
+        Fault(alone, "isolate", leader, 0, back - alone, 0),
+        Fault(restart, "crash", restarted, 0, rng.randint(5, 60) * NS_PER_MS, 0),
+    ]
+    sendings = [Sending(at, rng.randrange(3), 0)
+                for at in range(2 * NS_PER_S, 7 * NS_PER_S, 10 * NS_PER_MS)]  # fmt: skip
+    return small(seed, 8 * NS_PER_S, faults, sendings)
+
+
+def first_leaders() -> tuple[int, int, int]:
+    """The members of a small plan in the order in which they should coordinate its group."""
+    first, second, third = ranking(0, {f"m{member}": 1 for member in range(3)})
+    return int(first[1:]), int(second[1:]), int(third[1:])
+
+
+def forgetful_voter(seed: int) -> Plan:
+    """A voter dies right after its promise left, and meets the coordinator that it deposed.
+
+    That one hands its group over and cannot hear its successor, so it takes the voter back and goes
+    on with it, unless the vote file says otherwise.
+    """
+    rng = random.Random(f"forgetful voter {seed}")
+    leader, successor, voter = first_leaders()
+    drained = 4 * NS_PER_S
+    deaf = drained + rng.randint(0, 1000) * NS_PER_MS
+    faults = [
+        Fault(drained, "drain", leader, 0, 3 * NS_PER_S, 0),
+        Fault(deaf, "one-way", successor, leader, rng.randint(800, 1400) * NS_PER_MS, 1),
+        Fault(drained, "crash-once-promised", voter, 0, rng.randint(5, 60) * NS_PER_MS, 0),
+    ]
+    sendings = [Sending(at, rng.randrange(3), 0)
+                for at in range(2 * NS_PER_S, 7 * NS_PER_S, 10 * NS_PER_MS)]  # fmt: skip
+    return evolve(small(seed, 8 * NS_PER_S, faults, sendings), disk_max=6 * NS_PER_MS // 10)
