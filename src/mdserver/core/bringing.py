@@ -25,7 +25,7 @@ from mdserver.core.events import (
 from mdserver.core.interest import Interest
 from mdserver.core.message import Entry, MessageType, Position
 from mdserver.core.outputs import CancelTimer, Output, Send, SetTimer
-from mdserver.core.recovery import Histories, Lost, Missed, recover
+from mdserver.core.recovery import Histories, Lost, Missed, forked, recover
 from mdserver.core.session import Backlog, Session, Subscription, Waiting
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import BEHIND_WAIT_S, BRING_PAUSE_MS, NS_PER_MS, NS_PER_S
@@ -210,9 +210,9 @@ class Bringing:
             out.append(SetTimer(("broker", "behind", session.id), until))
 
     def applied(self, state: SubjectState, now: int, out: list[Output]) -> None:
-        """A subject went on: let those go on who have seen no more than that."""
+        """A subject went on: let those go on who have seen no more, or what was dropped."""
         for waiting in list(self.behind.get(state.subject, {}).values()):
-            if waiting.after.seq <= state.seq:
+            if waiting.after.seq <= state.seq or forked(state, waiting.after):
                 self._release(waiting)
                 self._recover(waiting.subscription, state.subject, waiting.after, now, out)
 

@@ -34,6 +34,8 @@ def recover(
     """Compare a position with what is known of a subject, of which `entries` are cached."""
     newest = 0 if state is None else state.seq
     if after.seq > newest:
+        if state is not None and forked(state, after):
+            return Lost(Position(state.epoch, 1), Position(state.epoch, newest))
         return Behind()
     if state is None or newest == 0:
         return Missed(())
@@ -45,13 +47,17 @@ def recover(
             break
         missed.append(entry)
     # An entry keeps its epoch for ever: another epoch at the same place is another history.
-    forked = at is not None and at.seq == after.seq != 0 and at.epoch != after.epoch
-    if forked:
+    if at is not None and at.seq == after.seq != 0 and at.epoch != after.epoch:
         return Lost(Position(state.epoch, 1), Position(state.epoch, newest))
     if after.seq < state.floor:
         return Lost(Position(after.epoch, after.seq + 1), Position(state.epoch, newest))
     missed.reverse()
     return Missed(missed)
+
+
+def forked(state: SubjectState, after: Position) -> bool:
+    """Whether a position can never come up: what it is ahead of has a newer epoch already."""
+    return after.seq > state.seq and after.epoch < state.epoch
 
 
 class Histories:
