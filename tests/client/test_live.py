@@ -11,6 +11,7 @@ from mdserver.client import (
     Client,
     MessageType,
     Notification,
+    Numbering,
     PublishError,
     Qos,
     ReconnectSettings,
@@ -47,6 +48,28 @@ def client(server: Any, way: dict[str, Any], **options: Any) -> Client:
 async def take(source: Any, count: int = 1) -> list[Any]:
     with trio.fail_after(10):
         return [await anext(source) for _ in range(count)]
+
+
+async def test_a_later_run_of_a_publisher_goes_on_where_the_first_one_kept_its_numbering(
+    server: Any, way: dict[str, Any]
+) -> None:
+    subjects = ["/a/one", "/a/two", "/a/one", "/a/one"]
+    async with client(server, way, publisher="p") as first:
+        assert first.numbering == Numbering()
+        for content, subject in enumerate(subjects[:2]):
+            await first.publish(subject, str(content))
+        kept = first.numbering
+        assert sorted(kept.taken.values()) == [1, 1]
+        await first.publish("/a/one", "2")
+    async with client(server, way, publisher="p", numbering=kept) as second:
+        again = await second.publish("/a/one", "2")
+        following = await second.publish("/a/one", "3")
+        assert (again.duplicate, again.seq) == (True, 2)
+        assert (following.duplicate, following.seq) == (False, 3)
+        assert sorted(second.numbering.taken.values()) == [1, 3]
+    behind = Numbering(kept.groups, dict.fromkeys(kept.taken, 7))
+    async with client(server, way, publisher="unknown", numbering=behind) as third:
+        assert (await third.publish("/a/one", "4")).seq == 4
 
 
 async def test_snapshot_then_live(server: Any, way: dict[str, Any]) -> None:

@@ -1,10 +1,11 @@
-"""`mdserver pipeline`: archive the journal, judge deliveries, roll statistics up, replay.
+"""`mdserver pipeline`: archive the journal, derive from it, judge deliveries, roll up, replay.
 
 Everything that a job needs is checked before Spark starts, so that a mistake costs one line and no
 ten seconds.
 """
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import trio
+from attrs import frozen
 
+from mdserver.cli.options import Connection, connection_options
 from mdserver.client import Client
 from mdserver.config import values
 from mdserver.core.subjects import parse_interest, validate_subject
@@ -23,7 +26,10 @@ from mdserver.pipeline import requirements
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mdserver.pipeline import sources
+
 _FOLDER = click.Path(file_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False, path_type=Path)
 _TIMES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
 
 
@@ -32,6 +38,50 @@ def tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--tables", type=_FOLDER, required=True, help="The folder of the archive's Delta tables."
     )(function)
+
+
+@frozen
+class Where:
+    """Where a job reads: a journal, or topics of Kafka."""
+
+    journal: Path | None
+    kafka: str | None
+    topics: str | None
+
+    def __attrs_post_init__(self) -> None:
+        if (self.journal is None) == (self.kafka is None):
+            raise click.UsageError("Give either --journal or --kafka.")
+        if self.kafka is not None and not self.topics:
+            raise click.UsageError("--kafka needs --topics, such as mdserver.messages.")
+        if self.journal is not None and not self.journal.is_dir():
+            raise click.BadParameter(f"{self.journal} is no folder.", param_hint="--journal")
+
+    def jars(self) -> list[Path]:
+        """What Spark needs to read there; PipelineError where that is missing."""
+        return [] if self.kafka is None else requirements.kafka_jars(os.environ)
+
+    def source(self) -> "sources.Source":
+        """The source; imports Spark."""
+        from mdserver.pipeline import sources
+
+        if self.journal is not None:
+            return sources.JournalSource(self.journal.resolve())
+        return sources.KafkaSource(self.kafka or "", (self.topics or "").split(","))
+
+
+def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where a job reads; the function gets it as `where`."""
+
+    @click.option("--journal", type=_FOLDER, help="A journal folder: one folder a stream.")
+    @click.option("--kafka", metavar="SERVERS", help="Bootstrap servers, in place of a journal.")
+    @click.option("--topics", help="A comma list; the part after the last dot names the stream.")
+    @functools.wraps(function)
+    def with_source(
+        journal: Path | None, kafka: str | None, topics: str | None, **others: Any
+    ) -> Any:
+        return function(where=Where(journal, kafka, topics), **others)
+
+    return with_source
 
 
 @click.group("pipeline")
@@ -44,34 +94,17 @@ def command() -> None:
 
 
 @command.command("archive")
-@click.option("--journal", type=_FOLDER, help="A journal folder: one folder a stream.")
-@click.option("--kafka", metavar="SERVERS", help="Bootstrap servers, in place of a journal.")
-@click.option("--topics", help="A comma list; the part after the last dot names the stream.")
+@source_options
 @tables_option
 @click.option("--once", is_flag=True, help="End when everything there is has been archived.")
-def archive(
-    *, journal: Path | None, kafka: str | None, topics: str | None, tables: Path, once: bool
-) -> None:
+def archive(*, where: Where, tables: Path, once: bool) -> None:
     """Put every message, receipt and statistic into Delta tables, exactly once.
 
     Lines that cannot be used go to the table `quarantine` with their reason. A job that was killed
     goes on where it was.
     """
-    if (journal is None) == (kafka is None):
-        raise click.UsageError("Give either --journal or --kafka.")
-    if kafka is not None and not topics:
-        raise click.UsageError("--kafka needs --topics, such as mdserver.messages.")
-    if journal is not None and not journal.is_dir():
-        raise click.BadParameter(f"{journal} is no folder.", param_hint="--journal")
-    jars = requirements.kafka_jars(os.environ) if kafka is not None else []
-    with started("archive", jars) as spark:
-        from mdserver.pipeline import jobs, sources
-
-        source: sources.Source = (
-            sources.JournalSource(journal.resolve())
-            if journal is not None
-            else sources.KafkaSource(kafka or "", (topics or "").split(","))
-        )
+    with started("archive", where.jars()) as spark:
+        from mdserver.pipeline import jobs
 
         def tell(batch: Any) -> None:
             count = "already there" if batch.rows is None else f"{batch.rows} rows"
@@ -79,7 +112,48 @@ def archive(
             speed = "" if not batch.rows else f", {batch.rows / batch.seconds:.0f} rows/s"
             click.echo(f"{batch.stream} batch {batch.batch_id}: {count}{bad}{speed}")
 
-        jobs.run_archive(spark, source, tables.resolve(), tell, once=once)
+        jobs.run_archive(spark, where.source(), tables.resolve(), tell, once=once)
+
+
+@command.command("derive")
+@click.option("--rules", type=_FILE, required=True, help="The rules file (YAML).")
+@source_options
+@tables_option
+@click.option("--once", is_flag=True, help="End when everything there is has been read.")
+@connection_options
+def derive(*, connection: Connection, rules: Path, where: Where, tables: Path, once: bool) -> None:
+    """Publish what rules make of the messages: averages, bars, last values, top lists, alarms.
+
+    Follows the journal as it is written; what a rule says is published within about a second, each
+    message once, also after a crash. Lines that cannot be used, and messages that are late or no
+    number, go to the table `quarantine` with their reason. A job that was killed goes on where it
+    was; what it remembers is in TABLES/_checkpoints/derive.
+
+    \b
+    A rules file:
+      rules:
+        - name: speeding
+          kind: threshold
+          from: /vehicles/*/speed
+          above: 90
+          clear: 80
+          to: /notifications/{1}
+          message: "{1} drives {value} km/h"
+
+    \b
+    Kinds: last; threshold (above, clear); window (function: avg, count, max, min or
+    rate; seconds); ohlc (seconds); top (count, seconds, group); stale (seconds);
+    geofence (area: [[x, y], ...]). {0}, {1}... are the segments of the subject.
+    """
+    requirements.check_extra()
+    requirements.check_java(os.environ)
+    from mdserver.pipeline import deriving
+    from mdserver.pipeline.outlet import Server
+
+    jars, server = where.jars(), Server(connection.servers, connection.token)
+    ready = deriving.ready(rules, tables.resolve(), server, click.echo)
+    with ready as job, started("derive", jars) as spark:
+        job.run(spark, where.source(), once=once)
 
 
 @command.command("audit")

@@ -5,7 +5,7 @@
 
 from mdserver.client.client import Client, PublishOptions, Statuses
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
-from mdserver.client.core.values import Notice, Notification, PublishResult
+from mdserver.client.core.values import Notice, Notification, Numbering, PublishResult
 from mdserver.client.errors import (
     ClientError,
     PublishError,
@@ -25,6 +25,7 @@ __all__ = [
     "MessageType",
     "Notice",
     "Notification",
+    "Numbering",
     "Position",
     "Publication",
     "PublishError",

@@ -15,7 +15,7 @@ from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore
 from mdserver.client.core.phases import Phase
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
-from mdserver.client.core.values import ClientSettings, Notice, PublishResult
+from mdserver.client.core.values import ClientSettings, Notice, Numbering, PublishResult
 from mdserver.client.driver import Driver, OpenTransport, now
 from mdserver.client.errors import StoppedError
 from mdserver.client.mailbox import Mailbox
@@ -71,9 +71,11 @@ class Client:
 
     `servers`: `[weight] [scheme://]host[:port]`, chosen by weight at each connection. `publisher`:
     a name that is new with each run, made up where none is given; None for publications that are
-    repeated after a lost connection without the server telling repeats apart. `encryption`: TLS
-    for servers without a scheme, by `tls` or Python's default context. Raises ValueError for an
-    address that is none.
+    repeated after a lost connection without the server telling repeats apart. `numbering`: that of
+    an earlier run of this publisher, which this one goes on with; what the earlier one published
+    since is published again first, in the same order, and taken once. `encryption`: TLS for servers
+    without a scheme, by `tls` or Python's default context. Raises ValueError for an address that is
+    none.
 
     Methods that are not `async` only tell the server; those that wait can be cancelled.
     """
@@ -88,6 +90,7 @@ class Client:
         encryption: bool = False,
         tls: ssl.SSLContext | None = None,
         publisher: str | None = "",
+        numbering: Numbering | None = None,
         keepalive_ms: int | None = None,
         reconnect: ReconnectSettings | None = None,
         buffer_messages: int = limits.CLIENT_BUFFER_MESSAGES,
@@ -98,6 +101,7 @@ class Client:
         settings = ClientSettings(
             client=f"mdserver-python/{__version__}",
             publisher=self._name if publisher == "" else publisher,
+            numbering=numbering,
             token=token,
             keepalive_ms=keepalive_ms,
             encryption=encryption,
@@ -296,6 +300,11 @@ class Client:
         self._publications[number] = publication
         self._driver.perform(outputs)
         return publication
+
+    @property
+    def numbering(self) -> Numbering:
+        """How far this publisher has come; keep it for a later run of the same publisher."""
+        return self._core.numbering
 
     async def settled(self) -> None:
         """Wait until no publication lacks its result."""

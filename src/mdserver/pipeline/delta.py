@@ -8,12 +8,13 @@ are checked and committed on one table handle; another writer of the same job is
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql import DataFrame
 
@@ -59,6 +60,24 @@ def commit_batch(tables: Path, name: str, job: str, batch_id: int, frame: DataFr
     adds, rows = _add_actions(tables / name, staged, partitions)
     commit_staged(target, adds, job, batch_id, partitions)
     return rows
+
+
+def append_rows(
+    tables: Path, name: str, job: str, version: int, found: Sequence[Mapping[str, object]]
+) -> None:
+    """Append a few rows that are in the driver already, in the transaction (job, version).
+
+    Does nothing where that is in the table already. Columns that a row lacks are null.
+    """
+    target = table(tables, name)
+    done = target.transaction_version(job)
+    if done is None or done < version:
+        write_deltalake(
+            target,
+            pa.Table.from_pylist(list(found), schema.TABLES[name]),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[Transaction(job, version)]),
+        )
 
 
 def commit_staged(

@@ -17,7 +17,8 @@ from pyspark.sql import functions as f
 
 from mdserver.client.client import Client
 from mdserver.core.message import Qos
-from mdserver.core.subjects import parse_interest, segments_of
+from mdserver.core.subjects import segments_of
+from mdserver.pipeline import schema
 from mdserver.pipeline.requirements import PipelineError
 
 
@@ -55,17 +56,8 @@ def select(messages: DataFrame, selection: Selection) -> DataFrame:
         messages = messages.where(f.col("ts_server") >= f.lit(selection.start))
     if selection.end is not None:
         messages = messages.where(f.col("ts_server") < f.lit(selection.end))
-    messages = messages.where(f.col("subject").rlike(subject_regex(selection.subject)))
+    messages = messages.where(f.col("subject").rlike(schema.subject_regex(selection.subject)))
     return messages.orderBy("ts_server", "subject", "epoch", "seq")
-
-
-def subject_regex(text: str) -> str:
-    """The subject or pattern as a regular expression; InvalidSubjectError where it is neither."""
-    pattern = parse_interest(text)
-    segments = (pattern.segments if pattern else segments_of(text)) or ()
-    parts = "".join("/[^/]+" if segment == "*" else f"/\\Q{segment}\\E" for segment in segments)
-    rest = "(/[^/]+)+" if pattern is not None and pattern.rest else ""
-    return f"^{parts}{rest}$"
 
 
 def plan(rows: Iterable[Any], speed: float | None, prefix: str) -> Iterator[Again]:

@@ -27,7 +27,8 @@ FUNCTIONS = ("avg", "count", "max", "min", "rate")
 class Rule:
     """One rule. `options` holds the keys of its kind, checked and with their types.
 
-    `value` names the field that holds the number ("content": the content itself).
+    `value` names the field that holds the number ("content": the content itself). Without a `group`
+    each subject is one by itself.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Rule:
     subject: str
     to: str
     value: str
-    group: str
+    group: str | None
     message: str | None
     options: Mapping[str, Any] = field(factory=dict)
 
@@ -57,7 +58,7 @@ class Rule:
 
     def group_of(self, subject: str) -> str:
         """What is counted together with this subject."""
-        return fill(self.group, subject, {})
+        return subject if self.group is None else fill(self.group, subject, {})
 
 
 class _MistakeError(Exception):
@@ -169,15 +170,10 @@ def _rule(node: yaml.Node) -> Rule:
         subject=watched,
         to=_target(keys["to"], subjects, pattern),
         value=_text(keys["value"]) if "value" in keys else "content",
-        group=_text(keys["group"]) if "group" in keys else _whole(watched),
+        group=_text(keys["group"]) if "group" in keys else None,
         message=_text(keys["message"]) if "message" in keys else None,
         options={name: read(keys.get(name), node, name) for name, read in options.items()},
     )
-
-
-def _whole(watched: str) -> str:
-    """The group of a rule that does not say one: each subject by itself."""
-    return "/".join(f"{{{index}}}" for index in range(32)) if "*" in watched else watched
 
 
 def _target(node: yaml.Node, segments: int, pattern: Pattern | None) -> str:

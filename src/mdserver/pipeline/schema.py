@@ -10,6 +10,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from mdserver.core.subjects import RESERVED, parse_interest, segments_of
+
 MESSAGE_ROW = t.StructType(
     [
         t.StructField("v", t.IntegerType()),
@@ -75,6 +77,17 @@ def root_of(subject: Column) -> Column:
 def day_of(moment: Column) -> Column:
     """The partition of a moment: its day, UTC."""
     return f.date_format(moment, "yyyy-MM-dd")
+
+
+def subject_regex(text: str) -> str:
+    """The subject or pattern as a regular expression; InvalidSubjectError where it is neither."""
+    pattern = parse_interest(text)
+    segments = (pattern.segments if pattern else segments_of(text)) or ()
+    parts = "".join("/[^/]+" if segment == "*" else f"/\\Q{segment}\\E" for segment in segments)
+    rest = "(/[^/]+)+" if pattern is not None and pattern.rest else ""
+    open_start = pattern is not None and not pattern.is_reserved()
+    others = f"(?!/{RESERVED}/)" if open_start else ""
+    return f"^{others}{parts}{rest}$"
 
 
 TIME = pa.timestamp("us", "UTC")

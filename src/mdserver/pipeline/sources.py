@@ -12,6 +12,8 @@ from attrs import frozen
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from mdserver.pipeline import tail
+
 SEGMENT_NUMBER = r"seg-(\d+)\.jsonl"
 
 
@@ -26,6 +28,18 @@ class JournalSource:
         """The stream's lines, as they are sealed."""
         reader = spark.readStream.format("text").option("maxFilesPerTrigger", self.files_per_batch)
         return self._raw(reader.option("pathGlobFilter", "*.jsonl").load(self._path(stream)))
+
+    def follow(self, spark: SparkSession, stream: str) -> DataFrame:
+        """The stream's lines as they are written, also those of the open segment."""
+        spark.dataSource.register(tail.JournalTail)
+        lines = spark.readStream.format(tail.NAME).option("path", self._path(stream)).load()
+        return lines.select(
+            "value",
+            f.lit(None).cast("timestamp").alias("ts_broker"),
+            f.lit("journal").alias("src_kind"),
+            "src_partition",
+            f.lit(None).cast("bigint").alias("src_pos"),
+        )
 
     def batch(self, spark: SparkSession, stream: str) -> DataFrame:
         """All sealed lines there are now."""
@@ -63,6 +77,10 @@ class KafkaSource:
         """The stream's records from the beginning of its topics."""
         reader = spark.readStream.format("kafka").options(**self._options(stream))
         return self._raw(reader.load())
+
+    def follow(self, spark: SparkSession, stream: str) -> DataFrame:
+        """The same: records are there as soon as they are written."""
+        return self.stream(spark, stream)
 
     def batch(self, spark: SparkSession, stream: str) -> DataFrame:
         """All records there are now."""

@@ -31,6 +31,7 @@ from mdserver.client.core.values import (
     ClientSettings,
     Notice,
     Notification,
+    Numbering,
     Output,
     PublishResult,
 )
@@ -73,7 +74,9 @@ class ClientCore:
         self._server: Server | None = None
         self._schedule = Schedule(settings.reconnect)
         self._publications = Publications(
-            numbered=settings.publisher is not None, publications_max=settings.publications_max
+            numbered=settings.publisher is not None,
+            publications_max=settings.publications_max,
+            resumed=settings.numbering,
         )
         self._attempt = 0
         self._down_told = False
@@ -101,6 +104,11 @@ class ClientCore:
     def publications_waiting(self) -> int:
         """Publications without a result; `publish` takes no more than `publications_max`."""
         return len(self._publications)
+
+    @property
+    def numbering(self) -> Numbering:
+        """How far the publisher has come, for a later run that goes on from here."""
+        return self._publications.numbering
 
     def connect(self, now: int) -> list[Output]:
         """Connect now, also while waiting to reconnect. Without effect on a live connection."""

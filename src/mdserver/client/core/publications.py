@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import attrs
 import msgspec
 
-from mdserver.client.core.values import PublishResult
+from mdserver.client.core.values import Numbering, PublishResult
 from mdserver.core.commands import Publish
 from mdserver.core.events import Status, StatusName
 from mdserver.core.message import Qos
@@ -65,8 +65,11 @@ class Outgoing:
 class Publications:
     """All lines of a client, at most `publications_max` publications in them."""
 
-    def __init__(self, *, numbered: bool, publications_max: int) -> None:
+    def __init__(
+        self, *, numbered: bool, publications_max: int, resumed: Numbering | None = None
+    ) -> None:
         self._numbered = numbered
+        self._resumed = resumed or Numbering()
         self._max = publications_max
         self._groups = 0
         self._flowing = False
@@ -84,6 +87,14 @@ class Publications:
     def resting(self) -> bool:
         """Whether some line waits for the retry timer."""
         return bool(self._resting)
+
+    @property
+    def numbering(self) -> Numbering:
+        """How far each line has come, also those of the run that this one goes on from."""
+        taken = dict(self._resumed.taken) if self._resumed.groups == self._groups else {}
+        taken |= {line.group: line.accepted for line in self._lines.values()}
+        taken.pop(UNNUMBERED, None)
+        return Numbering(self._groups, taken) if self._groups else self._resumed
 
     def add(self, request: Publish) -> tuple[int, Publish | PublishResult | None]:
         """Take a publication; gives its id, and the command if it is to be sent at once.
@@ -262,7 +273,10 @@ class Publications:
             group = zlib.crc32(request.subject.encode()) % self._groups
         line = self._lines.get(group)
         if line is None:
-            line = self._lines[group] = Line(group)
+            taken = 0
+            if self._resumed.groups == self._groups:
+                taken = self._resumed.taken.get(group, 0)
+            line = self._lines[group] = Line(group, last=taken, accepted=taken)
         line.queue[outgoing.id] = outgoing
         outgoing.line = line
         return line

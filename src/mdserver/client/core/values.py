@@ -1,7 +1,7 @@
 """What `ClientCore` gives back, for a driver to carry out in order, and what it tells of."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import Factory, frozen
 
@@ -49,16 +49,26 @@ class Notice:
 
 
 @frozen
+class Numbering:
+    """How far a publisher has come: of how many subject groups, the last number taken in each."""
+
+    groups: int = 0
+    taken: Mapping[int, int] = Factory(dict)
+
+
+@frozen
 class ClientSettings:
     """What a client is told at its start.
 
     `publisher` names this run of a publisher; with it publications are numbered and taken exactly
-    once. It must be new for each run, since a run counts from 1. None: publications are repeated
-    after a lost connection, at least once.
+    once. It must be new for each run, since a run counts from 1, unless `numbering` says how far
+    the run came whose publications this one goes on with. None: publications are repeated after a
+    lost connection, at least once.
     """
 
     client: str = "mdserver-python"
     publisher: str | None = None
+    numbering: Numbering | None = None
     token: str | None = None
     external_token: str | None = None
     keepalive_ms: int | None = None

@@ -1,0 +1,122 @@
+"""The job `derive` as the command line runs it: what it needs, Spark's query, and its progress."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from attrs import frozen
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mdserver.pipeline import delta, rules
+from mdserver.pipeline.derive import JOB, Batch, Derive
+from mdserver.pipeline.jobs import first_line
+from mdserver.pipeline.outlet import Outlet, Server
+from mdserver.pipeline.requirements import PipelineError
+from mdserver.pipeline.sources import Source
+from mdserver.pipeline.steps import StepLog
+
+POLL_S = 0.2
+PROGRESS_S = 5.0
+
+
+class Progress:
+    """Adds batches up and tells of them: on the terminal, and to the job's meta-subject."""
+
+    def __init__(self, outlet: Outlet, say: Callable[[str], None]) -> None:
+        self._outlet = outlet
+        self._say = say
+        self._batches: list[Batch] = []
+        self._since = time.monotonic()
+
+    def add(self, batch: Batch) -> None:
+        """One more batch."""
+        self._batches.append(batch)
+
+    def tell(self, *, now: bool = False) -> None:
+        """Tell of what came since the last time, at most every `PROGRESS_S` seconds."""
+        seconds = time.monotonic() - self._since
+        if not self._batches or (seconds < PROGRESS_S and not now):
+            return
+        batches, self._batches = self._batches, []
+        self._since = time.monotonic()
+        told = {
+            "batches": len(batches),
+            "rows": sum(batch.rows for batch in batches),
+            "rows_per_s": round(sum(batch.rows for batch in batches) / max(seconds, 0.001)),
+            "derived": sum(batch.derived for batch in batches),
+            "set_aside": sum(batch.refused for batch in batches),
+            "lag_s": round(batches[-1].lag_s, 3),
+        }
+        self._say(
+            "derive: {rows} rows ({rows_per_s}/s), {derived} derived, {set_aside} set aside,"
+            " lag {lag_s} s".format(**told)
+        )
+        self._outlet.tell(JOB, told)
+
+
+@frozen
+class Job:
+    """A run of the job that only lacks Spark."""
+
+    derive: Derive
+    progress: Progress
+    checkpoint: Path
+
+    def run(self, spark: SparkSession, source: Source, *, once: bool) -> None:
+        """Derive until caught up, or for ever; PipelineError where the query ended badly."""
+        if not source.has("messages"):
+            raise PipelineError("there is nothing to derive from: no stream messages is there")
+        # Spark asks an idle source again after this; at the default of 10 ms that burns a tenth of
+        # a processor.
+        spark.conf.set("spark.sql.streaming.pollingDelay", "50ms")
+        writer = (
+            source.follow(spark, "messages")
+            .writeStream.queryName(JOB)
+            .option("checkpointLocation", str(self.checkpoint))
+            .foreachBatch(self.derive.batch)
+        )
+        self.derive.resume()
+        trigger = {"availableNow": True} if once else {"processingTime": "0 seconds"}
+        query = writer.trigger(**trigger).start()
+        try:
+            self._watch(query, once=once)
+        finally:
+            self.derive.leave()
+            query.stop()
+        failure = self.derive.failure or query.exception()
+        if failure is not None:
+            raise PipelineError(f"deriving failed: {first_line(str(failure))}") from failure
+        self.progress.tell(now=True)
+
+    def _watch(self, query: StreamingQuery, *, once: bool) -> None:
+        while query.isActive:
+            time.sleep(POLL_S)  # Spark's own wait cannot be interrupted by Ctrl-C
+            status = query.status
+            if not (once or status["isDataAvailable"] or status["isTriggerActive"]):
+                self.derive.idle(time.time_ns() // 1_000)
+            self.progress.tell()
+
+
+@contextlib.contextmanager
+def ready(
+    rules_file: Path, tables: Path, server: Server, say: Callable[[str], None]
+) -> Iterator[Job]:
+    """Everything but Spark: rules, what an earlier run remembers, a connection to the server.
+
+    Raises PipelineError with one line for each of them.
+    """
+    loaded = rules.load(rules_file)
+    folder = tables / "_checkpoints" / JOB
+    log = StepLog(folder / "steps", loaded)
+    if not log.empty and not (folder / "spark").is_dir():
+        raise PipelineError(
+            f"{folder} has steps but no folder spark: both belong together, remove both to start"
+            " anew"
+        )
+    delta.table(tables, "quarantine")
+    with Outlet(server, log.publisher, log.numbering) as outlet:
+        progress = Progress(outlet, say)
+        derive = Derive(loaded, log, outlet, tables, progress.add)
+        yield Job(derive, progress, folder / "spark")

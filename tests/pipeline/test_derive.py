@@ -1,0 +1,175 @@
+"""The job `derive` against a real server: what rules say arrives there, each message once."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from deltalake import DeltaTable
+
+from mdserver.client import Client, Message
+from mdserver.core.message import Publication
+from mdserver.pipeline import delta, deriving
+from mdserver.pipeline.outlet import Outlet, Server
+from mdserver.pipeline.requirements import PipelineError
+from mdserver.pipeline.sources import JournalSource
+from mdserver.pipeline.steps import StepLog
+from tests.live import LiveServer, live_server
+
+from .conftest import write_lines, write_messages
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
+
+PATIENCE_S = 120
+RULES = """\
+rules:
+  - name: speeding
+    kind: threshold
+    from: /vehicles/*/speed
+    to: /notifications/{1}
+    above: 90
+    clear: 80
+    message: "{1} drives {value} km/h"
+  - {name: mean, kind: window, function: avg, seconds: 2, from: /vehicles/*/speed, to: "/mean/{1}"}
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LiveServer]:
+    with live_server(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def rules_file(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(RULES)
+    return path
+
+
+def derive(spark: Any, server: LiveServer, folder: Path) -> list[str]:
+    """One run until caught up; what it said on the terminal."""
+    said: list[str] = []
+    where = Server([server.url])
+    with deriving.ready(folder / "rules.yaml", folder / "tables", where, said.append) as job:
+        job.run(spark, JournalSource(folder / "journal"), once=True)
+    return said
+
+
+def history(server: LiveServer, *subjects: str) -> dict[str, list[str]]:
+    """What the server has of these subjects."""
+
+    async def read() -> dict[str, list[str]]:
+        found: dict[str, list[Message]] = {}
+        async with Client([server.url]) as client:
+            for subject in subjects:
+                with trio.fail_after(PATIENCE_S):
+                    async with client.subscribe(subject, history=1000) as subscription:
+                        await subscription.confirmed()
+                        found[subject] = await subscription.batch()
+        return {name: [str(m.content) for m in messages] for name, messages in found.items()}
+
+    return trio.run(read)
+
+
+def speeds(*values: str, car: str = "car66") -> list[Publication]:
+    return [Publication(f"/vehicles/{car}/speed", value.encode()) for value in values]
+
+
+def quarantined(folder: Path) -> list[str]:
+    table = DeltaTable(folder / "tables" / "quarantine").to_pyarrow_table()
+    return sorted(table["reason"].to_pylist())
+
+
+class CrashError(Exception):
+    """Stands for the end of the process at this point."""
+
+
+def crash(*_: Any) -> None:
+    raise CrashError("crash")
+
+
+@pytest.mark.parametrize(
+    ("owner", "point"),
+    [(StepLog, "append"), (Outlet, "publish"), (delta, "append_rows"), (StepLog, "published")],
+    ids=["before the step", "before publishing", "before setting aside", "before the note"],
+)
+def test_after_a_crash_each_message_is_there_once(
+    spark: Any,
+    server: LiveServer,
+    rules_file: Path,
+    tmp_path: Path,
+    owner: Any,
+    point: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_messages(tmp_path / "journal", speeds("85", "95", "79"))
+    derive(spark, server, tmp_path)
+    write_messages(tmp_path / "journal", speeds("91", "fast", "70", "99"), first_seq=4)
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, point, crash)
+        with pytest.raises(PipelineError, match="deriving failed: crash"):
+            derive(spark, server, tmp_path)
+    write_messages(tmp_path / "journal", speeds("60", "95"), first_seq=8)
+    derive(spark, server, tmp_path)
+    derive(spark, server, tmp_path)
+    wanted = ["95", "79", "91", "70", "99", "60", "95"]
+    assert history(server, "/notifications/car66") == {
+        "/notifications/car66": [f"car66 drives {speed} km/h" for speed in wanted]
+    }
+    assert quarantined(tmp_path) == [
+        "rule mean: content is no number: 'fast'",
+        "rule speeding: content is no number: 'fast'",
+    ]
+
+
+def test_lines_that_cannot_be_used_and_messages_nobody_takes_are_set_aside(
+    spark: Any, rules_file: Path, tmp_path: Path
+) -> None:
+    long = "x" * 1010
+    lines = [b"{", b'{"v": 1}', b'{"v": 2}']
+    write_lines(tmp_path / "journal" / "messages", lines)
+    write_messages(tmp_path / "journal", [*speeds("95"), *speeds("95", car=long)])
+    small = ("--set", "Listen=127.0.0.1:0", "--set", "Entitlement=None")
+    with live_server(tmp_path, *small, "--set", "MaxMessageSize=60") as server:
+        said = derive(spark, server, tmp_path)
+        assert "2 derived, 3 set aside" in said[0]
+        assert history(server, "/notifications/car66") == {
+            "/notifications/car66": ["car66 drives 95 km/h"]
+        }
+    not_taken, *bad = quarantined(tmp_path)[::-1]
+    assert not_taken.startswith("rule speeding: /notifications/xxx")
+    assert "was not taken" in not_taken
+    assert bad == ["v is missing", "v is 2, known is 1", "not a JSON object of this stream"]
+
+
+def test_a_checkpoint_of_which_half_is_gone_is_refused(
+    spark: Any, server: LiveServer, rules_file: Path, tmp_path: Path
+) -> None:
+    write_messages(tmp_path / "journal", speeds("95"))
+    derive(spark, server, tmp_path)
+    shutil.rmtree(tmp_path / "tables" / "_checkpoints" / "derive" / "spark")
+    with pytest.raises(PipelineError, match="has steps but no folder spark"):
+        derive(spark, server, tmp_path)
+
+
+def test_the_vehicles_example(
+    spark: Any, server: LiveServer, rules_file: Path, tmp_path: Path
+) -> None:
+    write_messages(tmp_path / "journal", speeds("85", "95", "99", "fast", "85", "79", "91"))
+    said = derive(spark, server, tmp_path)
+    assert "7 rows" in said[0]
+    assert "3 derived, 2 set aside" in said[0]
+    assert history(server, "/notifications/car66") == {
+        "/notifications/car66": [
+            "car66 drives 95 km/h",
+            "car66 drives 79 km/h",
+            "car66 drives 91 km/h",
+        ]
+    }
+    assert quarantined(tmp_path) == [
+        "rule mean: content is no number: 'fast'",
+        "rule speeding: content is no number: 'fast'",
+    ]
