@@ -42,6 +42,7 @@ WEBSOCKET_SLACK_BYTES = 64 * KB  # on top of four times MaxMessageSize, for the 
 CLOSURE_BYTES_MAX = 256
 PUBLISHER_BYTES_MAX = 128
 TOKEN_BYTES_MAX = 16 * KB
+RECEIPTS_PER_COMMAND_MAX = 1000
 MALFORMED_PER_MESSAGE_MAX = 100  # commands that are answered by an error of their own
 
 # Cache
@@ -149,6 +150,9 @@ CLIENT_INFLATED_BYTES_MAX = 8 * MB
 CLIENT_NOTICES_MAX = 1000
 CLIENT_BUFFER_MESSAGES = 10_000  # of a subscription; beyond, it is held and recovered
 CLIENT_REQUEST_TIMEOUT_S = 30
+CLIENT_RECEIPT_S = 60  # how much time one receipt is about at most
+RECEIPTS_KEPT_MAX = 100_000  # of a client whose server does not take them
+RECEIPT_RANGES_KEPT = 64  # of a subject, to tell what comes twice from what comes late
 
 # Command line
 STDIN_LINE_BYTES_MAX = 16 * MB

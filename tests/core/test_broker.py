@@ -1,15 +1,15 @@
 """The broker over the smallest log there is: what is proposed is committed at once."""
 
 from mdserver.core.broker import Broker
-from mdserver.core.commands import Connect, Ping, Publish, Subscribe
+from mdserver.core.commands import Connect, Ping, Publish, Receipt, Receipts, Subscribe
 from mdserver.core.entitlement import Policy
 from mdserver.core.events import Connected, Error, Status, StatusName
 from mdserver.core.inputs import Decided, Opened
 from mdserver.core.message import Entry
-from mdserver.core.outputs import Ask, Deliver, Output, Send
+from mdserver.core.outputs import Ask, Deliver, Log, Output, Send
 from mdserver.core.proposal import Origin, Outcome
 from mdserver.core.settings import BrokerSettings
-from mdserver.limits import HELD_COMMANDS_MAX
+from mdserver.limits import HELD_COMMANDS_MAX, NS_PER_S
 
 
 def test_a_publication_reaches_its_subscriber_and_is_acknowledged() -> None:
@@ -71,3 +71,20 @@ def test_a_number_that_was_taken_long_ago_has_no_position_any_more() -> None:
     assert (forgotten.duplicate, forgotten.epoch, forgotten.seq) == (True, None, None)
     assert isinstance(known, Status)
     assert (known.duplicate, known.epoch, known.seq) == (True, 2, 9)
+
+
+def test_receipts_are_written_down_with_who_received_and_when() -> None:
+    broker = Broker(BrokerSettings(), "h1")
+    out: list[Output] = []
+    broker.opened(Opened(1, "127.0.0.1"), 0, out)
+    broker.received(1, [Connect(client="c/1", external_token="ann")], 0, out)
+    out.clear()
+    receipt = Receipt(
+        session="s.1", history="h1", subject="/a/b", epoch=1, seq_lo=2, seq_hi=4, n=3, crc_sum=9,
+        via="m", opened_ms=2_000, closed_ms=500,
+    )  # fmt: skip
+    broker.received(1, [Receipts(receipts=[receipt])], 10 * NS_PER_S, out)
+    (line,) = out
+    assert isinstance(line, Log)
+    assert (line.stream, line.values["subscriber"], line.values["n"]) == ("receipts", "ann", 3)
+    assert (line.values["opened_ts"], line.values["closed_ts"]) == (8_000_000, 9_500_000)

@@ -5,8 +5,8 @@ from zlib import crc32
 
 import msgspec
 
-from mdserver.core.message import Entry, Publication, Qos
-from mdserver.journal.rows import MessageRow, checksum, message_row
+from mdserver.core.message import Entry, Publication, Qos, checksum
+from mdserver.journal.rows import MessageRow, message_row
 
 NOW = 1_700_000_000_123_456_789
 

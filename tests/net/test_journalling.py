@@ -12,10 +12,11 @@ import trio
 
 from mdserver.client import Client, PublishError
 from mdserver.core.inputs import Refuse
+from mdserver.core.message import checksum
 from mdserver.core.outputs import Log
 from mdserver.core.settings import BrokerSettings
 from mdserver.journal import segments
-from mdserver.journal.rows import MessageRow, ReceiptRow, StatRow, checksum
+from mdserver.journal.rows import MessageRow, ReceiptRow, StatRow
 from mdserver.journal.writer import JournalWriter, WriterSettings
 from mdserver.net.journalling import STREAMS, Journal, JournalBrokenError
 from mdserver.net.server import Server

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mdserver.journal.rows import checksum
+from mdserver.core.message import checksum
 from mdserver.pipeline import audit
 
 pytestmark = pytest.mark.pipeline

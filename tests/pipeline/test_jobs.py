@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from mdserver.core.message import Publication
-from mdserver.journal.rows import ROW_VERSION, ReceiptRow, StatRow, checksum
+from mdserver.core.message import Publication, checksum
+from mdserver.journal.rows import ROW_VERSION, ReceiptRow, StatRow
 from mdserver.pipeline import jobs
 from tests.live import live_server
 

@@ -2,7 +2,7 @@
 
 import random
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Literal, TypedDict, Unpack
@@ -14,6 +14,7 @@ from mdserver import __version__, limits
 from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore
 from mdserver.client.core.phases import Phase
+from mdserver.client.core.receipts import ReceiptBook
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
 from mdserver.client.core.values import ClientSettings, Notice, Numbering, PublishResult
 from mdserver.client.driver import Driver, OpenTransport, now
@@ -28,7 +29,6 @@ from mdserver.codec.binary_form import BinaryClient
 from mdserver.codec.encoding import ClientCodec
 from mdserver.codec.json_form import JsonClient
 from mdserver.core.commands import Publish
-from mdserver.core.events import MessageEvent
 from mdserver.core.message import Qos
 from mdserver.core.subjects import parse_interest, segments_of
 
@@ -74,8 +74,9 @@ class Client:
     repeated after a lost connection without the server telling repeats apart. `numbering`: that of
     an earlier run of this publisher, which this one goes on with; what the earlier one published
     since is published again first, in the same order, and taken once. `encryption`: TLS for servers
-    without a scheme, by `tls` or Python's default context. Raises ValueError for an address that is
-    none.
+    without a scheme, by `tls` or Python's default context. `receipts`: tell the server what was
+    received, once a minute and at the end, so that its journal can be audited. Raises ValueError
+    for an address that is none.
 
     Methods that are not `async` only tell the server; those that wait can be cancelled.
     """
@@ -94,6 +95,7 @@ class Client:
         keepalive_ms: int | None = None,
         reconnect: ReconnectSettings | None = None,
         buffer_messages: int = limits.CLIENT_BUFFER_MESSAGES,
+        receipts: bool = False,
         rng: random.Random | None = None,
     ) -> None:
         rng = rng or random.SystemRandom()
@@ -114,17 +116,30 @@ class Client:
         self._buffer_messages = buffer_messages
         self._subscriptions: dict[str, Subscription] = {}
         self._publications: dict[int, Publication] = {}
+        self._receipts = ReceiptBook(self._name) if receipts else None
         self._room = trio.lowlevel.ParkingLot()
         self._changes = trio.lowlevel.ParkingLot()
         self._stopped: StoppedError | None = None
         self._requests = 0
         self._entered: AbstractAsyncContextManager[trio.Nursery] | None = None
         self.statuses = Statuses()
+        self._takers: dict[type, Callable[..., None]] = {
+            out.DeliverMessages: self._deliver,
+            out.Published: self._published,
+            out.Notify: lambda output: self.statuses.put(output.notice),
+            out.Subscribed: self._subscribed,
+            out.Refused: self._refused,
+            out.Reported: self._reported,
+            out.Connected: self._connected,
+            out.Stopped: self._stop,
+        }
 
     async def __aenter__(self) -> "Client":
         self._entered = trio.open_nursery()
         self._nursery = await self._entered.__aenter__()
         await self._nursery.start(self._driver.run)
+        if self._receipts is not None:
+            self._nursery.start_soon(self._report_regularly, self._receipts)
         self.connect()
         return self
 
@@ -138,6 +153,7 @@ class Client:
         if error is None:
             with trio.move_on_after(limits.CLIENT_DRAIN_TIMEOUT_S):
                 await self.settled()
+                await self.reported()
         self.disconnect()
         with trio.move_on_after(2 * limits.CLIENT_CLOSE_TIMEOUT_S, shield=True):
             await self._driver.leave()
@@ -239,6 +255,8 @@ class Client:
         subscription = Subscription(self, subjects, self._buffer_messages)
         for subject in subjects:
             self._subscriptions[subject] = subscription
+        if self._receipts is not None:
+            self._receipts.subscribed(subjects, conflated=conflation_ms > 0)
         self._driver.perform(outputs)
         return subscription
 
@@ -256,6 +274,8 @@ class Client:
         """End the subscriptions of these subjects and patterns."""
         gone = list(subjects)
         self._driver.perform(self._core.unsubscribe(gone))
+        if self._receipts is not None:
+            self._receipts.unsubscribed(gone, now())
         for subject in gone:
             subscription = self._subscriptions.pop(subject, None)
             if subscription is not None:
@@ -345,6 +365,32 @@ class Client:
         options.setdefault("qos", Qos.STANDARD)
         return await self.publish(message.reply_subject, content, **options)
 
+    # Receipts
+
+    async def reported(self) -> None:
+        """Tell the server now what was received, and wait until it has that.
+
+        Does nothing where the client is not to give receipts.
+        """
+        await trio.lowlevel.checkpoint()
+        if self._receipts is None:
+            return
+        self._receipts.cut(now())
+        self._report(self._receipts)
+        while len(self._receipts):
+            await self._room.park()
+
+    async def _report_regularly(self, receipts: ReceiptBook) -> None:
+        while True:
+            await trio.sleep(limits.CLIENT_RECEIPT_S)
+            if self._core.phase is Phase.UP:
+                receipts.cut(now())
+                self._report(receipts)
+
+    def _report(self, receipts: ReceiptBook) -> None:
+        if self._core.phase is Phase.UP:
+            self._driver.perform(self._core.report(*receipts.unsent(now())))
+
     # For the driver and the subscriptions
 
     def release(self, subjects: Iterable[str]) -> None:
@@ -353,41 +399,51 @@ class Client:
 
     def take(self, output: out.Output) -> None:
         """For the driver: hand an output to whoever waits for it."""
-        match output:
-            case out.DeliverMessages(messages):
-                self._deliver(messages)
-            case out.Published(result):
-                self._publications.pop(result.publication).settle(result)
-                self._room.unpark_all()
-            case out.Notify(notice):
-                self.statuses.put(notice)
-            case out.Subscribed(subjects):
-                for subject in subjects:
-                    if subject in self._subscriptions:
-                        self._subscriptions[subject].confirm(subject)
-            case out.Refused(subjects, reason):
-                for subject in subjects:
-                    if subject in self._subscriptions:
-                        self._subscriptions.pop(subject).refuse(subject, reason)
-            case out.Connected():
-                self._changes.unpark_all()
-            case out.Stopped(code, reason):
-                self._stop(StoppedError(code, reason))
+        self._takers[type(output)](output)
 
-    def _stop(self, error: StoppedError) -> None:
-        self._stopped = error
+    def _published(self, output: out.Published) -> None:
+        self._publications.pop(output.result.publication).settle(output.result)
+        self._room.unpark_all()
+
+    def _subscribed(self, output: out.Subscribed) -> None:
+        for subject in output.subjects:
+            if subject in self._subscriptions:
+                self._subscriptions[subject].confirm(subject)
+
+    def _refused(self, output: out.Refused) -> None:
+        for subject in output.subjects:
+            if subject in self._subscriptions:
+                self._subscriptions.pop(subject).refuse(subject, output.reason)
+
+    def _connected(self, output: out.Connected) -> None:
+        if self._receipts is not None:
+            self._receipts.connected(output.event.member)
+            self._report(self._receipts)
+        self._changes.unpark_all()
+
+    def _reported(self, output: out.Reported) -> None:
+        if self._receipts is not None:
+            self._receipts.confirmed(output.mark)
+            self._room.unpark_all()
+
+    def _stop(self, output: out.Stopped) -> None:
+        error = self._stopped = StoppedError(output.code, output.reason)
         self._changes.unpark_all()
         for subscription in dict.fromkeys(self._subscriptions.values()):
             subscription.fail(error)
 
-    def _deliver(self, messages: Sequence[MessageEvent]) -> None:
+    def _deliver(self, output: out.DeliverMessages) -> None:
         batches: dict[Subscription, list[Message]] = {}
-        for event in messages:
+        for event in output.messages:
             subscription = self._subscriptions.get(event.match or event.subject)
             if subscription is None:
                 subscription = self._covering(event.subject)
             if subscription is not None:
                 batches.setdefault(subscription, []).append(message_of(event))
+                if self._receipts is not None:
+                    key = event.match or event.subject
+                    history = self._core.positions.history
+                    self._receipts.delivered(event, key, history, now())
         for subscription, batch in batches.items():
             if subscription.put(batch):
                 self._driver.perform(self._core.hold(subscription.subjects))

@@ -19,6 +19,7 @@ from mdserver.core.commands import (
     Malformed,
     Ping,
     Publish,
+    Receipts,
     RenewToken,
     Subscribe,
     Unsubscribe,
@@ -33,7 +34,7 @@ WRONG_TYPE = "wrong-type"
 INVALID_VALUE = "invalid-value"
 
 _COMMANDS: tuple[type[Command], ...] = (
-    Connect, Subscribe, Unsubscribe, Publish, RenewToken, Ping
+    Connect, Subscribe, Unsubscribe, Publish, RenewToken, Ping, Receipts
 )  # fmt: skip
 OPS = {str(kind.__struct_config__.tag): kind for kind in _COMMANDS}
 
@@ -64,6 +65,8 @@ EXPECTED = {
     "reply_subject": _TEXT,
     "number": "an integer, 1 or more",
     "t": "any value",
+    "receipts": f"a list of at most {limits.RECEIPTS_PER_COMMAND_MAX} receipts, objects with the "
+    "keys that docs/protocol.md names",
 }
 NOT_WELL_FORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are not of its encoding, or of no type that is expected."""

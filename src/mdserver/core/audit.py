@@ -1,6 +1,6 @@
 """What the audit streams say; their columns are described in docs/operations.md."""
 
-from mdserver.core.commands import Publish
+from mdserver.core.commands import Publish, Receipt
 from mdserver.core.message import Publication
 from mdserver.core.outputs import Log
 from mdserver.core.proposal import Outcome
@@ -10,6 +10,10 @@ ACCESS = "access"
 PRESENCE = "presence"
 MESSAGE = "message"
 CACHE = "cache"
+RECEIPTS = "receipts"
+
+NS_PER_US = 1_000
+US_PER_MS = 1_000
 
 
 def session_log(
@@ -72,6 +76,32 @@ def refused_log(session: Session, command: Publish, reason: str, now: int) -> Lo
             "subject": command.subject,
             "closure": command.closure,
             "reason": reason,
+        },
+    )
+
+
+def receipt_log(session: Session, receipt: Receipt, now: int) -> Log:
+    """What a client says that it received; its times were given as ages."""
+    return Log(
+        RECEIPTS,
+        "receipt",
+        {
+            "time": now,
+            "session": receipt.session,
+            "subscriber": session.user or session.external_token or session.client or "",
+            "history": receipt.history,
+            "subject": receipt.subject,
+            "epoch": receipt.epoch,
+            "seq_lo": receipt.seq_lo,
+            "seq_hi": receipt.seq_hi,
+            "n": receipt.n,
+            "crc_sum": receipt.crc_sum,
+            "dups": receipt.dups,
+            "reordered": receipt.reordered,
+            "conflated": receipt.conflated,
+            "via": receipt.via,
+            "opened_ts": max(0, now // NS_PER_US - receipt.opened_ms * US_PER_MS),
+            "closed_ts": max(0, now // NS_PER_US - receipt.closed_ms * US_PER_MS),
         },
     )
 

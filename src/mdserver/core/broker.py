@@ -10,7 +10,14 @@ from typing import Any
 
 import attrs
 
-from mdserver.core.audit import ACCESS, dropped_log, publish_log, refused_log, session_log
+from mdserver.core.audit import (
+    ACCESS,
+    dropped_log,
+    publish_log,
+    receipt_log,
+    refused_log,
+    session_log,
+)
 from mdserver.core.bringing import TIMER as BRING_TIMER
 from mdserver.core.bringing import Bringing
 from mdserver.core.cache import Cache, GroupImage
@@ -21,6 +28,7 @@ from mdserver.core.commands import (
     Malformed,
     Ping,
     Publish,
+    Receipts,
     RenewToken,
     Subscribe,
     Unsubscribe,
@@ -129,6 +137,7 @@ class Broker:
             Publish: self._publish,
             RenewToken: self._renew,
             Ping: self._ping,
+            Receipts: self._receipts,
             Malformed: self._malformed,
             Fetch: self._fetch,
         }
@@ -356,6 +365,11 @@ class Broker:
         out: list[Output],
     ) -> None:
         self._send(session, Pong(t=command.t), out)
+
+    def _receipts(
+        self, session: Session, command: Receipts, _: Verdict, now: int, out: list[Output]
+    ) -> None:
+        out += [receipt_log(session, receipt, now) for receipt in command.receipts]
 
     def _malformed(
         self,

@@ -98,6 +98,37 @@ class Ping(Command, frozen=True, tag="ping"):
     t: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a client got of one subject in one epoch: a range without a hole, over a minute or less.
+
+    `session` names one subscription of one client, also across its connections; `via` is the
+    member that it was connected to. `n` messages, of which `dups` came more than once and
+    `reordered` too late; `conflated` were left out because that was asked for. `crc_sum` adds up
+    their `checksum`. The range began and ended so many milliseconds ago.
+    """
+
+    session: Name
+    history: Name
+    subject: Annotated[str, msgspec.Meta(max_length=limits.SUBJECT_BYTES_MAX)]
+    epoch: Count
+    seq_lo: Count
+    seq_hi: Count
+    n: Count
+    crc_sum: Count
+    via: Name
+    opened_ms: Count
+    closed_ms: Count
+    dups: Count = 0
+    reordered: Count = 0
+    conflated: Count = 0
+
+
+class Receipts(Command, frozen=True, tag="receipts"):
+    """What the client received, for the journal. Answered only where something is wrong with it."""
+
+    receipts: Annotated[list[Receipt], msgspec.Meta(max_length=limits.RECEIPTS_PER_COMMAND_MAX)]
+
+
 class Malformed(msgspec.Struct, frozen=True):
     """Something that was sent in place of a command. Never on the wire: made by the codec."""
 
@@ -118,10 +149,11 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     after: Position | None = None
 
 
-WireCommand = Connect | Subscribe | Unsubscribe | Publish | RenewToken | Ping
+WireCommand = Connect | Subscribe | Unsubscribe | Publish | RenewToken | Ping | Receipts
 AnyCommand = WireCommand | Malformed | Fetch
 
 __all__ = [
     "AnyCommand", "Command", "CommandId", "Connect", "Fetch", "Malformed", "MessageType", "Ping",
-    "PositionAfter", "Publish", "RenewToken", "Subscribe", "Unsubscribe", "WireCommand",
+    "PositionAfter", "Publish", "Receipt", "Receipts", "RenewToken", "Subscribe", "Unsubscribe",
+    "WireCommand",
 ]  # fmt: skip

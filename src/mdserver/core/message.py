@@ -5,6 +5,7 @@ cycle, and a cache holds very many of them for long.
 """
 
 import enum
+from zlib import crc32
 
 import msgspec
 
@@ -63,3 +64,9 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     epoch: int
     seq: int
     publication: Publication
+
+
+def checksum(subject: str, epoch: int, seq: int, content: bytes) -> int:
+    """What subscriber and archive compare: CRC-32 of subject, epoch, seq and content."""
+    head = f"{subject}|{epoch}|{seq}|".encode()
+    return crc32(content, crc32(head))

@@ -7,11 +7,10 @@ All times are microseconds since the Unix epoch, UTC.
 """
 
 from collections.abc import Iterable, Mapping
-from zlib import crc32
 
 import msgspec
 
-from mdserver.core.message import Entry
+from mdserver.core.message import Entry, checksum
 from mdserver.journal.segments import Segment
 from mdserver.limits import JOURNAL_CLOCK_SLACK_S, NS_PER_S
 
@@ -37,7 +36,7 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When the member that writes this journal learned that it is committed."""
     node: str
     crc: int
-    """`checksum` below."""
+    """`mdserver.core.message.checksum`."""
     content: str | None = None
     content_base64: bytes | None = None
     fields: dict[str, str] | None = None
@@ -62,7 +61,7 @@ class ReceiptRow(msgspec.Struct, frozen=True, kw_only=True):
     seq_lo: int
     seq_hi: int
     n: int
-    """Deliveries counted once: without `dups`."""
+    """Messages of the range, each counted once. A range begins anew at one that comes twice."""
     crc_sum: int
     """Sum of `checksum` over those n."""
     dups: int
@@ -121,12 +120,6 @@ def _place_of(line: bytes) -> Place | None:
     except msgspec.MsgspecError:
         return None
     return row.subject, row.epoch, row.seq
-
-
-def checksum(subject: str, epoch: int, seq: int, content: bytes) -> int:
-    """What subscriber and archive compare: CRC-32 of subject, epoch, seq and content."""
-    head = f"{subject}|{epoch}|{seq}|".encode()
-    return crc32(content, crc32(head))
 
 
 def message_row(entry: Entry, group: int, history: str, node: str, now: int) -> MessageRow:

@@ -14,12 +14,20 @@ import structlog
 import trio
 
 from mdserver.config import JournalDiskFull
+from mdserver.core.audit import RECEIPTS
 from mdserver.core.inputs import Refuse
 from mdserver.core.message import Entry
 from mdserver.core.outputs import Committed, Log
 from mdserver.errors import MdserverError
 from mdserver.journal.audit import row
-from mdserver.journal.rows import NS_PER_US, ROW_VERSION, Place, StatRow, message_row
+from mdserver.journal.rows import (
+    NS_PER_US,
+    ROW_VERSION,
+    Place,
+    ReceiptRow,
+    StatRow,
+    message_row,
+)
 from mdserver.journal.writer import (
     Blocked,
     Broken,
@@ -103,6 +111,10 @@ class Journal:
         """Write what the core says of clients, if it is about one of the streams."""
         if line.stream == "stats":
             self._sampled(line)
+            return
+        if line.stream == RECEIPTS:
+            values = {name: value for name, value in line.values.items() if name != "time"}
+            self.write(RECEIPTS, msgspec.convert({"v": ROW_VERSION, **values}, ReceiptRow))
             return
         stream = _STREAM_OF.get(line.stream)
         if stream is not None:

@@ -1,4 +1,4 @@
-"""Finds out when a subscription is in place, and which one an error is about.
+"""Finds out when a command was taken: a subscription, and which one an error is about.
 
 A ping goes out right after each `subscribe`; commands are answered in order, so its pong says that
 the answers to the subscription have come before it.
@@ -18,6 +18,7 @@ class Fences:
         self._count = 0
         self._waiting: dict[str, list[str]] = {}
         self._by_pong: dict[bytes, str] = {}
+        self._marks: dict[bytes, int] = {}
 
     def put(self, command: Subscribe) -> tuple[Subscribe, Ping]:
         """The command with an id, and the ping that is to follow it."""
@@ -31,6 +32,16 @@ class Fences:
     def subjects(self, command: CommandId) -> list[str]:
         """The subjects of the command with this id; none where it is no subscription."""
         return self._waiting.get(command, []) if isinstance(command, str) else []
+
+    def marked(self, mark: int) -> Ping:
+        """A ping whose pong says that what went before it has been taken."""
+        raw = self._encode(f"m{mark}")
+        self._marks[raw] = mark
+        return Ping(t=msgspec.Raw(raw))
+
+    def mark(self, pong: msgspec.Raw) -> int | None:
+        """The mark that this pong is about."""
+        return self._marks.pop(bytes(pong), None)
 
     def passed(self, pong: msgspec.Raw) -> list[str]:
         """The subjects whose subscription is in place with this pong."""

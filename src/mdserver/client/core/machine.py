@@ -215,6 +215,14 @@ class ClientCore:
             self._give_up("the client is not connected")
         return publication, self._take()
 
+    def report(self, receipts: Iterable[list[commands.Receipt]], mark: int) -> list[Output]:
+        """Send receipts, if a connection stands; answered by `Reported` with the mark."""
+        if self.phase is Phase.UP:
+            for portion in receipts:
+                self._command(commands.Receipts(receipts=portion))
+            self._command(self._fences.marked(mark))
+        return self._take()
+
     # What happened to the transport
 
     def opened(self, attempt: int, now: int) -> list[Output]:
@@ -510,6 +518,9 @@ class ClientCore:
         subjects = self._fences.passed(event.t)
         if subjects:
             self._emit(out.Subscribed(subjects))
+        mark = self._fences.mark(event.t)
+        if mark is not None:
+            self._emit(out.Reported(mark))
 
     def _on_closed(self, event: events.Closed) -> None:
         self._emit(out.CloseTransport(self._attempt, limits.CLOSE_NORMAL, ""))

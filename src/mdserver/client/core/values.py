@@ -166,6 +166,13 @@ class Subscribed:
 
 
 @frozen
+class Reported:
+    """The server has the receipts that were sent with this mark."""
+
+    mark: int
+
+
+@frozen
 class Refused:
     """Subjects that are not subscribed: refused or invalid; the core has dropped them."""
 
@@ -198,6 +205,7 @@ Output = (
     | DeliverMessages
     | Published
     | Subscribed
+    | Reported
     | Refused
     | Connected
     | Stopped

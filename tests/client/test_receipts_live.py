@@ -1,0 +1,114 @@
+"""Receipts from the Python client through a real server into its journal."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from mdserver.client import Client, ReconnectSettings
+from mdserver.core.message import checksum
+from mdserver.journal import segments
+from mdserver.journal.rows import ReceiptRow
+from tests.live import LiveServer, live_server
+
+PATIENCE_S = 30
+
+
+def arguments(folder: Path, listen: str = "127.0.0.1:0", **settings: str) -> list[str]:
+    given = {
+        "Listen": listen, "Entitlement": "None", "Journal": "on",
+        "JournalFolder": str(folder / "journal"), **settings,
+    }  # fmt: skip
+    return [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LiveServer]:
+    with live_server(tmp_path, *arguments(tmp_path)) as running:
+        yield running
+
+
+def receipts(folder: Path) -> list[ReceiptRow]:
+    """All receipts of a journal that no server writes any more."""
+    lines = segments.lines(folder / "journal" / "receipts")
+    return [msgspec.json.decode(line, type=ReceiptRow) for line in lines]
+
+
+async def received(subscription: Any, count: int) -> None:
+    with trio.fail_after(PATIENCE_S):
+        for _ in range(count):
+            await anext(subscription)
+
+
+@pytest.mark.parametrize("encoding", ["binary", "json"])
+@pytest.mark.parametrize("transport", ["websocket", "http"])
+async def test_what_was_received_stands_in_the_journal(
+    server: LiveServer, tmp_path: Path, encoding: Any, transport: Any
+) -> None:
+    async with Client([server.url]) as publisher:
+        client = Client([server.url], receipts=True, encoding=encoding, transport=transport)
+        client.set_external_token("ann")
+        async with client:
+            subscription = client.subscribe("/a/*")
+            await subscription.confirmed()
+            for content in ["one", "two", b"\xff"]:
+                await publisher.publish("/a/b", content)
+            await publisher.publish("/a/c", "three")
+            await received(subscription, 4)
+            with trio.fail_after(PATIENCE_S):
+                await client.reported()
+            await publisher.publish("/a/c", "four")
+            await received(subscription, 1)
+    assert server.stop() == 0
+    rows = receipts(tmp_path)
+    assert [(row.subject, row.seq_lo, row.seq_hi, row.n) for row in rows] == [
+        ("/a/b", 1, 3, 3),
+        ("/a/c", 1, 1, 1),
+        ("/a/c", 2, 2, 1),
+    ]
+    contents = [b"one", b"two", b"\xff"]
+    epoch = rows[0].epoch
+    assert rows[0].crc_sum == sum(
+        checksum("/a/b", epoch, seq, content) for seq, content in enumerate(contents, 1)
+    )
+    assert {(row.subscriber, row.via, row.session) for row in rows} == {
+        ("ann", "mdserver", rows[0].session)
+    }
+    assert all(row.opened_ts <= row.closed_ts for row in rows)
+
+
+async def test_a_client_gives_no_receipts_unless_it_is_told_to(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    async with Client([server.url]) as client:
+        subscription = client.subscribe("/a/b")
+        await client.publish("/a/b", "one")
+        await received(subscription, 1)
+        await client.reported()
+    assert server.stop() == 0
+    assert receipts(tmp_path) == []
+
+
+@pytest.mark.slow
+async def test_receipts_wait_for_a_server_that_was_killed(tmp_path: Path) -> None:
+    at_once = ReconnectSettings(quick_initial_delay_s=0.02, time_interval_s=0.02)
+    with live_server(tmp_path, *arguments(tmp_path, JournalFsync="none")) as first:
+        listen = f"127.0.0.1:{first.port}"
+        async with Client([first.url], receipts=True, reconnect=at_once) as client:
+            subscription = client.subscribe("/a/b")
+            await client.publish("/a/b", "one")
+            await received(subscription, 1)
+            os.kill(first.process.pid, signal.SIGKILL)
+            first.process.wait(PATIENCE_S)
+            with live_server(tmp_path, *arguments(tmp_path, listen)) as second:
+                with trio.fail_after(PATIENCE_S):
+                    await client.publish("/a/b", "two")
+                    await received(subscription, 1)
+                    await client.reported()
+                assert second.stop() == 0
+    assert [(row.subject, row.n) for row in receipts(tmp_path)] == [("/a/b", 1), ("/a/b", 1)]
