@@ -211,9 +211,7 @@ class Election:
         if best.history and best.history != view.history:
             ground.renew(best.history, [group])
         if best.state is not None and best.start > log.committed:
-            ground.outcomes(ground.contact.unknown(group))
-            log.install(best.start, best.state.tables)
-            ground.import_cache(group, best.state.cache)
+            ground.install(group, best.start, best.state)
         log.truncate(log.committed)
         skipped = log.committed - best.start
         log.append(best.entries[skipped:], runs_from(best.runs, log.committed))

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from mdserver.core.proposal import Outcome
     from mdserver.core.settings import BrokerSettings
 
+ASK_AGAIN = 2 * NS_PER_S
+
 
 class View:
     """Who coordinates a group, as far as this member knows.
@@ -55,12 +57,24 @@ class View:
     all that waits here was forwarded; 0 when that may have been lost with a link. `stale`: what it
     sent may have been lost with a link, so that the log here may lack entries that it holds.
     `quiet`: until when nobody else should stand (ns). `asked`: until when the coordinator of the
-    epoch `asked_of` is not asked again for what is missing (ns). `orphaned`: since when nobody
+    epoch `asked_of` is not asked again for what is missing (ns). `copied_of`: the newest epoch in
+    which another member was asked for a copy. `orphaned`: since when nobody
     coordinates the group (ns), 0 while somebody does.
     """
 
-    __slots__ = ("active", "asked", "asked_of", "coordinator", "epoch", "forwarded", "history",
-                 "orphaned", "quiet", "stale")  # fmt: skip
+    __slots__ = (
+        "active",
+        "asked",
+        "asked_of",
+        "coordinator",
+        "copied_of",
+        "epoch",
+        "forwarded",
+        "history",
+        "orphaned",
+        "quiet",
+        "stale",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -71,8 +85,17 @@ class View:
         self.stale = False
         self.asked = 0
         self.asked_of = 0
+        self.copied_of = 0
         self.orphaned = 0
         self.history = ""
+
+    def ask(self, epoch: int, now: int) -> bool:
+        """Whether it is time to ask for what is missing; if so, it is taken as done."""
+        if self.asked > now and self.asked_of >= epoch:
+            return False
+        self.asked = now + ASK_AGAIN
+        self.asked_of = epoch
+        return True
 
     def follow(self, coordinator: str, epoch: int) -> None:
         """Another coordinator, or another epoch of the same: nothing of it is active here yet."""
@@ -432,6 +455,12 @@ class Ground:
     def export_cache(self, group: int) -> msgspec.Raw:
         """A group's cache as the broker exports it, encoded."""
         return msgspec.Raw(msgspec.msgpack.encode(self.broker.export_group(group)))
+
+    def install(self, group: int, start: int, state: State) -> None:
+        """Have a state stand for the first `start` entries of a log, all of them committed."""
+        self.outcomes(self.contact.unknown(group))
+        self.logs[group].install(start, state.tables)
+        self.import_cache(group, state.cache)
 
     def import_cache(self, group: int, raw: msgspec.Raw) -> None:
         """Put an exported cache in place of a group's."""

@@ -34,6 +34,8 @@ class Guaranteed:
             say.Ack: self.leading.ack,
             say.Commit: self.learner.commit,
             say.Need: self.leading.need,
+            say.Copy: self.learner.copying.give,
+            say.Copied: self.learner.copying.take,
             say.HandOver: self.leading.handed,
         }
 

@@ -7,6 +7,7 @@ is asked for.
 
 from typing import TYPE_CHECKING
 
+from mdserver.cluster.copying import Copying, Gaps
 from mdserver.cluster.log import Run
 from mdserver.cluster.messages import (
     Acked,
@@ -15,26 +16,23 @@ from mdserver.cluster.messages import (
     Need,
     Needed,
     Refusal,
-    State,
     Synced,
 )  # fmt: skip
 from mdserver.cluster.seed import STEP_TRACES, Step
-from mdserver.limits import NS_PER_S
 
 if TYPE_CHECKING:
     from mdserver.cluster.ground import Ground
     from mdserver.cluster.messages import Accept, Agreed, Appended, Commit, Sync
 
-ASK_AGAIN = 2 * NS_PER_S
-
 
 class Learner:
     """The learner of all groups of one member."""
 
-    __slots__ = ("ground",)
+    __slots__ = ("copying", "ground")
 
     def __init__(self, ground: "Ground") -> None:
         self.ground = ground
+        self.copying = Copying(ground)
 
     def sync(self, peer: str, sync: "Sync") -> None:
         """A coordinator establishes its log here."""
@@ -82,7 +80,7 @@ class Learner:
             self.ask(peer, {group: item.epoch})
             return
         if item.state is not None and item.start > log.committed:
-            self.install(item, item.state)
+            ground.install(group, item.start, item.state)
         keep = max(log.committed, item.start)
         log.truncate(keep)
         if keep - item.start < len(item.entries):
@@ -110,13 +108,6 @@ class Learner:
             item.entries[keep - item.start :], runs_from(item.runs, keep)
         )
 
-    def install(self, item: "Synced", state: State) -> None:
-        """Replace the beginning of a log by the state that stands for it."""
-        ground, group = self.ground, item.group
-        ground.outcomes(ground.contact.unknown(group))
-        ground.logs[group].install(item.start, state.tables)
-        ground.import_cache(group, state.cache)
-
     def follow(self, group: int) -> None:
         """The coordinator is active, and this member holds all it has committed so far."""
         ground = self.ground
@@ -132,16 +123,16 @@ class Learner:
 
     def accept(self, peer: str, accept: "Accept") -> None:
         """New entries of a coordinator."""
-        gaps: dict[int, int] = {}
+        gaps: Gaps = {}
         for item in accept.items:
             log = self.ground.logs[item.group]
             if item.epoch != log.epoch or item.start > log.length:
                 if self._current(peer, item.group, item.epoch):
-                    gaps[item.group] = item.epoch
+                    gaps[item.group] = item.epoch, item.committed
                 continue
             self._extend(peer, item)
         if gaps:
-            self.ask(peer, gaps)
+            self._fill(peer, gaps)
 
     def _extend(self, peer: str, item: "Appended") -> None:
         ground, group = self.ground, item.group
@@ -161,9 +152,11 @@ class Learner:
 
     def commit(self, peer: str, commit: "Commit") -> None:
         """A majority holds these."""
-        gaps = {item.group: item.epoch for item in commit.items if not self._agree(item)}
+        gaps = {
+            item.group: (item.epoch, item.length) for item in commit.items if not self._agree(item)
+        }
         if gaps:
-            self.ask(peer, gaps)
+            self._fill(peer, gaps)
 
     def _agree(self, item: "Agreed") -> bool:
         ground, group = self.ground, item.group
@@ -182,13 +175,13 @@ class Learner:
         """Compare what a coordinator says of its groups with what is held here."""
         ground = self.ground
         away = ground.seed.away if ground.seed is not None else []
-        behind: dict[int, int] = {}
+        behind: Gaps = {}
         for led in heartbeat.leads:
             log, view = ground.logs[led.group], ground.views[led.group]
             if led.epoch < log.epoch:
                 continue
             if led.epoch > log.epoch or led.length > log.length or led.group in away:
-                behind[led.group] = led.epoch
+                behind[led.group] = led.epoch, led.committed
             elif view.coordinator == peer and view.epoch == led.epoch:
                 if led.committed > log.committed:
                     ground.learn(led.group, led.committed)
@@ -196,7 +189,13 @@ class Learner:
                 if not view.active:
                     self.follow(led.group)
         if behind:
-            self.ask(peer, behind)
+            self._fill(peer, behind)
+
+    def _fill(self, peer: str, gaps: Gaps) -> None:
+        """Have gaps filled: by a copy of what is committed, or by the coordinator."""
+        left = self.copying.ask(peer, gaps)
+        if left:
+            self.ask(peer, left)
 
     def ask(self, peer: str, groups: dict[int, int]) -> None:
         """Ask a coordinator for what is missing of its groups (-> their epochs), not too often.
@@ -207,10 +206,8 @@ class Learner:
         items: list[Needed] = []
         for group, epoch in groups.items():
             view, log = ground.views[group], ground.logs[group]
-            if view.asked > ground.now and view.asked_of >= epoch:
+            if not view.ask(epoch, ground.now):
                 continue
-            view.asked = ground.now + ASK_AGAIN
-            view.asked_of = epoch
             recovering = ground.seed is not None and not ground.seed.may(group, Step.ACCEPT)
             promised = ground.votes.promised[group].epoch if ground.seed is not None else 0
             items.append(Needed(group, log.committed, view.history, promised, recovering))

@@ -344,10 +344,22 @@ class Cede(PeerMessage, frozen=True, tag=21):
     items: list[Ceded]
 
 
+class Copy(PeerMessage, frozen=True, tag=22):
+    """A member that is no seed asks another for what it has of these groups."""
+
+    groups: list[int]
+
+
+class Copied(PeerMessage, frozen=True, tag=23):
+    """The committed part of groups: of each item only `state` and the length it stands for."""
+
+    items: list[Synced]
+
+
 AnyPeerMessage = (
     Hello | Heartbeat | Canvass | Support | Prepare | Promise | Nack | Sync | Accept | Ack
     | Commit | Need | Forward | Answer | HandOver | Unplaced | Readmit | Weigh
-    | Begin | Claim | Cede
+    | Begin | Claim | Cede | Copy | Copied
 )  # fmt: skip
 
 
