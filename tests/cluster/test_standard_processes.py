@@ -54,6 +54,29 @@ async def test_clients_go_on_at_the_last_member_and_at_those_that_come_back(
     assert application.covered["delivered SNAPSHOT"] > 0
 
 
+async def test_clients_of_one_member_do_not_notice_others_leave_and_come_in_order(
+    tmp_path: Path,
+) -> None:
+    """What another member coordinated is ceded, under the same history id: no gap, no reset."""
+    wait = trio.to_thread.run_sync
+    with LiveCluster(tmp_path, 3, settings=STANDARD) as cluster:
+        async with running(cluster.clients[:1]) as application:
+            for index in (1, 2):
+                await application.flowing()
+                await wait(cluster.stop, index)
+                await application.flowing()
+                cluster.start(index)
+                await wait(cluster.wait_ready, index)
+            await wait(cluster.wait, partial(shared, cluster), 15, "every member has its share")
+            await application.flowing()
+            await application.finish()
+
+
+def shared(cluster: LiveCluster) -> bool:
+    """Whether every member coordinates some groups."""
+    return {row["coordinator"] for row in cluster.status(0)["groups"]} == set(cluster.peers)
+
+
 def test_members_that_come_back_have_the_snapshots_and_coordinate_again(tmp_path: Path) -> None:
     with LiveCluster(tmp_path, 3, settings=STANDARD) as cluster:
         publish_all(cluster, 0, "one")
@@ -75,12 +98,7 @@ def test_members_that_come_back_have_the_snapshots_and_coordinate_again(tmp_path
         for index in (0, 1):
             cluster.wait_ready(index)
             assert hold(cluster, "two", index)
-
-        def shared() -> bool:
-            groups = cluster.status(0)["groups"]
-            return {row["coordinator"] for row in groups} == set(cluster.peers)
-
-        cluster.wait(shared, 15, "every member has its share")
+        cluster.wait(partial(shared, cluster), 15, "every member has its share")
         assert not list(tmp_path.glob("votes-*")), "nothing is stored"
 
 

@@ -3,25 +3,29 @@
 import hashlib
 import time
 
+import structlog
 import trio
-from attrs import frozen
+from attrs import Factory, define
 
 from mdserver.cluster.node import TICK
+from mdserver.cluster.operating import DRAINED
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.config import Config, DeliveryMode, JournalFsync
 from mdserver.core.inputs import TimerDue
+from mdserver.core.outputs import Log
 from mdserver.errors import ConfigError
-from mdserver.limits import NS_PER_MS
+from mdserver.limits import DRAIN_HAND_OVER_S, NS_PER_MS
 from mdserver.net.connection import Logger
 from mdserver.net.engine import Engine
 from mdserver.net.mutual import MutualIdentity
+from mdserver.net.operations import Operations
 from mdserver.net.peers import Peers, PeerSettings
 from mdserver.net.tls import KeyStore
 from mdserver.net.votes import VoteFile, VoteWriter
 
 
-@frozen
+@define
 class Member:
     """This server's place in its cluster. `file` is None where nobody votes."""
 
@@ -29,6 +33,25 @@ class Member:
     peers: PeerSettings
     votes: VoteRecord
     file: VoteFile | None
+    _drained: trio.Event = Factory(trio.Event)
+
+    def take(self, line: Log) -> None:
+        """Write what the core says of the cluster to the server log; what it says of one group, for
+        debugging only.
+        """
+        if line.stream != "cluster":
+            return
+        if line.name == DRAINED:
+            self._drained.set()
+        log = structlog.get_logger()
+        (log.debug if "group" in line.values else log.info)(line.name, **line.values)
+
+    async def hand_over(self, operations: Operations) -> None:
+        """Have others coordinate what this member does, and wait for it, but not for long."""
+        self._drained = trio.Event()
+        operations("drain", "", True)
+        with trio.move_on_after(DRAIN_HAND_OVER_S):
+            await self._drained.wait()
 
     def reload_certificates(self) -> None:
         """Read the files for links again, for new links. Raises StartError, and nothing changes."""

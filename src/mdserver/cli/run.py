@@ -2,7 +2,7 @@
 
 import gc
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -76,12 +76,13 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
         return None if journal is None else journal.trouble
 
     server = Server(server_settings(config), node, Router(unready, warning), log)
-    server.add_monitor(monitor_of(config, server, unready, warning))
+    operations = Operations(server.engine)
+    server.add_monitor(monitor_of(config, server, operations, unready, warning))
     judge = judge_of(config, server.engine)
     journal = None if store is None else store.journal(node, server.engine)
     with audit_logs(config) as audit, trio.open_signal_receiver(*SIGNALS) as signals:
         hook = presence_hook(config)
-        takers = [taker.take for taker in (audit, hook, journal) if taker is not None]
+        takers = [taker.take for taker in (audit, hook, journal, member) if taker is not None]
         server.engine.carry(Log, partial(told, takers))
         async with running(journal), trio.open_nursery() as nursery:
             if hook is not None:
@@ -117,29 +118,39 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
                 log.info("ending", signal=signal.Signals(number).name)
                 if server.unready:
                     break  # the second signal: at once
-                nursery.start_soon(drain, server, node, nursery.cancel_scope)
+                leave = None if member is None else partial(member.hand_over, operations)
+                nursery.start_soon(drain, server, node, leave, nursery.cancel_scope)
             nursery.cancel_scope.cancel()
 
 
-async def drain(server: Server, node: Node, scope: trio.CancelScope) -> None:
+async def drain(
+    server: Server,
+    node: Node,
+    leave: Callable[[], Awaitable[None]] | None,
+    scope: trio.CancelScope,
+) -> None:
     """Ends gracefully; says so where the cluster cannot do without this member."""
     missed = node.missed()
     if missed is not None:
         structlog.get_logger().warning("the majority ends with this member", reason=missed)
-    await server.drain(node.elsewhere() or None)
+    async with trio.open_nursery() as nursery:
+        if leave is not None:
+            nursery.start_soon(leave)
+        await server.drain(node.elsewhere() or None)
     scope.cancel()
 
 
 def monitor_of(
     config: Config,
     server: Server,
+    operations: Operations,
     unready: Callable[[], str | None],
     warning: Callable[[], str | None],
 ) -> Monitor:
     """What operators find at the monitor's listener."""
     password = config.monitor_password if config.monitor_http_authentication else ""
     monitor = Monitor(server.sessions, unready, config.monitor_username, password, warning)
-    for path, methods in cluster_routes(Operations(server.engine)).items():
+    for path, methods in cluster_routes(operations).items():
         monitor.add(path, methods)
     return monitor
 

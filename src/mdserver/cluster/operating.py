@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from mdserver.cluster.ground import Ground
     from mdserver.cluster.leading import Leading
 
+DRAINED = "drained"
+"""Logged once a member that is drained coordinates nothing any more."""
+
 READMIT_PATIENCE = 10 * NS_PER_S
 COLD_START_PATIENCE = 30 * NS_PER_S
 
@@ -17,13 +20,14 @@ COLD_START_PATIENCE = 30 * NS_PER_S
 class Operating:
     """The operator's side of one member. Every command may be given to any member."""
 
-    __slots__ = ("_cold_until", "_readmitting", "election", "ground", "leading")
+    __slots__ = ("_cold_until", "_draining", "_readmitting", "election", "ground", "leading")
 
     def __init__(self, ground: "Ground", election: "Election", leading: "Leading") -> None:
         self.ground = ground
         self.election = election
         self.leading = leading
         self._cold_until = 0
+        self._draining = False
         self._readmitting: dict[str, int] = {}
         """Seeds that an operator takes back -> how long they are told so (ns)."""
 
@@ -118,7 +122,16 @@ class Operating:
     def weighed(self, weigh: Weigh) -> None:
         """This member's share of the groups changed."""
         self.ground.weight = weigh.weight
-        self.ground.log("drain" if not weigh.weight else "undrain")
+        self._draining = not weigh.weight
+        self.ground.log("drain" if self._draining else "undrain")
+
+    def _drained(self) -> bool:
+        """Whether it coordinates nothing any more, or nobody is there to coordinate instead."""
+        ground = self.ground
+        return not ground.coordinators or not any(
+            peer.ready and peer.weight and ground.members.alive(name, ground.now)
+            for name, peer in ground.members.peers.items()
+        )
 
     # Readmission
 
@@ -141,6 +154,9 @@ class Operating:
     def insist(self) -> None:
         """Go on with what an operator ordered: a link or a candidacy may have failed meanwhile."""
         ground = self.ground
+        if self._draining and self._drained():
+            self._draining = False
+            ground.log(DRAINED)
         if self._cold_until > ground.now:
             self._start_cold(self._silent())
         for member, until in list(self._readmitting.items()):

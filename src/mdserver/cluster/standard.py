@@ -142,7 +142,7 @@ class Standard:
         ground.say(ground.linked(), say.Begin(begun))
         for item in begun:
             self.learner.follow(item.group)
-        ground.log("reigns", groups=len(begun), first=begun[0].group)
+        ground.log("reigns", groups=len(begun))
 
     def _claim(self) -> None:
         """Ask for the groups that this member should coordinate, and follows."""
