@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
-SOURCES := src tests simulation spec docs/examples
+SOURCES := src tests simulation spec docs/examples conf/pipeline
 
 .DEFAULT_GOAL := help
 
@@ -25,6 +25,20 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/.run
+
+# Jars that no Python package carries: a Kafka broker for the tests, and Spark's Kafka connector.
+build/jvm/.done: jvm/pom.xml
+	@if ! command -v mvn > /dev/null; then \
+	  echo "NO KAFKA: Maven is not installed (Debian: apt-get install maven openjdk-17-jdk-headless)." >&2; \
+	  test -z "$${CI:-}"; exit; \
+	fi; \
+	rm -rf build/jvm; \
+	for part in broker spark; do \
+	  mvn -q -B -f jvm/pom.xml -P $$part dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/jvm/$$part; \
+	done; \
+	touch $@
+
+jars: build/jvm/.done ## fetch Spark's Kafka connector (build/jvm/spark), and a broker for the tests
 
 run: $(VENV)/.run ## install what the server needs and start it on 127.0.0.1:8800
 	@echo "Open http://127.0.0.1:8800/ in a browser, or try in two other terminals:"
@@ -92,4 +106,4 @@ chaos: $(VENV)/.dev ## a minute of kills, pauses and partitions of real processe
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help run cluster demo check format docs lock quick browser test verify proof chaos clean
+.PHONY: help jars run cluster demo check format docs lock quick browser test verify proof chaos clean

@@ -1,8 +1,10 @@
 """One Spark session for all pipeline tests, and journals to read."""
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -14,22 +16,47 @@ from mdserver.journal.segments import StreamWriter
 from mdserver.pipeline import requirements, session
 from mdserver.pipeline.archive import Archive, Archived
 from mdserver.pipeline.sources import JournalSource
+from tests.live_kafka import JARS, KafkaMissingError, LiveKafka, live_kafka
 
 BASE = 1_764_000_000_000_000_000
 
 
+def cannot_run(reason: object) -> NoReturn:
+    """Skip loudly; where everything must have run (CI) that is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(f"PIPELINE TESTS CANNOT RUN: {reason}")
+    pytest.skip(f"PIPELINE TESTS SKIPPED: {reason}")
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Without Java the tests are skipped, which CI takes for a failure."""
+def connector() -> list[Path]:
+    """The jars of Spark's Kafka connector."""
+    return sorted((JARS / "spark").glob("*.jar"))
+
+
+@pytest.fixture(scope="session")
+def spark(connector: list[Path]) -> Iterator[SparkSession]:
+    """The one session; it can read Kafka if the jars are there."""
     try:
         requirements.check_java(os.environ)
     except requirements.PipelineError as error:
-        if os.environ.get("CI"):
-            pytest.fail(f"PIPELINE TESTS CANNOT RUN: {error}")
-        pytest.skip(f"PIPELINE TESTS SKIPPED: {error}")
-    started = session.start("tests", embedded=True)
+        cannot_run(error)
+    started = session.start("tests", jars=connector)
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(connector: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveKafka]:
+    """A broker for all tests; each has topics of its own."""
+    if not connector:
+        cannot_run("no jars of Spark's Kafka connector in build/jvm: run `make jars`")
+    with contextlib.ExitStack() as stack:
+        try:
+            broker = stack.enter_context(live_kafka(tmp_path_factory.mktemp("kafka")))
+        except KafkaMissingError as error:
+            cannot_run(error)
+        yield broker
 
 
 def write_messages(folder: Path, publications: Sequence[Publication], first_seq: int = 1) -> None:

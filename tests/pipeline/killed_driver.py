@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mdserver.pipeline import archive, delta, jobs, session
+from mdserver.pipeline.delta import Batch
 from mdserver.pipeline.sources import JournalSource
 
 BATCH = 1
@@ -43,16 +44,14 @@ def around(
     setattr(module, name, wrapped)
 
 
-def staged(*args: Any) -> bool:
-    """Of `commit_staged`: the batch of messages."""
-    _, _, job, batch_id, _ = args
-    return bool(job == "archive-messages" and batch_id == BATCH)
+def staged(_: object, __: object, batch: Batch, ___: object) -> bool:
+    """Of `commit_staged`: the batch of messages, which comes before what was set aside of it."""
+    return batch.number == BATCH
 
 
-def set_aside(*args: Any) -> bool:
+def set_aside(_: object, name: str, batch: Batch, __: object) -> bool:
     """Of `commit_batch`: what was set aside of the batch."""
-    _, name, _, batch_id, _ = args
-    return bool(name == "quarantine" and batch_id == BATCH)
+    return name == "quarantine" and batch.number == BATCH
 
 
 def joinable(tables: Path, name: str) -> bool:
@@ -86,7 +85,7 @@ def main(point: str, journal: str, tables: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if point.endswith("compacting"):
         archive.COMPACT_EVERY_S = 0.0
-    spark = session.start("killed", embedded=True)
+    spark = session.start("killed")
     source = JournalSource(Path(journal), files_per_batch=1)
     jobs.run_archive(spark, source, Path(tables), lambda _: None, once=True)
     spark.stop()

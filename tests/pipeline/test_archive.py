@@ -69,8 +69,9 @@ def test_a_batch_that_is_in_the_table_is_skipped(spark: object, tmp_path: Path) 
     write_messages(journal, [Publication("/a/b", b"x"), Publication("/a/b", b"y")])
     run_archive(spark, journal, tables)
     # The driver died between the commit of the table and Spark's own.
-    (tables / "_checkpoints" / "messages" / "commits" / "0").unlink()
-    (tables / "_checkpoints" / "messages" / "commits" / ".0.crc").unlink()
+    commits = tables / "_checkpoints" / "messages-1" / "commits"
+    (commits / "0").unlink()
+    (commits / ".0.crc").unlink()
     reports = run_archive(spark, journal, tables)
     assert [report.rows for report in reports] == [None]
     assert places(tables) == [("/a/b", 1, 1), ("/a/b", 1, 2)]

@@ -7,14 +7,14 @@ ten seconds.
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import trio
-from attrs import frozen
+from attrs import field, frozen
 
 from mdserver.cli.options import Connection, connection_options
 from mdserver.client import Client
@@ -47,6 +47,7 @@ class Where:
     journal: Path | None
     kafka: str | None
     topics: str | None
+    kafka_settings: Mapping[str, str] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         if (self.journal is None) == (self.kafka is None):
@@ -58,7 +59,12 @@ class Where:
 
     def jars(self) -> list[Path]:
         """What Spark needs to read there; PipelineError where that is missing."""
-        return [] if self.kafka is None else requirements.kafka_jars(os.environ)
+        from mdserver.pipeline import session
+
+        # spark-submit has been given the jars by its own option.
+        if self.kafka is None or session.submitted():
+            return []
+        return requirements.kafka_jars(os.environ)
 
     def source(self) -> "sources.Source":
         """The source; imports Spark."""
@@ -66,7 +72,8 @@ class Where:
 
         if self.journal is not None:
             return sources.JournalSource(self.journal.resolve())
-        return sources.KafkaSource(self.kafka or "", (self.topics or "").split(","))
+        topics = (self.topics or "").split(",")
+        return sources.KafkaSource(self.kafka or "", topics, self.kafka_settings)
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,11 +82,23 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--journal", type=_FOLDER, help="A journal folder: one folder a stream.")
     @click.option("--kafka", metavar="SERVERS", help="Bootstrap servers, in place of a journal.")
     @click.option("--topics", help="A comma list; the part after the last dot names the stream.")
+    @click.option(
+        "--kafka-option",
+        "settings",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A setting of the Kafka client, such as security.protocol=SSL; repeatable.",
+    )
     @functools.wraps(function)
     def with_source(
-        journal: Path | None, kafka: str | None, topics: str | None, **others: Any
+        journal: Path | None,
+        kafka: str | None,
+        topics: str | None,
+        settings: tuple[str, ...],
+        **others: Any,
     ) -> Any:
-        return function(where=Where(journal, kafka, topics), **others)
+        parsed = dict(parsed_setting(text) for text in settings)
+        return function(where=Where(journal, kafka, topics, parsed), **others)
 
     return with_source
 
@@ -89,7 +108,8 @@ def command() -> None:
     """Jobs on what went through the server, with Spark (extra `mdserver[pipeline]`, Java 17).
 
     `archive` first: it fills the Delta tables that the others read. Each job says with --help what
-    it takes. They run in this process (Spark's `local[*]`) and listen on loopback alone.
+    it takes. They run in this process (Spark's `local[*]`) and listen on loopback alone, or on a
+    cluster (docs/pipeline.md, "Deployment").
     """
 
 
@@ -97,13 +117,19 @@ def command() -> None:
 @source_options
 @tables_option
 @click.option("--once", is_flag=True, help="End when everything there is has been archived.")
-def archive(*, where: Where, tables: Path, once: bool) -> None:
+@click.option(
+    "--new-source",
+    is_flag=True,
+    help="Archive this source from its beginning, although these tables have had another one.",
+)
+def archive(*, where: Where, tables: Path, once: bool, new_source: bool) -> None:
     """Put every message, receipt and statistic into Delta tables, exactly once.
 
     Lines that cannot be used go to the table `quarantine` with their reason. A job that was killed
-    goes on where it was.
+    goes on where it was. A topic that was deleted and created again is refused: --new-source says
+    that this is meant.
     """
-    with started("archive", where.jars()) as spark:
+    with started("archive", where) as spark:
         from mdserver.pipeline import jobs
 
         def tell(batch: Any) -> None:
@@ -112,7 +138,9 @@ def archive(*, where: Where, tables: Path, once: bool) -> None:
             speed = "" if not batch.rows else f", {batch.rows / batch.seconds:.0f} rows/s"
             click.echo(f"{batch.stream} batch {batch.batch_id}: {count}{bad}{speed}")
 
-        jobs.run_archive(spark, where.source(), tables.resolve(), tell, once=once)
+        jobs.run_archive(
+            spark, where.source(), tables.resolve(), tell, once=once, new_source=new_source
+        )
 
 
 @command.command("derive")
@@ -150,9 +178,9 @@ def derive(*, connection: Connection, rules: Path, where: Where, tables: Path, o
     from mdserver.pipeline import deriving
     from mdserver.pipeline.outlet import Server
 
-    jars, server = where.jars(), Server(connection.servers, connection.token)
+    server = Server(connection.servers, connection.token)
     ready = deriving.ready(rules, tables.resolve(), server, click.echo)
-    with ready as job, started("derive", jars) as spark:
+    with ready as job, started("derive", where) as spark:
         job.run(spark, where.source(), once=once)
 
 
@@ -291,14 +319,23 @@ def check_tables(tables: Path) -> None:
         )
 
 
+def parsed_setting(text: str) -> tuple[str, str]:
+    """NAME=VALUE in two; BadParameter where there is no `=`."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint="--kafka-option")
+    return name, value
+
+
 @contextlib.contextmanager
-def started(job: str, jars: list[Path] | None = None) -> "Iterator[SparkSession]":
+def started(job: str, where: Where | None = None) -> "Iterator[SparkSession]":
     """A Spark session for a job, after everything it needs was found; stopped at the end."""
     requirements.check_extra()
     requirements.check_java(os.environ)
+    jars = where.jars() if where is not None else []
     from mdserver.pipeline import session
 
-    spark = session.start(job, embedded=True, jars=jars or [])
+    spark = session.start(job, jars=jars)
     try:
         yield spark
     finally:

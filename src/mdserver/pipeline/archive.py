@@ -9,7 +9,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mdserver.pipeline import delta, rows
+from mdserver.pipeline import checkpoints, delta, rows
+from mdserver.pipeline.checkpoints import Checkpoint
+from mdserver.pipeline.delta import Batch
 from mdserver.pipeline.sources import Source
 
 COMPACT_EVERY_S = 3600.0
@@ -33,11 +35,20 @@ Report = Callable[[Archived], None]
 class Archive:
     """One streaming query a stream, all into the tables of one folder."""
 
-    def __init__(self, spark: SparkSession, source: Source, tables: Path, report: Report) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: Source,
+        tables: Path,
+        report: Report,
+        *,
+        new_source: bool = False,
+    ) -> None:
         self._spark = spark
         self._source = source
         self._tables = tables
         self._report = report
+        self._new_source = new_source
         self._compacted: dict[str, float] = {}
 
     def start(self, *, once: bool, trigger_s: float = 1.0) -> list[StreamingQuery]:
@@ -45,14 +56,23 @@ class Archive:
         streams = [name for name in rows.STREAMS if self._source.has(name)]
         for name in (*streams, "quarantine"):
             delta.table(self._tables, name)
-        return [self._query(rows.STREAMS[name], once, trigger_s) for name in streams]
+        opened = [
+            checkpoints.opened(
+                self._tables,
+                name,
+                self._source.identity(self._spark, name),
+                new=self._new_source,
+            )
+            for name in streams
+        ]
+        return [self._query(checkpoint, once, trigger_s) for checkpoint in opened]
 
-    def _query(self, stream: rows.Stream, once: bool, trigger_s: float) -> StreamingQuery:
+    def _query(self, checkpoint: Checkpoint, once: bool, trigger_s: float) -> StreamingQuery:
         writer = (
-            self._source.stream(self._spark, stream.name)
-            .writeStream.queryName(f"archive-{stream.name}")
-            .option("checkpointLocation", str(self._tables / "_checkpoints" / stream.name))
-            .foreachBatch(self._sink(stream))
+            self._source.stream(self._spark, checkpoint.stream)
+            .writeStream.queryName(f"archive-{checkpoint.stream}")
+            .option("checkpointLocation", str(checkpoint.folder(self._tables)))
+            .foreachBatch(self._sink(checkpoint))
         )
         if once:
             writer = writer.trigger(availableNow=True)
@@ -60,10 +80,16 @@ class Archive:
             writer = writer.trigger(processingTime=f"{trigger_s} seconds")
         return writer.start()
 
-    def _sink(self, stream: rows.Stream) -> Callable[[DataFrame, int], None]:
+    def _sink(self, checkpoint: Checkpoint) -> Callable[[DataFrame, int], None]:
+        stream = rows.STREAMS[checkpoint.stream]
+
+        def check() -> None:
+            checkpoint.check(self._source.identity(self._spark, stream.name))
+
         def sink(raw: DataFrame, batch_id: int) -> None:
             began = time.monotonic()
-            written, bad = archive_batch(raw, batch_id, stream, self._tables)
+            batch = Batch(checkpoint.job, batch_id, check)
+            written, bad = archive_batch(raw, batch, stream, self._tables)
             self._report(Archived(stream.name, batch_id, written, bad, time.monotonic() - began))
             self._compact_when_due(stream.name)
 
@@ -77,24 +103,23 @@ class Archive:
 
 
 def archive_batch(
-    raw: DataFrame, batch_id: int, stream: rows.Stream, tables: Path
+    raw: DataFrame, batch: Batch, stream: rows.Stream, tables: Path
 ) -> tuple[int | None, int]:
     """Put one batch of raw lines into its table, and what cannot be used into `quarantine`.
 
     Each table takes the batch in a transaction of its own; after a crash between the two the
     first is skipped and the second made up for. Returns the rows committed, and those set aside.
     """
-    job = f"archive-{stream.name}"
     parsed = rows.parse(raw, stream)
     # Counting on the way saves a second pass over the lines of batches that are all good.
     counted = Observation()
     bad_lines = f.count(f.when(f.col("reason").isNotNull(), 1)).alias("bad")
     good = rows.split(parsed.observe(counted, bad_lines), stream).good
-    good = good.withColumn("batch_id", f.lit(batch_id).cast("bigint"))
+    good = good.withColumn("batch_id", f.lit(batch.number).cast("bigint"))
     if stream.name in SORT:
         good = good.sortWithinPartitions(*SORT[stream.name])
-    written = delta.commit_batch(tables, stream.name, job, batch_id, good)
+    written = delta.commit_batch(tables, stream.name, batch, good)
     if written is not None and not counted.get["bad"]:
         return written, 0
-    bad = rows.split(parsed, stream).bad.withColumn("batch_id", f.lit(batch_id).cast("bigint"))
-    return written, delta.commit_batch(tables, "quarantine", job, batch_id, bad) or 0
+    bad = rows.split(parsed, stream).bad.withColumn("batch_id", f.lit(batch.number).cast("bigint"))
+    return written, delta.commit_batch(tables, "quarantine", batch, bad) or 0

@@ -8,12 +8,13 @@ are checked and committed on one table handle; another writer of the same job is
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from attrs import frozen
 from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql import DataFrame
@@ -24,6 +25,22 @@ PARTITIONS: dict[str, list[str]] = {"messages": ["root", "dt"]}
 LOG_RETENTION = {"delta.logRetentionDuration": "interval 30 days"}
 CHECKPOINT_INTERVAL = 100
 TARGET_FILE_BYTES = 128 << 20
+
+
+def _nothing() -> None:
+    """The check of a batch that needs none."""
+
+
+@frozen
+class Batch:
+    """One batch of a streaming job: `number` counts them, the same for a batch that comes again.
+
+    `check` is called when the rows have been read and staged; what it raises keeps them out.
+    """
+
+    job: str
+    number: int
+    check: Callable[[], None] = _nothing
 
 
 def table(tables: Path, name: str) -> DeltaTable:
@@ -41,24 +58,26 @@ def table(tables: Path, name: str) -> DeltaTable:
     )
 
 
-def commit_batch(tables: Path, name: str, job: str, batch_id: int, frame: DataFrame) -> int | None:
-    """Append the frame to the table in the transaction (job, batch id).
+def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int | None:
+    """Append the frame to the table in the transaction (job, number) of the batch.
 
     Returns how many rows were committed, or None where the batch is in the table already. Raises
-    deltalake's CommitFailedError where another writer of the same job got there first.
+    deltalake's CommitFailedError where another writer of the same job got there first, and what
+    the batch's check raises.
     """
     target = table(tables, name)
-    done = target.transaction_version(job)
-    if done is not None and done >= batch_id:
+    done = target.transaction_version(batch.job)
+    if done is not None and done >= batch.number:
         return None
     partitions = PARTITIONS.get(name, [])
-    staged = f"data/{job}/b{batch_id}"
+    staged = f"data/{batch.job}/b{batch.number}"
     writer = frame.write.mode("overwrite")
     if partitions:
         writer = writer.partitionBy(*partitions)
     writer.parquet(str(tables / name / staged))
+    batch.check()
     adds, rows = _add_actions(tables / name, staged, partitions)
-    commit_staged(target, adds, job, batch_id, partitions)
+    commit_staged(target, adds, batch, partitions)
     return rows
 
 
@@ -83,8 +102,7 @@ def append_rows(
 def commit_staged(
     target: DeltaTable,
     adds: list[AddAction | RemoveAction],
-    job: str,
-    batch_id: int,
+    batch: Batch,
     partitions: Sequence[str],
 ) -> None:
     """The second half of a batch: what Spark staged becomes part of the table, at once."""
@@ -93,9 +111,9 @@ def commit_staged(
         "append",
         target.schema(),
         list(partitions),
-        commit_properties=CommitProperties(app_transactions=[Transaction(job, batch_id)]),
+        commit_properties=CommitProperties(app_transactions=[Transaction(batch.job, batch.number)]),
         post_commithook_properties=PostCommitHookProperties(
-            create_checkpoint=batch_id % CHECKPOINT_INTERVAL == CHECKPOINT_INTERVAL - 1,
+            create_checkpoint=batch.number % CHECKPOINT_INTERVAL == CHECKPOINT_INTERVAL - 1,
             cleanup_expired_logs=False,
         ),
     )

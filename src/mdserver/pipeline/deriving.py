@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from mdserver.pipeline import delta, rules
 from mdserver.pipeline.derive import JOB, Batch, Derive
-from mdserver.pipeline.jobs import first_line
+from mdserver.pipeline.jobs import reason_of
 from mdserver.pipeline.outlet import Outlet, Server
 from mdserver.pipeline.requirements import PipelineError
 from mdserver.pipeline.sources import Source
@@ -87,7 +87,7 @@ class Job:
             query.stop()
         failure = self.derive.failure or query.exception()
         if failure is not None:
-            raise PipelineError(f"deriving failed: {first_line(str(failure))}") from failure
+            raise PipelineError(f"deriving failed: {reason_of(str(failure))}") from failure
         self.progress.tell(now=True)
 
     def _watch(self, query: StreamingQuery, *, once: bool) -> None:

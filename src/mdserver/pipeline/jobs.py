@@ -1,7 +1,8 @@
 """The jobs as the command line starts them: Spark around the pure parts."""
 
+import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from mdserver.pipeline.requirements import PipelineError
 from mdserver.pipeline.sources import Source
 
 POLL_S = 1.0
+EXCEPTION = re.compile(r"^(?:: )?(?:\w+\.)+(?P<name>\w+): (?P<said>.+)$", re.MULTILINE)
+CARRIERS = ("Py4JJavaError",)
 
 
 @frozen
@@ -48,10 +51,14 @@ def run_archive(
     tell: Callable[[Archived], None],
     *,
     once: bool,
+    new_source: bool = False,
 ) -> None:
-    """Archive until caught up, or for ever; raises PipelineError where a query ended badly."""
+    """Archive until caught up, or for ever; raises PipelineError where a query ended badly.
+
+    With `new_source` it begins at the source's beginning, whatever was archived before.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    queries = Archive(spark, source, folder, tell).start(once=once)
+    queries = Archive(spark, source, folder, tell, new_source=new_source).start(once=once)
     if not queries:
         raise PipelineError("there is nothing to archive: the source has none of the known streams")
     try:
@@ -63,7 +70,7 @@ def run_archive(
     for query in queries:
         error = query.exception()
         if error is not None:
-            raise PipelineError(f"archiving {query.name} failed: {first_line(str(error))}")
+            raise PipelineError(f"archiving {query.name} failed: {reason_of(str(error))}")
 
 
 def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResult:
@@ -143,7 +150,12 @@ def replace(folder: Path, name: str, rows: pa.Table) -> None:
     write_deltalake(folder / name, rows.cast(schema.TABLES[name]), mode="overwrite")
 
 
-def first_line(text: str) -> str:
-    """The sentence of a Spark error that says what happened."""
-    lines: Iterable[str] = (line.strip() for line in text.splitlines())
-    return next((line for line in lines if line), "no reason given")
+def reason_of(text: str) -> str:
+    """The sentence of a Spark error that says what happened: of the first exception in its text
+    that is not about carrying another one.
+    """
+    for match in EXCEPTION.finditer(text):
+        if match["name"] not in CARRIERS:
+            own = match["name"] == PipelineError.__name__
+            return match["said"] if own else f"{match['name']}: {match['said']}"
+    return text.strip().partition("\n")[0]

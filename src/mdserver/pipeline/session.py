@@ -1,10 +1,12 @@
 """The Spark session of a job, with the settings that its guarantees rest on."""
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 SETTINGS = {
@@ -23,8 +25,13 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
-def start(job: str, *, embedded: bool, jars: Sequence[Path] = ()) -> SparkSession:
-    """Start Spark, or take the session that `spark-submit` prepared.
+def submitted() -> bool:
+    """Whether `spark-submit` runs this program: it has started the JVM and says where it is."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def start(job: str, *, jars: Sequence[Path] = ()) -> SparkSession:
+    """Start Spark in this process, or take the session that `spark-submit` prepared.
 
     Embedded, everything runs in this process's JVM and listens on the loopback address alone; the
     settings above stand unless `spark-submit` was given others.
@@ -32,7 +39,11 @@ def start(job: str, *, embedded: bool, jars: Sequence[Path] = ()) -> SparkSessio
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"mdserver-{job}")
     settings = dict(SETTINGS)
-    if embedded:
+    if submitted():
+        SparkContext._ensure_initialized()  # else the next line does not see what was given
+        given = SparkConf()
+        settings = {name: value for name, value in SETTINGS.items() if not given.contains(name)}
+    else:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= LOOPBACK | {
             "spark.driver.memory": "1g",
@@ -45,4 +56,6 @@ def start(job: str, *, embedded: bool, jars: Sequence[Path] = ()) -> SparkSessio
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    # What goes wrong in a batch comes back as an exception and is told once, not as a stack trace.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     return spark

@@ -5,15 +5,19 @@ A raw frame has `value` (one line of JSON as text), `ts_broker`, `src_kind`, `sr
 subject, epoch and seq name a row).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from mdserver.pipeline import tail
+from mdserver.pipeline.requirements import PipelineError
 
+API_TIMEOUT_MS = "30000"
 SEGMENT_NUMBER = r"seg-(\d+)\.jsonl"
 
 
@@ -50,6 +54,10 @@ class JournalSource:
         """Whether the journal has this stream at all."""
         return (self.folder / stream).is_dir()
 
+    def identity(self, spark: SparkSession, stream: str) -> dict[str, str]:  # noqa: ARG002
+        """A journal has no identifier of its own: a checkpoint belongs to its folder."""
+        return {"the journal": str(self.folder)}
+
     def _path(self, stream: str) -> str:
         return str(self.folder / stream)
 
@@ -67,10 +75,13 @@ class JournalSource:
 
 @frozen
 class KafkaSource:
-    """Topics that hold journal lines as record values: `mdserver.<stream>` unless named."""
+    """Topics that hold journal lines as record values; the part after a topic's last dot names its
+    stream. `settings` are further ones of the Kafka client, such as `security.protocol`.
+    """
 
     servers: str
     topics: Sequence[str]
+    settings: Mapping[str, str] = field(factory=dict)
     records_per_batch: int = 500_000
 
     def stream(self, spark: SparkSession, stream: str) -> DataFrame:
@@ -90,12 +101,43 @@ class KafkaSource:
         """Whether a topic of this stream was named."""
         return bool(self._topics(stream))
 
+    def identity(self, spark: SparkSession, stream: str) -> dict[str, str]:
+        """What tells these topics from others of the same names: Kafka's identifiers.
+
+        Raises PipelineError where Kafka does not answer or has no such topic.
+        """
+        jvm: Any = spark._jvm  # the connector's own client: nothing else to install or configure
+        settings = jvm.java.util.HashMap()
+        for name, value in self._client().items():
+            settings.put(name, value)
+        topics = jvm.java.util.ArrayList()
+        for topic in self._topics(stream):
+            topics.add(topic)
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        try:
+            cluster = admin.describeCluster().clusterId().get()
+            described = admin.describeTopics(topics).allTopicNames().get()
+            return {"the Kafka cluster": cluster} | {
+                f"topic {topic}": described[topic].topicId().toString() for topic in topics
+            }
+        except Py4JJavaError as error:
+            reason = error.java_exception.getCause().getMessage()
+            names = ", ".join(self._topics(stream))
+            raise PipelineError(f"Kafka at {self.servers}, topics {names}: {reason}") from None
+        finally:
+            admin.close()
+
+    def _client(self) -> dict[str, str]:
+        return {"default.api.timeout.ms": API_TIMEOUT_MS, **self.settings} | {
+            "bootstrap.servers": self.servers
+        }
+
     def _topics(self, stream: str) -> list[str]:
         return [topic for topic in self.topics if topic.rsplit(".", 1)[-1] == stream]
 
     def _options(self, stream: str) -> dict[str, str]:
         return {
-            "kafka.bootstrap.servers": self.servers,
+            **{f"kafka.{name}": value for name, value in self._client().items()},
             "subscribe": ",".join(self._topics(stream)),
             "startingOffsets": "earliest",
             "failOnDataLoss": "true",

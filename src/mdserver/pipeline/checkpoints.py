@@ -1,0 +1,77 @@
+"""Where a streaming job stands in its source, and which source that is.
+
+Spark's own checkpoint knows topics by their names and files by their paths. Of a topic that was
+deleted and created again it reads on from the old offset and says nothing, so what makes a source
+itself - the identifiers of the Kafka cluster and of each topic - is kept beside the checkpoint.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from attrs import asdict, evolve, frozen
+
+from mdserver.pipeline.requirements import PipelineError
+
+FOLDER = "_checkpoints"
+
+
+@frozen
+class Checkpoint:
+    """The checkpoint of one stream in a folder of tables.
+
+    `number` counts the sources that the stream had, one after the other; `source` names the parts
+    of the present one and gives the identifier of each.
+    """
+
+    stream: str
+    number: int
+    source: Mapping[str, str]
+
+    @property
+    def job(self) -> str:
+        """Under this name its batches are committed: their numbers begin anew with a new source."""
+        return f"archive-{self.stream}-{self.number}"
+
+    def folder(self, tables: Path) -> Path:
+        """Where Spark keeps what it knows."""
+        return tables / FOLDER / f"{self.stream}-{self.number}"
+
+    def check(self, source: Mapping[str, str]) -> None:
+        """Raise PipelineError unless each part of the source is still the one it was."""
+        for name, identifier in self.source.items():
+            now = source.get(name, "missing")
+            if now != identifier:
+                raise PipelineError(
+                    f"{name} is not the one that was archived before: its id was {identifier} and"
+                    f" is {now}. To go on with it from its beginning, give --new-source; what was"
+                    " not yet read of the old one is not archived"
+                )
+
+
+def opened(tables: Path, stream: str, source: Mapping[str, str], *, new: bool) -> Checkpoint:
+    """The stream's checkpoint, made or, for a `new` source, begun anew.
+
+    Raises PipelineError where the source is another one than before, or where Spark's part of the
+    checkpoint is gone.
+    """
+    file = tables / FOLDER / f"{stream}.json"
+    if not file.exists():
+        checkpoint = Checkpoint(stream, 1, source)
+    else:
+        known = Checkpoint(**json.loads(file.read_text(encoding="utf-8")))
+        if new:
+            checkpoint = Checkpoint(stream, known.number + 1, source)
+        else:
+            known.check(source)
+            if not known.folder(tables).is_dir():
+                raise PipelineError(
+                    f"{known.folder(tables)} is gone, so nobody knows what of {stream} is archived:"
+                    " restore it, or archive into another folder"
+                )
+            checkpoint = evolve(known, source=source)
+    checkpoint.folder(tables).mkdir(parents=True, exist_ok=True)
+    whole = file.with_suffix(".new")
+    whole.write_text(json.dumps(asdict(checkpoint)), encoding="utf-8")
+    whole.replace(file)
+    return checkpoint

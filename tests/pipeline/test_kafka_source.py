@@ -1,0 +1,149 @@
+"""Kafka as the source of the archive: the same rows as from the journal, and only of its topic."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from mdserver.core.message import Publication
+from mdserver.pipeline import jobs
+from mdserver.pipeline.archive import Archived
+from mdserver.pipeline.requirements import PipelineError
+from mdserver.pipeline.sources import JournalSource, KafkaSource
+from tests.live_kafka import LiveKafka
+
+from .conftest import message_lines, write_lines
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
+
+OWN_COLUMNS = ["src_kind", "src_partition", "src_pos", "ts_broker", "batch_id"]
+
+
+def records(count: int, first_seq: int = 1) -> list[tuple[str, bytes]]:
+    subjects = [f"/ü{n % 3}/key/{n % 7}" for n in range(count)]
+    publications = [Publication(subject, b"%d" % n) for n, subject in enumerate(subjects)]
+    return list(zip(subjects, message_lines(publications, first_seq), strict=True))
+
+
+def archive(spark: Any, source: Any, tables: Path, *, new_source: bool = False) -> list[Archived]:
+    told: list[Archived] = []
+    jobs.run_archive(spark, source, tables, told.append, once=True, new_source=new_source)
+    return told
+
+
+def rows(tables: Path) -> list[dict[str, Any]]:
+    table = DeltaTable(tables / "messages").to_pyarrow_table().drop_columns(OWN_COLUMNS)
+    return sorted(table.to_pylist(), key=lambda row: (row["subject"], row["epoch"], row["seq"]))
+
+
+def test_the_same_rows_as_from_the_journal(spark: Any, kafka: LiveKafka, tmp_path: Path) -> None:
+    lines = [*records(1000), ("/x/y", b"{no row")]
+    write_lines(tmp_path / "journal" / "messages", [line for _, line in lines])
+    kafka.create("same.messages", partitions=3)
+    kafka.produce("same.messages", lines)
+    archive(spark, JournalSource(tmp_path / "journal"), tmp_path / "from journal")
+    source = KafkaSource(kafka.servers, ["same.messages"], records_per_batch=400)
+    told = archive(spark, source, tmp_path / "from kafka")
+    assert len(told) >= 2
+    assert archive(spark, source, tmp_path / "from kafka") == []
+    assert len(rows(tmp_path / "from kafka")) == 1000
+    assert rows(tmp_path / "from kafka") == rows(tmp_path / "from journal")
+    places = DeltaTable(tmp_path / "from kafka" / "messages").to_pyarrow_table(
+        columns=["src_partition", "src_pos"]
+    )
+    assert len({tuple(row.values()) for row in places.to_pylist()}) == 1000
+    (bad,) = DeltaTable(tmp_path / "from kafka" / "quarantine").to_pyarrow_table().to_pylist()
+    assert (bad["line"], bad["src_kind"]) == ("{no row", "kafka")
+
+
+def test_a_topic_that_was_created_again(spark: Any, kafka: LiveKafka, tmp_path: Path) -> None:
+    """Spark alone reads the new topic from the place where it was in the old one."""
+    source = KafkaSource(kafka.servers, ["again.messages"])
+    kafka.create("again.messages", partitions=1)
+    kafka.produce("again.messages", records(50))
+    archive(spark, source, tmp_path)
+    kafka.delete("again.messages")
+    kafka.create("again.messages", partitions=1)
+    kafka.produce("again.messages", records(80, first_seq=1000))
+    with pytest.raises(PipelineError, match=r"^topic again\.messages is not the one .* --new-sour"):
+        archive(spark, source, tmp_path)
+    assert len(rows(tmp_path)) == 50
+    archive(spark, source, tmp_path, new_source=True)
+    archive(spark, source, tmp_path)
+    assert [row["seq"] >= 1000 for row in rows(tmp_path)].count(True) == 80
+    assert len(rows(tmp_path)) == 130
+
+
+def test_a_topic_that_is_created_again_under_a_batch(
+    spark: Any, kafka: LiveKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read may be of either topic: the batch is not committed."""
+    source = KafkaSource(kafka.servers, ["under.messages"])
+    kafka.create("under.messages", partitions=1)
+    kafka.produce("under.messages", records(50))
+    real = KafkaSource.identity
+    asked = []
+
+    def identity(self: KafkaSource, spark: Any, stream: str) -> dict[str, str]:
+        asked.append(stream)
+        if len(asked) == 2:  # the second time is before the first batch's commit
+            kafka.delete("under.messages")
+            kafka.create("under.messages", partitions=1)
+        return real(self, spark, stream)
+
+    monkeypatch.setattr(KafkaSource, "identity", identity)
+    with pytest.raises(PipelineError, match=r"failed: topic under\.messages is not the one"):
+        archive(spark, source, tmp_path)
+    assert rows(tmp_path) == []
+
+
+def test_rows_that_kafka_dropped_before_they_were_archived(
+    spark: Any, kafka: LiveKafka, tmp_path: Path
+) -> None:
+    source = KafkaSource(kafka.servers, ["short.messages"])
+    kafka.create("short.messages", partitions=1)
+    kafka.produce("short.messages", records(50))
+    archive(spark, source, tmp_path)
+    kafka.produce("short.messages", records(50, first_seq=1000))
+    kafka.drop_before("short.messages", 0, 70)
+    with pytest.raises(PipelineError, match=r"failed: KafkaIllegalStateException: Some data may"):
+        archive(spark, source, tmp_path)
+    assert len(rows(tmp_path)) == 50
+
+
+def test_no_such_topic(spark: Any, kafka: LiveKafka, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"topics no\.messages: .*does not host this topic"):
+        archive(spark, KafkaSource(kafka.servers, ["no.messages"]), tmp_path)
+
+
+def test_other_sources_for_the_same_tables(spark: Any, kafka: LiveKafka, tmp_path: Path) -> None:
+    write_lines(tmp_path / "journal" / "messages", [line for _, line in records(5)])
+    archive(spark, JournalSource(tmp_path / "journal"), tmp_path / "tables")
+    kafka.create("other.messages")
+    with pytest.raises(PipelineError, match="the journal is not the one"):
+        archive(spark, KafkaSource(kafka.servers, ["other.messages"]), tmp_path / "tables")
+    (tmp_path / "tables" / "_checkpoints" / "messages-1").rename(tmp_path / "gone")
+    with pytest.raises(PipelineError, match="messages-1 is gone"):
+        archive(spark, JournalSource(tmp_path / "journal"), tmp_path / "tables")
+
+
+def test_the_command_reads_kafka(
+    kafka: LiveKafka, connector: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.create("command.messages")
+    kafka.produce("command.messages", records(20))
+    monkeypatch.setenv("MDSERVER_SPARK_JARS", str(connector[0].parent))
+    run = subprocess.run(
+        [
+            sys.executable, "-m", "mdserver.cli.main", "pipeline", "archive", "--once",
+            "--kafka", kafka.servers, "--topics", "command.messages",
+            "--kafka-option", "security.protocol=PLAINTEXT", "--tables", str(tmp_path),
+        ],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert "messages batch 0: 20 rows" in run.stdout
+    assert len(rows(tmp_path)) == 20
