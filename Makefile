@@ -94,7 +94,7 @@ verify: $(VENV)/.dev ## the proof's share of CI: models, mutants, 2,000 simulate
 	$(BIN)/python -m simulation mutants --jobs $(JOBS)
 	rm -rf build/traces
 	$(BIN)/python -m simulation traces build/traces --runs 200
-	$(BIN)/python -m spec traces build/traces/*.jsonl
+	$(BIN)/python -m spec traces --spoilt build/traces/*.jsonl
 
 proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 	$(BIN)/python -m spec check --full

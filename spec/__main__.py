@@ -7,6 +7,7 @@ import click
 
 from spec import check as checking
 from spec import models, tlc, traces
+from spec import spoilt as making_false
 
 
 @click.group(help="The TLA+ specification of the cluster protocol.")
@@ -31,17 +32,47 @@ def check(profile: str | None, only: str, jobs: int | None) -> None:
 
 @main.command(name="traces")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-def check_traces(files: tuple[Path, ...]) -> None:
+@click.option("--spoilt", is_flag=True, help="Check too that each run is rejected once changed.")
+def check_traces(files: tuple[Path, ...], *, spoilt: bool) -> None:
     """Check recorded runs (JSON lines) against the specification."""
-    verdict = traces.check([run for file in files for run in traces.read(file)])
+    runs = [run for file in files for run in traces.read(file)]
+    verdict = traces.check(runs)
     for bad in verdict.rejected:
         click.echo(f"{bad.name}: line {bad.number}: no action explains {bad.line}")
     click.echo(
         f"{verdict.runs} runs, {verdict.events} events, {len(verdict.rejected)} rejected, "
         f"{verdict.seconds:.1f} s"
     )
-    if verdict.rejected:
+    missed = check_spoilt(runs) if spoilt and not verdict.rejected else 0
+    if verdict.rejected or missed:
         sys.exit(1)
+
+
+def check_spoilt(runs: list[traces.Recorded]) -> int:
+    """Check that changed runs are rejected at the line of the change; how many are not."""
+    wrong = making_false.spoilt(runs)
+    verdict = traces.check([one.run for one in wrong])
+    rejected = {bad.name: bad.number for bad in verdict.rejected}
+    missed = [one for one in wrong if rejected.get(one.run.name) != one.number]
+    for one in missed:
+        found = rejected.get(one.run.name)
+        where = "explained" if found is None else f"rejected at line {found}"
+        click.echo(f"{one.run.name}: line {one.number} is wrong, but the run is {where}")
+    click.echo(
+        f"{len(wrong)} runs with a line deleted, swapped or altered: {len(wrong) - len(missed)} "
+        f"rejected there, {verdict.seconds:.1f} s"
+    )
+    return len(missed)
+
+
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="The whole run.")
+def merge(files: tuple[Path, ...], output: Path) -> None:
+    """Make one run of the files that the members of a cluster wrote (`mdserver run --trace`)."""
+    lines = traces.merged(files)
+    output.write_text("".join(lines), encoding="utf-8")
+    click.echo(f"{len(lines)} steps of {len(files)} members")
 
 
 if __name__ == "__main__":

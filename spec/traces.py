@@ -60,6 +60,11 @@ class Verdict:
 
 def read(path: Path) -> list[Recorded]:
     """The runs of a file, one a group. Raises BadTraceError."""
+    return split(str(path), numbered(path))
+
+
+def numbered(path: Path) -> list[tuple[int, Line]]:
+    """The lines of a file with their numbers. Raises BadTraceError."""
     lines: list[tuple[int, Line]] = []
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
@@ -69,7 +74,28 @@ def read(path: Path) -> list[Recorded]:
         if not isinstance(line, dict) or line.get("name") not in ACTIONS or "node" not in line:
             raise BadTraceError(f"{path}:{number}: not a step: wants `name` (an action) and `node`")
         lines.append((number, line))
-    return split(str(path), lines)
+    return lines
+
+
+def merged(paths: Sequence[Path]) -> list[str]:
+    """The lines of several members' files of one run, in the order of their times (`at`).
+
+    A member that starts with an incarnation that it had before lost its vote record: its `Start`
+    says so from here on. Raises BadTraceError.
+    """
+    lines: list[tuple[int, Line]] = []
+    for path in paths:
+        for number, line in numbered(path):
+            if not isinstance(line.get("at"), int):
+                raise BadTraceError(f"{path}:{number}: `at` is missing: the time in nanoseconds")
+            lines.append((line["at"], line))
+    lines.sort(key=lambda timed: timed[0])
+    newest: dict[str, int] = {}
+    for _, line in lines:
+        if line["name"] == "Start":
+            line["lost"] = line["lost"] or line["incarnation"] <= newest.get(line["node"], 0)
+            newest[line["node"]] = line["incarnation"]
+    return [json.dumps(line) + "\n" for _, line in lines]
 
 
 def split(name: str, lines: Sequence[tuple[int, Line]]) -> list[Recorded]:

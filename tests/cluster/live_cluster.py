@@ -28,7 +28,8 @@ class LiveCluster:
     """`with LiveCluster(folder, 3) as cluster:` starts all members and waits until they serve.
 
     `settings`: further parameters, the same for all. `running`: how many of the members are
-    started; `listed`: how many stand in `ClusterMembers`, where each has itself as well.
+    started; `listed`: how many stand in `ClusterMembers`, where each has itself as well. `traced`:
+    members write down their steps of the protocol.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class LiveCluster:
         *,
         running: int | None = None,
         listed: int | None = None,
+        traced: bool = False,
     ) -> None:
         self.folder = folder
+        self.traced = traced
         self.running = range(count if running is None else running)
         self.listed = count if listed is None else listed
         self.settings = settings or {}
@@ -89,6 +92,8 @@ class LiveCluster:
         arguments = [
             word for name, value in settings.items() for word in ("--set", f"{name}={value}")
         ]
+        if self.traced:
+            arguments += ["--trace", str(self.trace(index))]
         self.started[index] = None
         with (self.folder / f"member-{index}.log").open("ab") as log:
             self.processes[index] = subprocess.Popen(
@@ -112,6 +117,10 @@ class LiveCluster:
 
     def log(self, index: int) -> str:
         return (self.folder / f"member-{index}.log").read_text()
+
+    def trace(self, index: int) -> Path:
+        """Where a member writes the steps of the protocol that it takes."""
+        return self.folder / f"steps-{index}.jsonl"
 
     def kill(self, index: int) -> None:
         """kill -9, and wait until it is gone."""

@@ -75,10 +75,11 @@ class Member:
             task_status.started()
 
 
-def member_of(config: Config, log: Logger) -> Member | None:
+def member_of(config: Config, log: Logger, *, trace: bool = False) -> Member | None:
     """What the configuration says of the cluster, None for a single server.
 
-    The vote record has been stored with its new incarnation. Raises ConfigError and StartError.
+    The vote record has been stored with its new incarnation. `trace`: the node is to say which
+    steps it takes. Raises ConfigError and StartError.
     """
     if not config.cluster_members:
         return None
@@ -91,7 +92,7 @@ def member_of(config: Config, log: Logger) -> Member | None:
     mode = config.cluster_delivery_mode
     cluster = ClusterSettings(
         str(listen), names, config.cluster_seed_member_count, mode is DeliveryMode.GUARANTEED,
-        config.client_address or str(config.listen[0]),
+        config.client_address or str(config.listen[0]), trace=trace,
     )  # fmt: skip
     groups = config.cluster_subject_groups
     links = identity_of(config)

@@ -20,6 +20,7 @@ from mdserver.cli.configured import (
 from mdserver.cli.journalled import node_of, store_of
 from mdserver.cli.logs import audit_logs, server_log, set_level
 from mdserver.cli.stats import write_stats
+from mdserver.cli.tracing import tracing
 from mdserver.cluster.node import TICK, Node
 from mdserver.config import Config, Entitlement, Loaded
 from mdserver.config.keys import token_verifier
@@ -45,7 +46,12 @@ YOUNG_OBJECTS = 5000  # how many new ones make the garbage collector look at the
 
 @click.command("run")
 @configuration_options
-def command(file: Path | None, overrides: tuple[str, ...]) -> None:
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Append every step of the cluster protocol to this file, for `python -m spec traces`.",
+)
+def command(file: Path | None, overrides: tuple[str, ...], trace: Path | None) -> None:
     """Run a server until SIGTERM or Ctrl-C.
 
     Once every listener accepts, one line on stdout says so: `mdserver ready:` and their URLs.
@@ -54,18 +60,19 @@ def command(file: Path | None, overrides: tuple[str, ...]) -> None:
     config = read().config
     with server_log(config):
         try:
-            trio.run(serve, config, read)
+            trio.run(serve, config, read, trace)
         except BaseExceptionGroup as group:
             raise first_told(group) or group from None
 
 
-async def serve(config: Config, read: Callable[[], Loaded]) -> None:
+async def serve(config: Config, read: Callable[[], Loaded], trace: Path | None = None) -> None:
     """Serves until a signal; raises what keeps the server from starting.
 
-    `read` reads the configuration again, for SIGHUP.
+    `read` reads the configuration again, for SIGHUP. `trace` is where steps of the cluster's
+    protocol are written.
     """
     log = structlog.get_logger()
-    member = member_of(config, log)
+    member = member_of(config, log, trace=trace is not None)
     store = store_of(config, member)
     node = node_of(config, member, store)
 
@@ -80,7 +87,11 @@ async def serve(config: Config, read: Callable[[], Loaded]) -> None:
     server.add_monitor(monitor_of(config, server, operations, unready, warning))
     judge = judge_of(config, server.engine)
     journal = None if store is None else store.journal(node, server.engine)
-    with audit_logs(config) as audit, trio.open_signal_receiver(*SIGNALS) as signals:
+    with (
+        audit_logs(config) as audit,
+        tracing(trace, member, server.engine),
+        trio.open_signal_receiver(*SIGNALS) as signals,
+    ):
         hook = presence_hook(config)
         takers = [taker.take for taker in (audit, hook, journal, member) if taker is not None]
         server.engine.carry(Log, partial(told, takers))
