@@ -7,25 +7,16 @@ from itertools import combinations
 from pathlib import Path
 
 import trio
-from attrs import define, frozen
+from attrs import define
 
 from simulation.chaos.members import Member
 from simulation.chaos.plan import Plan
 from simulation.chaos.proxy import Proxy
 from simulation.chaos.statuses import NORMAL, NoAnswerError, Status, status_of
 from simulation.chaos.wire import Pair, Wire, text
+from simulation.diagram import Mark
 
 LOOK_EVERY_S = 0.25
-
-
-@frozen
-class Mark:
-    """Something that happened, for the diagram: at a member, or at all of them."""
-
-    at: float
-    member: int | None
-    what: str
-    fault: bool = True
 
 
 @define
@@ -72,6 +63,7 @@ class Cluster:
         self.changes = 0  # of coordinators
         self.marks: list[Mark] = []
         self.available = Availability()
+        self._began = 0.0
         self.looked = trio.lowlevel.ParkingLot()
         self._blocked: Counter[Pair] = Counter()
         self._slow: Counter[int] = Counter()
@@ -80,6 +72,7 @@ class Cluster:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start all members, and watch them until cancelled; then none of them is left."""
+        self._began = trio.current_time()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(self.wire.run)
@@ -98,8 +91,10 @@ class Cluster:
                     member.kill()
 
     def mark(self, member: int | None, what: str, *, fault: bool = True) -> None:
-        """Note what happened."""
-        self.marks.append(Mark(trio.current_time(), member, what, fault))
+        """Note for the diagram what happened, at a member or (None) to all."""
+        at_s = trio.current_time() - self._began
+        column = 0 if member is None else 1 + member
+        self.marks.append(Mark(at_s, column, what, fault=fault))
 
     # Members
 
@@ -138,15 +133,24 @@ class Cluster:
             try:
                 status = await status_of(address, name)
             except NoAnswerError:
-                self.statuses.pop(member.number, None)
-            else:
-                self.statuses[member.number] = status
+                status = None
+            self._changed(member.number, self.statuses.get(member.number), status)
+            if status is not None:
                 if starts == member.starts and member.running and status.state in NORMAL:
                     member.proven = True
                 self._compare(status)
             self.judge()
             self.looked.unpark_all()
             await trio.sleep(LOOK_EVERY_S)
+
+    def _changed(self, member: int, before: Status | None, status: Status | None) -> None:
+        if status is None:
+            self.statuses.pop(member, None)
+        else:
+            self.statuses[member] = status
+        was, is_now = (found.shown if found else "no answer" for found in (before, status))
+        if was != is_now:
+            self.mark(member, is_now, fault=False)
 
     def _compare(self, status: Status) -> None:
         for group, (who, epoch) in enumerate(zip(status.coordinators, status.epochs, strict=True)):

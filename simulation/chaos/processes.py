@@ -35,6 +35,8 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 async def ended(process: "subprocess.Popen[bytes]") -> int:
     """Wait for the end of a process; its exit status, negative for a signal."""
+    if process.poll() is not None:
+        return process.returncode
     descriptor = os.pidfd_open(process.pid)
     try:
         await trio.lowlevel.wait_readable(descriptor)

@@ -12,12 +12,13 @@ from attrs import define, field
 
 from mdserver.client.driver import now
 from simulation.chaos.clients import RecordedClient
-from simulation.chaos.cluster import Cluster, Mark
+from simulation.chaos.cluster import Cluster
 from simulation.chaos.faults import Faults
 from simulation.chaos.members import logged
 from simulation.chaos.plan import Plan
 from simulation.chaos.wire import Wire, text
 from simulation.checker import Checker
+from simulation.diagram import drawing
 from simulation.history import Event, Settled, line_of
 from simulation.recording import Recorder
 
@@ -38,8 +39,6 @@ class Outcome:
     coverage: Counter[str] = field(factory=Counter)
     happened: Counter[str] = field(factory=Counter)
     skipped: Counter[str] = field(factory=Counter)
-    marks: list[Mark] = field(factory=list)
-    began: float = 0.0
     interrupted: bool = False
     figures: dict[str, str] = field(factory=dict)
 
@@ -50,7 +49,7 @@ class Chaos:
     def __init__(self, plan: Plan, wire: Wire, folder: Path, step: Step) -> None:
         self.plan = plan
         self.folder = folder
-        self.outcome = Outcome(plan, began=trio.current_time())
+        self.outcome = Outcome(plan)
         self.checker = Checker(majority_kept=True)
         self.cluster = Cluster(plan, wire, folder, self._tell)
         self.faults = Faults(self.cluster, self._lost)
@@ -191,11 +190,15 @@ class Chaos:
         lines, errors = logged(cluster.members)
         outcome.problems += [f"log: {line}" for line in errors[:ERRORS_SHOWN]]
         outcome.happened, outcome.skipped = self.faults.happened, self.faults.skipped
-        outcome.marks = cluster.marks
         again = sum(max(0, client.connections - 1) for client in clients)
         self._count(lines, again)
         if not outcome.interrupted and not outcome.problems:
             outcome.problems += self._vacuous(again)
+        title = f"seed {self.plan.seed}: {(outcome.problems or ['passed'])[0]}"
+        columns = ["all", *(f"{m.name}{' (seed)' * (m.number in cluster.seeds)}"
+                            for m in cluster.members)]  # fmt: skip
+        picture = drawing(title, columns, cluster.marks)
+        (self.folder / "diagram.svg").write_text(picture, encoding="utf-8")
 
     def _count(self, lines: Counter[str], again: int) -> None:
         coverage = self.outcome.coverage

@@ -73,6 +73,11 @@ class Status:
     led: int  # groups that it coordinates itself
 
     @property
+    def shown(self) -> str:
+        """In a few words."""
+        return self.state if self.quorum else f"{self.state}, no quorum"
+
+    @property
     def trouble(self) -> str | None:
         """What keeps this from being the status of a member at rest."""
         if self.state != "NORMAL":
