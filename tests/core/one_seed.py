@@ -48,6 +48,11 @@ class OneSeed:
             self.broker.committed(self.group(entry), [entry], self.now, out)
         return self._finish(out)
 
+    def rename(self, history: str, groups: Sequence[int]) -> list[Output]:
+        out: list[Output] = []
+        self.broker.rename(history, groups, self.now, out)
+        return self._finish(out)
+
     def reset(self, history: str, groups: Sequence[int] | None) -> list[Output]:
         out: list[Output] = []
         self.broker.reset(history, groups, self.now, out)

@@ -20,6 +20,7 @@ brings, in order. `#` begins a comment, an empty line is one too.
     renumber HISTORY                             the other member begins a new numbering
     transfer SUBJECT                             what the other member knows of the subject's group
     reset HISTORY [SUBJECT...]                   a new numbering of all or of these subjects' groups
+    rename HISTORY SUBJECT...                    their groups go on under another history id
     seeds down REASON / seeds up                 publications fail, or no longer
 
     1 < UPDATE /a/b 1,3 "content" field=value    a message, its position, then what is not default
@@ -162,6 +163,10 @@ class Play:
         group = group_of(subject, self.seed.settings.groups)
         image = msgspec.msgpack.encode(self.member.broker.export_group(group))
         return self.seed.take_over(group, msgspec.msgpack.decode(image, type=GroupImage))
+
+    def do_rename(self, history: str, *subjects: str) -> list[Output]:
+        groups = [group_of(subject, self.seed.settings.groups) for subject in subjects]
+        return self.seed.rename(history, groups)
 
     def do_reset(self, history: str, *subjects: str) -> list[Output]:
         groups = [group_of(subject, self.seed.settings.groups) for subject in subjects]

@@ -405,20 +405,18 @@ class Ground:
         for group in groups:
             self.logs[group].clear()
             self.outcomes(self.contact.unknown(group))
-        self.announce(history, groups)
+        whole = len(groups) == len(self.logs)
+        told = self._named(history, groups)
+        self.broker.reset(told, None if whole else groups, self.now, self.out)
         for group in groups:
             self.held(group, 0, [], [], None)
 
     def rename(self, history: str, groups: list[int]) -> None:
         """Groups have a new history id, and what is held of them here is its beginning."""
-        images = {group: self.broker.export_group(group) for group in groups
-                  if self.logs[group].length}  # fmt: skip
-        self.announce(history, groups)
-        for group, image in images.items():
-            self._import(group, image)
+        self.broker.rename(self._named(history, groups), groups, self.now, self.out)
 
-    def announce(self, history: str, groups: list[int]) -> None:
-        """Tell clients that the numbering of these groups starts anew.
+    def _named(self, history: str, groups: list[int]) -> str:
+        """Note a history id; returns the one that clients are told.
 
         Without votes members may differ in what a history holds: clients are then told an id of
         this member's own, so that no other member takes it for its own.
@@ -426,10 +424,8 @@ class Ground:
         for group in groups:
             self.views[group].history = history
             self.views[group].active = False
-        whole = len(groups) == len(self.logs)
-        told = history if self.settings.guaranteed else self.new_history()
-        self.broker.reset(told, None if whole else groups, self.now, self.out)
         self.log("history", history=history, groups=len(groups))
+        return history if self.settings.guaranteed else self.new_history()
 
     def join(self) -> None:
         """Serve clients from now on, once every group has a coordinator that is followed here."""
@@ -464,8 +460,6 @@ class Ground:
 
     def import_cache(self, group: int, raw: msgspec.Raw) -> None:
         """Put an exported cache in place of a group's."""
-        self._import(group, msgspec.msgpack.decode(raw, type=GroupImage))
-
-    def _import(self, group: int, image: GroupImage) -> None:
+        image = msgspec.msgpack.decode(raw, type=GroupImage)
         image = msgspec.structs.replace(image, history=self.broker.history_of(group))
         self.broker.import_group(group, image, self.now, self.out)

@@ -5,7 +5,7 @@ as committed entries and outcomes. Nothing here waits: a command that needs a ve
 else holds back the later ones of its session.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -487,10 +487,25 @@ class Broker:
         out: list[Output],
     ) -> None:
         """These groups (None: all) are numbered anew: their cache is void, subscribers are told."""
-        self._conflation.flush(out)
-        affected = dict.fromkeys(range(self.settings.groups) if groups is None else groups)
+        affected = range(self.settings.groups) if groups is None else groups
         for group in affected:
             self._cache.drop_group(group)
+        self._begin_history(history, affected, out)
+
+    def rename(self, history: str, groups: Sequence[int], now: int, out: list[Output]) -> None:
+        """These groups have a new history id, and what is cached of them is its beginning.
+
+        Subscribers forget their positions and get the snapshots.
+        """
+        self._begin_history(history, groups, out)
+        for group in groups:
+            for state in self._cache.group(group):
+                if state.seq:
+                    self._bringing.taken_over(state, None, now, out)
+
+    def _begin_history(self, history: str, groups: Iterable[int], out: list[Output]) -> None:
+        self._conflation.flush(out)
+        affected = dict.fromkeys(groups)
         self._histories.begin(history, tuple(affected))
         for session in self._sessions.values():
             if session.state is SessionState.CONNECTED:
