@@ -446,19 +446,21 @@ class Broker:
         STANDARD ones have seq 0 and are delivered only. Entries that are known already are left
         out.
         """
-        cache = self._cache
+        cache, bringing = self._cache, self._bringing
         for entry in entries:
-            if not entry.seq:
+            seq = entry.seq
+            if not seq:
                 self._deliver(entry, None, now, out)
                 continue
             state = cache.state(entry.publication.subject, now)
-            if entry.seq <= state.seq:
+            known = state.seq
+            if seq <= known:
                 continue
-            gap = state.seq and entry.seq != state.seq + 1
-            prev = Position(state.epoch, state.seq) if gap else None
+            prev = Position(state.epoch, known) if known and seq != known + 1 else None
             cache.apply(state, entry, now)
             self._deliver(entry, prev, now, out)
-            self._bringing.applied(state, now, out)
+            if bringing.behind:
+                bringing.applied(state, now, out)
         if not self._expiring and entries:
             self._expiring = True
             out.append(SetTimer(EXPIRE_TIMER, now + max(self.settings.cache_expire, EXPIRE_STEP)))

@@ -133,42 +133,46 @@ class Cache:
 
     def apply(self, state: SubjectState, entry: Entry, now: int) -> None:
         """Remember the next committed entry of a subject."""
-        publication = entry.publication
         if state.seq == 0:
             state.floor = entry.seq - 1
             self._unused.pop(state.subject, None)
         state.epoch = entry.epoch
         state.seq = entry.seq
-        if publication.retained:
-            self._apply_snapshot(state, entry)
-        state.entries.append(entry)
+        size = entry_bytes(entry)
+        if entry.publication.retained:
+            size += self._apply_snapshot(state, entry)
+        self.bytes += size
+        entries = state.entries
+        entries.append(entry)
         self._order.append(state)
         self._learned.append(now)
-        self.bytes += entry_bytes(entry)
-        if len(state.entries) > self._settings.cached_messages_per_subject:
+        settings = self._settings
+        if len(entries) > settings.cached_messages_per_subject:
             self._drop_first(state)
             state.stale += 1
             self._stale += 1
             if self._stale > len(self._order) // 2 + _STALE_SLACK:
                 self._compact()
-        while self.bytes > self._settings.cache_bytes_max and self._order:
+        while self.bytes > settings.cache_bytes_max and self._order:
             self._drop_oldest(self.evicted)
 
-    def _apply_snapshot(self, state: SubjectState, entry: Entry) -> None:
+    def _apply_snapshot(self, state: SubjectState, entry: Entry) -> int:
+        """How many bytes more the snapshot takes."""
         snapshot = self.snapshot(state, entry.publication.time)
         if snapshot is None:
             state.snapshot = snapshot = Snapshot(entry)
-            self.bytes += snapshot.bytes
-        else:
-            self.bytes -= snapshot.bytes
-            snapshot.apply(entry)
-            self.bytes += snapshot.bytes
+            return snapshot.bytes
+        before = snapshot.bytes
+        snapshot.apply(entry)
+        return snapshot.bytes - before
 
     def snapshot(self, state: SubjectState, now: int) -> Snapshot | None:
         """The snapshot of a subject, if there is one that has not expired."""
         snapshot = state.snapshot
+        if snapshot is None:
+            return None
         expire = self._settings.snapshot_expire
-        if snapshot is None or expire is None:
+        if expire is None:
             return snapshot
         if snapshot.latest.publication.time + expire > now:
             return snapshot
