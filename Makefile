@@ -80,7 +80,7 @@ browser: ## install the browser that tests of pages need, where that is possible
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium chromium-driver > /dev/null; \
 	fi
 
-test: $(VENV)/.dev browser ## every test; installs what they need
+test: $(VENV)/.dev browser jars ## every test; installs what they need
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
 	$(BIN)/python -m coverage report
