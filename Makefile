@@ -50,6 +50,9 @@ run: $(VENV)/.run ## install what the server needs and start it on 127.0.0.1:880
 demo: $(VENV)/.dev ## replay real stock prices through a server and watch them arrive
 	@$(BIN)/python docs/examples/demo.py
 
+pipeline-demo: $(VENV)/.dev ## prices archived, derived from, audited and asked about, in two minutes
+	@$(BIN)/python docs/examples/pipeline_demo.py
+
 cluster: $(VENV)/.run ## three members on 127.0.0.1:8801 to 8803, and what to try with them
 	@exec $(BIN)/python conf/cluster-3/start.py $(BIN)/mdserver
 
@@ -106,4 +109,4 @@ chaos: $(VENV)/.dev ## a minute of kills, pauses and partitions of real processe
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help jars run cluster demo check format docs lock quick browser test verify proof chaos clean
+.PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser test verify proof chaos clean
