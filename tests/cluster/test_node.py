@@ -84,3 +84,12 @@ def test_a_single_server_is_normal_from_the_start() -> None:
     assert answered.answer["quorum"] is True
     groups = cast("list[dict[str, object]]", answered.answer["groups"])
     assert {row["coordinator"] for row in groups} == {member["address"]}
+
+
+def test_the_numbering_of_subjects_is_bounded_by_the_limit_of_subjects() -> None:
+    server = Node(BrokerSettings(subjects_max=3), random.Random(7))
+    server.step(Opened(1, "127.0.0.1"), NOW)
+    for index in range(6):
+        server.step(Received(1, [Publish(subject=f"/s/{index}", content="x")]), NOW)
+    known = [subject for log in server.ground.logs for subject in log.numbering]
+    assert sorted(known) == ["/s/0", "/s/1", "/s/2"]

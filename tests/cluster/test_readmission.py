@@ -142,3 +142,25 @@ def test_the_word_means_nothing_to_a_seed_that_lost_nothing() -> None:
     cluster.run(5 * S)
     assert epochs(cluster, "m1:1") == before
     assert cluster.ready()
+
+
+@pytest.mark.parametrize("victim", ["m1:1", "m2:1", "m3:1"])
+@pytest.mark.parametrize("later", [0, 1, 5, 20])
+def test_a_record_that_is_lost_right_after_the_first_start_is_missed(
+    victim: str, later: int
+) -> None:
+    """Whoever helped to start the cluster is known by a majority before anything is committed."""
+    cluster = Cluster(3, seed=later)
+    cluster.start()
+
+    def active() -> bool:
+        return any(view.active for m in cluster.members.values() for view in m.node.ground.views)
+
+    while not active():
+        cluster.run(MS // 10)
+    cluster.run(later * MS)
+    lose(cluster, victim, 0)
+    cluster.run(10 * S)
+    assert f"mdserver cluster readmit {victim}" in str(cluster.members[victim].node.unready())
+    readmit(cluster, "m1:1", victim)
+    cluster.until(cluster.ready)

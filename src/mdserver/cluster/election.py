@@ -284,9 +284,10 @@ class Election:
             ground.say((candidate,), Nack(refused))
         if not promised:
             return
-        for seed, incarnation in prepare.readmit.items():
-            ground.votes.known[seed] = max(incarnation, ground.votes.known.get(seed, 0))
-        ground.store()
+        if prepare.cold and self._attends():
+            ground.votes.admitted = True
+        if not ground.note(prepare.readmit):
+            ground.store()
         for items in portions(self._promised(ballot) for ballot in promised):
             ground.say_stored(
                 candidate, Promise(ground.votes.incarnation, dict(ground.votes.known), items)
@@ -343,6 +344,15 @@ class Election:
             for group in groups:
                 self.newest[group] = max(self.newest[group], highest)
             self.force(groups, cold=True, needed=needed or len(ground.settings.seeds))
+
+    def _attends(self) -> bool:
+        """Whether every other seed said what it knows, and none that this one lost anything."""
+        seed, peers = self.ground.seed, self.ground.members.peers
+        others = [name for name in self.ground.settings.seeds if name != self.ground.me]
+        return (
+            seed is not None and not seed.lost and not seed.returning
+            and all(peers[name].greeted for name in others)
+        )  # fmt: skip
 
     def _full_attendance(self) -> bool:
         ground = self.ground

@@ -441,6 +441,21 @@ class Ground:
         missing = sum(not view.active for view in self.views)
         return f"joining: {missing} of {len(self.views)} groups are missing"
 
+    def note(self, incarnations: dict[str, int]) -> bool:
+        """Note below which incarnations nothing of a seed counts any more; True if it is news.
+
+        The vote record is stored with it: what is acked after this waits for that.
+        """
+        known = self.votes.known
+        news = {
+            seed: incarnation for seed, incarnation in incarnations.items()
+            if seed != self.me and incarnation > known.get(seed, 0)
+        }  # fmt: skip
+        known.update(news)
+        if news:
+            self.store()
+        return bool(news)
+
     def admit(self) -> bool:
         """Once every group took this seed in, others count on its vote record; True if new."""
         if self.seed is None or self.votes.admitted or self.seed.away:

@@ -66,11 +66,8 @@ class Guaranteed:
     def heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
         """Remember the incarnations of seeds, and compare logs."""
         ground = self.ground
-        incarnation = ground.members.peers[peer].incarnation
-        known = ground.votes.known
-        if heartbeat.admitted and peer in ground.settings.seeds and known.get(peer) != incarnation:
-            known[peer] = incarnation
-            ground.store()
+        if heartbeat.admitted and peer in ground.settings.seeds:
+            ground.note({peer: ground.members.peers[peer].incarnation})
         self.learner.heartbeat(peer, heartbeat)
 
     def _sync(self, peer: str, sync: say.Sync) -> None:

@@ -56,11 +56,15 @@ class Leading:
         """Send the adopted logs; a cold start puts them under a new history id first."""
         ground = self.ground
         cold = [coordinator for coordinator in won if coordinator.cold]
+        known: dict[str, int] = {}
         if cold:
+            for coordinator in cold:
+                known |= coordinator.incarnations
             self._renew([coordinator.group for coordinator in cold])
+            ground.note(known)
         logs = (self.synced(coordinator, self._common(coordinator)) for coordinator in won)
         for items in portions(logs):
-            ground.say(ground.linked(), Sync(items))
+            ground.say(ground.linked(), Sync(items, known))
         for coordinator in won:
             self.own_ack(coordinator)
 

@@ -36,6 +36,7 @@ class Learner:
 
     def sync(self, peer: str, sync: "Sync") -> None:
         """A coordinator establishes its log here."""
+        self.ground.note(sync.known)
         renewed: dict[str, list[int]] = {}
         taken: list[tuple[Synced, Step | None]] = []
         for item in sync.items:

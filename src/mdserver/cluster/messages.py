@@ -176,9 +176,13 @@ def portions(logs: Iterable[L]) -> Iterator[list[L]]:
 
 
 class Sync(PeerMessage, frozen=True, tag=8):
-    """A coordinator establishes its log: after an election, and for who asks with `Need`."""
+    """A coordinator establishes its log: after an election, and for who asks with `Need`.
+
+    `known`: after a cold start the incarnations of those who promised, to be noted before an ack.
+    """
 
     items: list[Synced]
+    known: dict[str, int] = {}
 
 
 class Appended(Item, frozen=True):

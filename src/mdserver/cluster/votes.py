@@ -22,10 +22,10 @@ class Vote(msgspec.Struct, frozen=True, array_like=True):
 class VoteRecord(msgspec.Struct):
     """One member's record.
 
-    `incarnation` rises at each start. `admitted`: a quorum or a full attendance took this seed in,
-    so that others know it; a record without it may be the replacement of a lost one. `known` are
-    the incarnations below which nothing of a seed counts any more. `recorded`: this incarnation
-    acks nothing that it does not write down (`mdserver.cluster.records`).
+    `incarnation` rises at each start. `admitted`: this seed promised in full attendance, or was
+    taken in by a quorum, so that others know it; a record without it may replace a lost one.
+    `known` are the incarnations below which nothing of a seed counts any more. `recorded`: this
+    incarnation acks nothing that it does not write down (`mdserver.cluster.records`).
     """
 
     member: str
