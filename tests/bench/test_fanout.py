@@ -87,4 +87,5 @@ def test_a_cluster_takes_publications_again_after_a_kill(told: list[str]) -> Non
         ("a publisher at each member", 300),
         ("a member killed", 1),
     ]
+    assert all(row.ratio and row.floor_per_s for row in rows[:-1])
     assert told[-1] == "kill 1 of 1"

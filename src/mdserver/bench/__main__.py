@@ -225,12 +225,17 @@ def publish(progress: Progress, **load: Any) -> Sequence[results.Row]:
         "Publications that each wait for the result of the one before.",
     ),
     whole("--kills", 10, 1000, "How often a member is killed, each in turn.", least=0),
+    whole(
+        "--window", 4000, 10_000,
+        "Publications of a pipelined publisher that wait for their result at a time.", least=100,
+    ),
     BYTES,
 )  # fmt: skip
 def cluster(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Three seeds: acknowledged publications, and how long they stop when a member is killed.
 
-    The members and the load share all cores. After each kill (-9) every subject is published to
+    The members and the load share all cores; a single server takes turns with the cluster, and
+    stands for the floor. After each kill (-9) every subject is published to
     through another member; the latency is the time until the last of them is acknowledged.
     """
     return cluster_bench.measure(cluster_bench.Load(**load), progress)

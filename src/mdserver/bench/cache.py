@@ -9,7 +9,7 @@ from attrs import frozen
 from mdserver.bench import processes
 from mdserver.bench.encodings import Encoding
 from mdserver.bench.pipelining import Pipeline, publish_all, publisher
-from mdserver.bench.results import Row
+from mdserver.bench.results import Latencies, Row
 from mdserver.bench.verify import content
 from mdserver.core.commands import Publish
 
@@ -56,7 +56,8 @@ def _measured(load: Load, mode: str, count: int, subjects: int) -> Row:
         pipeline = Pipeline(connection, publications, WINDOW, BATCH)
         before_kib = processes.resident_kib(process.pid)
         begun = time.perf_counter()
-        latencies = publish_all([pipeline])
+        latencies = Latencies()
+        publish_all([pipeline], latencies)
         seconds = time.perf_counter() - begun
         resident_kib = processes.resident_kib(process.pid)
     row = Row(

@@ -15,6 +15,7 @@ from attrs import frozen
 from mdserver.bench import processes
 from mdserver.bench.connections import Connection
 from mdserver.bench.encodings import Encoding
+from mdserver.bench.fanout import Turn, compare, per_cpu_s, per_s
 from mdserver.bench.opening import sent
 from mdserver.bench.pipelining import Pipeline, publish_all, publisher
 from mdserver.bench.processes import BenchError
@@ -24,6 +25,7 @@ from mdserver.core.commands import Publish
 from mdserver.core.events import Status, StatusName
 
 MEMBERS = 3
+TURNS = 5
 SUBJECTS = 100  # so that nearly every group has one
 READY_TIMEOUT_S = 30.0
 FLOW_TIMEOUT_S = 30.0
@@ -32,16 +34,36 @@ _READ_BYTES = 256 * 1024
 
 
 @frozen
+class Mode:
+    """How many publishers there are; `patient` ones wait for each result before they go on."""
+
+    name: str
+    publishers: int = 1
+    patient: bool = False
+
+
+MODES = (
+    Mode("one at a time", patient=True),
+    Mode("1 publisher"),
+    Mode("a publisher at each member", MEMBERS),
+)
+
+
+@frozen
 class Load:
-    """What is measured: publications in each row, and how often a member is killed."""
+    """What is measured: publications in each row, and how often a member is killed.
+
+    Where they are not one at a time each publisher has at most `window` of them on their way, and
+    sends `batch` together.
+    """
 
     encoding: Encoding
     content_bytes: int = 128
     count: int = 50_000
     one_by_one: int = 2000
     kills: int = 10
-    window: int = 1000
-    batch: int = 50
+    window: int = 4000
+    batch: int = 100
     settings: Sequence[str] = ()
 
 
@@ -116,18 +138,38 @@ def cluster(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
         yield members
 
 
+@contextmanager
+def single(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
+    """One server without a cluster, on the same cores."""
+    server = Member(processes.server_command(settings), "")
+    try:
+        server.start()
+        server.wait_ready()
+        yield [server]
+    finally:
+        server.kill()
+
+
 def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
     """One publication at a time, many from one publisher, many from one at each member, kills.
 
-    BenchError if a publication is refused while all members run, or a member does not come back.
+    The cluster takes turns with a single server, which gets the same load. BenchError if a
+    publication is refused while all members run, or a member does not come back.
     """
     progress(f"{MEMBERS} members start")
-    with cluster(load.settings) as members:
-        progress(f"{load.one_by_one:,} publications, one at a time")
-        rows = [_published(load, members, "one at a time")]
-        for mode in ("1 publisher", "a publisher at each member"):
-            progress(f"{load.count:,} publications, {mode}")
-            rows.append(_published(load, members, mode))
+    with cluster(load.settings) as members, single(load.settings) as alone:
+        rows = []
+        for mode in MODES:
+            turns: list[Turn] = []
+            ground_turns: list[Turn] = []
+            latencies = Latencies()
+            for turn in range(1, TURNS + 1):
+                progress(f"{mode.name}, turn {turn} of {TURNS}")
+                ground_turns.append(_turn(load, alone, mode, Latencies()))
+                turns.append(_turn(load, members, mode, latencies))
+            row = _row(load, mode.name, turns, latencies)
+            compare(row, ground_turns)
+            rows.append(row)
         if load.kills:
             rows.append(_killed(load, members, progress))
     return rows
@@ -139,29 +181,27 @@ def _publications(load: Load, first: int, count: int) -> Iterator[Publish]:
         yield Publish(subject=f"/bench/cluster/{number % SUBJECTS}", content=text, id=number)
 
 
-def _published(load: Load, members: Sequence[Member], mode: str) -> Row:
-    contacts = members if mode == "a publisher at each member" else members[:1]
-    alone = mode == "one at a time"
-    share = load.one_by_one if alone else load.count // len(contacts)
-    window, batch = (1, 1) if alone else (load.window, load.batch)
+def _turn(load: Load, members: Sequence[Member], mode: Mode, latencies: Latencies) -> Turn:
+    """One of the turns of a mode."""
+    count = load.one_by_one if mode.patient else load.count
+    share = -(-count // (TURNS * mode.publishers))
+    window, batch = (1, 1) if mode.patient else (load.window, load.batch)
     with ExitStack() as stack:
         pipelines = [
             Pipeline(
-                publisher(stack, contact.port, load.encoding),
+                publisher(stack, members[index % len(members)].port, load.encoding),
                 _publications(load, 1 + index * share, share),
                 window,
                 batch,
             )
-            for index, contact in enumerate(contacts)
+            for index in range(mode.publishers)
         ]
         cpu_s = sum(member.cpu_s for member in members)
         begun = time.perf_counter()
-        latencies = publish_all(pipelines)
+        publish_all(pipelines, latencies)
         seconds = time.perf_counter() - begun
         cpu_s = sum(member.cpu_s for member in members) - cpu_s
-    row = _row(load, mode, share * len(contacts), seconds, latencies)
-    row.per_cpu_s = row.count / cpu_s if cpu_s else None
-    return row
+    return Turn(share * len(pipelines), seconds, cpu_s)
 
 
 def _killed(load: Load, members: Sequence[Member], progress: Callable[[str], None]) -> Row:
@@ -170,7 +210,7 @@ def _killed(load: Load, members: Sequence[Member], progress: Callable[[str], Non
     The publisher is connected to the next member and publishes to every subject right after.
     """
     latencies = Latencies()
-    seconds = 0.0
+    turns: list[Turn] = []
     for kill in range(load.kills):
         progress(f"kill {kill + 1} of {load.kills}")
         victim, contact = members[kill % MEMBERS], members[(kill + 1) % MEMBERS]
@@ -181,11 +221,11 @@ def _killed(load: Load, members: Sequence[Member], progress: Callable[[str], Non
             _until_all_taken(connection, load)
             took = time.perf_counter() - begun
         latencies.add(int(took * 1e9), 1)
-        seconds += took
+        turns.append(Turn(1, took, 0.0))
         victim.start()
         for member in members:
             member.wait_ready()
-    return _row(load, "a member killed", load.kills, seconds, latencies)
+    return _row(load, "a member killed", turns, latencies)
 
 
 def _until_all_taken(connection: Connection, load: Load) -> None:
@@ -213,16 +253,17 @@ def _until_all_taken(connection: Connection, load: Load) -> None:
             connection.socket.sendall(sent(stream.codec, again))
 
 
-def _row(load: Load, mode: str, count: int, seconds: float, latencies: Latencies) -> Row:
+def _row(load: Load, mode: str, turns: Sequence[Turn], latencies: Latencies) -> Row:
     row = Row(
         bench="cluster",
         mode=mode,
         encoding=load.encoding.name,
         connections=MEMBERS,
         content_bytes=load.content_bytes,
-        count=count,
-        seconds=seconds,
-        per_s=count / seconds,
+        count=sum(turn.deliveries for turn in turns),
+        seconds=sum(turn.seconds for turn in turns),
+        per_s=per_s(turns),
+        per_cpu_s=per_cpu_s(turns),
     )
     latencies.fill(row)
     return row

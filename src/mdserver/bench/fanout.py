@@ -193,8 +193,8 @@ def row_of(load: Load, mode: str, turns: Sequence[Turn], latencies: Latencies) -
         content_bytes=load.content_bytes,
         count=sum(turn.deliveries for turn in turns),
         seconds=sum(turn.seconds for turn in turns),
-        per_s=_per_s(turns),
-        per_cpu_s=_per_cpu_s(turns),
+        per_s=per_s(turns),
+        per_cpu_s=per_cpu_s(turns),
     )
     latencies.fill(row)
     return row
@@ -204,17 +204,19 @@ def compare(row: Row, ground_turns: Sequence[Turn]) -> None:
     """Write what the turns of the floor came to into the row of the server."""
     if not ground_turns:
         return
-    row.floor_per_s = _per_s(ground_turns)
+    row.floor_per_s = per_s(ground_turns)
     row.ratio = row.per_s / row.floor_per_s
-    row.floor_per_cpu_s = _per_cpu_s(ground_turns)
+    row.floor_per_cpu_s = per_cpu_s(ground_turns)
     if row.per_cpu_s and row.floor_per_cpu_s:
         row.cpu_ratio = row.per_cpu_s / row.floor_per_cpu_s
 
 
-def _per_s(turns: Sequence[Turn]) -> float:
+def per_s(turns: Sequence[Turn]) -> float:
+    """The median rate of turns by the clock."""
     return statistics.median(turn.deliveries / turn.seconds for turn in turns)
 
 
-def _per_cpu_s(turns: Sequence[Turn]) -> float | None:
+def per_cpu_s(turns: Sequence[Turn]) -> float | None:
+    """Their rate for a second of processor time; None where that was too little to tell."""
     cpu_s = sum(turn.cpu_s for turn in turns)
     return sum(turn.deliveries for turn in turns) / cpu_s if cpu_s else None

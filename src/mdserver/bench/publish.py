@@ -9,7 +9,7 @@ from attrs import frozen
 from mdserver.bench import processes
 from mdserver.bench.encodings import Encoding
 from mdserver.bench.pipelining import Pipeline, publish_all, publisher
-from mdserver.bench.results import Row
+from mdserver.bench.results import Latencies, Row
 from mdserver.bench.verify import content
 from mdserver.core.commands import Publish
 
@@ -54,7 +54,8 @@ def _measured(load: Load, join: bool, progress: Callable[[str], None]) -> Row:
         begun = time.perf_counter()
         pipeline = Pipeline(connection, publications, load.window, load.batch)
         pipeline.join = join
-        latencies = publish_all([pipeline])
+        latencies = Latencies()
+        publish_all([pipeline], latencies)
         seconds = time.perf_counter() - begun
         cpu_s = processes.cpu_s(process.pid) - cpu_s
     row = Row(
