@@ -27,9 +27,9 @@ def free_ports(count: int) -> list[int]:
 class LiveCluster:
     """`with LiveCluster(folder, 3) as cluster:` starts all members and waits until they serve.
 
-    `settings`: further parameters, the same for all. `running`: how many of the members are
-    started; `listed`: how many stand in `ClusterMembers`, where each has itself as well. `traced`:
-    members write down their steps of the protocol.
+    `settings`: further parameters, the same for all but for the word INDEX in them. `running`: how
+    many of the members are started; `listed`: how many stand in `ClusterMembers`, where each has
+    itself as well. `traced`: members write down their steps of the protocol.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LiveCluster:
             "ClusterMemberListen": self.peers[index],
             "ClusterSubjectGroups": str(self.groups),
             "ClusterMemberCoordinationFolder": str(self.folder),
-            **self.settings,
+            **{name: value.replace("INDEX", str(index)) for name, value in self.settings.items()},
             **changed,
         }
         arguments = [

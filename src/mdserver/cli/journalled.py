@@ -97,7 +97,8 @@ def node_of(config: Config, member: Member | None, store: Store | None) -> Node:
     if votes is None:
         none = [Vote() for _ in range(config.cluster_subject_groups)]
         votes = VoteRecord(cluster.me, "", store.begun.incarnation, False, none, {})
-    cluster = attrs.evolve(cluster, recording=True, acks_recorded=store.begun.synced)
+    # Also where nothing is synced: what was told to clients has to survive the end of the process.
+    cluster = attrs.evolve(cluster, recording=True, acks_recorded=True)
     began = time.monotonic()
     try:
         node = Node(broker_settings(config), rng, cluster, votes, store.records, time.time_ns())
