@@ -198,7 +198,8 @@ class Coordinator:
         if incarnation < self.incarnations.get(seed, 0) or seed not in self.seeds:
             return None
         acked = self.acked
-        acked[seed] = max(length, acked.get(seed, 0))
+        if length >= acked.get(seed, 0):
+            acked[seed] = length
         if self.phase is Phase.ACTIVE and length <= self.log.committed:
             return None
         if len(acked) < self.majority:

@@ -147,22 +147,22 @@ class GroupLog:
         return entries, runs
 
     def _runs_within(self, start: int, end: int) -> list[Run]:
-        if self._told + 1 == len(self.runs):
-            run = self.runs[self._told]
-            if run.start == start and run.count == end - start:
-                self._told += 1
-                return [run]
         found: list[Run] = []
         while self._told < len(self.runs):
             run = self.runs[self._told]
             first, last = max(run.start, start), min(run.start + run.count, end)
             if first >= end:
                 break
-            skipped = first - run.start
-            found.append(Run(first, last - first, run.contact, run.first + skipped))
+            if last - first == run.count:  # nearly always
+                found.append(run)
+            else:
+                skipped = first - run.start
+                found.append(Run(first, last - first, run.contact, run.first + skipped))
             if run.start + run.count > end:
                 break
             self._told += 1
+            if last == end:
+                break
         return found
 
     def tables(self) -> Tables:
