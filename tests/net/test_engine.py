@@ -70,6 +70,15 @@ def test_an_input_that_comes_up_while_outputs_are_carried_out_waits() -> None:
     assert seen == [2]  # the log came before the node heard of the end
 
 
+def test_a_dispatch_is_settled_once_after_all_that_came_up_in_it() -> None:
+    engine, node = engine_of({Received: [Disconnect(1, 4000, "moved")]})
+    settled: list[list[type]] = []
+    engine.opened(1, Sink(engine), Opened(1, "127.0.0.1"))
+    engine.settled = lambda: settled.append([type(known) for known in node.inputs])
+    engine.dispatch(Received(1, [Ping()]))
+    assert settled == [[Opened, Received, Closed]]
+
+
 def test_a_session_is_closed_once() -> None:
     engine, node = engine_of({})
     engine.opened(1, Sink(engine), Opened(1, "127.0.0.1"))

@@ -32,6 +32,11 @@ class Link:
         self._unsent = memoryview(b"")
         self._blocked = trio.Event()
 
+    @property
+    def waiting(self) -> int:
+        """How many bytes were put and not sent yet."""
+        return self._size
+
     def put(self, data: bytes) -> bool:
         """Have a frame sent; True where `flush` has to be called.
 
