@@ -236,6 +236,11 @@ def sealed(folder: Path) -> list[Segment]:
     return found
 
 
+def numbers(folder: Path) -> list[int]:
+    """The numbers of a stream's segments, the open one's too, oldest first."""
+    return [number for number, _ in _numbered(folder)]
+
+
 def lines(folder: Path) -> Iterator[bytes]:
     """Every whole line of a stream that no writer has open, oldest first, without newlines."""
     for number, state in _numbered(folder):

@@ -1,0 +1,246 @@
+"""What a server finds in its journal at a start, after every kind of end."""
+
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import trio
+from attrs import define
+
+from mdserver.cli import journalled
+from mdserver.cli.clustered import member_of
+from mdserver.cli.journalled import node_of, store_of
+from mdserver.client import Client
+from mdserver.cluster.node import TICK, Node
+from mdserver.cluster.records import Added
+from mdserver.config import Config, load
+from mdserver.core.inputs import TimerDue
+from mdserver.errors import StartError
+from mdserver.journal import segments
+from mdserver.journal.records import LOG, line_of, record_of
+from mdserver.net import recording
+from mdserver.net.server import Server
+from tests.net.serving import serving
+
+GROUPS = 4
+
+
+def config_of(folder: Path, **settings: str) -> Config:
+    named = {
+        "Journal": "on", "JournalFolder": str(folder), "JournalFsync": "commit",
+        "Entitlement": "None", "ClusterSubjectGroups": str(GROUPS), **settings,
+    }  # fmt: skip
+    return load(overrides=[f"{name}={value}" for name, value in named.items()]).config
+
+
+@define
+class Life:
+    """One life of a server."""
+
+    node: Node
+    server: Server
+
+    async def publish(self, *contents: str, subject: str = "/a/b") -> None:
+        async with Client(self.server.urls, publisher=None) as client:
+            for content in contents:
+                await client.publish(subject, content)
+
+    @property
+    def history(self) -> str:
+        return self.node.history
+
+    def held(self) -> dict[str, list[str]]:
+        """Subject -> contents."""
+        return {
+            image.subject: [entry.publication.content.decode() for entry in image.entries]
+            for group in range(GROUPS)
+            for image in self.node.broker.export_group(group).subjects
+        }
+
+
+@contextlib.asynccontextmanager
+async def life(folder: Path, **settings: str) -> AsyncIterator[Life]:
+    """A server in this process; it ends as it should at the end of the block."""
+    config = config_of(folder, **settings)
+    store = store_of(config, None)
+    assert store is not None
+    node = node_of(config, None, store)
+    async with serving(node=node) as server:
+        journal = store.journal(node, server.engine)
+        async with journal.running(), trio.open_nursery() as nursery:
+            nursery.start_soon(journal.run)
+            server.engine.dispatch(TimerDue(TICK))
+            with trio.fail_after(30):
+                while not all(view.active for view in node.ground.views):  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+            yield Life(node, server)
+            nursery.cancel_scope.cancel()
+
+
+def crashed(folder: Path) -> Path:
+    """What a crash at this moment would leave."""
+    left = folder.with_name(folder.name + "-crashed")
+    shutil.copytree(folder, left)
+    return left
+
+
+async def test_a_clean_end_and_a_crash_leave_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    async with life(folder) as first:
+        await first.publish("one", "two")
+        await first.publish("three", subject="/a/c")
+        left = crashed(folder)
+        history = first.history
+    for place in (folder, left):
+        async with life(place) as again:
+            assert again.history == history
+            assert again.held() == {"/a/b": ["one", "two"], "/a/c": ["three"]}
+
+
+async def test_every_message_has_one_row_however_often_it_restarts(tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    for index in range(4):
+        async with life(folder) as one:
+            await one.publish(f"{index}")
+            left = crashed(folder)
+        shutil.rmtree(folder)
+        left.rename(folder)
+    async with life(folder) as one:
+        await one.publish("last")
+    lines = [line for line in segments.lines(folder / "messages") if b"/a/b" in line]
+    assert len(lines) == 5
+    assert len({line.partition(b'"seq"')[2][:3] for line in lines}) == 5
+
+
+async def test_a_damaged_line_ends_what_is_believed_and_clients_are_told(tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    async with life(folder) as first:
+        await first.publish("one", "two", "three")
+        history = first.history
+    (segment,) = segments.sealed(folder / LOG)
+    lines = segment.path.read_bytes().splitlines(keepends=True)
+    second = [at for at, line in enumerate(lines) if isinstance(record_of(line[:-1]), Added)][1]
+    lines[second] = lines[second][:40] + b"AAAA" + lines[second][44:]
+    segment.path.write_bytes(b"".join(lines))
+    async with life(folder) as again:
+        assert again.history != history
+        assert again.held() == {"/a/b": ["one"]}
+        await again.publish("four")
+        renewed, held = again.history, again.held()
+    async with life(folder) as third:
+        assert (third.history, third.held()) == (renewed, held)
+
+
+@pytest.mark.parametrize(
+    ("fsync", "ended", "same"),
+    [("commit", False, True), ("interval", False, False), ("interval", True, True)],
+)
+async def test_after_a_power_cut_the_history_goes_on_where_all_was_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: str, ended: bool, same: bool
+) -> None:
+    folder = tmp_path / "journal"
+    async with life(folder, JournalFsync=fsync) as first:
+        await first.publish("one")
+        left = crashed(folder)
+        history = first.history
+    boot = tmp_path / "boot"
+    boot.write_text("another\n")
+    monkeypatch.setattr(journalled, "BOOT_ID", boot)
+    async with life(folder if ended else left, JournalFsync=fsync) as again:
+        assert (again.history == history) is same
+        assert again.held() == {"/a/b": ["one"]}
+
+
+async def test_another_number_of_groups_is_refused(tmp_path: Path) -> None:
+    async with life(tmp_path):
+        pass
+    with pytest.raises(StartError, match="written with ClusterSubjectGroups 4, this is 8"):
+        store_of(config_of(tmp_path, ClusterSubjectGroups="8"), None)
+
+
+async def test_without_all_groups_the_history_begins_anew(tmp_path: Path) -> None:
+    async with life(tmp_path) as first:
+        await first.publish("one")
+        history = first.history
+    (segment,) = segments.sealed(tmp_path / LOG)
+    lines = segment.path.read_bytes().splitlines(keepends=True)
+    segment.path.write_bytes(b"".join(lines[:3]))
+    async with life(tmp_path) as again:
+        assert again.history != history
+        await again.publish("two")
+        assert "two" in again.held()["/a/b"]
+
+
+async def test_the_log_is_written_anew_when_it_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "JOURNAL_LOG_BYTES_MIN", 20_000)
+    settings: dict[str, Any] = {"MaxCachedMessagesPerSubject": "10"}
+    async with life(tmp_path, **settings) as first:
+        for _ in range(20):
+            await first.publish(*["x" * 1000] * 10)
+        with trio.fail_after(30):
+            while segments.numbers(tmp_path / LOG)[0] == 1:  # noqa: ASYNC110 - a thread's doing
+                await trio.sleep(0.02)
+        held, history = first.held(), first.history
+        left = crashed(tmp_path)
+    size = sum(path.stat().st_size for path in (left / LOG).glob("seg-*"))
+    assert size < 150_000  # 200 messages of 1,000 bytes were published
+    async with life(left, **settings) as again:
+        assert (again.held(), again.history) == (held, history)
+        await again.publish("after")
+        assert again.held()["/a/b"][-1] == "after"
+
+
+def seed_config(folder: Path, fsync: str = "commit") -> Config:
+    members = "127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3"
+    return config_of(
+        folder / "journal", JournalFsync=fsync, ClusterMembers=members, ClusterPassword="p",
+        ClusterMemberListen="127.0.0.1:1", ClusterMemberCoordinationFolder=str(folder),
+    )  # fmt: skip
+
+
+def found_by_seed(folder: Path, fsync: str = "commit") -> int | None:
+    """How many records a start of the seed relies on; None where it writes none."""
+    config = seed_config(folder, fsync)
+    member = member_of(config, structlog.get_logger())
+    store = store_of(config, member)
+    assert store is not None
+    assert member is not None
+    if store.begun is None:
+        store.writer.close()
+        return None
+    store.writer.write(LOG, [line_of(store.begun)])
+    store.writer.start(lambda _: None)
+    store.writer.close()
+    return len(store.records)
+
+
+def test_a_seed_relies_on_records_only_if_every_start_since_wrote_them(tmp_path: Path) -> None:
+    assert [found_by_seed(tmp_path) for _ in range(3)] == [0, 1, 2]
+    assert found_by_seed(tmp_path, "interval") is None
+    assert [found_by_seed(tmp_path) for _ in range(2)] == [0, 1]
+
+
+def test_a_seed_that_lost_its_vote_file_does_not_rely_on_its_records(tmp_path: Path) -> None:
+    assert [found_by_seed(tmp_path) for _ in range(2)] == [0, 1]
+    for path in tmp_path.glob("votes-*"):
+        path.unlink()
+    assert found_by_seed(tmp_path) == 0
+
+
+def test_a_seed_with_damaged_records_takes_its_logs_from_others(tmp_path: Path) -> None:
+    assert [found_by_seed(tmp_path) for _ in range(2)] == [0, 1]
+    segment = segments.sealed(tmp_path / "journal" / LOG)[0]
+    segment.path.write_bytes(b"damaged\n")
+    assert [found_by_seed(tmp_path) for _ in range(2)] == [0, 1]
+
+
+def test_the_journal_of_another_member_is_refused(tmp_path: Path) -> None:
+    found_by_seed(tmp_path)
+    with pytest.raises(StartError, match=r"written with cluster '[0-9a-f]{32}', this is ''"):
+        store_of(config_of(tmp_path / "journal"), None)
