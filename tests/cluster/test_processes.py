@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -229,27 +230,34 @@ def test_a_seed_without_its_vote_file_is_taken_back_by_an_operator(tmp_path: Pat
         assert all({"one", "two"} <= {text for _, _, text in row} for row in held.values())
 
 
-def test_members_with_certificates_and_one_whose_authority_is_another(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "authority.pem")
-    files = {
-        "ClusterMemberKeyStore": str(authority.issue(tmp_path / "member.pem")),
-        "ClusterMemberCertificateAuthority": str(authority.file),
-    }
-    with LiveCluster(tmp_path, 3, settings=files) as cluster:
+def test_members_with_certificates_and_an_authority_that_is_taken_in_while_they_run(
+    tmp_path: Path,
+) -> None:
+    authority, other = Authority(tmp_path / "authority.pem"), Authority(tmp_path / "other.pem")
+
+    def files(key_store: Path, trusted: Path) -> dict[str, str]:
+        return {
+            "ClusterMemberKeyStore": str(key_store),
+            "ClusterMemberCertificateAuthority": str(trusted),
+        }
+
+    settings = files(authority.issue(tmp_path / "member.pem"), authority.file)
+    with LiveCluster(tmp_path, 3, settings=settings) as cluster:
         publish_all(cluster, 0, "one")
         cluster.kill(2)
         publish_all(cluster, 1, "two")
-        stranger = Authority(tmp_path / "else.pem")
-        cluster.settings = {
-            "ClusterMemberKeyStore": str(stranger.issue(tmp_path / "stranger.pem")),
-            "ClusterMemberCertificateAuthority": str(stranger.file),
-        }
+        stranger = other.issue(tmp_path / "stranger.pem")
+        cluster.settings = files(stranger, other.file)
         cluster.start(2)
         cluster.wait(lambda: "certificate is refused" in cluster.log(2), 60, "its own complaint")
         cluster.wait(lambda: "says why: unknown ca" in cluster.log(0), 60, "the others' complaint")
         assert cluster.ready(2) is not None
         cluster.kill(2)
-        cluster.settings = files
+        authority.file.write_bytes(authority.file.read_bytes() + other.file.read_bytes())
+        for index in (0, 1):
+            cluster.processes[index].send_signal(signal.SIGHUP)
+            cluster.wait(lambda: '"reloaded"' in cluster.log(index), 60, "reloading")  # noqa: B023
+        cluster.settings = files(stranger, authority.file)
         cluster.start(2)
         cluster.wait_ready(2, 60)
         publish_all(cluster, 2, "three")
