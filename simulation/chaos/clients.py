@@ -1,7 +1,7 @@
 """Publishers and subscribers of a chaos run: the Python client, with what it sees written down."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -12,15 +12,17 @@ from mdserver.client.driver import now
 from simulation.recording import Recorder
 
 RECONNECT = ReconnectSettings(
-    quick_max_retries=1000, quick_initial_delay_s=0.2, time_interval_s=1.0, max_delay_s=2.0,
-    notify_rate_threshold=10**6,
-)  # fmt: skip
+    quick_initial_delay_s=0.1, time_interval_s=0.2, max_delay_s=1.0, notify_rate_threshold=10**6
+)
 KEEPALIVE_MS = 1000
 BURSTS = (1, 1, 1, 1, 5, 20)
 
 
 class RecordedClient(Client):
-    """A client that writes a history. `connections`: how many stood so far."""
+    """A client that writes a history. `connections`: how many stood so far.
+
+    `met` is told the name of the member at each.
+    """
 
     def __init__(
         self,
@@ -29,6 +31,7 @@ class RecordedClient(Client):
         encoding: Encoding,
         transport: TransportName,
         rng: random.Random,
+        met: Callable[[str, str], None],
     ) -> None:
         super().__init__(
             servers, encoding=encoding, transport=transport, keepalive_ms=KEEPALIVE_MS,
@@ -36,6 +39,7 @@ class RecordedClient(Client):
         )  # fmt: skip
         self.recorder = recorder
         self.connections = 0
+        self._met = met
         self.stopped: str | None = None
         self._sent = 0
 
@@ -49,8 +53,9 @@ class RecordedClient(Client):
                 self.recorder.result(now(), history, result)
             case values.Notify(notice):
                 self.recorder.notified(now(), notice)
-            case values.Connected():
+            case values.Connected(event):
                 self.connections += 1
+                self._met(self.recorder.name, event.member)
             case values.Stopped(_, reason):
                 self.stopped = reason
         super().take(output)

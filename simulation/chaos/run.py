@@ -130,7 +130,7 @@ class Chaos:
         client = RecordedClient(
             Recorder(name, self._see, self._cover), doors,
             "json" if number % 2 else "binary", "http" if http else "websocket",
-            random.Random(f"{plan.seed} {name}"),
+            random.Random(f"{plan.seed} {name}"), self._met,
         )  # fmt: skip
         async with client:
             (self.publishers if publishes else self.subscribers).append(client)
@@ -139,6 +139,10 @@ class Chaos:
                 task_status.started()
                 await trio.sleep_forever()
             await client.read(wanted, task_status=task_status)
+
+    def _met(self, client: str, member: str) -> None:
+        number = next(m.number for m in self.cluster.members if m.name == member)
+        self.cluster.mark(number, f"{client} is here", fault=False)
 
     # The end
 

@@ -383,6 +383,34 @@ async def test_a_silent_server_is_left(scripted: Any, at_once: ReconnectSettings
         again.done.set()
 
 
+@pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 101 Switching"])
+async def test_a_server_that_closes_instead_of_an_upgrade_is_left_at_once(
+    answer: bytes | None, at_once: ReconnectSettings
+) -> None:
+    calls: list[trio.SocketStream] = []
+    third = trio.Event()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            calls.append(stream)
+            if len(calls) == 3:
+                third.set()
+            if answer is not None:
+                await stream.receive_some()
+                await stream.send_all(answer)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        # One attempt alone may take ten seconds where the server says nothing and stays.
+        with trio.fail_after(9):
+            address = f"ws://127.0.0.1:{listener.socket.getsockname()[1]}"
+            async with Client([address], reconnect=at_once) as it:
+                assert (await take(it.statuses)).status is Notification.SERVER_DOWN
+                await third.wait()
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_ping_that_crosses_the_farewell_is_no_error() -> None:
     heard = trio.Event()
 

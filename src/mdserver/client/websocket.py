@@ -3,6 +3,7 @@
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import trio
 import trio_websocket
@@ -28,6 +29,41 @@ from mdserver.limits import (
 )
 
 Rejected = trio_websocket.ConnectionRejected
+
+
+class OpeningStream(trio.abc.Stream):
+    """A stream whose end is an error until `answered` is set.
+
+    trio-websocket waits for ever where the other side closes before it answered the upgrade.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.answered = False
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """What came; raises TransportError at the end of a stream that answered nothing."""
+        if self.answered:
+            return await self._stream.receive_some(max_bytes)
+        try:
+            data = await self._stream.receive_some(max_bytes)
+        except trio.BrokenResourceError as error:
+            raise unopened(f"no answer to the upgrade: {failure(error)}") from None
+        if not data and not self.answered:
+            raise unopened("no answer to the upgrade: the server closed the connection")
+        return data
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """As the stream does it."""
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """As the stream does it."""
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        """As the stream does it."""
+        await self._stream.aclose()
 
 
 class WebSocketTransport:
@@ -92,15 +128,17 @@ async def _upgrade(
     nursery: trio.Nursery, stream: Stream, target: Target
 ) -> trio_websocket.WebSocketConnection:
     subprotocol = SUBPROTOCOL_JSON if target.text else SUBPROTOCOL_BINARY
+    opening = OpeningStream(stream)
     connection = await trio_websocket.wrap_client_stream(
         nursery,
-        stream,
+        cast("Stream", opening),  # any trio.abc.Stream will do
         target.authority,
         "/ws",
         subprotocols=[subprotocol],
         max_message_size=CLIENT_PAYLOAD_BYTES_MAX,
         receive_buffer_size=None,
     )
+    opening.answered = True
     if connection.subprotocol != subprotocol:
         raise unopened(f"the server does not speak {subprotocol}")
     return connection
