@@ -53,6 +53,7 @@ class Member:
         self.statuses: list[Status] = []
         self.events: list[Send] = []
         self.inboxes: dict[int, list[Any]] = {}
+        self.told: list[Deliver | Send | Disconnect] = []
         self.closed: list[Disconnect] = []
         self.answers: list[Operated] = []
         self.logs: list[str] = []
@@ -63,9 +64,11 @@ class Member:
             case Committed():
                 self.committed.setdefault(output.group, []).extend(output.entries)
             case Deliver():
+                self.told.append(output)
                 for session in output.sessions:
                     self.inboxes.setdefault(session, []).append(output.delivery)
             case Send():
+                self.told.append(output)
                 self.events.append(output)
                 self.inboxes.setdefault(output.session, []).append(output.event)
                 if isinstance(output.event, Status):
@@ -200,6 +203,7 @@ class Cluster:
                     self.at(self.now, ("close", member.name, output.peer))
                 case Disconnect():
                     member.closed.append(output)
+                    member.told.append(output)
                     self.at(self.now, ("closed", member, output.session))
                 case _:
                     member.note(output)

@@ -33,7 +33,8 @@ class Standard:
     """Reigns of this member, and how it follows those of others. `Guaranteed` is its counterpart.
 
     `_begin`: until when a member that has nothing waits for others that have something (ns), None
-    before its first tick.
+    before its first tick. `_sighted`: the members in sight -> since when they are not (ns), 0 while
+    they are.
     """
 
     def __init__(self, ground: "Ground") -> None:
@@ -42,6 +43,7 @@ class Standard:
         self.election = Election(ground)
         self.leading = Leading(ground, self.election, self.learner)
         self._begin: int | None = None
+        self._sighted: dict[str, int] = {}
         self._next_claim = 0
         self.handlers: dict[type, Callable[[str, Any], None]] = {
             say.Begin: self._begun,
@@ -59,6 +61,7 @@ class Standard:
         ground = self.ground
         if self._begin is None:
             self._begin = ground.now + STANDARD_ALONE_AFTER_S * NS_PER_S
+        self._outlast()
         self.look()
         ground.join()
         self._claim()
@@ -86,6 +89,29 @@ class Standard:
         ]  # fmt: skip
         if mine:
             self._succeed(mine, len(weights))
+
+    def _outlast(self) -> None:
+        """Renew the reigns of this member when others went out of sight.
+
+        Where they went on without it they took its groups over meanwhile: of both sides the larger
+        one is to stay.
+        """
+        ground, members, sighted = self.ground, self.ground.members, self._sighted
+        for name in members.peers:
+            if members.alive(name, ground.now):
+                sighted[name] = 0
+            elif sighted.get(name) == 0:
+                sighted[name] = ground.now
+        gone = [name for name, since in sighted.items() if since and since + PATIENCE <= ground.now]
+        for name in gone:
+            del sighted[name]
+        if gone and ground.coordinators:
+            raised = 1 + sum(not since for since in sighted.values())
+            self._reign([
+                say.Begun(group, coordinator.epoch + raised, ground.views[group].history,
+                          ground.views[group].history, coordinator.log.length)
+                for group, coordinator in ground.coordinators.items()
+            ])  # fmt: skip
 
     def _heirs(self) -> dict[str, int]:
         """Who may succeed: those who have the groups' logs; if nobody has, all who are in sight.
@@ -116,8 +142,7 @@ class Standard:
     def _succeed(self, groups: list[int], in_sight: int) -> None:
         """Go on from what is held here, under a new history id.
 
-        The epoch rises by the number of members in sight: what a member does alone that was cut off
-        gives way to what others did together.
+        The epoch rises by the number of members in sight, see `_outlast`.
         """
         ground = self.ground
         history = ground.new_history()
