@@ -93,7 +93,8 @@ test: $(VENV)/.dev browser jars ## every test; installs what they need
 verify: $(VENV)/.dev ## the proof's share of CI: models, mutants, 2,000 simulated runs, their traces
 	$(BIN)/python -m spec check
 	$(BIN)/python -m simulation run --seeds 2000 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --seeds 200 --first 5000 --split --jobs $(JOBS)
+	$(BIN)/python -m simulation run --level 2 --seeds 200 --first 5000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --level 3 --seeds 200 --jobs $(JOBS)
 	$(BIN)/python -m simulation mutants --jobs $(JOBS)
 	rm -rf build/traces
 	$(BIN)/python -m simulation traces build/traces --runs 200

@@ -17,6 +17,7 @@ from rich.table import Table
 from simulation import coverage
 from simulation.chaos.command import chaos
 from simulation.diagram import diagram
+from simulation.levels import LEVELS
 from simulation.minimise import minimise as make_smaller
 from simulation.mutants import MUTANTS, Hunt, hunt
 from simulation.plan import make
@@ -34,14 +35,24 @@ def regressions() -> list[int]:
     return [int(line.split("#")[0]) for line in lines if line.split("#")[0].strip()]
 
 
-def run_seed(seed: int, split: bool) -> Result:
+def run_seed(seed: int, level: int) -> Result:
     """One seed's result; at module level, so that it can run in another process."""
-    return run_plan(make(seed), split=split)[0]
+    chosen = LEVELS[level]
+    return chosen.run(chosen.plan(seed))[0]
 
 
 def hunt_number(number: int, most: int) -> Hunt:
     """Look for one of the deliberate bugs; at module level, so that another process can do it."""
     return hunt(MUTANTS[number], range(1, most + 1))
+
+
+level_option = click.option(
+    "--level",
+    type=click.IntRange(1, 3),
+    default=1,
+    show_default=True,
+    help="1: the state machines; 2: links carry pieces of frames; 3: whole servers.",
+)
 
 
 @click.group(help="The deterministic simulator of the cluster.")
@@ -54,8 +65,8 @@ def main() -> None:
 @click.option("--first", default=1, show_default=True, help="The first of them.")
 @click.option("--jobs", type=int, help="Processes (default: the number of cores).")
 @click.option("--diagrams", type=click.Path(path_type=Path), help="Folder for failing runs' SVGs.")
-@click.option("--split", is_flag=True, help="Links carry pieces of frames, cut anywhere.")
-def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None, *, split: bool) -> None:
+@level_option
+def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None, level: int) -> None:
     """Run the regression seeds and then so many others; exit 1 if any fails."""
     chosen = list(dict.fromkeys([*regressions(), *range(first, first + seeds)]))
     console, errors = Console(), Console(stderr=True)
@@ -63,7 +74,7 @@ def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None, *, spli
     results: list[Result] = []
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("seeds", total=len(chosen))
-        for result in run_all(chosen, jobs or os.cpu_count() or 1, split):
+        for result in run_all(chosen, jobs or os.cpu_count() or 1, level):
             results.append(result)
             progress.advance(task)
     seconds = time.monotonic() - began
@@ -75,23 +86,25 @@ def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None, *, spli
     for result in failed[:TROUBLES_SHOWN]:
         console.print(f"seed {result.seed}: {result.problems[0]}", markup=False, soft_wrap=True)
         if diagrams:
-            again = run_plan(make(result.seed), split=split)
+            again = LEVELS[level].run(LEVELS[level].plan(result.seed))
             draw(diagrams / f"seed-{result.seed}.svg", *again)
     never = coverage.missing(counted) if seeds >= coverage.LONG_RUN else []
     if never:
         console.print(f"never happened: {', '.join(never)}")
     if failed:
-        console.print(f"replay one with: python -m simulation replay {failed[0].seed}")
+        console.print(
+            f"replay one with: python -m simulation replay --level {level} {failed[0].seed}"
+        )
     sys.exit(1 if failed or never else 0)
 
 
-def run_all(seeds: list[int], jobs: int, split: bool) -> Iterator[Result]:
+def run_all(seeds: list[int], jobs: int, level: int) -> Iterator[Result]:
     """The results of seeds, in their order."""
     if jobs == 1:
-        yield from map(run_seed, seeds, repeat(split))
+        yield from map(run_seed, seeds, repeat(level))
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(run_seed, seeds, repeat(split), chunksize=4)
+        yield from pool.map(run_seed, seeds, repeat(level), chunksize=4)
 
 
 def summary(results: list[Result], seconds: float) -> Table:
@@ -127,11 +140,12 @@ def draw(path: Path, result: Result, world: World) -> None:
 @click.argument("seed", type=int)
 @click.option("--trace", type=click.Path(path_type=Path), help="Write the protocol steps there.")
 @click.option("--diagram", "svg", type=click.Path(path_type=Path), help="Write an SVG there.")
-def replay(seed: int, trace: Path | None, svg: Path | None) -> None:
+@level_option
+def replay(seed: int, trace: Path | None, svg: Path | None, level: int) -> None:
     """Run one seed again and tell what happened."""
-    plan = make(seed)
+    plan = LEVELS[level].plan(seed)
     click.echo(plan.describe())
-    result, world = run_plan(plan)
+    result, world = LEVELS[level].run(plan)
     for problem in result.problems:
         click.echo(f"FAILED {problem}")
     click.echo(
@@ -197,14 +211,15 @@ def mutants(most: int, jobs: int | None) -> None:
 @main.command()
 @click.argument("seed", type=int)
 @click.option("--diagram", "svg", type=click.Path(path_type=Path), help="Write an SVG there.")
-def minimise(seed: int, svg: Path | None) -> None:
+@level_option
+def minimise(seed: int, svg: Path | None, level: int) -> None:
     """Leave out what a failing seed does not need to fail."""
-    plan = make(seed)
-    result = run_plan(plan)[0]
+    plan, run = LEVELS[level].plan(seed), LEVELS[level].run
+    result = run(plan)[0]
     if not result.problems:
         click.echo(f"seed {seed} passes: there is nothing to make smaller")
         return
-    small, result = make_smaller(plan, result)
+    small, result = make_smaller(plan, result, run)
     click.echo(small.describe())
     for sending in small.sendings:
         click.echo(
@@ -213,7 +228,7 @@ def minimise(seed: int, svg: Path | None) -> None:
     for problem in result.problems:
         click.echo(f"FAILED {problem}")
     if svg:
-        draw(svg, *run_plan(small))
+        draw(svg, *run(small))
 
 
 main.add_command(chaos)

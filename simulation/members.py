@@ -112,8 +112,11 @@ class Member:
             }
         )  # fmt: skip
         world.cover("start")
+        self._begin()
+
+    def _begin(self) -> None:
         self.step(TimerDue(TICK))
-        world.links.started(self.name)
+        self.world.links.started(self.name)
 
     def crash(self, kept: int) -> None:
         """Die at once. `kept`: how many of the records on their way to the disk arrive there."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from simulation.plan import Plan
 from simulation.run import Result, run
+from simulation.world import World
 
 Part = TypeVar("Part")
 
@@ -31,8 +32,10 @@ def smaller(parts: Sequence[Part], fails: Callable[[list[Part]], bool]) -> list[
     return kept
 
 
-def minimise(plan: Plan, failed: Result) -> tuple[Plan, Result]:
-    """The smallest plan found that fails with the same first class of problem."""
+def minimise(
+    plan: Plan, failed: Result, run: Callable[[Plan], tuple[Result, World]] = run
+) -> tuple[Plan, Result]:
+    """The smallest plan found that, `run`, fails with the same first class of problem."""
     kind = failed.kinds[0]
     best = failed
 

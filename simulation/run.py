@@ -42,7 +42,14 @@ def run(plan: Plan, *, split: bool = False) -> tuple[Result, World]:
     began = time.perf_counter()
     world = World(plan, split=split)
     faults = Faults(world)
-    heap = world.heap
+    schedule(world, faults)
+    crashed = _go(world, faults)
+    return result_of(world, crashed, began), world
+
+
+def schedule(world: World, faults: Faults) -> None:
+    """Have everything happen that the plan names."""
+    heap, plan = world.heap, world.plan
     for member in world.members.values():
         heap.at(0, member.start)
     for client in [*world.subscribers, *world.publishers]:
@@ -54,7 +61,10 @@ def run(plan: Plan, *, split: bool = False) -> tuple[Result, World]:
     for number, sending in enumerate(plan.sendings):
         client, subject = world.publishers[sending.publisher], world.subjects[sending.subject]
         heap.at(sending.at, partial(client.publish, subject, f"p{number}"))
-    crashed = _go(world, faults)
+
+
+def result_of(world: World, crashed: str | None, began: float) -> Result:
+    """What came of a run that ended by itself, or that something unexpected ended (`crashed`)."""
     problems = [f"{f.kind}: {f.what} (at {f.at / 1e9:.3f} s)" for f in world.watch.findings]
     if crashed:
         problems.append(crashed)
@@ -62,18 +72,18 @@ def run(plan: Plan, *, split: bool = False) -> tuple[Result, World]:
         world.settle()
         problems += [f"{v.kind}: {v.what}" for v in world.checker.finish()]
     return Result(
-        seed=plan.seed,
+        seed=world.plan.seed,
         problems=tuple(problems),
-        events=heap.happened,
+        events=world.heap.happened,
         steps=len(world.traced),
         committed=world.watch.committed,
         acked=world.coverage["acked"],
         delivered=world.checker.delivered,
-        simulated=heap.now,
+        simulated=world.heap.now,
         seconds=time.perf_counter() - began,
         trace_hash=world.trace_hash,
         coverage=dict(world.coverage),
-    ), world
+    )
 
 
 def _go(world: World, faults: Faults) -> str | None:
@@ -93,8 +103,12 @@ def _go(world: World, faults: Faults) -> str | None:
             if unrest is not None and until > plan.calm + plan.patience:
                 return f"liveness: {plan.patience / 1e9:.0f} s after the last fault, {unrest}"
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{place.name}, {Path(place.filename).name}:{place.lineno}"
-        sentence = f"{type(error).__name__} in {where}: {error}"
-        return f"exception: {sentence} (at {heap.now / 1e9:.3f} s)"
+        return f"exception: {sentence_of(error)} (at {heap.now / 1e9:.3f} s)"
     return None
+
+
+def sentence_of(error: BaseException) -> str:
+    """An exception that nobody expected, and where it came from."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{place.name}, {Path(place.filename).name}:{place.lineno}"
+    return f"{type(error).__name__} in {where}: {error}"

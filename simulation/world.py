@@ -25,7 +25,7 @@ class World:
     def __init__(self, plan: Plan, *, split: bool = False) -> None:
         self.plan = plan
         self.split = split  # links carry pieces of frames
-        self.heap = Heap()
+        self.heap = self._make_heap()
         self.rng = random.Random(f"{plan.seed} world")
         self.names = tuple(f"m{i}" for i in range(plan.members))
         self.watch = Watch()
@@ -37,14 +37,26 @@ class World:
         self.triggers: list[tuple[str, Callable[[Member], bool]]] = []  # True: done with
         self._tokens = 0
         self._hash = hashlib.blake2b(digest_size=16)
-        self.links = Links(self, random.Random(f"{plan.seed} links"))
+        self.links = self._make_links(random.Random(f"{plan.seed} links"))
         self.members = {
-            name: Member(self, name, random.Random(f"{plan.seed} {name}")) for name in self.names
+            name: self._make_member(name, random.Random(f"{plan.seed} {name}"))
+            for name in self.names
         }
         self.seeds = self.names[: 5 if plan.members >= 5 else 3]
         self.publishers = [self._client(f"pub{i}", True) for i in range(plan.publishers)]
         self.subscribers = [self._client(f"sub{i}", False) for i in range(plan.subscribers)]
         self.subjects = [f"/s/{i}" for i in range(plan.subjects)]
+
+    # What another level makes in its own way (simulation/server)
+
+    def _make_heap(self) -> Heap:
+        return Heap()
+
+    def _make_links(self, rng: random.Random) -> Links:
+        return Links(self, rng)
+
+    def _make_member(self, name: str, rng: random.Random) -> Member:
+        return Member(self, name, rng)
 
     def _client(self, name: str, publisher: bool) -> Client:
         return Client(self, name, random.Random(f"{self.plan.seed} {name}"), publisher)

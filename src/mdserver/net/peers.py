@@ -39,8 +39,9 @@ from mdserver.limits import (
 from mdserver.net.connection import Logger
 from mdserver.net.engine import Engine
 from mdserver.net.link import Link, receive, send_all
-from mdserver.net.listener import accept_each, listen
+from mdserver.net.listener import accept_each
 from mdserver.net.mutual import MutualIdentity, begins_with_tls, binding_of, broken
+from mdserver.net.network import TCP, Network
 from mdserver.net.tls import say_goodbye
 
 READ_BYTES = 256 * 1024
@@ -79,8 +80,11 @@ class PeerSettings:
 class Peers:
     """All links of one member."""
 
-    def __init__(self, settings: PeerSettings, engine: Engine, log: Logger) -> None:
+    def __init__(
+        self, settings: PeerSettings, engine: Engine, log: Logger, network: Network = TCP
+    ) -> None:
         self._settings = settings
+        self._network = network
         self._engine = engine
         self._log = log
         self.links: dict[str, Link] = {}
@@ -143,7 +147,7 @@ class Peers:
                 else:
                     nursery.start_soon(self._serve, sock, Side.LISTENER, "", address)
 
-            for listening in listen(self._settings.bind):
+            for listening in self._network.listen(self._settings.bind):
                 nursery.start_soon(accept_each, listening, accepted, self._unaccepted)
             for address in self._settings.members:
                 if str(address) != self._settings.me:
@@ -176,7 +180,7 @@ class Peers:
                 return
             try:
                 with trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
-                    sock = await dialed(address)
+                    sock = await self._network.dial(address)
             except (OSError, trio.TooSlowError):
                 back_off = min(2 * back_off, PEER_BACK_OFF_MAX_S)
                 pause = back_off * (0.5 + random.random() / 2)  # noqa: S311 - spreads, hides nothing
@@ -289,14 +293,6 @@ class Peers:
             link.close(broken(error))
         except RemoteProtocolError as error:
             link.close(error.reason)
-
-
-async def dialed(address: Address) -> socket.socket:
-    """A connection to a member. Raises OSError where there is none."""
-    stream = await trio.open_tcp_stream(address.host, address.port)
-    sock = socket.socket(fileno=stream.socket.detach())
-    sock.setblocking(False)
-    return sock
 
 
 async def refuse(sock: socket.socket, error: RemoteProtocolError) -> None:

@@ -24,9 +24,9 @@ from mdserver.net.listener import (
     Admission,
     Listener,
     descriptors_for_connections,
-    listen,
     url_of,
 )
+from mdserver.net.network import TCP, Network
 from mdserver.net.outbox import SessionView
 from mdserver.net.session import Behaviour, NodeSessions
 from mdserver.net.settings import ServerSettings
@@ -53,8 +53,10 @@ class Server:
         log: Logger,
         clock: Clock | None = None,
         behaviour: Callable[[Engine], Behaviour] = NodeSessions,
+        network: Network = TCP,
     ) -> None:
         self.settings = settings
+        self._network = network
         self.urls: list[str] = []
         self.monitor_urls: list[str] = []
         self._identities: dict[KeyStore, Identity] = {}
@@ -162,7 +164,7 @@ class Server:
     def _bind(self, addresses: tuple[Address, ...], *, encrypted: bool, to: list[Entrance]) -> None:
         for address in addresses:
             identity = self._identity(address) if encrypted else None
-            to += [(sock, identity) for sock in listen(address)]
+            to += [(sock, identity) for sock in self._network.listen(address)]
 
     def sessions(self, count_max: int) -> list[SessionView]:
         """The sessions for which most waits, at most `count_max` of them."""

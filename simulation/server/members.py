@@ -1,0 +1,97 @@
+"""Members that are whole servers: listeners, connections, engine and peer links on Trio.
+
+Only the sockets, the disk under the vote record and the clocks are simulated.
+"""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from mdserver.cluster.messages import Operated, Persist
+from mdserver.cluster.node import TICK, Input
+from mdserver.core.inputs import TimerDue
+from mdserver.core.outputs import Committed, Trace
+from mdserver.http.router import Router
+from mdserver.net.engine import Engine
+from mdserver.net.peers import Peers, PeerSettings
+from mdserver.net.server import Server
+from mdserver.net.settings import ServerSettings
+from simulation.members import Member
+from simulation.run import sentence_of
+from simulation.server.sessions import CLIENT_PORT, PEER_PORT
+from simulation.server.wires import Name
+
+if TYPE_CHECKING:
+    from simulation.server.world import ServerWorld
+
+
+class CrashedError(Exception):
+    """The simulated process is gone: its engine takes nothing any more."""
+
+
+class ServerMember(Member):
+    """One member over all its lives."""
+
+    world: "ServerWorld"
+    engine: Engine | None = None
+    _scope: trio.CancelScope
+
+    def _begin(self) -> None:
+        assert self.node is not None
+        network = self.world.links.network(self.name)
+        server = Server(
+            ServerSettings(listen=(Name(self.name, CLIENT_PORT),)),
+            self.node, Router(self.node.unready), self.world, self.clock.now, network=network,
+        )  # fmt: skip
+        self.engine = engine = server.engine
+        engine.carry(Persist, self._persist)
+        engine.carry(Operated, self._operated)
+        engine.carry(Committed, self._committed)
+        engine.carry(Trace, self._traced)
+        peers = Peers(self._peer_settings(), engine, self.world, network)
+        self._scope = trio.CancelScope()
+        self.world.nursery.start_soon(self._serve, server, peers, self._scope)
+
+    def _peer_settings(self) -> PeerSettings:
+        names = self.world.names
+        me = Name(self.name, PEER_PORT)
+        return PeerSettings(
+            listen=me, bind=me, members=tuple(Name(name, PEER_PORT) for name in names),
+            seeds=self.world.seeds, groups=self.world.plan.groups, mode="Guaranteed",
+            password="simulated",
+        )  # fmt: skip
+
+    async def _serve(self, server: Server, peers: Peers, scope: trio.CancelScope) -> None:
+        try:
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(server.serve)
+                    await nursery.start(peers.run)
+                    server.engine.dispatch(TimerDue(TICK))
+        except* Exception as group:
+            error: BaseException = server.engine.failure or group
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            self.world.found(sentence_of(error))
+
+    def _committed(self, output: Committed) -> None:
+        self.world.committed(self, output)
+
+    def _traced(self, output: Trace) -> None:
+        self.world.step_traced(self, output)
+
+    def step(self, input: Input) -> None:  # noqa: A002 - the design's word
+        """One step of the engine."""
+        if self.engine is not None:
+            self.engine.dispatch(input)
+
+    def crash(self, kept: int) -> None:
+        """Die at once, with all tasks and sockets; nothing is said any more."""
+        if self.engine is None or self.node is None:
+            return
+        self.engine.failure = CrashedError()
+        self.engine = None
+        for session in [s for s in self.world.sessions if s.member is self]:
+            session.end("the member is gone")
+        super().crash(kept)
+        self._scope.cancel()
