@@ -14,7 +14,7 @@ from attrs import define, field
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.cluster.live_cluster import free_ports
+from mdserver.bench.processes import free_ports
 
 JVM = Path(__file__).parents[1] / "jvm"
 JARS = JVM.parent / "build" / "jvm"

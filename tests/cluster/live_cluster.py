@@ -4,24 +4,16 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, Self
 
+from mdserver.bench.processes import free_ports
+
 READY_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 30
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; members have to know each other's beforehand."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 class LiveCluster:

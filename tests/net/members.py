@@ -1,12 +1,12 @@
 """Members in one process, with real links and real vote files."""
 
 import random
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
 
+from mdserver.bench.processes import free_ports
 from mdserver.cluster.node import TICK, Node
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.config.values import Address
@@ -93,11 +93,7 @@ class Member:
 
 
 def free_addresses(count: int) -> tuple[Address, ...]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = tuple(Address("127.0.0.1", sock.getsockname()[1]) for sock in sockets)
-    for sock in sockets:
-        sock.close()
-    return addresses
+    return tuple(Address("127.0.0.1", port) for port in free_ports(count))
 
 
 @asynccontextmanager

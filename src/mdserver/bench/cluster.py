@@ -2,7 +2,6 @@
 
 import http.client
 import secrets
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -118,7 +117,7 @@ class Member:
 def cluster(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
     """Three members that are ready; they share all cores with the load."""
     with TemporaryDirectory(prefix="mdserver-bench-") as folder, ExitStack() as stack:
-        addresses = [f"127.0.0.1:{port}" for port in _free_ports(MEMBERS)]
+        addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(MEMBERS)]
         password = secrets.token_hex()
         members = []
         for number, address in enumerate(addresses, 1):
@@ -267,12 +266,3 @@ def _row(load: Load, mode: str, turns: Sequence[Turn], latencies: Latencies) -> 
     )
     latencies.fill(row)
     return row
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago: members have to know each other's beforehand."""
-    with ExitStack() as stack:
-        listeners = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [listener.getsockname()[1] for listener in listeners]

@@ -5,19 +5,22 @@ not outlive the block that started it.
 """
 
 import os
+import random
 import selectors
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from mdserver.errors import MdserverError
 from mdserver.limits import KB
 
+_PORTS = range(20_000, 32_000)
 STOP_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 30.0
 _LINE_BYTES_MAX = 4 * KB
@@ -129,6 +132,25 @@ def server_port(process: subprocess.Popen[bytes], scheme: str = "http") -> int:
         if url.startswith(f"{scheme}:"):
             return int(url.rpartition(":")[2])
     raise BenchError(f"the server said {ready!r} where its address was expected")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on 127.0.0.1 that were free a moment ago: members must know each other's beforehand.
+
+    They are below those that a kernel gives to outgoing connections (Linux from 32768, RFC 6335
+    from 49152), so that none of these comes in between.
+    """
+    with ExitStack() as stack:
+        ports: list[int] = []
+        for port in random.sample(_PORTS, len(_PORTS)):
+            try:
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise BenchError(f"there are no {count} free ports from {_PORTS.start} to {_PORTS.stop}")
 
 
 def resident_kib(pid: int) -> int:
