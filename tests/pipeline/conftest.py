@@ -82,10 +82,10 @@ def write_lines(folder: Path, lines: Sequence[bytes]) -> None:
             writer.append(lines[start : start + 100])
 
 
-def run_archive(spark: SparkSession, journal: Path, folder: Path) -> list[Archived]:
+def run_archive(spark: SparkSession, journal: Path, folder: Path, **options: int) -> list[Archived]:
     """Archive what is sealed now; the reports of the batches."""
     reports: list[Archived] = []
-    archive = Archive(spark, JournalSource(journal), folder, reports.append)
+    archive = Archive(spark, JournalSource(journal, **options), folder, reports.append)
     for query in archive.start(once=True):
         query.awaitTermination()
     return reports

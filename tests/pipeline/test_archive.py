@@ -6,6 +6,7 @@ import pytest
 from deltalake import DeltaTable
 
 from mdserver.core.message import Publication
+from mdserver.journal import segments
 from mdserver.pipeline import delta
 
 from .conftest import run_archive, write_lines, write_messages
@@ -86,3 +87,12 @@ def test_compaction_keeps_the_rows(spark: object, tmp_path: Path) -> None:
     metrics = delta.compact(tables, "messages")
     assert metrics["numFilesRemoved"] == 3
     assert places(tables) == before == [("/a/b", 1, n) for n in (1, 2, 3)]
+
+
+def test_segments_of_earlier_batches_may_be_deleted(spark: object, tmp_path: Path) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    for number in range(1, 4):
+        write_messages(journal, [Publication(f"/a/{number}", b"x")])
+    run_archive(spark, journal, tables, files_per_batch=1)
+    assert len(places(tables)) == 3
+    assert segments.positions(journal / "messages") == {"archive": 2}

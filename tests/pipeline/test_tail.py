@@ -10,6 +10,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
+from mdserver.journal import segments
 from mdserver.journal.segments import StreamWriter
 from mdserver.pipeline import tail
 from mdserver.pipeline.tail import TailReader
@@ -101,3 +102,8 @@ def test_what_was_deleted_is_left_out_or_named(tmp_path: Path) -> None:
     (tmp_path / "seg-000000000001.jsonl").unlink()
     with pytest.raises(FileNotFoundError, match=r"segment 1 .* was deleted before it was read"):
         list(reader.read(part))
+
+
+def test_what_is_done_with_may_be_deleted(tmp_path: Path) -> None:
+    TailReader(tmp_path).commit({"segment": 4, "position": 17})
+    assert segments.positions(tmp_path) == {"derive": 3}

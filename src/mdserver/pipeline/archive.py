@@ -50,6 +50,7 @@ class Archive:
         self._report = report
         self._new_source = new_source
         self._compacted: dict[str, float] = {}
+        self._read: dict[str, int] = {}
 
     def start(self, *, once: bool, trigger_s: float = 1.0) -> list[StreamingQuery]:
         """Start the queries; with `once` each ends when it has caught up with its source."""
@@ -89,7 +90,10 @@ class Archive:
         def sink(raw: DataFrame, batch_id: int) -> None:
             began = time.monotonic()
             batch = Batch(checkpoint.job, batch_id, check)
-            written, bad = archive_batch(raw, batch, stream, self._tables)
+            # Spark asks for no file of an earlier batch again once it begins another one.
+            self._source.done(stream.name, self._read.get(stream.name, 0))
+            written, bad, last = archive_batch(raw, batch, stream, self._tables)
+            self._read[stream.name] = last
             self._report(Archived(stream.name, batch_id, written, bad, time.monotonic() - began))
             self._compact_when_due(stream.name)
 
@@ -104,22 +108,25 @@ class Archive:
 
 def archive_batch(
     raw: DataFrame, batch: Batch, stream: rows.Stream, tables: Path
-) -> tuple[int | None, int]:
+) -> tuple[int | None, int, int]:
     """Put one batch of raw lines into its table, and what cannot be used into `quarantine`.
 
     Each table takes the batch in a transaction of its own; after a crash between the two the
-    first is skipped and the second made up for. Returns the rows committed, and those set aside.
+    first is skipped and the second made up for. Returns the rows committed, those set aside, and
+    the last partition of the source that was read, 0 where that is not known.
     """
     parsed = rows.parse(raw, stream)
     # Counting on the way saves a second pass over the lines of batches that are all good.
     counted = Observation()
     bad_lines = f.count(f.when(f.col("reason").isNotNull(), 1)).alias("bad")
-    good = rows.split(parsed.observe(counted, bad_lines), stream).good
+    last = f.max("src_partition").alias("last")
+    good = rows.split(parsed.observe(counted, bad_lines, last), stream).good
     good = good.withColumn("batch_id", f.lit(batch.number).cast("bigint"))
     if stream.name in SORT:
         good = good.sortWithinPartitions(*SORT[stream.name])
     written = delta.commit_batch(tables, stream.name, batch, good)
+    read = 0 if written is None else counted.get["last"] or 0
     if written is not None and not counted.get["bad"]:
-        return written, 0
+        return written, 0, read
     bad = rows.split(parsed, stream).bad.withColumn("batch_id", f.lit(batch.number).cast("bigint"))
-    return written, delta.commit_batch(tables, "quarantine", batch, bad) or 0
+    return written, delta.commit_batch(tables, "quarantine", batch, bad) or 0, read

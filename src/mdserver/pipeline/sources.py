@@ -5,6 +5,7 @@ A raw frame has `value` (one line of JSON as text), `ts_broker`, `src_kind`, `sr
 subject, epoch and seq name a row).
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from mdserver.journal import segments
 from mdserver.pipeline import tail
 from mdserver.pipeline.requirements import PipelineError
 
@@ -53,6 +55,15 @@ class JournalSource:
     def has(self, stream: str) -> bool:
         """Whether the journal has this stream at all."""
         return (self.folder / stream).is_dir()
+
+    def done(self, stream: str, segment: int) -> None:
+        """The archive needs this segment no more, nor those before it: the server may delete them.
+
+        Where the folder cannot be written to they stay until the server's own limits.
+        """
+        if segment:
+            with contextlib.suppress(OSError):
+                segments.set_position(self.folder / stream, "archive", segment)
 
     def identity(self, spark: SparkSession, stream: str) -> dict[str, str]:  # noqa: ARG002
         """A journal has no identifier of its own: a checkpoint belongs to its folder."""
@@ -96,6 +107,9 @@ class KafkaSource:
     def batch(self, spark: SparkSession, stream: str) -> DataFrame:
         """All records there are now."""
         return self._raw(spark.read.format("kafka").options(**self._options(stream)).load())
+
+    def done(self, stream: str, partition: int) -> None:
+        """Topics are deleted from by their own rules."""
 
     def has(self, stream: str) -> bool:
         """Whether a topic of this stream was named."""

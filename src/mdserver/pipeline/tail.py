@@ -21,6 +21,9 @@ from mdserver.journal import segments
 from mdserver.limits import KB, MB
 
 NAME = "mdserver_journal"
+READER = "derive"
+"""Under this name it tells the server how far it is."""
+
 COLUMNS = pa.schema([("value", pa.string()), ("src_partition", pa.int64())])
 BATCH_BYTES_MAX = 32 * MB
 READ_BYTES = 64 * KB
@@ -87,6 +90,11 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is None:
             return latest
         return min(latest, max(start, self._target, key=_order), key=_order)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Everything before is done with: the server may delete the segments before this one."""
+        with contextlib.suppress(OSError):
+            segments.set_position(self._folder, READER, end["segment"] - 1)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
         """One range a segment."""
