@@ -17,8 +17,9 @@ SUBJECTS = [f"/s/{index}" for index in range(6)]
 class Run:
     """One run, its publishers and what was acknowledged to them."""
 
-    def __init__(self, seed: int, members: int) -> None:
+    def __init__(self, seed: int, members: int, *, records_go: bool = False) -> None:
         self.rng = random.Random(seed)
+        self.records_go = records_go
         self.cluster = Cluster(members, groups=3, seed=seed, log_kept=self.rng.choice([2, 8, 512]))
         self.members = members
         self.sessions = 0
@@ -70,7 +71,18 @@ class Run:
                 self.collect()
                 cluster.kill(name)
                 self.open.pop(name, None)
-                self.down = name
+                if self.records_go and rng.random() < 0.6:
+                    cluster.disks.pop(name, None)
+
+    def readmit(self) -> bool:
+        """An operator takes back all that wait for it, at any member; whether some did."""
+        lost = [
+            name for name, member in self.cluster.members.items()
+            if (seed := member.node.ground.seed) is not None and seed.lost
+        ]  # fmt: skip
+        for name in lost:
+            self.cluster.operate(self.rng.choice(list(self.cluster.members)), "readmit", name)
+        return bool(lost)
 
     def spare(self) -> int:
         """How many seeds may still go while a majority votes."""
@@ -125,7 +137,7 @@ class Run:
                 self.publish()
             elif choice < 0.85:
                 self.fault()
-            else:
+            elif not self.records_go or not self.readmit():
                 self.back()
             self.cluster.run(self.rng.randrange(400) * MS)
             self.collect()
@@ -136,6 +148,9 @@ class Run:
 
     def check(self) -> None:
         cluster = self.cluster
+        if self.records_go:
+            cluster.run(2 * S)
+            cluster.until(lambda: not self.readmit())
         cluster.until(cluster.ready, limit=30 * S)
         for name in cluster.names:
             cluster.operate(name, "undrain")
@@ -168,6 +183,15 @@ def test_three_members_under_faults(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_five_seeds_and_another_member_under_faults(seed: int) -> None:
     run = Run(seed, 6)
+    run.start()
+    run.play(60)
+    run.check()
+
+
+@pytest.mark.parametrize("members", [3, 5, 6])
+@pytest.mark.parametrize("seed", range(5))
+def test_members_whose_vote_records_go_with_them(seed: int, members: int) -> None:
+    run = Run(seed, members, records_go=True)
     run.start()
     run.play(60)
     run.check()

@@ -164,3 +164,19 @@ def test_a_record_that_is_lost_right_after_the_first_start_is_missed(
     assert f"mdserver cluster readmit {victim}" in str(cluster.members[victim].node.unready())
     readmit(cluster, "m1:1", victim)
     cluster.until(cluster.ready)
+
+
+def test_a_seed_hears_of_a_newer_incarnation_from_who_it_can_reach() -> None:
+    """One member noted an incarnation that nobody else did, and has no link to the seed."""
+    cluster = started(4, count=5)
+    note = cluster.members["m5:1"].node.ground.votes.known
+    note["m2:1"] = 9
+    cluster.operate("m5:1", "drain")  # as a coordinator it would be out of the seed's reach
+    cluster.run(3 * S)
+    cluster.cut.add(("m2:1", "m5:1"))
+    cluster.kill("m1:1")  # so that every election needs the promise that tells of it
+    lose(cluster, "m2:1", 3 * S)
+    cluster.run(3 * S)
+    readmit(cluster, "m4:1", "m2:1")
+    cluster.until(lambda: cluster.ready("m2:1"))
+    assert cluster.members["m2:1"].node.ground.votes.incarnation == 10

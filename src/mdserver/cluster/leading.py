@@ -198,6 +198,7 @@ class Leading:
         """A member lacks something of groups; a recovering seed is registered with it."""
         items: list[Synced] = []
         returning: list[Coordinator] = []
+        least = 0
         for item in need.items:
             coordinator = self.ground.coordinators.get(item.group)
             if coordinator is None or coordinator.phase is not Phase.ACTIVE:
@@ -208,6 +209,7 @@ class Leading:
                 continue
             register = self._register(coordinator, peer, need, item)
             if item.recovering and not register:
+                least = max(least, coordinator.known.get(peer, 0))
                 if need.returning and coordinator.lacks(peer, need.incarnation):
                     returning.append(coordinator)
                 continue
@@ -216,6 +218,10 @@ class Leading:
             items.append(self.synced(coordinator, start, register))
         for portion in portions(items):
             self.ground.say((peer,), Sync(portion))
+        if need.incarnation < least:
+            # Only who promised knew of it: the seed has to hear that, and come as a newer one.
+            self.ground.note({peer: least})
+            self.ground.say((peer,), self.ground.greeting())
         self._take_back(peer, need.incarnation, returning)
 
     def _take_back(self, seed: str, incarnation: int, found: list[Coordinator]) -> None:
