@@ -115,6 +115,20 @@ async def test_a_wrong_password_is_told_and_logged_but_never_shown(tmp_path: obj
         assert PASSWORD not in "".join(members[0].log.lines)
 
 
+async def test_each_callers_reason_is_logged_once(tmp_path: object) -> None:
+    async with cluster(tmp_path) as members:
+        names = [str(m.me) for m in members]
+        for mode, groups in 3 * [("Standard", GROUPS), ("Guaranteed", 7)]:
+            greeting = Greeting("127.0.0.1:1", b"n" * 32, groups, names, mode)
+            stream = await trio.open_tcp_stream("127.0.0.1", members[0].me.port)
+            async with stream:
+                await stream.send_all(Handshake(Side.DIALER, greeting, PASSWORD).begin())
+                await closed_by_member(stream)
+        for parameter in ("ClusterDeliveryMode", "ClusterSubjectGroups"):
+            said = [line for line in members[0].log.lines if parameter in line]
+            assert len(said) == 1
+
+
 async def test_a_caller_that_says_nothing_is_let_go(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ from mdserver.net.network import TCP, Network
 from mdserver.net.tls import say_goodbye
 
 READ_BYTES = 256 * 1024
+COMPLAINTS_KEPT = 16
 FIRST_BACK_OFF_S = 0.05
 LARGER_DIALS_AFTER_S = 1.0
 
@@ -91,7 +92,7 @@ class Peers:
         self._dirty: list[Link] = []
         self._buffer = bytearray(READ_BYTES)
         self._opening = 0
-        self._complaints: dict[str, str] = {}
+        self._complaints: dict[str, dict[str, None]] = {}
         self._dialed: dict[str, None] = {}
         self._nursery: trio.Nursery | None = None
         engine.carry(SendPeer, self._send)
@@ -215,10 +216,14 @@ class Peers:
         return opened
 
     def _complain(self, name: str, reason: str, where: str = "") -> None:
-        """Say once why a link does not come about, not at each try."""
-        if self._complaints.get(name) != reason and len(self._complaints) < CLUSTER_MEMBERS_MAX:
-            self._complaints[name] = reason
-            self._log.warning("no link", peer=name, address=where or name, reason=reason)
+        """Say once why a link does not come about, not at each try; callers may differ in why."""
+        said = self._complaints.setdefault(name, {})
+        if reason in said or len(self._complaints) > CLUSTER_MEMBERS_MAX:
+            return
+        if len(said) == COMPLAINTS_KEPT:
+            said.clear()
+        said[reason] = None
+        self._log.warning("no link", peer=name, address=where or name, reason=reason)
 
     async def _encrypted(
         self, sock: socket.socket, side: Side, identity: MutualIdentity
