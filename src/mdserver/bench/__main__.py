@@ -13,6 +13,7 @@ from mdserver.bench import cache as cache_bench
 from mdserver.bench import cluster as cluster_bench
 from mdserver.bench import compared, results
 from mdserver.bench import connect as connect_bench
+from mdserver.bench import derive as derive_bench
 from mdserver.bench import fanout as fanout_bench
 from mdserver.bench import publish as publish_bench
 from mdserver.bench.encodings import ENCODINGS
@@ -239,6 +240,23 @@ def cluster(progress: Progress, **load: Any) -> Sequence[results.Row]:
     through another member; the latency is the time until the last of them is acknowledged.
     """
     return cluster_bench.measure(cluster_bench.Load(**load), progress)
+
+
+@measurement(
+    whole("--rate", 1000, PUBLICATIONS_MAX, "Publications a second."),
+    whole("--every", 10, PUBLICATIONS_MAX, "One in so many makes the rule speak."),
+    SECONDS,
+    click.option(
+        "--warm-up", type=click.FloatRange(0, SECONDS_MAX), default=30.0, show_default=True,
+        help="Seconds at this rate before what is measured.",
+    ),
+)  # fmt: skip
+def derive(progress: Progress, **load: Any) -> Sequence[results.Row]:
+    """From a publication to the notification that a rule of `mdserver pipeline derive` makes of it.
+
+    Needs the extra mdserver[pipeline] and Java. Server, Spark and load share all cores.
+    """
+    return [derive_bench.measure(derive_bench.Load(**load), progress)]
 
 
 @measurement(

@@ -50,6 +50,7 @@ class Row:
     ratio: float | None = None
     cpu_ratio: float | None = None
     p50_ms: float | None = None
+    p95_ms: float | None = None
     p99_ms: float | None = None
     p999_ms: float | None = None
     max_ms: float | None = None
@@ -73,7 +74,8 @@ class Latencies:
     def fill(self, row: Row) -> None:
         """Write the percentiles into a row."""
         at = self._histogram.get_value_at_percentile
-        row.p50_ms, row.p99_ms, row.p999_ms = at(50) / 1000, at(99) / 1000, at(99.9) / 1000
+        row.p50_ms, row.p95_ms = at(50) / 1000, at(95) / 1000
+        row.p99_ms, row.p999_ms = at(99) / 1000, at(99.9) / 1000
         row.max_ms = self._histogram.get_max_value() / 1000
 
 

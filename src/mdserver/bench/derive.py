@@ -1,0 +1,163 @@
+"""From a publication to the notification that a rule makes of it: server, journal, Spark, back.
+
+The server writes a journal, `mdserver pipeline derive` follows it and publishes what its rule says,
+and a subscriber gets that. All three and the load share the processors, as they would on one
+computer.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import trio
+from attrs import Factory, define, frozen
+
+from mdserver.bench import processes
+from mdserver.bench.encodings import Encoding
+from mdserver.bench.processes import BenchError
+from mdserver.bench.results import Latencies, Row
+from mdserver.client import Client, Subscription
+
+CARS = 100
+RULES = """\
+rules:
+  - name: speeding
+    kind: threshold
+    from: /vehicles/*/speed
+    to: /notifications/{1}
+    above: 0
+"""
+STEP_S = 0.01
+FIRST_TIMEOUT_S = 180.0
+LAST_TIMEOUT_S = 60.0
+
+
+@frozen
+class Load:
+    """`rate` publications a second, of which one in `every` makes the rule speak.
+
+    `warm_up` seconds of them are not measured: Java compiles what it runs.
+    """
+
+    encoding: Encoding
+    rate: int = 1000
+    every: int = 10
+    seconds: float = 30.0
+    warm_up: float = 30.0
+    settings: Sequence[str] = ()
+
+
+@define
+class Course:
+    """What was published when (number -> moment), and what came back of it how often."""
+
+    published: dict[int, float] = Factory(dict)
+    came: dict[int, int] = Factory(dict)
+    latencies: Latencies = Factory(Latencies)
+    measured_from: int = 0
+    arrival: trio.Event = Factory(trio.Event)
+
+    async def complete(self) -> None:
+        """Wait until everything came back."""
+        while len(self.came) < len(self.published):
+            self.arrival = trio.Event()
+            await self.arrival.wait()
+
+
+def measure(load: Load, progress: Callable[[str], None]) -> Row:
+    """One row; BenchError where the job does not come up or ends."""
+    everywhere = os.sched_getaffinity(0)
+    with tempfile.TemporaryDirectory(prefix="mdserver-derive-") as name:
+        folder = Path(name)
+        (folder / "rules.yaml").write_text(RULES, encoding="utf-8")
+        journal = folder / "journal"
+        journalled = ("Journal=on", f"JournalFolder={journal}", *load.settings)
+        with processes.started(processes.server_command(journalled), on=everywhere) as server:
+            url = f"http://127.0.0.1:{processes.server_port(server)}"
+            job = [sys.executable, "-m", "mdserver.cli.main", "pipeline", "derive"]
+            job += ["--rules", str(folder / "rules.yaml"), "--journal", str(journal)]
+            job += ["--tables", str(folder / "tables"), "--server", url]
+            with processes.started(job, on=everywhere) as derive:
+                course = trio.run(_run, load, url, progress)
+                if derive.poll() is not None:
+                    raise BenchError(f"the job ended with status {derive.returncode}")
+    return _row(load, course)
+
+
+async def _run(load: Load, url: str, progress: Callable[[str], None]) -> Course:
+    course = Course()
+    async with (
+        Client([url], encoding="json" if load.encoding.name == "json" else "binary") as client,
+        client.subscribe("/notifications/*") as notifications,
+        trio.open_nursery() as nursery,
+    ):
+        await notifications.confirmed()
+        nursery.start_soon(_receive, notifications, course)
+        progress("waiting for Spark")
+        number = await _first(client, course)
+        progress(f"warming up for {load.warm_up:g} s")
+        number = await _publish(client, load, course, number, load.warm_up)
+        course.measured_from = number
+        progress(f"{load.rate:,} publications a second for {load.seconds:g} s")
+        await _publish(client, load, course, number, load.seconds)
+        progress("waiting for the last")
+        with trio.move_on_after(LAST_TIMEOUT_S):
+            await course.complete()
+        nursery.cancel_scope.cancel()
+    return course
+
+
+async def _first(client: Client, course: Course) -> int:
+    """Publish one message and wait until it comes back; the next number."""
+    course.published[1] = time.perf_counter()
+    await client.publish("/vehicles/car1/speed", "1")
+    with trio.move_on_after(FIRST_TIMEOUT_S):
+        await course.complete()
+    if not course.came:
+        raise BenchError(f"the job derived nothing within {FIRST_TIMEOUT_S:g} s")
+    return 2
+
+
+async def _publish(client: Client, load: Load, course: Course, number: int, seconds: float) -> int:
+    """Publish at the rate for so long; the next number."""
+    begun, first = trio.current_time(), number
+    while number < first + load.rate * seconds:
+        await trio.sleep_until(begun + (number - first) / load.rate)
+        for _ in range(max(1, int(load.rate * STEP_S))):
+            speaks = number % load.every == 0
+            if speaks:
+                course.published[number] = time.perf_counter()
+            content = str(number if speaks else -number)
+            await client.submit(f"/vehicles/car{number % CARS}/speed", content)
+            number += 1
+    return number
+
+
+async def _receive(notifications: Subscription, course: Course) -> None:
+    while True:
+        for message in await notifications.batch():
+            number, now = int(message.content), time.perf_counter()
+            course.came[number] = course.came.get(number, 0) + 1
+            if course.measured_from and number >= course.measured_from:
+                course.latencies.add(int((now - course.published[number]) * 1e9), 1)
+        course.arrival.set()
+
+
+def _row(load: Load, course: Course) -> Row:
+    count = sum(number >= course.measured_from for number in course.came)
+    row = Row(
+        bench="derive",
+        mode=f"{load.rate:,} publications a second, 1 in {load.every} speaks",
+        encoding=load.encoding.name,
+        connections=2,
+        count=count,
+        seconds=load.seconds,
+        per_s=count / load.seconds,
+        lost=len(course.published) - len(course.came),
+        repeated=sum(times - 1 for times in course.came.values()),
+    )
+    course.latencies.fill(row)
+    return row
