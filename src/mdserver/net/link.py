@@ -10,10 +10,10 @@ import ssl
 import trio
 
 from mdserver.limits import PEER_OUTBOX_BYTES_MAX, PEER_WRITE_TIMEOUT_S
+from mdserver.net.connection import READ_BLOCKED
 from mdserver.net.mutual import broken
 from mdserver.net.outbox import WRITE_BLOCKED, WRITE_BYTES
 
-READ_BLOCKED = (BlockingIOError, ssl.SSLWantReadError)
 WRITES_PER_TURN = 16
 
 
