@@ -177,3 +177,22 @@ def test_a_client_that_comes_with_a_position_of_the_old_history_is_reset() -> No
     (after,) = histories(cluster)
     events = [send.event for send in cluster.members["m2:1"].events if send.session == 5]
     assert Reset(history=after, subjects=[SUBJECT]) in events
+
+
+def test_an_order_ends_with_the_start_that_it_brought_about() -> None:
+    """What fails a moment later is another loss, which nobody accepted."""
+    cluster = started()
+    for name in cluster.names:
+        cluster.kill(name)
+    cluster.start("m1:1", "m2:1")
+    cluster.run(5 * S)
+    assert order(cluster, "m1:1").refused is None
+    cluster.until(cluster.ready)
+    cluster.run(S)
+    before = histories(cluster)
+    cluster.kill("m2:1")
+    cluster.run(2 * S)
+    cluster.start("m2:1")
+    cluster.run(20 * S)
+    assert not cluster.ready("m1:1")
+    assert before >= {view.history for view in cluster.members["m1:1"].node.ground.views}

@@ -109,12 +109,17 @@ def test_the_word_outlasts_a_link_that_breaks_as_it_is_given() -> None:
     cluster.until(cluster.ready)
 
 
-def test_a_seed_that_restarts_before_it_is_back_waits_for_another_word() -> None:
+@pytest.mark.parametrize("at", ["m1:1", "m3:1"])
+def test_a_seed_that_restarts_before_it_is_back_waits_for_another_word(at: str) -> None:
     """What it voted since is lost with its memory: that is a loss of its own."""
     cluster = started(6)
     lose(cluster, "m3:1", S)
     cluster.run(S)
-    assert cluster.operate("m3:1", "readmit", "m3:1").refused is None
+    cluster.loss |= {("m3:1", "m2:1")}
+    assert cluster.operate(at, "readmit", "m3:1").refused is None
+    cluster.run(200 * MS)
+    assert cluster.members["m3:1"].node.ground.seed.returning  # type: ignore[union-attr]
+    cluster.loss.clear()
     cluster.kill("m3:1")
     cluster.start("m3:1")
     cluster.run(20 * S)

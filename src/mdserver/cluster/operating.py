@@ -20,12 +20,22 @@ COLD_START_PATIENCE = 30 * NS_PER_S
 class Operating:
     """The operator's side of one member. Every command may be given to any member."""
 
-    __slots__ = ("_cold_until", "_draining", "_readmitting", "election", "ground", "leading")
+    __slots__ = (
+        "_cold",
+        "_cold_until",
+        "_draining",
+        "_readmitting",
+        "election",
+        "ground",
+        "leading",
+    )
 
     def __init__(self, ground: "Ground", election: "Election", leading: "Leading") -> None:
         self.ground = ground
         self.election = election
         self.leading = leading
+        self._cold: list[int] = []
+        """Groups that an operator wants started with what is left, `_cold_until` a time (ns)."""
         self._cold_until = 0
         self._draining = False
         self._readmitting: dict[str, int] = {}
@@ -157,13 +167,26 @@ class Operating:
         if self._draining and self._drained():
             self._draining = False
             ground.log(DRAINED)
-        if self._cold_until > ground.now:
-            self._start_cold(self._silent())
+        if self._cold:
+            self._go_on_cold()
         for member, until in list(self._readmitting.items()):
-            if until <= ground.now:
+            peer = ground.members.peers[member]
+            told = peer.away is not None and ground.members.alive(member, ground.now)
+            if until <= ground.now or (told and not peer.lost):
                 del self._readmitting[member]
-            elif ground.members.peers[member].lost and ground.members.alive(member, ground.now):
+            elif told:
                 ground.say((member,), Readmit())
+
+    def _go_on_cold(self) -> None:
+        """An order ends for each group as it has a coordinator: what fails later is a new loss."""
+        ground = self.ground
+        self._cold = [
+            group for group in self._cold
+            if self._cold_until > ground.now
+            and not (ground.led(group) and ground.views[group].active)
+        ]  # fmt: skip
+        silent = set(self._silent())
+        self._start_cold([group for group in self._cold if group in silent])
 
     def readmitted(self) -> None:
         """This seed has the operator's word: from now on its `Need` says so.
@@ -211,7 +234,7 @@ class Operating:
             return f"{ground.me} is no seed: give the command to a seed"
         refused = self._start_cold(silent)
         if refused is None:
-            self._cold_until = ground.now + COLD_START_PATIENCE
+            self._cold, self._cold_until = silent, ground.now + COLD_START_PATIENCE
         return refused
 
 
