@@ -96,6 +96,16 @@ def test_a_message_holds_whole_frames() -> None:
                 read_frames(STREAM[:end], KNOWN)
 
 
+@pytest.mark.parametrize("length", [0, 127, 128, 255, 16383, 16384, 100_000])
+def test_lengths_of_one_two_and_three_bytes(length: int) -> None:
+    stream = frame(1, b"x" * length) + frame(1, b"end")
+    assert read_frames(stream, KNOWN) == [(1, b"x" * length), (1, b"end")]
+    for end in (1, 2, 3, length + 1):
+        if end != 2 + length:  # that is the whole first frame where it is short
+            with pytest.raises(RemoteProtocolError, match="is cut off"):
+                read_frames(stream[:end], KNOWN)
+
+
 def test_unknown_frames_are_skipped_where_they_allow_it() -> None:
     stream = frame(9 | SKIPPABLE, b"later") + frame(1, b"now")
     assert FrameReader(KNOWN).feed(stream) == [(1, b"now")]

@@ -122,8 +122,12 @@ def read_frames(data: bytes, known: frozenset[int]) -> list[Frame]:
     total = len(data)
     while at < total:
         start = at + 2
-        if start <= total and data[at + 1] < 0x80:  # nearly all frames are short
+        # Nearly all lengths have one or two bytes.
+        if start <= total and data[at + 1] < 0x80:
             stop = start + data[at + 1]
+        elif start < total and data[start] < 0x80:
+            stop = start + 1 + (data[at + 1] & 0x7F | data[start] << 7)
+            start += 1
         else:
             size = _length(data, at, PAYLOAD_BYTES_MAX)
             start = at if size is None else size[1]
