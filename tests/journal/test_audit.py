@@ -33,7 +33,8 @@ COLUMNS = {
     "access": "session address transport secure client user subject history conflation_ms epoch "
     "seq code reason",
     "presence": "session address transport client user external_token subject",
-    "message": "session subject bytes retained qos closure publisher number epoch seq reason",
+    "message": "session subject bytes retained qos closure publisher number epoch seq reason"
+    " history",
     "cache": "subject messages bytes reason",
     "stats": "sessions subscriptions subjects cached_messages cache_bytes connections_total "
     "disconnections_total messages_in_total messages_out_total bytes_in_total bytes_out_total",

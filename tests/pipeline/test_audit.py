@@ -110,10 +110,44 @@ def test_what_came_long_before_the_end_of_the_last_range_is_a_gap(spark: Any) ->
     assert [(g.seq_lo, g.seq_hi, g.n) for g in gaps] == [(51, 54, 4)]
 
 
+def test_a_receipt_that_was_sent_twice_counts_once(spark: Any) -> None:
+    judged, gaps = judge(spark, receipt(range(1, 101)), receipt(range(1, 101), closed_ts=START))
+    assert [row.verdict for row in judged] == ["exact"]
+    assert gaps == []
+
+
+def test_what_a_conflated_subscription_left_out_is_no_gap(spark: Any) -> None:
+    left_out = receipt([41, 43, 70], conflated=27)
+    judged, gaps = judge(spark, receipt(range(1, 41)), left_out, receipt(range(95, 101)))
+    assert [row.verdict for row in judged] == ["exact", "conflated", "exact"]
+    assert gaps == []
+
+
 def test_acked_and_not_archived(spark: Any) -> None:
-    acked = spark.createDataFrame(
-        [("h", "/a/b", 1, 100), ("h", "/a/b", 1, 101)],
-        "history string, subject string, epoch bigint, seq bigint",
+    def event(seq: int | None, second: int, node: str = "n1", **changed: Any) -> tuple[Any, ...]:
+        row = {"event": "publish", "qos": "GUARANTEED", "history": "h", "subject": "/a/b"} | changed
+        moment = START + timedelta(seconds=second)
+        return (moment, node, *row.values(), 1, seq, "p", seq)
+
+    published = spark.createDataFrame(
+        [
+            event(99, 99),
+            event(100, 100),
+            event(100, 100, subject="/a/c"),
+            event(100, 100, subject="/a/c"),
+            event(7, 7, history="other"),
+            event(101, 101),
+            event(5, 300, node="n2", subject="/a/d"),
+            event(None, 50, event="publish-denied"),
+            event(0, 50, qos="STANDARD"),
+        ],
+        "ts timestamp, node string, event string, qos string, history string, subject string,"
+        " epoch bigint, seq bigint, publisher string, number bigint",
     )
-    lost = audit.acked_not_archived(acked, messages(spark)).collect()
-    assert [row.seq for row in lost] == [101]
+    archived = messages(spark).selectExpr("*", "'n1' as node")
+    lost = audit.acked_not_archived(published, archived).collect()
+    assert sorted((row.history, row.subject, row.seq) for row in lost) == [
+        ("h", "/a/c", 100),
+        ("h", "/a/d", 5),
+        ("other", "/a/b", 7),
+    ]

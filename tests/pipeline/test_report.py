@@ -11,26 +11,33 @@ BAD = {
 
 
 def test_a_whole_delivery() -> None:
-    text = page({"exact": 4000}, {"ann": 1_600_000}, [], [])
+    text = page({"exact": 4000}, {"ann": 1_600_000}, [], [], [])
     assert "Everything that was promised was delivered." in text
     assert "1,600,000" in text
-    assert text.count("<p>None.</p>") == 2
+    assert text.count("<p>None.</p>") == 3
 
 
 def test_damage_is_named_and_escaped() -> None:
-    text = page({"exact": 1, "loss": 1}, {"ann": 9}, [BAD], [])
+    text = page({"exact": 1, "loss": 1}, {"ann": 9}, [BAD], [], [])
     assert "Something is missing." in text
     assert "/a/&lt;script&gt;" in text
     assert "<script>" not in text
     assert "6 received, 7 archived" in text
 
 
+def test_what_was_acknowledged_and_is_not_archived_is_told() -> None:
+    lost = {"node": "n1", "subject": "/a/b", "epoch": 1, "seq": 7, "publisher": "p", "number": 3}
+    text = page({"exact": 1}, {"ann": 9}, [], [], [lost])
+    assert "Something is missing." in text
+    assert "<td>/a/b</td><td class=n>1</td><td class=n>7</td>" in text
+
+
 def test_bars_are_as_long_as_their_counts() -> None:
-    text = page({"exact": 100, "loss": 50}, {}, [], [])
+    text = page({"exact": 100, "loss": 50}, {}, [], [], [])
     assert re.findall(r'<rect[^>]* width="(\d+)"', text) == ["480", "240"]
 
 
 def test_a_long_table_says_how_much_it_leaves_out() -> None:
-    text = page({"loss": 1}, {}, [BAD] * (ROWS_MAX + 7), [])
+    text = page({"loss": 1}, {}, [BAD] * (ROWS_MAX + 7), [], [])
     assert text.count("<tr>") == ROWS_MAX + 1
     assert "and 7 more" in text

@@ -198,7 +198,8 @@ def audit(*, tables: Path, report: Path | None) -> None:
 
         found = jobs.run_audit(spark, tables.resolve(), report)
     click.echo(
-        f"{found.receipts} receipts: {found.bad} not whole, {found.gaps} gaps between receipts"
+        f"{found.receipts} receipts: {found.bad} not whole, {found.gaps} gaps between receipts;"
+        f" {found.unarchived} publications acknowledged and not archived"
     )
     if report is not None:
         click.echo(f"report: {report}")

@@ -41,8 +41,8 @@ def presence_log(name: str, session: Session, subject: str, now: int) -> Log:
     return session_log(PRESENCE, name, session, now, external_token=external, subject=subject)
 
 
-def publish_log(outcome: Outcome, publication: Publication, now: int) -> Log:
-    """What became of a publication."""
+def publish_log(outcome: Outcome, publication: Publication, history: str, now: int) -> Log:
+    """What became of a publication; `history` is the history id that its position is about."""
     fields = publication.fields or {}
     size = sum(len(name.encode()) + len(value.encode()) for name, value in fields.items())
     return Log(
@@ -61,6 +61,7 @@ def publish_log(outcome: Outcome, publication: Publication, now: int) -> Log:
             "epoch": outcome.epoch,
             "seq": outcome.seq,
             "reason": outcome.reason,
+            "history": history if outcome.seq else None,
         },
     )
 

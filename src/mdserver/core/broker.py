@@ -420,7 +420,7 @@ class Broker:
         """Tell the publisher what became of a publication."""
         origin = outcome.origin
         if origin.publication is not None:
-            out.append(publish_log(outcome, origin.publication, now))
+            out.append(publish_log(outcome, origin.publication, self._histories.current, now))
         session = self._sessions.get(origin.session)
         if session is None or session.state is SessionState.ENDED:
             return

@@ -73,6 +73,7 @@ class PublishRow(AuditRow, frozen=True, kw_only=True):
     epoch: int | None = None
     seq: int | None = None
     reason: str | None = None
+    history: str | None = None
 
 
 class CacheRow(AuditRow, frozen=True, kw_only=True):

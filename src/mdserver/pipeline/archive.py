@@ -55,8 +55,8 @@ class Archive:
     def start(self, *, once: bool, trigger_s: float = 1.0) -> list[StreamingQuery]:
         """Start the queries; with `once` each ends when it has caught up with its source."""
         streams = [name for name in rows.STREAMS if self._source.has(name)]
-        for name in (*streams, "quarantine"):
-            delta.table(self._tables, name)
+        for table in (*(rows.STREAMS[name].table for name in streams), "quarantine"):
+            delta.table(self._tables, table)
         opened = [
             checkpoints.opened(
                 self._tables,
@@ -95,7 +95,7 @@ class Archive:
             written, bad, last = archive_batch(raw, batch, stream, self._tables)
             self._read[stream.name] = last
             self._report(Archived(stream.name, batch_id, written, bad, time.monotonic() - began))
-            self._compact_when_due(stream.name)
+            self._compact_when_due(stream.table)
 
         return sink
 
@@ -124,7 +124,7 @@ def archive_batch(
     good = good.withColumn("batch_id", f.lit(batch.number).cast("bigint"))
     if stream.name in SORT:
         good = good.sortWithinPartitions(*SORT[stream.name])
-    written = delta.commit_batch(tables, stream.name, batch, good)
+    written = delta.commit_batch(tables, stream.table, batch, good)
     read = 0 if written is None else counted.get["last"] or 0
     if written is not None and not counted.get["bad"]:
         return written, 0, read

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 
 PLACE = ["history", "subject", "epoch"]
 VIEW = ["session", "history", "subject"]
+SAME_RECEIPT = [*VIEW, "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "dups", "reordered"]
 GRACE_S = 5
 
 WHOLE = ("exact", "conflated")
@@ -29,15 +30,29 @@ class Verdicts:
 def audit(messages: DataFrame, receipts: DataFrame) -> Verdicts:
     """Judge every receipt, and find what no receipt of a session covers.
 
-    STANDARD messages promise nothing and have no place; they are left out.
+    STANDARD messages promise nothing and have no place; they are left out. A receipt that a client
+    sent again, because it did not hear that it had arrived, counts once.
     """
     kept = messages.where("qos = 'GUARANTEED'").dropDuplicates([*PLACE, "seq"])
-    return Verdicts(judge_ranges(kept, receipts), find_gaps(kept, receipts))
+    once = receipts.dropDuplicates(SAME_RECEIPT)
+    return Verdicts(judge_ranges(kept, once), find_gaps(kept, once))
 
 
-def acked_not_archived(acked: DataFrame, messages: DataFrame) -> DataFrame:
-    """Acknowledged publications (history, subject, epoch, seq) that the archive lacks."""
-    return acked.join(messages.select(*PLACE, "seq"), [*PLACE, "seq"], "left_anti")
+def acked_not_archived(published: DataFrame, messages: DataFrame) -> DataFrame:
+    """Publications that were acknowledged (events of `events_publish`) and that the archive lacks.
+
+    What a member acknowledged after the last message of its that is archived is not judged: the
+    archive is still to get there. Columns: node, history, subject, epoch, seq, publisher, number.
+    """
+    reached = messages.groupBy("node").agg(f.max("ts_server").alias("reached"))
+    acked = published.where("event = 'publish' and qos = 'GUARANTEED' and seq > 0")
+    return (
+        acked.join(reached, "node", "left")
+        .where("reached is null or ts <= reached")
+        .select("node", *PLACE, "seq", "publisher", "number")
+        .distinct()
+        .join(messages.select(*PLACE, "seq"), [*PLACE, "seq"], "left_anti")
+    )
 
 
 def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
@@ -79,7 +94,9 @@ def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
     way, and is no loss. Sequence numbers go on across epochs, so a gap may span a change of epoch.
     """
     order = Window.partitionBy(*VIEW).orderBy("seq_lo", "seq_hi")
-    seen = receipts.where("conflated = 0").withColumn(
+    # A subscription that asked for conflation gets what is left out from nowhere.
+    asked = receipts.where("conflated > 0").select(*VIEW).distinct()
+    seen = receipts.join(asked, VIEW, "left_anti").withColumn(
         "reached", f.max("seq_hi").over(order.rowsBetween(Window.unboundedPreceding, 0))
     )
     between = seen.withColumn("next", f.lead("seq_lo").over(order)).select(

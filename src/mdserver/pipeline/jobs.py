@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from attrs import frozen
@@ -32,16 +33,20 @@ CARRIERS = ("Py4JJavaError",)
 
 @frozen
 class AuditResult:
-    """How many receipts an audit judged, how many are not whole, and gaps between them."""
+    """How many receipts an audit judged, how many are not whole, and gaps between them.
+
+    `unarchived`: acknowledged publications that the archive lacks.
+    """
 
     receipts: int
     bad: int
     gaps: int
+    unarchived: int
 
     @property
     def whole(self) -> bool:
         """Whether nothing is missing."""
-        return not (self.bad or self.gaps)
+        return not (self.bad or self.gaps or self.unarchived)
 
 
 def run_archive(
@@ -80,6 +85,7 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
     found = audit.audit(messages, receipts)
     judged = found.receipts.localCheckpoint()
     gaps = found.gaps.toArrow().to_pylist()
+    unarchived = _unarchived(spark, folder, messages)
     bad = judged.where(audit.is_bad()).toArrow().to_pylist()
     verdicts = judged.select(*schema.VERDICTS_TABLE.names).toArrow()
     replace(folder, "audit_verdicts", verdicts)
@@ -89,9 +95,21 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
             counted(judged, "subscriber", f.sum("n")),
             bad,
             gaps,
+            unarchived,
         )
         page.write_text(text, encoding="utf-8")
-    return AuditResult(verdicts.num_rows, len(bad), len(gaps))
+    return AuditResult(verdicts.num_rows, len(bad), len(gaps), len(unarchived))
+
+
+def _unarchived(spark: SparkSession, folder: Path, messages: DataFrame) -> list[dict[str, Any]]:
+    """Acknowledged publications without a message; none where no publish events were archived."""
+    if not tables.exists(folder, "events_publish"):
+        return []
+    published = tables.frame(spark, folder, "events_publish")
+    found: list[dict[str, Any]] = (
+        audit.acked_not_archived(published, messages).toArrow().to_pylist()
+    )
+    return found
 
 
 def counted(frame: DataFrame, name: str, number: Column) -> dict[str, int]:

@@ -29,11 +29,13 @@ def page(
     subscribers: Mapping[str, int],
     bad: Sequence[Mapping[str, Any]],
     gaps: Sequence[Mapping[str, Any]],
+    unarchived: Sequence[Mapping[str, Any]],
 ) -> str:
     """The report. `verdicts` counts receipts, `subscribers` delivered messages; the others are rows
-    of the audit: receipts that are not whole, and gaps between them.
+    of the audit: receipts that are not whole, gaps between them, and publications that were
+    acknowledged and are not archived.
     """
-    whole = not bad and not gaps
+    whole = not (bad or gaps or unarchived)
     said = "Everything that was promised was delivered." if whole else "Something is missing."
     return "\n".join(
         [
@@ -47,6 +49,8 @@ def page(
             table(bad, ("session", "subject", "epoch", "seq_lo", "seq_hi", "verdict", "reason")),
             "<h2>Gaps between receipts</h2>",
             table(gaps, ("session", "subscriber", "subject", "seq_lo", "seq_hi", "n")),
+            "<h2>Acknowledged, but not archived</h2>",
+            table(unarchived, ("node", "subject", "epoch", "seq", "publisher", "number")),
             "</html>",
         ]
     )

@@ -28,20 +28,29 @@ class Stream:
     """How one stream of the journal becomes a table."""
 
     name: str
+    table: str
     row: t.StructType
     required: tuple[str, ...]
 
 
 MESSAGES = Stream(
-    "messages", schema.MESSAGE_ROW, ("history", "subject", "epoch", "seq", "ts_server", "crc")
+    "messages",
+    "messages",
+    schema.MESSAGE_ROW,
+    ("history", "subject", "epoch", "seq", "ts_server", "crc"),
 )
 RECEIPTS = Stream(
+    "receipts",
     "receipts",
     schema.RECEIPT_ROW,
     ("session", "history", "subject", "epoch", "seq_lo", "seq_hi", "n", "crc_sum"),
 )
-STATS = Stream("stats", schema.STAT_ROW, ("ts", "node", "indicator", "value"))
-STREAMS = {stream.name: stream for stream in (MESSAGES, RECEIPTS, STATS)}
+STATS = Stream("stats", "stats", schema.STAT_ROW, ("ts", "node", "indicator", "value"))
+EVENTS = tuple(
+    Stream(name, f"events_{name}", row, ("ts", "node", "event"))
+    for name, row in schema.EVENT_ROWS.items()
+)
+STREAMS = {stream.name: stream for stream in (MESSAGES, RECEIPTS, STATS, *EVENTS)}
 
 
 def parse(raw: DataFrame, stream: Stream) -> DataFrame:
@@ -54,8 +63,8 @@ def parse(raw: DataFrame, stream: Stream) -> DataFrame:
 
 def split(parsed: DataFrame, stream: Stream) -> Parsed:
     """Rows for the stream's table, and rows for `quarantine`."""
-    project = PROJECTIONS[stream.name]
-    good = project(parsed.where("reason is null"))
+    rows = parsed.where("reason is null")
+    good = _events(rows, stream) if stream in EVENTS else PROJECTIONS[stream.name](rows)
     bad = parsed.where("reason is not null").select(
         f.lit(stream.name).alias("stream"),
         "reason",
@@ -139,6 +148,12 @@ def _stats(parsed: DataFrame) -> DataFrame:
         _time(row["ts"]).alias("ts"),
         *(row[name].alias(name) for name in ("node", "indicator", "value")),
     )
+
+
+def _events(parsed: DataFrame, stream: Stream) -> DataFrame:
+    row = f.col("row")
+    names = [name for name in stream.row.names if name not in {"v", "ts"}]
+    return parsed.select(_time(row["ts"]).alias("ts"), *(row[name].alias(name) for name in names))
 
 
 PROJECTIONS = {"messages": _messages, "receipts": _receipts, "stats": _stats}

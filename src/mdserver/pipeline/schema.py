@@ -5,12 +5,16 @@ Journal lines and Kafka records are parsed with the `_ROW` types (the columns th
 these, never from the first file, so that a column has its type from the start.
 """
 
+from typing import get_args, get_type_hints
+
+import msgspec
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from mdserver.core.subjects import RESERVED, parse_interest, segments_of
+from mdserver.journal.audit import AccessRow, AuditRow, CacheRow, PublishRow
 
 MESSAGE_ROW = t.StructType(
     [
@@ -67,6 +71,33 @@ STAT_ROW = t.StructType(
         t.StructField("value", t.DoubleType()),
     ]
 )
+
+
+_SPARK: dict[object, t.DataType] = {
+    int: t.LongType(),
+    str: t.StringType(),
+    bool: t.BooleanType(),
+}
+
+
+def _event_row(kind: type[AuditRow]) -> t.StructType:
+    """The columns of an event stream, from the class that documents them."""
+    hints = get_type_hints(kind)
+    return t.StructType(
+        [
+            t.StructField(
+                column.name, _SPARK[(get_args(hints[column.name]) or (hints[column.name],))[0]]
+            )
+            for column in msgspec.structs.fields(kind)
+        ]
+    )
+
+
+EVENT_ROWS = {
+    "access": _event_row(AccessRow),
+    "publish": _event_row(PublishRow),
+    "cache": _event_row(CacheRow),
+}
 
 
 def root_of(subject: Column) -> Column:
@@ -228,7 +259,15 @@ _ARROW: dict[t.DataType, pa.DataType] = {
     t.LongType(): pa.int64(),
     t.DoubleType(): pa.float64(),
     t.StringType(): pa.string(),
+    t.BooleanType(): pa.bool_(),
 }
+
+
+def _events_table(row: t.StructType) -> pa.Schema:
+    columns = [(c.name, _ARROW[c.dataType]) for c in row if c.name not in {"v", "ts"}]
+    return pa.schema([("ts", TIME), *columns, ("batch_id", pa.int64())])
+
+
 BENCH_RUNS_TABLE = pa.schema([(column.name, _ARROW[column.dataType]) for column in BENCH_ROW])
 
 TABLES: dict[str, pa.Schema] = {
@@ -242,4 +281,5 @@ TABLES: dict[str, pa.Schema] = {
     "stats_month": SUMMARIES_TABLE,
     "audit_verdicts": VERDICTS_TABLE,
     "bench_runs": BENCH_RUNS_TABLE,
+    **{f"events_{name}": _events_table(row) for name, row in EVENT_ROWS.items()},
 }

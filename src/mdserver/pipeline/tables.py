@@ -24,12 +24,16 @@ SPARK_TYPES: dict[pa.DataType, t.DataType] = {
 HISTORY_COLUMNS = ["epoch", "seq", "content", "content_base64", "fields", "ts_server"]
 
 
+def exists(tables: Path, name: str) -> bool:
+    """Whether the archive has this table."""
+    return DeltaTable.is_deltatable(str(tables / name))
+
+
 def opened(tables: Path, name: str) -> DeltaTable:
     """The table; PipelineError where the folder has none of that name."""
-    path = tables / name
-    if not DeltaTable.is_deltatable(str(path)):
+    if not exists(tables, name):
         raise PipelineError(f"{tables} has no table {name}: run `mdserver pipeline archive` first")
-    return DeltaTable(path)
+    return DeltaTable(tables / name)
 
 
 def frame(spark: SparkSession, tables: Path, name: str) -> DataFrame:
