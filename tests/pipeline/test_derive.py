@@ -138,10 +138,14 @@ def test_lines_that_cannot_be_used_and_messages_nobody_takes_are_set_aside(
         "/notifications/car66": ["car66 drives 95 km/h"]
     }
     reasons = quarantined(tmp_path)
-    assert reasons[0] == "not a JSON object of this stream"
-    assert reasons[1].startswith("rule speeding: /notifications/xxx")
-    assert "was not taken: Subject" in reasons[1]
-    assert reasons[2:] == ["v is 2, known is 1", "v is missing"]
+    (not_taken,) = [reason for reason in reasons if reason.startswith("rule speeding: /notif")]
+    assert "was not taken: Subject" in not_taken
+    reasons.remove(not_taken)
+    assert reasons == [
+        "history is missing",
+        "not a JSON object of this stream",
+        "v is 2, known is 1",
+    ]
 
 
 def test_a_checkpoint_of_which_half_is_gone_is_refused(

@@ -60,8 +60,8 @@ async def publish(client: Client, published: list[str]) -> None:
     number = 0
     while True:
         number += 1
+        published.append(str(number))  # to stop waiting for its result takes nothing back
         await client.publish(f"/vehicles/car{number % 3}/speed", str(number))
-        published.append(str(number))
         await trio.sleep(0.01)
 
 

@@ -72,8 +72,15 @@ class Where:
 
         if self.journal is not None:
             return sources.JournalSource(self.journal.resolve())
+        return self.kafka_source()
+
+    def kafka_source(self) -> "sources.KafkaSource":
+        """The topics of --kafka."""
+        from mdserver.pipeline import sources
+
+        assert self.kafka is not None
         topics = (self.topics or "").split(",")
-        return sources.KafkaSource(self.kafka or "", topics, self.kafka_settings)
+        return sources.KafkaSource(self.kafka, topics, self.kafka_settings)
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,8 +155,21 @@ def archive(*, where: Where, tables: Path, once: bool, new_source: bool) -> None
 @source_options
 @tables_option
 @click.option("--once", is_flag=True, help="End when everything there is has been read.")
+@click.option(
+    "--real-time",
+    metavar="TOPIC",
+    help="With --kafka: write to this topic, within milliseconds, in place of a server.",
+)
 @connection_options
-def derive(*, connection: Connection, rules: Path, where: Where, tables: Path, once: bool) -> None:
+def derive(
+    *,
+    connection: Connection,
+    rules: Path,
+    where: Where,
+    tables: Path,
+    once: bool,
+    real_time: str | None,
+) -> None:
     """Publish what rules make of the messages: averages, bars, last values, top lists, alarms.
 
     Follows the journal as it is written; what a rule says is published within about a second, each
@@ -157,8 +177,11 @@ def derive(*, connection: Connection, rules: Path, where: Where, tables: Path, o
     number, go to the table `quarantine` with their reason. A job that was killed goes on where it
     was; what it remembers is in TABLES/_checkpoints/derive.
 
+    With --real-time, rules that judge each message by itself (last, threshold without clear) run in
+    Spark's real-time mode, from Kafka to Kafka; what cannot be used goes to TOPIC.quarantine.
+
     \b
-    A rules file:
+    A rules file (docs/rules.md):
       rules:
         - name: speeding
           kind: threshold
@@ -178,10 +201,29 @@ def derive(*, connection: Connection, rules: Path, where: Where, tables: Path, o
     from mdserver.pipeline import deriving
     from mdserver.pipeline.outlet import Server
 
+    if real_time is not None:
+        derive_in_real_time(rules, where, tables.resolve(), real_time, once=once)
+        return
     server = Server(connection.servers, connection.token)
     ready = deriving.ready(rules, tables.resolve(), server, click.echo)
     with ready as job, started("derive", where) as spark:
         job.run(spark, where.source(), once=once)
+
+
+def derive_in_real_time(
+    rules_file: Path, where: Where, tables: Path, topic: str, *, once: bool
+) -> None:
+    """`derive --real-time`: from Kafka to Kafka."""
+    from mdserver.pipeline import realtime, rules
+
+    if where.kafka is None or once:
+        raise click.UsageError("--real-time needs --kafka, and runs for ever.")
+    source = where.kafka_source()
+    loaded = rules.load(rules_file)
+    target = realtime.Target(source.servers, topic, source.settings)
+    realtime.check(loaded, source, target)
+    with started("derive", where) as spark:
+        realtime.run(spark, source, loaded, target, tables)
 
 
 @command.command("audit")

@@ -1,8 +1,9 @@
 """The job `derive` as the command line runs it: what it needs, Spark's query, and its progress."""
 
 import contextlib
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from attrs import frozen
@@ -56,13 +57,33 @@ class Progress:
         self._outlet.tell(JOB, told)
 
 
+def opened(folder: Path, source: Mapping[str, str]) -> Path:
+    """Spark's checkpoint in the folder of the job, which belongs to this source alone.
+
+    Raises PipelineError where the source is another one than before, such as a topic of the same
+    name that was created again: Spark would read on from the old place and say nothing.
+    """
+    kept = folder / "source.json"
+    known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else source
+    for name, identifier in known.items():
+        if source.get(name) != identifier:
+            raise PipelineError(
+                f"{name} is not the one that this job has read: its id was {identifier} and is"
+                f" {source.get(name)}. To start with it from its beginning, remove {folder}"
+            )
+    checkpoint = folder / "spark"
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(dict(source)), encoding="utf-8")
+    return checkpoint
+
+
 @frozen
 class Job:
     """A run of the job that only lacks Spark."""
 
     derive: Derive
     progress: Progress
-    checkpoint: Path
+    folder: Path
 
     def run(self, spark: SparkSession, source: Source, *, once: bool) -> None:
         """Derive until caught up, or for ever; PipelineError where the query ended badly."""
@@ -71,10 +92,11 @@ class Job:
         # Spark asks an idle source again after this; at the default of 10 ms that burns a tenth of
         # a processor.
         spark.conf.set("spark.sql.streaming.pollingDelay", "50ms")
+        checkpoint = opened(self.folder, source.identity(spark, "messages"))
         writer = (
             source.follow(spark, "messages")
             .writeStream.queryName(JOB)
-            .option("checkpointLocation", str(self.checkpoint))
+            .option("checkpointLocation", str(checkpoint))
             .foreachBatch(self.derive.batch)
         )
         self.derive.resume()
@@ -119,4 +141,4 @@ def ready(
     with Outlet(server, log.publisher, log.numbering) as outlet:
         progress = Progress(outlet, say)
         derive = Derive(loaded, log, outlet, tables, progress.add)
-        yield Job(derive, progress, folder / "spark")
+        yield Job(derive, progress, folder)

@@ -10,6 +10,7 @@ often somebody ticks.
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from mdserver.pipeline.rules import Rule, fill
 
 US = 1_000_000
 SHOWN_MAX = 80
+NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_is_number = re.compile(NUMBER).fullmatch
 PERIODIC = frozenset({"window", "ohlc", "top"})
 State = Any
 
@@ -95,10 +98,7 @@ def _length(rule: Rule) -> int:
 
 
 def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
+    number = float(text) if _is_number(text) else math.inf
     return number if math.isfinite(number) else None
 
 

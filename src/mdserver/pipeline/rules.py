@@ -1,7 +1,7 @@
 """The rules file of the job `derive`: what to watch, when to speak, and where to.
 
 A rule watches the subjects that match `from` and publishes to `to`. `{0}`, `{1}`... in `to`,
-`group` and `message` stand for the segments of the subject that came in. docs/pipeline.md has an
+`group` and `message` stand for the segments of the subject that came in. docs/rules.md has an
 example of every kind. Mistakes are reported with file and line, before Spark starts.
 """
 
