@@ -76,6 +76,9 @@ async def test_what_was_received_stands_in_the_journal(
     assert rows[0].crc_sum == sum(
         checksum("/a/b", epoch, seq, content) for seq, content in enumerate(contents, 1)
     )
+    assert rows[0].crc_at == sum(
+        checksum("/a/b", epoch, seq, content) * (seq - 1) for seq, content in enumerate(contents, 1)
+    )
     assert {(row.subscriber, row.via, row.session) for row in rows} == {
         ("ann", "mdserver", rows[0].session)
     }

@@ -81,7 +81,7 @@ def test_receipts_are_written_down_with_who_received_and_when() -> None:
     out.clear()
     receipt = Receipt(
         session="s.1", history="h1", subject="/a/b", epoch=1, seq_lo=2, seq_hi=4, n=3, crc_sum=9,
-        via="m", opened_ms=2_000, closed_ms=500,
+        crc_at=5, via="m", opened_ms=2_000, closed_ms=500,
     )  # fmt: skip
     broker.received(1, [Receipts(receipts=[receipt])], 10 * NS_PER_S, out)
     (line,) = out

@@ -19,8 +19,8 @@ MESSAGE = (
 )
 RECEIPT = (
     "session string, subscriber string, history string, subject string, epoch bigint,"
-    " seq_lo bigint, seq_hi bigint, n bigint, crc_sum bigint, dups bigint, reordered bigint,"
-    " conflated bigint, via string, opened_ts timestamp, closed_ts timestamp"
+    " seq_lo bigint, seq_hi bigint, n bigint, crc_sum bigint, crc_at bigint, dups bigint,"
+    " reordered bigint, conflated bigint, via string, opened_ts timestamp, closed_ts timestamp"
 )
 
 
@@ -47,6 +47,7 @@ def receipt(seqs: Sequence[int], **changed: Any) -> tuple[Any, ...]:
         "seq_hi": max(seqs),
         "n": len(set(seqs)),
         "crc_sum": sum(crc(seq) for seq in set(seqs)),
+        "crc_at": sum(crc(seq) * (seq - min(seqs)) for seq in set(seqs)),
         "dups": len(seqs) - len(set(seqs)),
         "reordered": sum(b < a for a, b in pairwise(seqs)),
         "conflated": 0,
@@ -80,6 +81,7 @@ DAMAGED = {
     "a gap inside": (receipt([11, 12, 14, 15], session="a gap inside"), "loss"),
     "twice": (receipt([11, 12, 12, 13], session="twice"), "dup_or_corrupt"),
     "altered": (receipt([11, 12], crc_sum=crc(11) + 7, session="altered"), "dup_or_corrupt"),
+    "exchanged": (receipt([11, 12], crc_at=crc(11), session="exchanged"), "dup_or_corrupt"),
     "swapped": (receipt([11, 13, 12, 14], session="swapped"), "reordered"),
     "beyond the archive": (receipt([99, 100, 101], session="beyond the archive"), "not_archived"),
     "foreign epoch": (receipt([11, 12], epoch=4, session="foreign epoch"), "unknown_epoch"),
@@ -94,6 +96,15 @@ def test_each_damage_has_its_verdict(spark: Any) -> None:
     }
     named = {row.session for row in judged if row.first_bad_seq is not None and row.reason}
     assert named == DAMAGED.keys() - {"conflated"}
+
+
+@pytest.mark.parametrize("seq", [40, 77, 100])
+def test_one_altered_message_is_found_by_the_sums(spark: Any, seq: int) -> None:
+    seqs, difference = range(40, 101), -12345
+    sum_, at = sum(crc(each) for each in seqs), sum(crc(each) * (each - 40) for each in seqs)
+    altered = receipt(seqs, crc_sum=sum_ + difference, crc_at=at + difference * (seq - 40))
+    judged, _ = judge(spark, altered)
+    assert [(row.verdict, row.first_bad_seq) for row in judged] == [("dup_or_corrupt", seq)]
 
 
 def test_a_gap_between_two_ranges_is_placed_exactly(spark: Any) -> None:

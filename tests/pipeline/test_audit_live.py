@@ -108,7 +108,7 @@ def test_everything_that_was_injected_is_named(spark: Any, journal: Path, tmp_pa
         ("harmed", FAULTS["altered"], "dup_or_corrupt"),
     }
     first = {row["subject"]: row["first_bad_seq"] for row in bad}
-    assert (first[FAULTS["twice"]], first[FAULTS["late"]]) == (AT, AT)
+    assert set(first.values()) == {AT}
     assert (found.bad, found.gaps, found.unarchived) == (3, 1, 0)
     lost = f"<td>harmed</td><td>{FAULTS['lost']}</td><td class=n>{AT}</td><td class=n>{AT}</td>"
     assert lost in page

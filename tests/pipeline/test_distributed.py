@@ -51,8 +51,10 @@ def receipt(subject: str, messages: list[MessageRow], wrong: int) -> ReceiptRow:
     return ReceiptRow(
         v=ROW_VERSION, session=f"of {subject}", subscriber="ann", history="h1", subject=subject,
         epoch=1, seq_lo=got[0].seq, seq_hi=got[-1].seq, n=len(got),
-        crc_sum=sum(row.crc for row in got) + (wrong == 2), dups=int(wrong == 3), reordered=0,
-        conflated=0, via="n1", opened_ts=got[0].ts_server, closed_ts=got[-1].ts_server,
+        crc_sum=sum(row.crc for row in got) + (wrong == 2),
+        crc_at=sum(row.crc * (row.seq - got[0].seq) for row in got),
+        dups=int(wrong == 3), reordered=0, conflated=0, via="n1",
+        opened_ts=got[0].ts_server, closed_ts=got[-1].ts_server,
     )  # fmt: skip
 
 

@@ -97,6 +97,7 @@ def receipt_log(session: Session, receipt: Receipt, now: int) -> Log:
             "seq_hi": receipt.seq_hi,
             "n": receipt.n,
             "crc_sum": receipt.crc_sum,
+            "crc_at": receipt.crc_at,
             "dups": receipt.dups,
             "reordered": receipt.reordered,
             "conflated": receipt.conflated,

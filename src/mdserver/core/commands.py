@@ -104,7 +104,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `session` names one subscription of one client, also across its connections; `via` is the
     member that it was connected to. `n` messages, of which `dups` came more than once and
     `reordered` too late; `conflated` were left out because that was asked for. `crc_sum` adds up
-    their `checksum`. The range began and ended so many milliseconds ago.
+    their `checksum`, `crc_at` the same times the distance from `seq_lo`: together they tell which
+    message was altered, if one was. The range began and ended so many milliseconds ago.
     """
 
     session: Name
@@ -115,6 +116,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq_hi: Count
     n: Count
     crc_sum: Count
+    crc_at: Count
     via: Name
     opened_ms: Count
     closed_ms: Count

@@ -64,6 +64,8 @@ class ReceiptRow(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of the range, each counted once. A range begins anew at one that comes twice."""
     crc_sum: int
     """Sum of `checksum` over those n."""
+    crc_at: int
+    """Sum of `checksum` times the distance from `seq_lo`."""
     dups: int
     reordered: int
     conflated: int

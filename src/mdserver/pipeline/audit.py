@@ -4,7 +4,7 @@ A receipt is a range (history, subject, epoch, seq_lo..seq_hi) with a count and 
 The archive's counts and sums up to each seq (prefix sums) give what any range must show, so a
 receipt is judged by looking up its two ends, however many deliveries it stands for. A client ends a
 range where its numbering breaks, so a loss lies between two ranges of a session and has an exact
-place.
+place. A second sum, weighted by position, gives the place of a message that was altered.
 """
 
 from attrs import frozen
@@ -13,8 +13,9 @@ from pyspark.sql import functions as f
 
 PLACE = ["history", "subject", "epoch"]
 VIEW = ["session", "history", "subject"]
-SAME_RECEIPT = [*VIEW, "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "dups", "reordered"]
+SAME_RECEIPT = [*VIEW, "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "crc_at", "dups", "reordered"]
 GRACE_S = 5
+WIDE = "decimal(38,0)"  # for sums that 64 bits do not hold
 
 WHOLE = ("exact", "conflated")
 
@@ -58,20 +59,24 @@ def acked_not_archived(published: DataFrame, messages: DataFrame) -> DataFrame:
 def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
     """Receipts with `expected_n`, `verdict`, `first_bad_seq` (null when exact) and `reason`."""
     along = Window.partitionBy(*PLACE).orderBy("seq")
+    at = f.col("crc").cast(WIDE) * f.col("seq")
     sums = messages.select(
         *PLACE,
         "seq",
         f.row_number().over(along).alias("count_to"),
         f.sum("crc").over(along).alias("crc_to"),
+        f.sum(at).over(along).alias("at_to"),
         "crc",
+        at.alias("at"),
     )
     low = sums.select(
         *PLACE,
         f.col("seq").alias("seq_lo"),
         (f.col("count_to") - 1).alias("count_before"),
         (f.col("crc_to") - f.col("crc")).alias("crc_before"),
+        (f.col("at_to") - f.col("at")).alias("at_before"),
     )
-    high = sums.select(*PLACE, f.col("seq").alias("seq_hi"), "count_to", "crc_to")
+    high = sums.select(*PLACE, f.col("seq").alias("seq_hi"), "count_to", "crc_to", "at_to")
     epochs = messages.select(*PLACE).distinct().withColumn("known", f.lit(True))
     return (
         receipts.join(low, [*PLACE, "seq_lo"], "left")
@@ -79,8 +84,10 @@ def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
         .join(epochs, PLACE, "left")
         .withColumn("expected_n", f.col("count_to") - f.col("count_before"))
         .withColumn("expected_crc", f.col("crc_to") - f.col("crc_before"))
+        .withColumn("altered", f.col("crc_sum") - f.col("expected_crc"))
+        .withColumn("altered_at", f.col("crc_at") - _expected_at())
         .withColumn("verdict", _verdict())
-        .withColumn("first_bad_seq", f.when(is_bad(), f.col("seq_lo")))
+        .withColumn("first_bad_seq", f.when(is_bad(), _first_bad()))
         .withColumn("reason", _reason())
         .select(*receipts.columns, "expected_n", "verdict", "first_bad_seq", "reason")
     )
@@ -132,13 +139,35 @@ def is_bad() -> Column:
     return ~f.col("verdict").isin(*WHOLE)
 
 
+def _expected_at() -> Column:
+    """The archive's sum of checksums, each times its distance from the range's beginning."""
+    return f.col("at_to") - f.col("at_before") - f.col("expected_crc") * f.col("seq_lo").cast(WIDE)
+
+
+def _first_bad() -> Column:
+    """Where the range is wrong: at its beginning, but for one altered message.
+
+    That one changed the sum of checksums by d and the weighted one by d times its distance.
+    """
+    distance = f.when(
+        (f.col("n") == f.col("expected_n"))
+        & (f.col("altered") != 0)
+        & (f.col("altered_at") % f.col("altered") == 0),
+        (f.col("altered_at") / f.col("altered")).cast("bigint"),
+    )
+    place = f.col("seq_lo") + distance
+    return f.when(place.between(f.col("seq_lo"), f.col("seq_hi")), place).otherwise(f.col("seq_lo"))
+
+
 def _verdict() -> Column:
     ends_known = f.col("count_to").isNotNull() & f.col("count_before").isNotNull()
     verdict = f.when(f.col("known").isNull(), f.lit("unknown_epoch"))
     verdict = verdict.when(~ends_known, f.lit("not_archived"))
     verdict = verdict.when(f.col("conflated") > 0, f.lit("conflated"))
     verdict = verdict.when(f.col("n") < f.col("expected_n"), f.lit("loss"))
-    wrong = (f.col("n") > f.col("expected_n")) | (f.col("crc_sum") != f.col("expected_crc"))
+    wrong = (
+        (f.col("n") > f.col("expected_n")) | (f.col("altered") != 0) | (f.col("altered_at") != 0)
+    )
     verdict = verdict.when(wrong | (f.col("dups") > 0), f.lit("dup_or_corrupt"))
     verdict = verdict.when(f.col("reordered") > 0, f.lit("reordered"))
     return verdict.otherwise("exact")

@@ -43,7 +43,7 @@ RECEIPTS = Stream(
     "receipts",
     "receipts",
     schema.RECEIPT_ROW,
-    ("session", "history", "subject", "epoch", "seq_lo", "seq_hi", "n", "crc_sum"),
+    ("session", "history", "subject", "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "crc_at"),
 )
 STATS = Stream("stats", "stats", schema.STAT_ROW, ("ts", "node", "indicator", "value"))
 EVENTS = tuple(

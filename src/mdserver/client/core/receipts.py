@@ -16,6 +16,7 @@ from mdserver.core.events import MessageEvent
 from mdserver.core.message import MessageType, checksum
 from mdserver.limits import NS_PER_MS
 
+_CRC_AT_HIGH = 2**62  # a range this heavy ends: receipts carry numbers of 63 bits
 _RECEIPT_BYTES = 400  # about what a receipt takes in JSON besides its subject
 
 
@@ -42,6 +43,7 @@ class Range:
     closed: int
     n: int = 0
     crc_sum: int = 0
+    crc_at: int = 0
     dups: int = 0
     reordered: int = 0
     conflated: int = 0
@@ -50,7 +52,8 @@ class Range:
         """How the server is told of it at this time."""
         return Receipt(
             session=self.session, history=self.history, subject=self.subject, epoch=self.epoch,
-            seq_lo=self.seq_lo, seq_hi=self.seq_hi, n=self.n, crc_sum=self.crc_sum, via=self.via,
+            seq_lo=self.seq_lo, seq_hi=self.seq_hi, n=self.n, crc_sum=self.crc_sum,
+            crc_at=self.crc_at, via=self.via,
             opened_ms=(now - self.opened) // NS_PER_MS, closed_ms=(now - self.closed) // NS_PER_MS,
             dups=self.dups, reordered=self.reordered, conflated=self.conflated,
         )  # fmt: skip
@@ -126,6 +129,7 @@ class ReceiptBook:
         at.closed = now
         at.n += 1
         at.crc_sum += crc
+        at.crc_at += crc * (event.seq - at.seq_lo)
 
     def cut(self, now: int) -> None:
         """End all ranges: what was promised up to now has been delivered."""
@@ -168,7 +172,7 @@ class ReceiptBook:
         last = at.seq_hi if at is not None else track.earlier[-1][1] if track.earlier else None
         follows = last is None or seq == last + 1 or (event.prev and event.prev.seq == last)
         skipped = seq - last - 1 if session.conflated and last is not None and seq > last else 0
-        if at is not None and (follows or skipped):
+        if at is not None and (follows or skipped) and at.crc_at < _CRC_AT_HIGH:
             at.conflated += skipped
             return at
         if at is not None:
