@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
@@ -133,7 +133,7 @@ def run(
     client = {**target.settings, "bootstrap.servers": target.servers}
     real_time: dict[str, Any] = {"realTime": "5 seconds"}  # how often the checkpoint is written
     query = (
-        derived(source.follow(spark, STREAM), rules, target.topic)
+        derived(evolve(source, records_per_batch=None).follow(spark, STREAM), rules, target.topic)
         .writeStream.queryName("derive")
         .format("kafka")
         .options(**{f"kafka.{name}": value for name, value in client.items()})

@@ -88,12 +88,13 @@ class JournalSource:
 class KafkaSource:
     """Topics that hold journal lines as record values; the part after a topic's last dot names its
     stream. `settings` are further ones of the Kafka client, such as `security.protocol`.
+    Real-time mode has no batches: `records_per_batch` is None there.
     """
 
     servers: str
     topics: Sequence[str]
     settings: Mapping[str, str] = field(factory=dict)
-    records_per_batch: int = 500_000
+    records_per_batch: int | None = 500_000
 
     def stream(self, spark: SparkSession, stream: str) -> DataFrame:
         """The stream's records from the beginning of its topics."""
@@ -150,12 +151,13 @@ class KafkaSource:
         return [topic for topic in self.topics if topic.rsplit(".", 1)[-1] == stream]
 
     def _options(self, stream: str) -> dict[str, str]:
+        most = {"maxOffsetsPerTrigger": str(self.records_per_batch)}
         return {
+            **(most if self.records_per_batch is not None else {}),
             **{f"kafka.{name}": value for name, value in self._client().items()},
             "subscribe": ",".join(self._topics(stream)),
             "startingOffsets": "earliest",
             "failOnDataLoss": "true",
-            "maxOffsetsPerTrigger": str(self.records_per_batch),
             # The default makes each batch wait half a second at the end of a partition.
             "kafka.fetch.max.wait.ms": "20",
         }
