@@ -1,6 +1,6 @@
 """A member that is no seed gets its caches from members that do not coordinate them."""
 
-from mdserver.cluster.messages import Copied, Copy, Sync
+from mdserver.cluster.messages import Copied, Copy, PeerReceived, State, Sync, Synced
 from tests.cluster.virtual import DECODER, MS, Cluster, S
 
 
@@ -125,3 +125,24 @@ def test_a_copy_of_another_history_is_not_mixed_in() -> None:
     cluster.until(cluster.ready)
     assert len({m.node.ground.views[0].history for m in cluster.members.values()}) == 1
     assert equal(cluster)
+
+
+def test_a_copy_that_comes_too_late_leaves_the_log_of_a_candidate_alone() -> None:
+    """A candidate's adopted log holds more than it knows to be committed."""
+    cluster = started(log_kept=2)
+    cluster.start("m4:1")
+    cluster.until(cluster.ready)
+    cluster.run(3 * S)
+    subject = cluster.subject_of("m4:1")
+    group = cluster.group(subject)
+    ground = cluster.members["m4:1"].node.ground
+    log = ground.logs[group]
+    donor = cluster.members["m1:1"].node.ground
+    late = Synced(
+        group, log.epoch, donor.views[group].history, log.committed + 5, [], [], log.committed + 5,
+        active=False, cold=False, register=0,
+        state=State(donor.logs[group].tables(), donor.export_cache(group)),
+    )  # fmt: skip
+    before = log.committed, log.length, log.base
+    cluster.feed("m4:1", PeerReceived("m1:1", [Copied([late])]))
+    assert (log.committed, log.length, log.base) == before

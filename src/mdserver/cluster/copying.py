@@ -75,13 +75,15 @@ class Copying:
         if ground.seed is not None:
             return
         first: dict[str, list[int]] = {}
-        for item in copied.items:
+        # Whoever became a candidate meanwhile shares its log with that: it has a newer one.
+        items = [item for item in copied.items if item.group not in ground.coordinators]
+        for item in items:
             ground.views[item.group].asked = 0
             if not ground.views[item.group].history and item.history:
                 first.setdefault(item.history, []).append(item.group)
         for history, groups in first.items():
             ground.renew(history, groups)
-        for item in copied.items:
+        for item in items:
             same = item.history == ground.views[item.group].history
             if same and item.state is not None and item.start > ground.logs[item.group].committed:
                 ground.install(item.group, item.start, item.state)
