@@ -15,6 +15,7 @@ from mdserver.net.mutual import broken
 from mdserver.net.outbox import WRITE_BLOCKED, WRITE_BYTES
 
 WRITES_PER_TURN = 16
+TLS_RECORD_BYTES = 16 * 1024  # RFC 8446, 5.1
 
 
 class Link:
@@ -98,11 +99,20 @@ async def receive(sock: socket.socket, buffer: bytearray) -> bytes:
     while True:
         if not (isinstance(sock, ssl.SSLSocket) and sock.pending()):
             await trio.lowlevel.wait_readable(sock)
+        view = memoryview(buffer)
+        size = 0
         try:
-            size = sock.recv_into(buffer)
+            size = sock.recv_into(view)
+            # TLS gives one record at a time; behind a full one there is likely another.
+            while size and not size % TLS_RECORD_BYTES and size < len(view):
+                more = sock.recv_into(view[size:])
+                if not more:
+                    break
+                size += more
         except READ_BLOCKED:
-            continue
-        return bytes(memoryview(buffer)[:size])
+            if not size:
+                continue
+        return bytes(view[:size])
 
 
 async def send_all(sock: socket.socket, data: bytes) -> None:
