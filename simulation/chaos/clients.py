@@ -9,6 +9,7 @@ from mdserver.client import Client, ReconnectSettings
 from mdserver.client.client import Encoding, TransportName
 from mdserver.client.core import values
 from mdserver.client.driver import now
+from mdserver.client.errors import ClientError
 from simulation.recording import Recorder
 
 RECONNECT = ReconnectSettings(
@@ -67,13 +68,19 @@ class RecordedClient(Client):
         await self.submit(subject, publication)
 
     async def read(self, wanted: Sequence[str], *, task_status: trio.TaskStatus[None]) -> None:
-        """Subscribe for good, say so when it is confirmed, and take what comes."""
+        """Subscribe for good, say so when it is confirmed, and take what comes.
+
+        Returns where no server wants this client any more; `stopped` says why.
+        """
         self.recorder.subscribed(now(), wanted)
         subscription = self.subscribe(*wanted)
         await subscription.confirmed()
         task_status.started()
-        while True:
-            await subscription.batch()
+        try:
+            while True:
+                await subscription.batch()
+        except ClientError as error:
+            self.stopped = self.stopped or str(error)
 
     async def write(self, subjects: Sequence[str], per_second: float, rng: random.Random) -> None:
         """Publish one by one and in bursts, until cancelled."""

@@ -15,6 +15,7 @@ from simulation.chaos.wire import Pair, text
 from simulation.plan import Fault
 
 STOP_TIMEOUT_S = 60
+VICTIM_TIMEOUT_S = 60  # until the last restarted seed votes again
 STORM = 4
 CUT_BYTES_MAX = 500
 DELAY_S = 0.3
@@ -85,12 +86,12 @@ class Faults:
     # Members
 
     async def _victim(self, fault: Fault, order: list[Member], *, ends: bool) -> Member | None:
-        """The first that is up and whose end can be borne; waits for one until the faults end.
+        """The first that is up and whose end can be borne; waits for one, None after a while.
 
         One that is to end by itself must have started for good.
         """
         cluster = self.cluster
-        with trio.move_on_after(cluster.plan.seconds - fault.at / NS_PER_S):
+        with trio.move_on_after(VICTIM_TIMEOUT_S):
             while True:
                 for member in order:
                     free = member.up and member.number not in self._busy

@@ -32,7 +32,7 @@ class Event(msgspec.Struct, frozen=True, tag_field="op", kw_only=True, omit_defa
 
 
 class Connected(Event, frozen=True, tag="connected"):
-    """Always the first event of a session. `path`: of an HTTP stream, where commands go."""
+    """The first event of a session that is served. `path`: of an HTTP stream, where commands go."""
 
     session: str
     member: str

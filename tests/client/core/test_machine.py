@@ -217,6 +217,37 @@ def test_move_goes_where_the_server_says_after_its_delay(stage: Any) -> None:
     assert it.told() == []
 
 
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_server_may_send_a_client_elsewhere_before_it_greets(stage: Any, closes: bool) -> None:
+    it = stage(["a:1", "b:1"])
+    it.take(it.core.connect(it.now))
+    first = it.server
+    it.take(it.core.opened(it.attempt, it.now))
+    it.hear({"op": "move", "delay_ms": 500, "reason": "no-quorum"})
+    if closes:
+        it.lose(4002)
+    assert it.wait("attempt" if closes else "move") <= 1.0
+    assert it.server != first
+    it.greet()
+    assert it.stopped is None
+    assert it.told() == ["SERVER_UP"]
+
+
+def test_servers_that_all_send_a_client_elsewhere_are_not_hammered(stage: Any) -> None:
+    it = stage(["a:1", "b:1"])
+    it.connect()
+    it.now += 3600 * S
+    it.lose(4002)
+    waits = []
+    for _ in range(5):
+        waits.append(it.wait("attempt"))
+        it.take(it.core.opened(it.attempt, it.now))
+        it.hear({"op": "move", "delay_ms": 0, "reason": "no-quorum"})
+        it.lose(4002)
+    assert max(waits[:2]) <= 0.5
+    assert sum(waits[2:]) > 3
+
+
 def test_a_close_while_moving_does_not_wait_for_the_rest(stage: Any) -> None:
     it = stage(["a:1", "b:1"])
     it.connect()

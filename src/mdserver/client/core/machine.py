@@ -45,6 +45,9 @@ from mdserver.limits import NS_PER_MS, NS_PER_S
 _ORDERLY = {limits.CLOSE_MOVED, limits.CLOSE_NO_QUORUM, limits.CLOSE_SHUTTING_DOWN}
 _LIVE = {Phase.OPENING, Phase.GREETING, Phase.UP}
 
+_FIRST = events.Connected | events.Move | events.Status | events.Error | events.Closed
+"""What a server may say before `connected`: it may have no use for this client at all."""
+
 
 class ClientCore:
     """The client without its transport.
@@ -275,7 +278,7 @@ class ClientCore:
             self._abandon(limits.CLOSE_GOING_AWAY, "the server did not answer in time")
         elif timer == TIMER_LIVENESS and self.phase is Phase.UP:
             self._check_liveness()
-        elif timer == TIMER_MOVE and self.phase is Phase.UP:
+        elif timer == TIMER_MOVE and self.phase in {Phase.GREETING, Phase.UP}:
             self._move()
         elif timer == TIMER_PUBLISH and self.phase is Phase.UP:
             self._publications.retry()
@@ -313,10 +316,11 @@ class ClientCore:
             return
         was_moving, was_up = self._moving, self.phase is Phase.UP
         self._end_connection()
-        if not was_up:
+        if not was_up and not was_moving:
             self._retry(reason)
             return
-        self._schedule.lost(self._now)
+        if was_up:
+            self._schedule.lost(self._now)
         if code == limits.CLOSE_TOKEN_EXPIRED:
             self._advance("token")
             self._down(reason, always=True)
@@ -344,7 +348,8 @@ class ClientCore:
         """The delay of `move` is over."""
         self._emit(out.CloseTransport(self._attempt, limits.CLOSE_NORMAL, "moving"))
         self._end_connection()
-        self._schedule.lost(self._now)
+        if self.phase is Phase.UP:
+            self._schedule.lost(self._now)
         if self._schedule.hop(self._choice.count):
             self._advance("retry")
             self._open()
@@ -405,9 +410,7 @@ class ClientCore:
     def _events(self, batch: list[WireEvent | events.MessageEvent]) -> None:
         messages: list[events.MessageEvent] = []
         for event in batch:
-            if self.phase is Phase.GREETING and not isinstance(
-                event, events.Connected | events.Status | events.Error | events.Closed
-            ):
+            if self.phase is Phase.GREETING and not isinstance(event, _FIRST):
                 raise RemoteProtocolError("the first event of a session is `connected`")
             if isinstance(event, events.MessageEvent):
                 if (
