@@ -22,26 +22,12 @@ as they come up; those of members among each other are not shown.
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 from tests.cluster.virtual import MS, Cluster, Member
 from tests.core.scenario import read_command, seconds, show
 
 PAUSE = 50 * MS
 HISTORY = re.compile(r"\b[0-9a-f]{16}\b")
-
-
-def transcript(path: Path) -> list[str]:
-    """Play a scenario; returns it with what really came in place of the expected."""
-    play = Play()
-    lines: list[str] = []
-    for line in path.read_text().splitlines():
-        if line.startswith(" ") and line.strip():
-            continue
-        lines.append(line)
-        if line and not line.startswith("#"):
-            lines += [f"  {shown}" for shown in play.input(line)]
-    return lines
 
 
 class Play:

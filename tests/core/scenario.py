@@ -32,7 +32,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import msgspec
@@ -72,9 +72,14 @@ OPS = {"connect": Connect, "subscribe": Subscribe, "unsubscribe": Unsubscribe, "
 NUMBERS = ("history", "conflation_ms", "keepalive_ms", "number", "id")
 
 
-def transcript(path: Path) -> list[str]:
+class Player(Protocol):
+    """What an input brings, line by line."""
+
+    def input(self, line: str) -> Iterator[str]: ...
+
+
+def transcript(path: Path, play: Player) -> list[str]:
     """Play a scenario; returns it with the outputs that really came in place of the expected."""
-    play = Play()
     lines: list[str] = []
     for line in path.read_text().splitlines():
         if line.startswith(" ") and line.strip():

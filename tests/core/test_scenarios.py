@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.scenario import transcript
+from tests.core.scenario import Play, transcript
 
 FOLDER = Path(__file__).parent / "scenarios"
 FILES = sorted(FOLDER.glob("*.txt"))
@@ -17,7 +17,7 @@ FILES = sorted(FOLDER.glob("*.txt"))
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_scenario(path: Path) -> None:
-    lines = transcript(path)
+    lines = transcript(path, Play())
     if os.environ.get("REWRITE_SCENARIOS"):
         path.write_text("\n".join(lines) + "\n")
     assert path.read_text().splitlines() == lines

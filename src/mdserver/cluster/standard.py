@@ -157,6 +157,7 @@ class Standard:
     def _reign(self, begun: list[say.Begun]) -> None:
         """Coordinate groups from now on, and tell everybody."""
         ground = self.ground
+        ground.flush()  # what was numbered until now goes before it
         for item in begun:
             log, view = ground.logs[item.group], ground.views[item.group]
             coordinator = Coordinator(item.group, item.epoch, log, (ground.me,), 0)
