@@ -51,18 +51,34 @@ def test_bad_lines_are_set_aside_with_their_reason(spark: object, tmp_path: Path
             good.replace(b'"v":1', b'"v":9'),
             good.replace(b'"content":"x"', b'"content":"y"'),
             good.replace(b'"subject":"/a/b",', b""),
+            good.replace(b'"subject":"/a/b"', b'"subject":"/a"'),
+            good.replace(b'"subject":"/a/b"', b'"subject":""'),
+            good.replace(b'"content":"x"', b'"content_base64":"%%%"'),
+            good.replace(b'"epoch":1', b'"epoch":99999999999999999999'),
         ],
     )
     reports = run_archive(spark, journal, tables)
-    assert sum(report.bad for report in reports) == 4
+    assert sum(report.bad for report in reports) == 8
     assert places(tables) == [("/a/b", 1, 1)]
     bad = DeltaTable(tables / "quarantine").to_pyarrow_table().to_pylist()
     assert sorted(row["reason"] for row in bad) == [
         "crc does not fit the content",
+        "crc does not fit the content",
+        "crc does not fit the content",
         "not a JSON object of this stream",
+        "not a JSON object of this stream",
+        "subject has no leading slash",
         "subject is missing",
         "v is 9, known is 1",
     ]
+
+
+def test_a_subject_of_one_segment(spark: object, tmp_path: Path) -> None:
+    """The server takes none; a line that has one is archived like any other."""
+    write_messages(tmp_path / "journal", [Publication("/alone", b"x")])
+    run_archive(spark, tmp_path / "journal", tmp_path / "tables")
+    (row,) = DeltaTable(tmp_path / "tables" / "messages").to_pyarrow_table().to_pylist()
+    assert (row["root"], row["key"], row["content"]) == ("alone", "", "x")
 
 
 def test_a_batch_that_is_in_the_table_is_skipped(spark: object, tmp_path: Path) -> None:

@@ -15,7 +15,11 @@ from mdserver.pipeline.delta import Batch
 from mdserver.pipeline.sources import Source
 
 COMPACT_EVERY_S = 3600.0
-SORT = {"messages": ["subject", "epoch", "seq"], "receipts": ["subject", "epoch", "seq_lo"]}
+SORT = {
+    # Partitions first: they are written one after the other, so Spark would sort by them again.
+    "messages": ["root", "dt", "subject", "epoch", "seq"],
+    "receipts": ["subject", "epoch", "seq_lo"],
+}
 
 
 @frozen

@@ -97,8 +97,8 @@ def _reason(stream: Stream) -> Column:
 
 def _crc(row: Column) -> Column:
     head = f.concat_ws("|", row["subject"], row["epoch"], row["seq"], f.lit(""))
-    content = f.coalesce(f.encode(row["content"], "UTF-8"), f.unbase64(row["content_base64"]))
-    return f.crc32(f.concat(f.encode(head, "UTF-8"), content))
+    content = f.coalesce(row["content"].cast("binary"), f.unbase64(row["content_base64"]))
+    return f.crc32(f.concat(head.cast("binary"), content))
 
 
 def _time(column: Column) -> Column:
@@ -112,7 +112,7 @@ def _messages(parsed: DataFrame) -> DataFrame:
     return parsed.select(
         schema.root_of(subject).alias("root"),
         subject.alias("subject"),
-        f.split(subject, "/", 3)[2].alias("key"),
+        schema.key_of(subject).alias("key"),
         row["history"].alias("history"),
         row["epoch"].alias("epoch"),
         row["seq"].alias("seq"),

@@ -103,12 +103,17 @@ EVENT_ROWS = {
 
 def root_of(subject: Column) -> Column:
     """The partition of a subject: its first segment."""
-    return f.split(subject, "/", 3)[1]
+    return f.substring_index(subject.substr(f.lit(2), f.length(subject)), "/", 1)
+
+
+def key_of(subject: Column) -> Column:
+    """What follows the first segment of a subject; empty if nothing does."""
+    return subject.substr(f.length(root_of(subject)) + 3, f.length(subject))
 
 
 def day_of(moment: Column) -> Column:
-    """The partition of a moment: its day, UTC."""
-    return f.date_format(moment, "yyyy-MM-dd")
+    """The partition of a moment: its day, UTC (the session's time zone)."""
+    return moment.cast("date").cast("string")
 
 
 def subject_regex(text: str) -> str:

@@ -20,7 +20,8 @@ from mdserver.pipeline import tail
 from mdserver.pipeline.requirements import PipelineError
 
 API_TIMEOUT_MS = "30000"
-SEGMENT_NUMBER = r"seg-(\d+)\.jsonl"
+SEGMENT_NUMBER = (5, 12)
+"""Where the number stands in the name of a segment file, counted from 1, and its digits."""
 
 
 @frozen
@@ -74,7 +75,7 @@ class JournalSource:
 
     @staticmethod
     def _raw(lines: DataFrame) -> DataFrame:
-        number = f.regexp_extract(f.col("_metadata.file_name"), SEGMENT_NUMBER, 1)
+        number = f.substring(f.col("_metadata.file_name"), *SEGMENT_NUMBER)
         return lines.select(
             "value",
             f.lit(None).cast("timestamp").alias("ts_broker"),
