@@ -7,6 +7,7 @@ lost with the old one, and is forwarded again; nothing is ever taken twice.
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mdserver.core.proposal import Outcome, Proposal
@@ -75,8 +76,9 @@ class Contact:
             return None
         publications: list[Publication] = []
         size = 0
-        for ticket in range(first, min(waiting.next, first + FORWARD_PUBLICATIONS_MAX)):
-            publication = pending[ticket].publication
+        # None is on its way, so those that wait are all of the tickets from `first` on, in order.
+        for proposal in islice(pending.values(), FORWARD_PUBLICATIONS_MAX):
+            publication = proposal.publication
             size += len(publication.content)
             publications.append(publication)
             if size > FORWARD_BYTES_MAX:
@@ -112,12 +114,12 @@ class Contact:
         self, group: int, start: int, entries: "list[Entry]", run: "Run"
     ) -> list[Outcome]:
         """The outcomes of a run of this contact, `entries` being the log from `start` on."""
-        pending = self.groups[group].proposals
+        taken = self.groups[group].proposals.pop
         outcomes: list[Outcome] = []
-        for index in range(run.count):
-            proposal = pending.pop(run.first + index, None)
+        at = run.start - start
+        for ticket, entry in enumerate(entries[at : at + run.count], run.first):
+            proposal = taken(ticket, None)
             if proposal is not None:
-                entry = entries[run.start - start + index]
                 outcomes.append(Outcome(proposal.origin, entry.epoch, entry.seq))
         return outcomes
 

@@ -280,7 +280,7 @@ class Peers:
             if self.links.get(link.peer) is link:
                 del self.links[link.peer]
                 self._engine.dispatch(PeerDown(link.peer))
-            self._log.warning("link down", peer=link.peer, reason=link.closed)
+            self._log.warning("link down", peer=link.peer, reason=link.closed or "this member ends")
 
     async def _read(self, link: Link, handshake: Handshake) -> None:
         frames = handshake.early
