@@ -2,21 +2,21 @@
 
 A line that starts in the first column is an input, the indented ones below it are all that it
 brings, in order. `#` begins a comment, an empty line is one too. History ids are named h1, h2, ...
-as they come up; those of members among each other are not shown.
+and epochs e1, e2, ... as they come up; epoch 0 is 0.
 
     cluster MODE COUNT [NAME=VALUE...]           before anything else; started, and at rest
     run 2s                                       let time go by; every input takes 50 ms besides
     start M / kill M                             M is m1, m2, ...; what it held in memory is gone
     partition M / heal                           M loses its links, all are there again
     cut M N / join M N / lose M N                a link breaks, is back, swallows what M sends to N
-    open M 1                                     session 1 at M
+    open M 1 [PUBLISHER]                         session 1 at M, connected
     M 1 > OP [SUBJECT...] [KEY=VALUE...]         its command, as in tests/core/scenario.py
     operate M ACTION [N]                         an operator's command
     coordinators SUBJECT...                      who coordinates them, as each member sees it
     ready                                        who serves no clients, and why
     cached SUBJECT...                            the last content of them at each member
 
-    M 1 < UPDATE /a/b 1,3 "content"              what a session gets
+    M 1 < UPDATE /a/b e1,3 "content"             what a session gets
 """
 
 import re
@@ -28,6 +28,9 @@ from tests.core.scenario import read_command, seconds, show
 
 PAUSE = 50 * MS
 HISTORY = re.compile(r"\b[0-9a-f]{16}\b")
+EPOCH = re.compile(
+    r"(?<= )[1-9][0-9]*(?=,[0-9]+ \")|(?<=epoch=)[1-9][0-9]*|(?<=h[0-9]:)[1-9][0-9]*(?=,)"
+)
 
 
 class Play:
@@ -36,6 +39,7 @@ class Play:
     def __init__(self) -> None:
         self.cluster = Cluster()
         self.histories: dict[str, str] = {}
+        self.epochs: dict[str, str] = {}
         self.read: dict[Member, int] = {}
 
     def input(self, line: str) -> Iterator[str]:
@@ -60,14 +64,17 @@ class Play:
                     yield self.named(f"{short(name)} {line}")
 
     def named(self, line: str) -> str:
-        def name(found: re.Match[str]) -> str:
+        def history(found: re.Match[str]) -> str:
             return self.histories.setdefault(found[0], f"h{len(self.histories) + 1}")
 
-        return HISTORY.sub(name, line)
+        def epoch(found: re.Match[str]) -> str:
+            return self.epochs.setdefault(found[0], f"e{len(self.epochs) + 1}")
+
+        return EPOCH.sub(epoch, HISTORY.sub(history, line))
 
     def unnamed(self, word: str) -> str:
-        for history, name in self.histories.items():
-            word = re.sub(rf"@{name}\b", f"@{history}", word)
+        for given, name in (*self.histories.items(), *self.epochs.items()):
+            word = re.sub(rf"(?<=[@:]){name}\b", given, word)
         return word
 
     def do_cluster(self, mode: str, count: str, *words: str) -> None:
@@ -101,8 +108,8 @@ class Play:
     def do_lose(self, source: str, target: str) -> None:
         self.cluster.loss.add((f"{source}:1", f"{target}:1"))
 
-    def do_open(self, name: str, session: str) -> None:
-        self.cluster.open(f"{name}:1", int(session))
+    def do_open(self, name: str, session: str, publisher: str | None = None) -> None:
+        self.cluster.open(f"{name}:1", int(session), publisher)
 
     def do_operate(self, name: str, action: str, member: str = "") -> list[str]:
         answer = self.cluster.operate(f"{name}:1", action, f"{member}:1" if member else "")

@@ -23,4 +23,4 @@ def test_scenario(path: Path) -> None:
 
 
 def test_there_are_scenarios() -> None:
-    assert len(FILES) >= 8
+    assert len(FILES) >= 14
