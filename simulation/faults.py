@@ -79,7 +79,7 @@ class Faults:
         return True
 
     def _crash(self, fault: "Fault", member: "Member") -> None:
-        if member.node is not None and self._may(member):
+        if member.node is not None and (self.world.plan.recorded or self._may(member)):
             member.crash(fault.draw)
             self._for_a_while(fault, member.start)
 

@@ -23,6 +23,7 @@ from mdserver.cluster.messages import (
     SendPeer,
 )  # fmt: skip
 from mdserver.cluster.node import TICK, Input, Node
+from mdserver.cluster.records import AnyRecord, Record, Recorded
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import VoteRecord, started
 from mdserver.codec.binary_form import BinaryCodec
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from simulation.sessions import Session
     from simulation.world import World
 
+RECORDS: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)
 CODECS: dict[str, type[JsonCodec] | type[BinaryCodec]] = {
     "json": JsonCodec,
     "binary": BinaryCodec,
@@ -67,6 +69,9 @@ class Member:
         self.sessions: dict[int, Session] = {}
         self._timers: dict[TimerKey, int] = {}
         self.writing: list[bytes] = []
+        self.records: list[bytes] = []
+        self._recording: list[list[bytes]] = []
+        self._recorded_at = 0
         self._written_at = 0
         self._sessions_made = 0
         self._requests = 0
@@ -74,6 +79,7 @@ class Member:
         self._handlers: dict[type, Callable[[Any], None]] = {
             SendPeer: self._send_peer,
             Persist: self._persist,
+            Record: self._record,
             Deliver: self._fan_out,
             Send: self._send,
             Disconnect: self._disconnect,
@@ -93,17 +99,23 @@ class Member:
             return
         world, plan = self.world, self.world.plan
         votes = started(self.disk, self.name, "simulated", plan.groups)
+        if not votes.recorded:
+            self.records = []
+        votes.recorded = plan.recorded
         self.disk = votes.encode()
         settings = BrokerSettings(
             member=self.name, groups=plan.groups, cached_messages_per_subject=plan.cached
         )
         cluster = ClusterSettings(
             me=self.name, members=world.names, client=f"{self.name}:1", trace=True,
-            log_kept=plan.log_kept,
+            log_kept=plan.log_kept, recording=plan.recorded, acks_recorded=plan.recorded,
         )  # fmt: skip
         self.life += 1
         self._codec = CODECS[plan.encoding]()
-        self.node = Node(settings, random.Random(self.rng.getrandbits(64)), cluster, votes)
+        self.node = Node(
+            settings, random.Random(self.rng.getrandbits(64)), cluster, votes,
+            [RECORDS.decode(record) for record in self.records], self.clock.now(),
+        )  # fmt: skip
         world.trace(
             {
                 "name": "Start", "node": self.name, "incarnation": votes.incarnation,
@@ -125,6 +137,10 @@ class Member:
         for record in self.writing[: kept % (len(self.writing) + 1)]:
             self.disk = record
             self.world.cover("crash after the disk, before the answer")
+        for records in self._recording[: kept // 64 % (len(self._recording) + 1)]:
+            self.records += records
+            self.world.cover("crash after the disk, before the ack")
+        self._recording = []
         self.node = None
         self.life += 1
         self._timers = {}
@@ -283,3 +299,18 @@ class Member:
                 self.step(Persisted(output.request))
 
         heap.at(self._written_at, done)
+
+    def _record(self, output: Record) -> None:
+        """Records reach the disk apart from the votes, and after each other."""
+        plan, heap = self.world.plan, self.world.heap
+        delay = self.rng.randint(plan.disk_min, plan.disk_max) + self.slow
+        self._recorded_at = max(self._recorded_at, heap.now + delay)
+        self._recording.append([msgspec.msgpack.encode(record) for record in output.records])
+        life = self.life
+
+        def done() -> None:
+            if self.life == life:
+                self.records += self._recording.pop(0)
+                self.step(Recorded(output.request))
+
+        heap.at(self._recorded_at, done)

@@ -63,10 +63,13 @@ class Plan:
     log_kept: int  # committed entries kept a group, for members that were away
     faults: tuple[Fault, ...]
     sendings: tuple[Sending, ...]
+    recorded: bool = False  # seeds write their logs down, so any number of them may crash
 
     def describe(self) -> str:
         """Every derived option, in one line each."""
         care = "careful" if self.careful else "reckless"
+        if self.recorded:
+            care += ", recorded"
         size = (
             f"{self.members} members, {self.groups} groups, {self.publishers} publishers, "
             f"{self.subscribers} subscribers, {self.subjects} subjects, {self.encoding}"

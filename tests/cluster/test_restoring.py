@@ -381,3 +381,14 @@ def test_a_seed_that_comes_back_alone_waits_for_a_majority() -> None:
     assert not cluster.ready(cluster.names[0])
     cluster.start(cluster.names[1])
     cluster.until(cluster.ready)
+
+
+def test_a_seed_that_missed_nothing_follows_the_coordinators_it_finds() -> None:
+    cluster = recording()
+    cluster.run(5 * S)
+    cluster.kill(cluster.names[2])
+    cluster.start(cluster.names[2])
+    cluster.until(cluster.ready, limit=5 * S)
+    assert {log.epoch for log in cluster.members[cluster.names[2]].node.ground.logs} == {
+        log.epoch for log in cluster.members[cluster.names[0]].node.ground.logs
+    }

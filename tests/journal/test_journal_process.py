@@ -3,10 +3,12 @@
 import http.client
 import random
 import resource
+import shutil
 import socket
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from tests.live import LiveServer, live_server, post, wait_for_line
 
 SUBJECTS = [f"/s/{index}" for index in range(6)]
 TIMEOUT_S = 60
+MOUNT, UMOUNT = shutil.which("mount"), shutil.which("umount")
 LIVES = 4
 
 
@@ -282,3 +285,51 @@ def test_a_cluster_that_was_killed_as_a_whole_loses_nothing(tmp_path: Path) -> N
                 found = cluster.consume(index, subject)
                 assert [text for _, _, text in found] == ["0", "1", "2"]
                 assert [seq for _, seq, _ in found] == [1, 2, 3]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 400 KB, so that the kernel says ENOSPC."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if MOUNT is None or UMOUNT is None:
+        pytest.skip("there is no `mount` here")
+    mount = [MOUNT, "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no file system may be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run([UMOUNT, str(folder)], check=True)
+
+
+def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, small_disk: Path) -> None:
+    """What was acknowledged before and after is there after a kill -9, and nothing else is."""
+    arguments = options(tmp_path, 0, JournalFolder=str(small_disk / "journal"))
+    filler = small_disk / "filler"
+    acked = []
+    with live_server(tmp_path, *arguments) as server:
+        filler.write_bytes(b"x" * 250_000)
+        for number in range(1000):
+            content = f"{number} " + "x" * 5000
+            if post(server.url, "/a/b", content=content)["status"] != "OK":
+                break
+            acked.append(content)
+        assert 3 < len(acked) < 100
+        status, reason = ready(server)
+        assert (status, "No space left on device" in reason) == (503, True)
+        filler.unlink()
+        wait_until(lambda: ready(server)[0] == 200, "a server that is ready")
+        assert post(server.url, "/a/b", content="there is room again")["status"] == "OK"
+        acked.append("there is room again")
+        server.process.kill()
+        server.process.wait()
+    with live_server(tmp_path, *arguments) as server:
+        wait_until(lambda: len(history_of(server)) >= len(acked), "the history")
+        texts = [text for _, _, text in history_of(server)]
+    assert [text for text in texts if text in acked] == acked
+    assert len(texts) <= len(acked) + 1  # one had no answer before its time-out
+    written = [row["content"] for row in map(msgspec.json.decode, segments.lines(
+        small_disk / "journal" / "messages"))]  # fmt: skip
+    assert written == texts

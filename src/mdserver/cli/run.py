@@ -72,6 +72,7 @@ async def serve(config: Config, read: Callable[[], Loaded], trace: Path | None =
     protocol are written.
     """
     log = structlog.get_logger()
+    gc.disable()  # nothing that is made here becomes garbage, and a journal may bring very much
     member = member_of(config, log, trace=trace is not None)
     store = store_of(config, member)
     node = node_of(config, member, store)
@@ -114,12 +115,7 @@ async def serve(config: Config, read: Callable[[], Loaded], trace: Path | None =
                 await nursery.start(member.run, server.engine, log)
             else:
                 server.engine.dispatch(TimerDue(TICK))
-            # What was made so far lives as long as the process: the collector need not look again.
-            gc.collect()
-            gc.freeze()
-            # Rarer collections of what is young become fewer of everything, which take 0.2 s at
-            # 10,000 connections: one instead of five while those connect.
-            gc.set_threshold(YOUNG_OBJECTS, 10, 10)
+            spare_collector()
             click.echo(f"mdserver ready: {' '.join(urls)}")
             log.info("ready", urls=urls, monitor=server.monitor_urls)
             async for number in signals:
@@ -132,6 +128,17 @@ async def serve(config: Config, read: Callable[[], Loaded], trace: Path | None =
                 leave = None if member is None else partial(member.hand_over, operations)
                 nursery.start_soon(drain, server, node, leave, nursery.cancel_scope)
             nursery.cancel_scope.cancel()
+
+
+def spare_collector() -> None:
+    """Have the garbage collector look at what is made from now on only, and more rarely."""
+    # What was made so far lives as long as the process: the collector need not look again.
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    # Rarer collections of what is young become fewer of everything, which take 0.2 s at 10,000
+    # connections: one instead of five while those connect.
+    gc.set_threshold(YOUNG_OBJECTS, 10, 10)
 
 
 async def drain(

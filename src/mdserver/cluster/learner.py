@@ -183,7 +183,8 @@ class Learner:
                 continue
             if led.epoch > log.epoch or led.length > log.length or led.group in away:
                 behind[led.group] = led.epoch, led.committed
-            elif view.coordinator == peer and view.epoch == led.epoch:
+            elif view.coordinator in (peer, "") and view.epoch == led.epoch:
+                view.coordinator = peer  # a log that was restored knows its epoch only
                 if led.committed > log.committed:
                     ground.learn(led.group, led.committed)
                 view.stale = False

@@ -30,6 +30,10 @@ def restore(ground: "Ground", records: Iterable[AnyRecord], now: int) -> list[in
             restoring.take(record)
         except RecordsError as error:
             raise RecordsError(f"record {number} ({type(record).__name__}) {error}") from None
+    for group in restoring.groups:
+        view = ground.views[group]
+        view.epoch = ground.logs[group].epoch
+        view.stale = True
     return list(restoring.groups)
 
 

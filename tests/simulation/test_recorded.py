@@ -1,0 +1,55 @@
+"""Seeds that write their logs down: whatever crashes, nothing is lost or told anew.
+
+In these runs no crash is held back for the sake of the majority, and the checker takes every reset
+and gap for an error.
+"""
+
+import random
+
+import pytest
+from attrs import evolve
+
+from mdserver.cluster.ground import Ground
+from mdserver.limits import NS_PER_MS
+from simulation import plan
+from simulation.run import run
+
+CRASHES = ("crash", "crash-coordinator", "crash-at-step", "restart-storm", "slow")
+
+
+def crashing(seed: int) -> plan.Plan:
+    """A plan with many crashes and a slow disk."""
+    made = plan.make(seed)
+    rng = random.Random(f"{seed} crashing")
+    faults = [
+        fault for _ in range(4) for fault in plan.draw_faults(rng, CRASHES, made.members, made.calm)
+    ]
+    faults = [evolve(fault, lasting=min(fault.lasting, 2000 * NS_PER_MS)) for fault in faults]
+    return evolve(
+        made, kinds=CRASHES, disk_max=50 * NS_PER_MS, recorded=True,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("first", range(1, 31, 6))
+def test_crashes_of_everybody_lose_nothing(first: int) -> None:
+    crashes = 0
+    for seed in range(first, first + 6):
+        result, _ = run(crashing(seed))
+        assert result.problems == (), f"seed {seed}"
+        crashes += result.coverage["crash"]
+    assert crashes > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 1200, 20))
+def test_many_plans_with_every_kind_of_fault(first: int) -> None:
+    for seed in range(first, first + 20):
+        for made in (crashing(seed), evolve(plan.make(seed), recorded=True)):
+            assert run(made)[0].problems == (), f"seed {seed}"
+
+
+def test_acks_that_do_not_wait_for_the_disk_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ground, "_record_needed", 0)
+    found = {kind for seed in range(1, 21) for kind in run(crashing(seed))[0].kinds}
+    assert found & {"lost", "fork", "I1", "I2", "I3", "disclosed loss"}, found
