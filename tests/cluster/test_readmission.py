@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mdserver.cluster.messages import PeerReceived, Readmit
+from mdserver.cluster.messages import Hello, PeerReceived, Readmit
 from mdserver.core.events import StatusName
 from tests.cluster.virtual import MS, Cluster, S
 
@@ -184,4 +184,72 @@ def test_a_seed_hears_of_a_newer_incarnation_from_who_it_can_reach() -> None:
     cluster.run(3 * S)
     readmit(cluster, "m4:1", "m2:1")
     cluster.until(lambda: cluster.ready("m2:1"))
-    assert cluster.members["m2:1"].node.ground.votes.incarnation == 10
+    assert cluster.members["m2:1"].node.ground.votes.incarnation > 9
+
+
+def incarnation(cluster: Cluster, name: str) -> int:
+    return cluster.members[name].node.ground.votes.incarnation
+
+
+def test_a_loss_is_a_newer_incarnation_than_any_that_may_have_promised() -> None:
+    """Restarts that nobody noted are below it: else what they promised would still count."""
+    cluster = started(3)
+    for _ in range(3):
+        cluster.kill("m2:1")
+        cluster.start("m2:1")
+        cluster.until(cluster.ready)
+    unnoted = incarnation(cluster, "m2:1")
+    for name in ("m1:1", "m3:1"):
+        cluster.members[name].node.ground.votes.known["m2:1"] = 1
+        cluster.members[name].node.ground.members.peers["m2:1"].incarnation = 1
+    lose(cluster, "m2:1", 0)
+    cluster.run(S)
+    assert incarnation(cluster, "m2:1") > unnoted
+
+
+def test_a_second_loss_is_told_from_the_first_whoever_tells_of_it() -> None:
+    """The one that speaks first did not note the first loss; the other one did."""
+    cluster = started(3)
+    lose(cluster, "m2:1", S)
+    readmit(cluster, "m1:1", "m2:1")
+    cluster.until(cluster.ready)
+    first = incarnation(cluster, "m2:1")
+    cluster.members["m3:1"].node.ground.votes.known["m2:1"] = 1
+    cluster.cut.add(("m1:1", "m2:1"))
+    lose(cluster, "m2:1", 0)
+    cluster.run(S)
+    cluster.heal()
+    cluster.run(S)
+    assert incarnation(cluster, "m2:1") > first
+
+
+def test_a_seed_out_of_contact_with_the_majority_does_not_take_the_word() -> None:
+    """Those who know of an earlier loss may be among the ones that it does not see."""
+    cluster = started(5, count=5)
+    for other in ("m1:1", "m3:1", "m4:1"):
+        cluster.cut.add((min(other, "m2:1"), max(other, "m2:1")))
+    lose(cluster, "m2:1", 0)
+    cluster.run(S)
+    refused = cluster.operate("m2:1", "readmit", "m2:1").refused
+    assert refused == "m2:1 sees no majority of the seeds"
+    assert cluster.operate("m5:1", "readmit", "m2:1").refused is None
+    cluster.run(S)
+    assert cluster.members["m2:1"].node.ground.seed.lost  # type: ignore[union-attr]
+    cluster.heal()
+    cluster.until(cluster.ready)
+
+
+def test_a_seed_that_votes_by_an_old_record_stops_as_it_hears_of_a_newer_one() -> None:
+    """Its logs were restored with the votes of a copy, so that it was NORMAL at once."""
+    cluster = started(3)
+    cluster.run(3 * S)
+    ground = cluster.members["m2:1"].node.ground
+    assert ground.coordinators
+    told = Hello(1, True, "", {"m2:1": 7}, ())
+    cluster.feed("m2:1", PeerReceived("m1:1", [told]))
+    assert ground.seed is not None
+    assert ground.seed.away == list(range(cluster.groups))
+    assert not ground.coordinators
+    cluster.run(S)
+    readmit(cluster, "m1:1", "m2:1")
+    cluster.until(cluster.ready)

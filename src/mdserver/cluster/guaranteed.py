@@ -7,6 +7,7 @@ from mdserver.cluster import messages as say
 from mdserver.cluster.election import Election
 from mdserver.cluster.leading import Leading
 from mdserver.cluster.learner import Learner
+from mdserver.cluster.votes import after_loss
 
 if TYPE_CHECKING:
     from mdserver.cluster.ground import Ground
@@ -45,19 +46,26 @@ class Guaranteed:
         """A member said who it is, and what it knows of this one."""
         ground = self.ground
         known, votes, seed = hello.known.get(ground.me, 0), ground.votes, ground.seed
-        if seed is None or not known or (votes.admitted and known <= votes.incarnation):
+        if seed is None or not known:
             return
-        if known > votes.incarnation or not (seed.lost or seed.returning):
+        if votes.admitted or seed.returning:
+            missed = known > votes.incarnation
+        else:
+            # Nobody noted this very incarnation yet: whom they know by its number is another one.
+            missed = known >= votes.incarnation or not seed.lost
+        if missed:
             self._lost(peer, known)
 
     def _lost(self, peer: str, known: int) -> None:
         """Others know more of this seed than its record does: wait to be readmitted."""
         ground = self.ground
+        for group in list(ground.coordinators):
+            self.election.depose(group)
         ground.log("lost", known=known, told_by=peer)
         if ground.seed is not None:
             ground.seed.lose()
         ground.votes.admitted = False
-        ground.votes.incarnation = max(known, ground.votes.incarnation) + 1
+        ground.votes.incarnation = after_loss(max(known, ground.votes.incarnation))
         ground.contact.rename(ground.contact_name())
         ground.store()
         for other in ground.linked():

@@ -152,8 +152,7 @@ class Operating:
         if member == ground.me:
             if ground.seed is None or not ground.seed.lost:
                 return f"{member} did not lose its vote record"
-            self.readmitted()
-            return None
+            return self._take_word()
         peer = ground.members.peers[member]
         if not ground.members.alive(member, ground.now) or not peer.lost:
             return f"{member} is not in sight, or did not lose its vote record"
@@ -189,18 +188,28 @@ class Operating:
         self._start_cold([group for group in self._cold if group in silent])
 
     def readmitted(self) -> None:
+        """Another member passes the operator's word on to this seed."""
+        if self.ground.seed is not None and self.ground.seed.lost:
+            self._take_word()
+
+    def _take_word(self) -> str | None:
         """This seed has the operator's word: from now on its `Need` says so.
 
         The word stays with whom it is about, so whoever coordinates a group, now or later, hears it
-        from the seed itself, until the seed votes again or ends.
+        from the seed itself, until the seed votes again or ends. It has to have heard a majority
+        of seeds first: at least one of them knows of the last loss, if there was one.
         """
         ground = self.ground
-        if ground.seed is None or not ground.seed.lost:
-            return
+        assert ground.seed is not None
+        seeds = [seed for seed in ground.settings.seeds if seed != ground.me]
+        heard = sum(ground.members.peers[seed].greeted for seed in seeds)
+        if heard + 1 < ground.settings.majority:
+            return f"{ground.me} sees no majority of the seeds"
         ground.log("readmit", incarnation=ground.votes.incarnation)
         ground.seed.readmit()
         for group in ground.seed.away:
             ground.views[group].asked = 0
+        return None
 
     # Cold start
 

@@ -47,6 +47,7 @@ TRANSITIONS: dict[tuple[Standing, Step], Standing] = {
     (Standing.NORMAL, Step.SYNC): Standing.NORMAL,
     (Standing.NORMAL, Step.ACCEPT): Standing.NORMAL,
     (Standing.NORMAL, Step.INSTALL_COLD): Standing.NORMAL,
+    (Standing.NORMAL, Step.LOSE): Standing.LOST,
     (Standing.RECOVERING, Step.PROMISE_COLD): Standing.RECOVERING,
     (Standing.RECOVERING, Step.INSTALL): Standing.NORMAL,
     (Standing.RECOVERING, Step.INSTALL_COLD): Standing.NORMAL,
@@ -130,9 +131,15 @@ class Seed:
         )
 
     def lose(self) -> None:
-        """Others knew this seed, but its record is gone: it may not vote until readmitted."""
-        for group in self.away:
+        """Others know more of this seed than its record: it may not vote until readmitted.
+
+        What an operator said of this loss holds for all groups.
+        """
+        returning = self.returning
+        for group in range(len(self.standing)):
             self._go(group, Step.LOSE)
+        if returning:
+            self.readmit()
 
     def readmit(self) -> None:
         """An operator takes it back, in the groups where it waits for that."""

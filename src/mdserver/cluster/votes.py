@@ -12,6 +12,10 @@ from mdserver.errors import ConfigError
 FORMAT = 1
 
 
+RESTARTS_MAX = 2**20
+"""More than a seed starts between two losses of its record."""
+
+
 class Vote(msgspec.Struct, frozen=True, array_like=True):
     """The newest epoch that was promised in a group, and to whom."""
 
@@ -40,6 +44,14 @@ class VoteRecord(msgspec.Struct):
     def encode(self) -> bytes:
         """The content of the vote file."""
         return msgspec.json.encode(self)
+
+
+def after_loss(known: int) -> int:
+    """The incarnation that follows on a loss: above all that may have promised, noted or not.
+
+    `known` is the newest that anybody told of. Starts after it may have gone unnoticed by them.
+    """
+    return (known // RESTARTS_MAX + 1) * RESTARTS_MAX
 
 
 def started(content: bytes | None, member: str, cluster: str, groups: int) -> VoteRecord:
