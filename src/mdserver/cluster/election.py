@@ -114,7 +114,8 @@ class Election:
             if coordinator.phase is Phase.ACTIVE:
                 continue
             if coordinator.deadline <= ground.now:
-                self.late[group] = min(self.late[group] + 1, LATE_MAX)
+                if coordinator.phase is not Phase.CANVASSING:  # which waits for no disk
+                    self.late[group] = min(self.late[group] + 1, LATE_MAX)
                 self.depose(group)
             elif coordinator.phase is Phase.CANVASSING:
                 again.append(self._ballot(coordinator))
