@@ -292,21 +292,32 @@ def test_a_client_that_saw_more_than_the_successor_is_told_at_once() -> None:
     assert shown(cluster.members["m1:1"].inboxes[2])[-1] == "UPDATE another two 2"
 
 
-def test_a_numbering_publisher_goes_on_after_its_coordinator_is_gone() -> None:
+def test_a_numbering_publisher_counts_from_1_again_after_a_reset_and_not_after_a_hand_over() -> (
+    None
+):
     cluster = standard()
     subject = cluster.subject_of("m2:1")
     cluster.open("m1:1", 1, publisher="p")
     publish(cluster, "m1:1", subject, "one", number=1)
-    cluster.kill("m2:1")
-    again = publish(cluster, "m1:1", subject, "two", number=2)
-    assert (again.seq, again.duplicate) == (2, False)
+    cluster.operate("m1:1", "drain", "m2:1")
+    cluster.run(3 * S)
+    publish(cluster, "m1:1", subject, "two", number=2)
     cluster.open("m3:1", 1, publisher="p")
     repeat = publish(cluster, "m3:1", subject, "two", number=2)
     assert (repeat.seq, repeat.duplicate) == (2, True)
-    cluster.publish("m3:1", 1, subject, "nine", number=9)
-    cluster.until(lambda: cluster.members["m3:1"].statuses[-1].id == "nine")
-    refused = cluster.members["m3:1"].statuses[-1]
-    assert (refused.status, refused.expected) == (StatusName.PUBLISH_FAILED, 3)
+    coordinator = cluster.coordinator(cluster.group(subject))
+    assert coordinator is not None
+    name = "m3:1" if coordinator == "m1:1" else "m1:1"
+    cluster.kill(coordinator)
+    cluster.publish(name, 1, subject, "three", number=3)
+    cluster.until(lambda: cluster.members[name].statuses[-1].id == "three")
+    refused = cluster.members[name].statuses[-1]
+    assert (refused.status, refused.expected) == (StatusName.PUBLISH_FAILED, 1)
+    again = publish(cluster, name, subject, "three", number=1)
+    assert (again.seq, again.duplicate) == (3, False)
+    cluster.open("m2:1", 1, publisher="p")
+    repeat = publish(cluster, "m2:1", subject, "three", number=1)
+    assert (repeat.seq, repeat.duplicate) == (3, True)
 
 
 def test_a_link_that_breaks_and_comes_back_moves_nothing() -> None:

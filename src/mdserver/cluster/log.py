@@ -96,6 +96,10 @@ class GroupLog:
         elif publication.number:
             self.publishers.apply(entry)
 
+    def forget_publishers(self) -> None:
+        """Publishers count from 1 again; every entry is committed."""
+        self.publishers = Publishers()
+
     def truncate(self, length: int) -> None:
         """Drop the entries from `length` on; they are not committed."""
         assert length >= self.committed, "a committed entry is never dropped"

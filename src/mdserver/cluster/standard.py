@@ -151,8 +151,14 @@ class Standard:
             view, log = ground.views[group], ground.logs[group]
             epoch = max(view.epoch, log.epoch, self.election.newest[group]) + in_sight
             begun.append(say.Begun(group, epoch, history, view.history, log.length))
-        ground.rename(history, groups)
+        self._rename(history, groups)
         self._reign(begun)
+
+    def _rename(self, history: str, groups: list[int]) -> None:
+        """Go on under another history id: subscribers and publishers begin anew."""
+        self.ground.rename(history, groups)
+        for group in groups:
+            self.ground.logs[group].forget_publishers()
 
     def _reign(self, begun: list[say.Begun]) -> None:
         """Coordinate groups from now on, and tell everybody."""
@@ -281,7 +287,7 @@ class Standard:
             if item.history != view.history:
                 renamed.setdefault(item.history, []).append(item.group)
         for history, groups in renamed.items():
-            ground.rename(history, groups)
+            self._rename(history, groups)
         for item in same:
             ground.logs[item.group].epoch = item.epoch
             ground.views[item.group].follow(peer, item.epoch)
