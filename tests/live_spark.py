@@ -16,7 +16,7 @@ import pyspark
 from attrs import frozen
 
 HOME = Path(pyspark.__file__).parent
-JOB = Path(__file__).parents[1] / "conf" / "pipeline" / "job.py"
+CONF = Path(__file__).parents[1] / "conf" / "pipeline"
 WORKERS = 2
 START_TIMEOUT_S = 240
 STOP_TIMEOUT_S = 60
@@ -42,18 +42,14 @@ class LiveSpark:
 
     def submit(self, jars: Sequence[Path], *job: str) -> subprocess.CompletedProcess[str]:
         """Run `mdserver pipeline ...` on the cluster, one executor on each worker."""
-        settings = {
-            "spark.executor.memory": "768m",
-            "spark.executor.cores": "1",
-            "spark.cores.max": str(WORKERS),
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        }
+        settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         options = [word for item in settings.items() for word in ("--conf", "=".join(item))]
+        options += ["--properties-file", str(CONF / "standalone.conf")]
         if jars:
             options += ["--jars", ",".join(map(str, jars))]
+        submit = HOME / "bin" / "spark-submit"
         return subprocess.run(
-            [HOME / "bin" / "spark-submit", "--master", self.master, *options, JOB, *job],
+            [submit, "--master", self.master, *options, CONF / "job.py", *job],
             env=os.environ | ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=JOB_TIMEOUT_S, check=False,
         )  # fmt: skip

@@ -1,0 +1,108 @@
+"""docs/pipeline.md: its tables have the columns that it names, its commands and queries work."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+
+from mdserver.cli.pipeline import command
+from mdserver.core.message import Publication
+from mdserver.journal.rows import ROW_VERSION, StatRow
+from mdserver.pipeline import jobs, schema, tables
+
+from .conftest import BASE, message_lines, run_archive, write_lines
+
+pytestmark = pytest.mark.pipeline
+
+TOP = Path(__file__).parents[2]
+PAGE = (TOP / "docs" / "pipeline.md").read_text(encoding="utf-8")
+QUERIES = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+COMMANDS = [
+    shlex.split(line)[2:]
+    for block in re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.startswith("mdserver pipeline ")
+]
+
+
+def documented() -> dict[str, list[str]]:
+    """The columns of each table by the page."""
+    section = PAGE.partition("\n## Tables\n")[2].partition("\n## ")[0]
+    found = {}
+    for line in section.splitlines():
+        cells = line.split(" | ")
+        if line.startswith("| `") and len(cells) == 3:
+            columns = re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", cells[2]))
+            found |= dict.fromkeys(re.findall(r"`(\w+)`", cells[0]), columns)
+    return found
+
+
+def test_every_table_and_column_is_on_the_page() -> None:
+    columns = documented()
+    assert columns.pop("bench_runs") == []
+    assert columns == {
+        name: table.names for name, table in schema.TABLES.items() if name != "bench_runs"
+    }
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_command_has_the_options_that_the_page_gives_it(words: list[str], tmp_path: Path) -> None:
+    job = command.commands[words[0]]
+    parser = job.make_parser(click.Context(job))
+    given, rest, _ = parser.parse_args(words[1:])
+    required = {option.name for option in job.params if option.required}
+    assert required <= given.keys()
+    assert rest == []
+
+
+def test_the_page_has_commands_for_the_jobs() -> None:
+    assert {words[0] for words in COMMANDS} == {"archive", "rollup", "audit", "replay"}
+
+
+@pytest.fixture(scope="module")
+def asked(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A small archive whose tables are there by their names."""
+    folder = tmp_path_factory.mktemp("page")
+    lines = message_lines([Publication("/vehicles/car66", b"%d" % n) for n in range(20)])
+    write_lines(folder / "journal" / "messages", [*lines, b"{no row"])
+    stats = [
+        StatRow(v=ROW_VERSION, ts=BASE // 1000 + n * 1_000_000, node="n1", indicator="i", value=n)
+        for n in range(120)
+    ]
+    write_lines(folder / "journal" / "stats", [msgspec.json.encode(row) for row in stats])
+    write_lines(folder / "journal" / "receipts", [b"{}"])
+    write_lines(folder / "journal" / "publish", [b"{}"])
+    run_archive(spark, folder / "journal", folder / "tables")
+    jobs.run_rollup(spark, folder / "tables")
+    jobs.run_audit(spark, folder / "tables", None)
+    for name in ("messages", "quarantine", "stats_minute", "audit_verdicts"):
+        tables.frame(spark, folder / "tables", name).createOrReplaceTempView(name)
+    return spark
+
+
+def test_the_busiest_second(asked: Any) -> None:
+    assert [row.messages for row in asked.sql(QUERIES[0]).collect()] == [20]
+
+
+def test_wrong_receipts(asked: Any) -> None:
+    assert asked.sql(QUERIES[1]).collect() == []
+
+
+def test_how_long_a_commitment_takes(asked: Any) -> None:
+    (row,) = asked.sql(QUERIES[2]).collect()
+    assert len(row.us) == 2
+
+
+def test_what_was_set_aside(asked: Any) -> None:
+    found = {(row.stream, row.lines) for row in asked.sql(QUERIES[3]).collect()}
+    assert found == {("messages", 1), ("receipts", 1), ("publish", 1)}
+
+
+def test_a_window_from_summaries(asked: Any) -> None:
+    (row,) = asked.sql(QUERIES[4]).collect()
+    assert (row["max"], row["avg"]) == (119, 59.5)
+    assert row["stddev"] == pytest.approx((sum((n - 59.5) ** 2 for n in range(120)) / 120) ** 0.5)
