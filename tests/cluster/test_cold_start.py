@@ -1,8 +1,10 @@
 """Cold starts that an operator orders, accepting what may be lost with a seed that is away."""
 
+import msgspec
 import pytest
 
 from mdserver.cluster.messages import Operated
+from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.commands import PositionAfter, Subscribe
 from mdserver.core.events import Reset, StatusName
 from tests.cluster.virtual import MS, Cluster, S
@@ -150,16 +152,30 @@ def test_groups_that_are_just_between_coordinators_are_not_started_anew() -> Non
     assert histories(cluster) == before
 
 
-def test_all_seeds_back_wait_for_the_word_on_one_that_lost_its_record() -> None:
+@pytest.mark.parametrize("victim", ["m1:1", "m2:1", "m3:1"])
+def test_all_seeds_back_wait_for_the_word_on_one_that_lost_its_record(victim: str) -> None:
+    """What it promised is not known: the start is of an epoch that is surely above it."""
     cluster = started()
     for name in cluster.names:
         cluster.kill(name)
-    del cluster.disks["m2:1"]
+    record = msgspec.json.decode(cluster.disks.pop(victim), type=VoteRecord)
+    highest = max(vote.epoch for vote in record.promised)
     cluster.start()
     cluster.run(20 * S)
-    assert not cluster.ready("m1:1")
-    assert cluster.operate("m3:1", "readmit", "m2:1").refused is None
+    assert not cluster.ready(victim)
+    assert cluster.operate("m3:1", "readmit", victim).refused is None
     cluster.until(cluster.ready)
+    views = cluster.members["m1:1"].node.ground.views
+    assert all(view.epoch > highest + 1000 for view in views)
+
+
+def test_a_new_cluster_and_one_that_restarts_whole_count_their_epochs_on() -> None:
+    cluster = started()
+    for name in cluster.names:
+        cluster.kill(name)
+    cluster.start()
+    cluster.until(cluster.ready)
+    assert all(view.epoch < 100 for view in cluster.members["m1:1"].node.ground.views)
 
 
 def test_a_client_that_comes_with_a_position_of_the_old_history_is_reset() -> None:
@@ -196,3 +212,20 @@ def test_an_order_ends_with_the_start_that_it_brought_about() -> None:
     cluster.run(20 * S)
     assert not cluster.ready("m1:1")
     assert before >= {view.history for view in cluster.members["m1:1"].node.ground.views}
+
+
+def test_an_ordered_start_is_of_an_epoch_above_what_the_missing_seed_may_have_promised() -> None:
+    cluster = started()
+    for name in cluster.names:
+        cluster.kill(name)
+    record = msgspec.json.decode(cluster.disks["m3:1"], type=VoteRecord)
+    record.promised = [Vote(vote.epoch + 7, "m3:1") for vote in record.promised]
+    cluster.disks["m3:1"] = record.encode()
+    cluster.start("m1:1", "m2:1")
+    cluster.run(5 * S)
+    assert order(cluster, "m1:1").refused is None
+    cluster.until(cluster.ready)
+    views = cluster.members["m1:1"].node.ground.views
+    assert all(view.epoch > vote.epoch for view, vote in zip(views, record.promised, strict=True))
+    cluster.start("m3:1")
+    cluster.until(cluster.ready)

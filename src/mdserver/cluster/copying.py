@@ -69,7 +69,7 @@ class Copying:
             active=False, cold=False, register=0, state=state,
         )  # fmt: skip
 
-    def take(self, peer: str, copied: Copied) -> None:  # noqa: ARG002 - a handler's form
+    def take(self, peer: str, copied: Copied) -> None:
         """Begin with copies; whatever is missing after them, the coordinator is asked for."""
         ground = self.ground
         if ground.seed is not None:
@@ -83,6 +83,7 @@ class Copying:
                 first.setdefault(item.history, []).append(item.group)
         for history, groups in first.items():
             ground.renew(history, groups)
+        ground.log("copied", source=peer, groups=len(items))
         for item in items:
             same = item.history == ground.views[item.group].history
             if same and item.state is not None and item.start > ground.logs[item.group].committed:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 COLD_GRACE = 4
 """Suspicion times of full attendance before a cold start: a surviving coordinator speaks first."""
 
+UNKNOWN_EPOCHS = 2**20
+"""More than a seed may have promised beyond what the others know of."""
+
 LATE_MAX = 4
 """How often a candidacy that ran out of time doubles the time of the next: slow disks need that."""
 
@@ -341,10 +344,22 @@ class Election:
         ]  # fmt: skip
         if groups:
             self.round_history = ground.new_history() if ground.durable else ground.first_history
-            highest = max((peer.promised for peer in ground.members.peers.values()), default=0)
+            highest = self._highest_promise(needed is not None)
             for group in groups:
                 self.newest[group] = max(self.newest[group], highest)
             self.force(groups, cold=True, needed=needed or len(ground.settings.seeds))
+
+    def _highest_promise(self, ordered: bool) -> int:
+        """An epoch above which no seed promised any: a guess where one cannot say so any more."""
+        ground, peers = self.ground, self.ground.members.peers
+        highest = max([vote.epoch for vote in ground.votes.promised]
+                      + [peer.promised for peer in peers.values()])  # fmt: skip
+        admitted = [
+            ground.votes.admitted if seed == ground.me else peers[seed].admitted
+            for seed in ground.settings.seeds
+        ]  # fmt: skip
+        whole = all(admitted) or not (any(admitted) or ordered)
+        return highest if whole else highest + UNKNOWN_EPOCHS
 
     def _attends(self) -> bool:
         """Whether every other seed said what it knows, and none that this one lost anything."""
