@@ -250,13 +250,19 @@ def cluster(progress: Progress, **load: Any) -> Sequence[results.Row]:
         "--warm-up", type=click.FloatRange(0, SECONDS_MAX), default=30.0, show_default=True,
         help="Seconds at this rate before what is measured.",
     ),
+    click.option("--kafka", metavar="SERVERS", help="A broker that runs already."),
 )  # fmt: skip
-def derive(progress: Progress, **load: Any) -> Sequence[results.Row]:
+def derive(progress: Progress, kafka: str | None, **load: Any) -> Sequence[results.Row]:
     """From a publication to the notification that a rule of `mdserver pipeline derive` makes of it.
 
-    Needs the extra mdserver[pipeline] and Java. Server, Spark and load share all cores.
+    Needs the extra mdserver[pipeline] and Java. Server, Spark and load share all cores. With
+    --kafka a stateless rule runs in Spark's real-time mode, from a record to a record.
     """
-    return [derive_bench.measure(derive_bench.Load(**load), progress)]
+    if kafka is None:
+        return [derive_bench.measure(derive_bench.Load(**load), progress)]
+    from mdserver.bench import derive_kafka  # needs another extra
+
+    return [derive_kafka.measure(derive_bench.Load(**load), kafka, progress)]
 
 
 @measurement(

@@ -126,12 +126,12 @@ class Derive:
             self._carry_out(self._log.pending)
         self._log.take_snapshot(self._derivation.states)
 
-    def batch(self, raw: DataFrame, batch_id: int) -> None:
-        """For Spark: one batch of raw lines. A batch that is a step already changes nothing."""
+    def batch(self, found: DataFrame, batch_id: int) -> None:
+        """For Spark: one batch of `watched` rows. One that is a step already changes nothing."""
         try:
             with self._lock:
                 if batch_id > self._log.batch:
-                    self._take(watched(raw, self._rules).toArrow(), batch_id)
+                    self._take(found.toArrow(), batch_id)
         except Exception as error:
             # Spark tells of it in a page of Java; whoever runs the job reads it here.
             self.failure = error

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -11,10 +11,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mdserver.pipeline import delta, rules
-from mdserver.pipeline.derive import JOB, Batch, Derive
+from mdserver.pipeline.derive import JOB, Batch, Derive, watched
 from mdserver.pipeline.jobs import reason_of
 from mdserver.pipeline.outlet import Outlet, Server
 from mdserver.pipeline.requirements import PipelineError
+from mdserver.pipeline.rules import Rule
 from mdserver.pipeline.sources import Source
 from mdserver.pipeline.steps import StepLog
 
@@ -81,6 +82,7 @@ def opened(folder: Path, source: Mapping[str, str]) -> Path:
 class Job:
     """A run of the job that only lacks Spark."""
 
+    rules: Sequence[Rule]
     derive: Derive
     progress: Progress
     folder: Path
@@ -93,9 +95,10 @@ class Job:
         # a processor.
         spark.conf.set("spark.sql.streaming.pollingDelay", "50ms")
         checkpoint = opened(self.folder, source.identity(spark, "messages"))
+        # Made here and not in each batch: planning costs more than the rows of a batch.
+        found = watched(source.follow(spark, "messages"), self.rules)
         writer = (
-            source.follow(spark, "messages")
-            .writeStream.queryName(JOB)
+            found.writeStream.queryName(JOB)
             .option("checkpointLocation", str(checkpoint))
             .foreachBatch(self.derive.batch)
         )
@@ -141,4 +144,4 @@ def ready(
     with Outlet(server, log.publisher, log.numbering) as outlet:
         progress = Progress(outlet, say)
         derive = Derive(loaded, log, outlet, tables, progress.add)
-        yield Job(derive, progress, folder)
+        yield Job(loaded, derive, progress, folder)

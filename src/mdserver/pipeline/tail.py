@@ -70,6 +70,7 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._target: dict[str, int] | None = None
+        self._told = 0
 
     def initialOffset(self) -> dict[str, int]:
         """Before the first line there is."""
@@ -93,8 +94,10 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, int]) -> None:
         """Everything before is done with: the server may delete the segments before this one."""
-        with contextlib.suppress(OSError):
-            segments.set_position(self._folder, READER, end["segment"] - 1)
+        if end["segment"] != self._told:
+            self._told = end["segment"]
+            with contextlib.suppress(OSError):
+                segments.set_position(self._folder, READER, self._told - 1)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
         """One range a segment."""

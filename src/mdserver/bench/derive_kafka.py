@@ -1,0 +1,162 @@
+"""From a record in Kafka to the one that a stateless rule makes of it, in Spark's real-time mode.
+
+Needs a broker that is there already; topics of this measurement's own are made and deleted.
+"""
+
+import logging
+import os
+import secrets
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from attrs import Factory, define
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from mdserver.bench import processes
+from mdserver.bench.derive import CARS, FIRST_TIMEOUT_S, LAST_TIMEOUT_S, RULES, Load
+from mdserver.bench.processes import BenchError
+from mdserver.bench.results import Latencies, Row
+from mdserver.core.message import Entry, Publication
+from mdserver.journal.rows import message_row
+
+SILENT = logging.getLogger("librdkafka")
+CALL_TIMEOUT_S = 30.0
+POLL_S = 0.05
+
+
+@define
+class Course:
+    """When which number was produced, and which came back how often."""
+
+    produced: dict[int, float] = Factory(dict)
+    came: dict[int, int] = Factory(dict)
+    latencies: Latencies = Factory(Latencies)
+    measured_from: int = 0
+    over: bool = False
+
+
+def measure(load: Load, servers: str, progress: Callable[[str], None]) -> Row:
+    """One row; BenchError where the job does not come up or ends."""
+    name = f"bench-{secrets.token_hex(4)}"
+    source, target = f"{name}.messages", f"{name}.derived"
+    SILENT.setLevel(logging.CRITICAL)
+    admin = AdminClient({"bootstrap.servers": servers}, logger=SILENT)
+    topics = [source, target, f"{target}.quarantine"]
+    for made in admin.create_topics([NewTopic(topic, 1) for topic in topics]).values():
+        made.result(CALL_TIMEOUT_S)
+    try:
+        with tempfile.TemporaryDirectory(prefix="mdserver-derive-") as folder:
+            (Path(folder) / "rules.yaml").write_text(RULES, encoding="utf-8")
+            job = [sys.executable, "-m", "mdserver.cli.main", "pipeline", "derive"]
+            job += ["--rules", f"{folder}/rules.yaml", "--tables", f"{folder}/tables"]
+            job += ["--kafka", servers, "--topics", source, "--real-time", target]
+            with processes.started(job, on=os.sched_getaffinity(0)):
+                course = _run(load, servers, source, target, progress)
+    finally:
+        for gone in admin.delete_topics(topics).values():
+            gone.result(CALL_TIMEOUT_S)
+    return _row(load, course)
+
+
+def _run(
+    load: Load, servers: str, source: str, target: str, progress: Callable[[str], None]
+) -> Course:
+    course = Course()
+    receiving = threading.Thread(target=_receive, args=(servers, target, course), daemon=True)
+    receiving.start()
+    settings = {"bootstrap.servers": servers, "acks": "all", "linger.ms": 0}
+    producer = Producer(settings, logger=SILENT)
+    try:
+        progress("waiting for Spark")
+        _produce(producer, source, course, 1, speaks=True)
+        _wait(course, FIRST_TIMEOUT_S)
+        if not course.came:
+            raise BenchError(f"the job derived nothing within {FIRST_TIMEOUT_S:g} s")
+        progress(f"warming up for {load.warm_up:g} s")
+        number = _produce_all(producer, source, load, course, 2, load.warm_up)
+        course.measured_from = number
+        progress(f"{load.rate:,} records a second for {load.seconds:g} s")
+        _produce_all(producer, source, load, course, number, load.seconds)
+        producer.flush(CALL_TIMEOUT_S)
+        _wait(course, LAST_TIMEOUT_S)
+    finally:
+        course.over = True
+        receiving.join()
+    return course
+
+
+def _wait(course: Course, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while len(course.came) < len(course.produced) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def _produce(producer: Producer, topic: str, course: Course, number: int, *, speaks: bool) -> None:
+    content = str(number if speaks else -number)
+    subject = f"/vehicles/car{number % CARS}/speed"
+    now = time.time_ns()
+    publication = Publication(subject, content.encode(), time=now)
+    line = msgspec.json.encode(message_row(Entry(1, number, publication), 0, "bench", "bench", now))
+    if speaks:
+        course.produced[number] = time.perf_counter()
+    producer.produce(topic, line, subject.encode())
+    producer.poll(0)
+
+
+def _produce_all(
+    producer: Producer, topic: str, load: Load, course: Course, number: int, seconds: float
+) -> int:
+    """Produce at the rate for so long; the next number."""
+    begun, first = time.perf_counter(), number
+    while number < first + load.rate * seconds:
+        time.sleep(max(0.0, begun + (number - first) / load.rate - time.perf_counter()))
+        _produce(producer, topic, course, number, speaks=number % load.every == 0)
+        number += 1
+    return number
+
+
+def _receive(servers: str, topic: str, course: Course) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 5,
+        },
+        logger=SILENT,
+    )
+    consumer.subscribe([topic])
+    while not course.over:
+        record = consumer.poll(POLL_S)
+        now = time.perf_counter()
+        if record is None or record.error() is not None:
+            continue
+        number = int(record.value() or b"0")
+        course.came[number] = course.came.get(number, 0) + 1
+        if course.measured_from and number >= course.measured_from:
+            course.latencies.add(int((now - course.produced[number]) * 1e9), 1)
+    consumer.close()
+
+
+def _row(load: Load, course: Course) -> Row:
+    count = sum(number >= course.measured_from for number in course.came)
+    row = Row(
+        bench="derive",
+        mode=f"real-time, {load.rate:,} records a second, 1 in {load.every} speaks",
+        encoding=load.encoding.name,
+        connections=2,
+        count=count,
+        seconds=load.seconds,
+        per_s=count / load.seconds,
+        lost=len(course.produced) - len(course.came),
+        repeated=sum(times - 1 for times in course.came.values()),
+    )
+    course.latencies.fill(row)
+    return row
