@@ -148,6 +148,23 @@ def test_lines_that_cannot_be_used_and_messages_nobody_takes_are_set_aside(
     ]
 
 
+def test_one_run_at_a_time(server: LiveServer, rules_file: Path, tmp_path: Path) -> None:
+    arguments = rules_file, tmp_path / "tables", Server([server.url]), print
+    with deriving.ready(*arguments):
+        second = deriving.ready(*arguments)
+        with pytest.raises(PipelineError, match="another run of this job has"):
+            second.__enter__()
+    with deriving.ready(*arguments):
+        pass
+
+
+def test_without_a_server_there_is_one_line(rules_file: Path, tmp_path: Path) -> None:
+    nowhere = Server(["http://127.0.0.1:1"])
+    run = deriving.ready(rules_file, tmp_path / "tables", nowhere, print)
+    with pytest.raises(PipelineError, match=r"publishing to .*:1 is not possible: no server"):
+        run.__enter__()
+
+
 def test_a_checkpoint_of_which_half_is_gone_is_refused(
     spark: Any, server: LiveServer, rules_file: Path, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """The job `derive` as the command line runs it: what it needs, Spark's query, and its progress."""
 
 import contextlib
+import fcntl
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from attrs import frozen
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mdserver.pipeline import delta, rules
+from mdserver.pipeline import checkpoints, delta, rules
 from mdserver.pipeline.derive import JOB, Batch, Derive, watched
 from mdserver.pipeline.jobs import reason_of
 from mdserver.pipeline.outlet import Outlet, Server
@@ -133,7 +134,26 @@ def ready(
     Raises PipelineError with one line for each of them.
     """
     loaded = rules.load(rules_file)
-    folder = tables / "_checkpoints" / JOB
+    folder = tables / checkpoints.FOLDER / JOB
+    with alone(folder):
+        yield from _ready(loaded, folder, tables, server, say)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other runs of the job out of its folder; PipelineError where one is there already."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise PipelineError(f"another run of this job has {folder}") from None
+        yield
+
+
+def _ready(
+    loaded: list[Rule], folder: Path, tables: Path, server: Server, say: Callable[[str], None]
+) -> Iterator[Job]:
     log = StepLog(folder / "steps", loaded)
     if not log.empty and not (folder / "spark").is_dir():
         raise PipelineError(
