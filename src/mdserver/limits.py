@@ -122,6 +122,7 @@ JOURNAL_RETRY_S = 0.5  # between attempts to write to a disk that refuses
 JOURNAL_CLEAN_S = 5  # between looks for segments that may be deleted
 JOURNAL_CLOSE_TIMEOUT_S = 10
 JOURNAL_STATS_S = 1
+JOURNAL_SETTLE_S = 5  # for the first write, before a single server listens
 JOURNAL_LOG_BYTES_MIN = 64 * MB  # of the stream `log`, before it is written anew
 JOURNAL_LOG_GROWTH = 3  # how many times as large as it was when it was written anew
 JOURNAL_CLOCK_SLACK_S = 60  # by which the times in rows and those of files may differ

@@ -15,10 +15,9 @@ from mdserver.cli import journalled
 from mdserver.cli.clustered import member_of
 from mdserver.cli.journalled import node_of, store_of
 from mdserver.client import Client
-from mdserver.cluster.node import TICK, Node
+from mdserver.cluster.node import Node
 from mdserver.cluster.records import Added
 from mdserver.config import Config, load
-from mdserver.core.inputs import TimerDue
 from mdserver.errors import StartError
 from mdserver.journal import segments
 from mdserver.journal.records import LOG, line_of, record_of
@@ -73,10 +72,8 @@ async def life(folder: Path, **settings: str) -> AsyncIterator[Life]:
         journal = store.journal(node, server.engine)
         async with journal.running(), trio.open_nursery() as nursery:
             nursery.start_soon(journal.run)
-            server.engine.dispatch(TimerDue(TICK))
-            with trio.fail_after(30):
-                while not all(view.active for view in node.ground.views):  # noqa: ASYNC110
-                    await trio.sleep(0.01)
+            await journal.settle(node)
+            assert node.settled
             yield Life(node, server)
             nursery.cancel_scope.cancel()
 

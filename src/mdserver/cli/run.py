@@ -2,8 +2,8 @@
 
 import gc
 import signal
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,11 +21,11 @@ from mdserver.cli.journalled import node_of, store_of
 from mdserver.cli.logs import audit_logs, server_log, set_level
 from mdserver.cli.stats import write_stats
 from mdserver.cli.tracing import tracing
-from mdserver.cluster.node import TICK, Node
+from mdserver.cluster.node import Node
 from mdserver.config import Config, Entitlement, Loaded
 from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import reloaded
-from mdserver.core.inputs import RulesChanged, TimerDue
+from mdserver.core.inputs import RulesChanged
 from mdserver.core.outputs import Ask, Log
 from mdserver.errors import ConfigError, MdserverError, StartError
 from mdserver.http.monitor import Monitor
@@ -96,7 +96,7 @@ async def serve(config: Config, read: Callable[[], Loaded], trace: Path | None =
         hook = presence_hook(config)
         takers = [taker.take for taker in (audit, hook, journal, member) if taker is not None]
         server.engine.carry(Log, partial(told, takers))
-        async with running(journal), trio.open_nursery() as nursery:
+        async with running(journal, node), trio.open_nursery() as nursery:
             if hook is not None:
                 await nursery.start(hook.run)
             if judge is not None:
@@ -113,8 +113,6 @@ async def serve(config: Config, read: Callable[[], Loaded], trace: Path | None =
                 nursery.start_soon(write_stats, server, node.broker, journal.take, interval)
             if member is not None:
                 await nursery.start(member.run, server.engine, log)
-            else:
-                server.engine.dispatch(TimerDue(TICK))
             spare_collector()
             click.echo(f"mdserver ready: {' '.join(urls)}")
             log.info("ready", urls=urls, monitor=server.monitor_urls)
@@ -173,9 +171,15 @@ def monitor_of(
     return monitor
 
 
-def running(journal: Journal | None) -> AbstractAsyncContextManager[object]:
+@asynccontextmanager
+async def running(journal: Journal | None, node: Node) -> AsyncIterator[None]:
     """The block in which the journal is written, if there is one."""
-    return nullcontext() if journal is None else journal.running()
+    if journal is None:
+        yield
+        return
+    async with journal.running():
+        await journal.settle(node)
+        yield
 
 
 def judge_of(config: Config, engine: Engine) -> TokenJudge | CustomJudge | None:

@@ -99,6 +99,11 @@ class Node:
         """The history id that a new session is told."""
         return self.ground.views[0].history
 
+    @property
+    def settled(self) -> bool:
+        """Whether every group has a coordinator that this member follows."""
+        return all(view.active for view in self.ground.views)
+
     def step(self, input: Input, now: int) -> list[Output]:  # noqa: A002 - the design's word
         """Take one input; returns what the driver carries out, in order."""
         ground = self.ground

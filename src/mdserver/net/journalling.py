@@ -13,9 +13,10 @@ import msgspec
 import structlog
 import trio
 
+from mdserver.cluster.node import TICK, Node
 from mdserver.config import JournalDiskFull
 from mdserver.core.audit import RECEIPTS
-from mdserver.core.inputs import Refuse
+from mdserver.core.inputs import Refuse, TimerDue
 from mdserver.core.message import Entry
 from mdserver.core.outputs import Committed, Log
 from mdserver.errors import MdserverError
@@ -37,7 +38,7 @@ from mdserver.journal.writer import (
     Stored,
     Unblocked,
 )
-from mdserver.limits import JOURNAL_CLOSE_TIMEOUT_S
+from mdserver.limits import JOURNAL_CLOSE_TIMEOUT_S, JOURNAL_SETTLE_S
 from mdserver.net.engine import Engine
 from mdserver.net.recording import MESSAGES, Recording
 
@@ -77,6 +78,7 @@ class Journal:
         self._written = written or set()
         self._failed = trio.Event()
         self._failure = ""
+        self._stored = trio.lowlevel.ParkingLot()
         engine.carry(Committed, self._committed)
 
     @asynccontextmanager
@@ -93,6 +95,18 @@ class Journal:
                 lost = await trio.to_thread.run_sync(self._writer.close, abandon_on_cancel=True)
                 if lost:
                     log.error("journal lines lost", count=lost, reason=self.trouble)
+
+    async def settle(self, node: Node) -> None:
+        """Have a single server commit what it finds in its logs, before it serves anybody.
+
+        Waits for the disk, but not for ever: one that is full is told of like at any other time.
+        """
+        if node.ground.durable:
+            return  # members do so together, once they are in contact
+        with trio.move_on_after(JOURNAL_SETTLE_S):
+            self._engine.dispatch(TimerDue(TICK))
+            while not node.settled:
+                await self._stored.park()
 
     async def run(self) -> None:
         """Keep the journal in order. Raises JournalBrokenError once it is broken for good."""
@@ -168,6 +182,7 @@ class Journal:
             case Stored(request):
                 if self._recording is not None:
                     self._recording.stored(request)
+                self._stored.unpark_all()
 
     def _troubled(self, reason: str | None) -> None:
         self.trouble = reason
