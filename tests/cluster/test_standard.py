@@ -292,6 +292,36 @@ def test_a_client_that_saw_more_than_the_successor_is_told_at_once() -> None:
     assert shown(cluster.members["m1:1"].inboxes[2])[-1] == "UPDATE another two 2"
 
 
+@pytest.mark.parametrize("lucky", ["m1:1", "m3:1"])
+def test_survivors_that_got_more_or_less_of_a_dead_coordinator_agree(lucky: str) -> None:
+    """Its last entry reached one of them: the other may be the one that goes on."""
+    cluster = standard()
+    subject = cluster.subject_of("m2:1")
+    for name in cluster.names:
+        cluster.open(name, 1)
+        cluster.subscribe(name, 1, subject)
+    publish(cluster, "m2:1", subject, "one")
+    cluster.run(S)
+    unlucky = "m3:1" if lucky == "m1:1" else "m1:1"
+    cluster.loss = {("m2:1", unlucky)}
+    publish(cluster, "m2:1", subject, "two")
+    cluster.run(20 * MS)
+    cluster.kill("m2:1")
+    cluster.loss = set()
+    cluster.run(3 * S)
+    publish(cluster, "m1:1", subject, "last")
+    cluster.run(S)
+    assert same_everywhere(cluster)
+    assert snapshots(cluster) == [{subject: b"last"}] * 2
+    group = cluster.group(subject)
+    kept = "two" if cluster.coordinator(group) == lucky else "one"
+    number = 2 if kept == "two" else 1
+    for name in (lucky, unlucky):
+        seen = shown(cluster.members[name].inboxes[1])
+        before = ["UPDATE one 1", "UPDATE two 2"][: 2 if name == lucky else 1]
+        assert seen == [*before, "reset", f"SNAPSHOT {kept} {number}", f"UPDATE last {number + 1}"]
+
+
 def test_a_numbering_publisher_counts_from_1_again_after_a_reset_and_not_after_a_hand_over() -> (
     None
 ):
@@ -416,18 +446,29 @@ class Chaos:
         cluster, rng = self.cluster, self.rng
         name, what = rng.choice(list(cluster.members)), rng.random()
         if what < 0.6 and cluster.ready(name):
-            self.published += 1
-            cluster.publish(name, 1, rng.choice(self.subjects), f"{self.published}")
-        elif what < 0.7:
-            cluster.disconnect(*rng.sample(cluster.names, 2))
+            self.publish(name)
+        elif what < 0.7 and cluster.ready(name):
+            # A link that breaks and is dialled anew, under publications.
+            pair = rng.sample(cluster.names, 2)
+            cluster.disconnect(*pair)
+            cluster.at(cluster.now + rng.randrange(400) * MS, ("connect", *pair))
+            for _ in range(10):
+                self.publish(name)
+                cluster.run(50 * MS)
         elif what < 0.8 and len(cluster.members) > 1:
             cluster.kill(name)
         elif what < 0.87:
             cluster.partition(name)
-        elif what < 0.93:
+        elif what < 0.92:
             cluster.heal()
+        elif what < 0.96:
+            cluster.operate(name, rng.choice(["drain", "undrain"]))
         else:
             self.start(1)
+
+    def publish(self, name: str) -> None:
+        self.published += 1
+        self.cluster.publish(name, 1, self.rng.choice(self.subjects), f"{self.published}")
 
     def start(self, count: int) -> None:
         missing = [name for name in self.cluster.names if name not in self.cluster.members]
