@@ -1,5 +1,7 @@
 """The archive holds what the journal held: every row, once, bad ones aside."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,27 @@ def test_segments_of_earlier_batches_may_be_deleted(spark: object, tmp_path: Pat
     run_archive(spark, journal, tables, files_per_batch=1)
     assert len(places(tables)) == 3
     assert segments.positions(journal / "messages") == {"archive": 2}
+
+
+def test_compaction_deletes_what_is_of_no_use(spark: object, tmp_path: Path) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    write_messages(journal, [Publication("/a/b", b"x")])
+    run_archive(spark, journal, tables)
+    delta.compact(tables, "messages")
+    log = tables / "messages" / "_delta_log"
+    crashed = tables / "messages" / "data" / "archive-messages-1" / "b9"
+    crashed.mkdir()
+    old, new, first = crashed / "old.parquet", crashed / "new.parquet", log / f"{0:020d}.json"
+    for path in (old, new):
+        path.write_bytes(b"half a file")
+    eight_days_ago = time.time() - 8 * 86_400
+    for path in (old, *log.iterdir()):
+        os.utime(path, (eight_days_ago, eight_days_ago))
+    delta.compact(tables, "messages")
+    assert [path.exists() for path in (old, new, first)] == [False, True, False]
+    assert DeltaTable(tables / "messages").transaction_version("archive-messages-1") == 0
+    assert places(tables) == [("/a/b", 1, 1)]
+    assert run_archive(spark, journal, tables) == []
+    write_messages(journal, [Publication("/a/b", b"y")], first_seq=2)
+    assert [report.batch_id for report in run_archive(spark, journal, tables)] == [1]
+    assert places(tables) == [("/a/b", 1, 1), ("/a/b", 1, 2)]

@@ -22,7 +22,9 @@ from pyspark.sql import DataFrame
 from mdserver.pipeline import schema
 
 PARTITIONS: dict[str, list[str]] = {"messages": ["root", "dt"]}
-LOG_RETENTION = {"delta.logRetentionDuration": "interval 30 days"}
+# A commit is a file of the log, and there may be one a second.
+LOG_RETENTION = {"delta.logRetentionDuration": "interval 2 days"}
+KEEP_FILES_H = 7 * 24
 CHECKPOINT_INTERVAL = 100
 TARGET_FILE_BYTES = 128 << 20
 
@@ -120,8 +122,16 @@ def commit_staged(
 
 
 def compact(tables: Path, name: str) -> dict[str, object]:
-    """Join the small files of a table; readers and writers go on meanwhile."""
-    metrics: dict[str, object] = table(tables, name).optimize.compact(target_size=TARGET_FILE_BYTES)
+    """Join the small files of a table, and delete what is of no use any more.
+
+    That is files that no version of the last `KEEP_FILES_H` hours names, those of crashed attempts
+    among them, and the log behind its retention. Readers and writers go on meanwhile.
+    """
+    target = table(tables, name)
+    metrics: dict[str, object] = target.optimize.compact(target_size=TARGET_FILE_BYTES)
+    target.vacuum(retention_hours=KEEP_FILES_H, dry_run=False, full=True)
+    target.create_checkpoint()
+    target.cleanup_metadata()
     return metrics
 
 
