@@ -21,18 +21,20 @@ def wait_coordinators(cluster: LiveCluster, wanted: set[str]) -> None:
     cluster.wait(lambda: coordinators(cluster) == wanted, 60, f"only these coordinate: {wanted}")
 
 
-async def test_members_beyond_the_seeds_come_and_go_under_load(tmp_path: Path) -> None:
-    """Three seeds, then five members, then the three again; one leaves in order, one does not."""
+@pytest.mark.parametrize("mode", ["Guaranteed", "Standard"])
+async def test_members_beyond_the_list_come_and_go_under_load(tmp_path: Path, mode: str) -> None:
+    """Three members, then five, then the three again; one leaves in order, one does not."""
     wait = trio.to_thread.run_sync
-    with LiveCluster(tmp_path, 5, groups=32, listed=3, running=3) as cluster:
-        async with running(cluster.clients[:3], kinds=("plain", "wildcard")) as application:
+    settings, kinds = {"ClusterDeliveryMode": mode}, ("plain", "wildcard")
+    application_of = partial(running, kinds=kinds, guaranteed=mode == "Guaranteed")
+    with LiveCluster(tmp_path, 5, 32, settings, listed=3, running=3) as cluster:
+        async with application_of(cluster.clients[:3]) as application:
             await application.flowing()
             for index in (3, 4):
                 cluster.start(index)
                 await wait(cluster.wait_ready, index)
             await wait(wait_coordinators, cluster, set(cluster.peers))
-            servers, kinds = cluster.clients[3:], ("plain", "wildcard")
-            async with running(servers, under="/new", kinds=kinds) as newcomers:
+            async with application_of(cluster.clients[3:], under="/new") as newcomers:
                 await application.flowing()
                 await newcomers.flowing()
                 await newcomers.finish()
