@@ -20,6 +20,7 @@ from mdserver.journal.audit import (
     CacheRow,
     PresenceRow,
     PublishRow,
+    fast_line,
     line,
     row,
 )
@@ -134,7 +135,17 @@ OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 @pytest.mark.parametrize("stream", STREAMS)
 def test_the_documented_columns_are_those_of_the_stream(stream: str) -> None:
     text = OPERATIONS.read_text(encoding="utf-8")
-    table = text.split(f"### audit-{stream}.log\n", 1)[1].split("###", 1)[0]
+    table = text.split(f"### audit-{stream}.log\n", 1)[1].split("\n##", 1)[0]
     documented = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
     fields = list(STREAMS[stream].__struct_fields__)
     assert documented == [name for name in fields if name not in HEAD]
+
+
+@pytest.mark.parametrize(
+    ("stream", "column"),
+    [("access", "session"), ("presence", "session"), ("message", "epoch"), ("cache", "bytes"),
+     ("stats", "sessions")],
+)  # fmt: skip
+def test_the_fast_line_is_the_same_line(stream: str, column: str) -> None:
+    log = Log(stream, "anything", {"time": NOW, column: 3})
+    assert fast_line(log, "n1") + b"\n" == line(row(log, "n1"))

@@ -159,6 +159,21 @@ def row(log: Log, node: str) -> AuditRow:
     return msgspec.convert({**head, **values}, STREAMS[log.stream])
 
 
+_EMPTY: dict[str, dict[str, object]] = {
+    stream: dict.fromkeys(columns.__struct_fields__) for stream, columns in STREAMS.items()
+}
+
+
+def fast_line(log: Log, node: str) -> bytes:
+    """The same as `line(row(log, node))` without the line end, for half the time: unchecked."""
+    columns = _EMPTY[log.stream] | log.values
+    columns["v"] = ROW_VERSION
+    columns["ts"] = columns.pop("time") // NS_PER_US  # type: ignore[operator]  # always an integer
+    columns["node"] = node
+    columns["event"] = log.name
+    return msgspec.json.encode(columns)
+
+
 def line(columns: AuditRow) -> bytes:
     """A row as it stands in a file."""
     return msgspec.json.encode(columns) + b"\n"

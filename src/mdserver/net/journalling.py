@@ -20,7 +20,7 @@ from mdserver.core.inputs import Refuse, TimerDue
 from mdserver.core.message import Entry
 from mdserver.core.outputs import Committed, Log
 from mdserver.errors import MdserverError
-from mdserver.journal.audit import row
+from mdserver.journal.audit import fast_line
 from mdserver.journal.rows import (
     NS_PER_US,
     ROW_VERSION,
@@ -132,7 +132,7 @@ class Journal:
             return
         stream = _STREAM_OF.get(line.stream)
         if stream is not None:
-            self.write(stream, row(line, self._node))
+            self._writer.write(stream, (fast_line(line, self._node),))
 
     def _sampled(self, line: Log) -> None:
         values = dict(line.values)
