@@ -183,3 +183,12 @@ class LiveCluster:
         _, answer = self.get(index, f"/rest/consume?subject={subject}&history=1000")
         body = json.loads(answer)
         return [(m["epoch"], m["seq"], m["content"]) for m in body["messages"]]
+
+
+def wait_coordinators(cluster: LiveCluster, wanted: set[str]) -> None:
+    """Wait until just these coordinate groups, as the first member sees it."""
+
+    def agreed() -> bool:
+        return {row["coordinator"] for row in cluster.status(0)["groups"]} == wanted
+
+    cluster.wait(agreed, 60, f"only these coordinate: {wanted}")

@@ -7,18 +7,9 @@ import pytest
 import trio
 
 from tests.cluster.application import running
-from tests.cluster.live_cluster import LiveCluster
+from tests.cluster.live_cluster import LiveCluster, wait_coordinators
 
 pytestmark = pytest.mark.slow
-
-
-def coordinators(cluster: LiveCluster) -> set[str | None]:
-    """Who coordinates groups, as the first member sees it."""
-    return {row["coordinator"] for row in cluster.status(0)["groups"]}
-
-
-def wait_coordinators(cluster: LiveCluster, wanted: set[str]) -> None:
-    cluster.wait(lambda: coordinators(cluster) == wanted, 60, f"only these coordinate: {wanted}")
 
 
 @pytest.mark.parametrize("mode", ["Guaranteed", "Standard"])

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from tests.cluster.application import running
-from tests.cluster.live_cluster import LiveCluster
+from tests.cluster.live_cluster import LiveCluster, wait_coordinators
 
 pytestmark = pytest.mark.slow
 STANDARD = {"ClusterDeliveryMode": "Standard"}
@@ -67,14 +67,9 @@ async def test_clients_of_one_member_do_not_notice_others_leave_and_come_in_orde
                 await application.flowing()
                 cluster.start(index)
                 await wait(cluster.wait_ready, index)
-            await wait(cluster.wait, partial(shared, cluster), 15, "every member has its share")
+            await wait(wait_coordinators, cluster, set(cluster.peers))
             await application.flowing()
             await application.finish()
-
-
-def shared(cluster: LiveCluster) -> bool:
-    """Whether every member coordinates some groups."""
-    return {row["coordinator"] for row in cluster.status(0)["groups"]} == set(cluster.peers)
 
 
 def test_members_that_come_back_have_the_snapshots_and_coordinate_again(tmp_path: Path) -> None:
@@ -98,7 +93,7 @@ def test_members_that_come_back_have_the_snapshots_and_coordinate_again(tmp_path
         for index in (0, 1):
             cluster.wait_ready(index)
             assert hold(cluster, "two", index)
-        cluster.wait(partial(shared, cluster), 15, "every member has its share")
+        wait_coordinators(cluster, set(cluster.peers))
         assert not list(tmp_path.glob("votes-*")), "nothing is stored"
 
 
