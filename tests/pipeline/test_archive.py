@@ -3,17 +3,25 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from pyspark.sql import functions as f
 
 from mdserver.core.message import Publication
 from mdserver.journal import segments
-from mdserver.pipeline import delta
+from mdserver.pipeline import checkpoints, delta, jobs, schema
+from mdserver.pipeline.delta import Batch
+from mdserver.pipeline.requirements import PipelineError
+from mdserver.pipeline.sources import JournalSource
 
 from .conftest import run_archive, write_lines, write_messages
 
 pytestmark = pytest.mark.pipeline
+
+NO_SPARK: Any = None
 
 
 def places(tables: Path) -> list[tuple[str, int, int]]:
@@ -94,6 +102,34 @@ def test_a_batch_that_is_in_the_table_is_skipped(spark: object, tmp_path: Path) 
     reports = run_archive(spark, journal, tables)
     assert [report.rows for report in reports] == [None]
     assert places(tables) == [("/a/b", 1, 1), ("/a/b", 1, 2)]
+
+
+def test_of_two_writers_of_a_batch_one_is_refused(spark: Any, tmp_path: Path) -> None:
+    """The other one's files stay as they are: an attempt writes where no other one did."""
+    stats = schema.TABLES["stats"]
+    frames = [spark.createDataFrame([(n,)], "value double") for n in (1.0, 2.0)]
+    full = [
+        frame.select(*(f.lit(None).alias(name) for name in stats.names[:3]), "value",
+                     f.lit(0).cast("bigint").alias("batch_id"))
+        for frame in frames
+    ]  # fmt: skip
+
+    def other_commits() -> None:
+        assert delta.commit_batch(tmp_path, "stats", Batch("job", 0), full[1]) == 1
+
+    with pytest.raises(CommitFailedError, match="Concurrent transaction"):
+        delta.commit_batch(tmp_path, "stats", Batch("job", 0, other_commits), full[0])
+    values = DeltaTable(tmp_path / "stats").to_pyarrow_table().column("value").to_pylist()
+    assert values == [2.0]
+
+
+def test_a_second_archive_on_the_same_tables(tmp_path: Path) -> None:
+    source = JournalSource(tmp_path)
+    with (
+        checkpoints.alone(tmp_path, "archive"),
+        pytest.raises(PipelineError, match="another archive job is at work on"),
+    ):
+        jobs.run_archive(NO_SPARK, source, tmp_path, lambda _: None, once=True)
 
 
 def test_compaction_keeps_the_rows(spark: object, tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ deleted and created again it reads on from the old offset and says nothing, so w
 itself - the identifiers of the Kafka cluster and of each topic - is kept beside the checkpoint.
 """
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from attrs import asdict, evolve, frozen
@@ -75,3 +77,18 @@ def opened(tables: Path, stream: str, source: Mapping[str, str], *, new: bool) -
     whole.write_text(json.dumps(asdict(checkpoint)), encoding="utf-8")
     whole.replace(file)
     return checkpoint
+
+
+@contextlib.contextmanager
+def alone(tables: Path, job: str) -> Iterator[None]:
+    """Keep other processes from running this job on these tables until the end of the block.
+
+    Raises PipelineError where one does already.
+    """
+    (tables / FOLDER).mkdir(parents=True, exist_ok=True)
+    with (tables / FOLDER / f"{job}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise PipelineError(f"another {job} job is at work on {tables}") from None
+        yield

@@ -2,12 +2,13 @@
 
 Exactly once: each batch of a streaming job is one Delta transaction that carries (job, batch id).
 A batch that comes again after a crash is either in the table already, then it is skipped, or not,
-then its files are staged anew over those of the crashed attempt. The two numbers that must agree
+then its files are staged anew beside those of the crashed attempt. The two numbers that must agree
 are checked and committed on one table handle; another writer of the same job is refused by Delta
 (Delta Lake protocol, "Transaction Identifiers").
 """
 
 import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
@@ -72,7 +73,8 @@ def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int
     if done is not None and done >= batch.number:
         return None
     partitions = PARTITIONS.get(name, [])
-    staged = f"data/{batch.job}/b{batch.number}"
+    # Never where another attempt wrote: if that one is still alive, it may commit its files yet.
+    staged = f"data/{batch.job}/b{batch.number}-{secrets.token_hex(4)}"
     writer = frame.write.mode("overwrite")
     if partitions:
         writer = writer.partitionBy(*partitions)

@@ -16,6 +16,7 @@ from mdserver.pipeline import (
     audit,
     capacity,
     capacity_report,
+    checkpoints,
     delta,
     report,
     rollup,
@@ -62,16 +63,18 @@ def run_archive(
 
     With `new_source` it begins at the source's beginning, whatever was archived before.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    queries = Archive(spark, source, folder, tell, new_source=new_source).start(once=once)
-    if not queries:
-        raise PipelineError("there is nothing to archive: the source has none of the known streams")
-    try:
-        while any(query.isActive for query in queries):
-            time.sleep(POLL_S)  # Spark's own wait cannot be interrupted by Ctrl-C
-    finally:
-        for query in queries:
-            query.stop()
+    with checkpoints.alone(folder, "archive"):
+        queries = Archive(spark, source, folder, tell, new_source=new_source).start(once=once)
+        if not queries:
+            raise PipelineError(
+                "there is nothing to archive: the source has none of the known streams"
+            )
+        try:
+            while any(query.isActive for query in queries):
+                time.sleep(POLL_S)  # Spark's own wait cannot be interrupted by Ctrl-C
+        finally:
+            for query in queries:
+                query.stop()
     for query in queries:
         error = query.exception()
         if error is not None:
