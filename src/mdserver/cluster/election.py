@@ -164,6 +164,7 @@ class Election:
         groups: Iterable[int],
         *,
         cold: bool = False,
+        ordered: bool = False,
         needed: int | None = None,
         readmit: dict[str, int] | None = None,
     ) -> None:
@@ -177,7 +178,8 @@ class Election:
             coordinator.prepare_at_once()
             ballots.append(self._ballot(coordinator))
         if ballots:
-            self.ground.say(self.ground.settings.seeds, Prepare(ballots, readmit or {}, cold))
+            prepare = Prepare(ballots, readmit or {}, cold, ordered)
+            self.ground.say(self.ground.settings.seeds, prepare)
 
     def support(self, seed: str, support: Support) -> None:
         """A seed would promise."""
@@ -268,6 +270,8 @@ class Election:
         ground = self.ground
         if ground.seed is None or ground.me in prepare.readmit:
             return
+        if prepare.cold and not prepare.ordered and not ground.sure:
+            return
         refused: list[Refusal] = []
         promised: list[Ballot] = []
         for ballot in prepare.ballots:
@@ -288,7 +292,7 @@ class Election:
             ground.say((candidate,), Nack(refused))
         if not promised:
             return
-        if prepare.cold and self._attends():
+        if prepare.cold and ground.sure and not (ground.seed.lost or ground.seed.returning):
             ground.votes.admitted = True
         if not ground.note(prepare.readmit):
             ground.store()
@@ -344,10 +348,12 @@ class Election:
         ]  # fmt: skip
         if groups:
             self.round_history = ground.new_history() if ground.durable else ground.first_history
-            highest = self._highest_promise(needed is not None)
+            ordered = needed is not None
+            highest = self._highest_promise(ordered)
             for group in groups:
                 self.newest[group] = max(self.newest[group], highest)
-            self.force(groups, cold=True, needed=needed or len(ground.settings.seeds))
+            needed = needed or len(ground.settings.seeds)
+            self.force(groups, cold=True, ordered=ordered, needed=needed)
 
     def _highest_promise(self, ordered: bool) -> int:
         """An epoch above which no seed promised any: a guess where one cannot say so any more."""
@@ -361,23 +367,15 @@ class Election:
         whole = all(admitted) or not (any(admitted) or ordered)
         return highest if whole else highest + UNKNOWN_EPOCHS
 
-    def _attends(self) -> bool:
-        """Whether every other seed said what it knows, and none that this one lost anything."""
-        seed, peers = self.ground.seed, self.ground.members.peers
-        others = [name for name in self.ground.settings.seeds if name != self.ground.me]
-        return (
-            seed is not None and not seed.lost and not seed.returning
-            and all(peers[name].greeted for name in others)
-        )  # fmt: skip
-
     def _full_attendance(self) -> bool:
         ground = self.ground
         members = ground.members
-        if ground.seed is None or ground.seed.lost:
+        if ground.seed is None or ground.seed.lost or not ground.sure:
             return False
         others = [seed for seed in ground.settings.seeds if seed != ground.me]
         return all(
             members.alive(seed, ground.now)
+            and members.peers[seed].sure
             and members.peers[seed].away is not None
             and not members.peers[seed].lost
             for seed in others

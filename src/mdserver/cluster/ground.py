@@ -456,6 +456,18 @@ class Ground:
             self.store()
         return bool(news)
 
+    @property
+    def sure(self) -> bool:
+        """Whether this seed knows if others know of it: its record says so, or each of them did.
+
+        Without that it promises no cold start: it would not know afterwards whether they know what
+        it is now, or what it was before it lost its record.
+        """
+        if self.votes.admitted or self.seed is None or self.seed.lost or self.seed.returning:
+            return True
+        peers = self.members.peers
+        return all(peers[seed].greeted for seed in self.settings.seeds if seed != self.me)
+
     def admit(self) -> bool:
         """Once every group took this seed in, others count on its vote record; True if new."""
         if self.seed is None or self.votes.admitted or self.seed.away:

@@ -17,7 +17,7 @@ class Peer:
     """Another member. `heard`: when something last came from it (ns); `greeted`: it said Hello."""
 
     __slots__ = ("admitted", "away", "client", "greeted", "heard", "incarnation", "known", "leads",
-                 "lost", "promised", "ready", "up", "weight")  # fmt: skip
+                 "lost", "promised", "ready", "sure", "up", "weight")  # fmt: skip
 
     def __init__(self) -> None:
         self.up = False
@@ -32,6 +32,7 @@ class Peer:
         self.greeted = False
         self.ready = False
         self.admitted = False
+        self.sure = False
         self.lost = False
         self.weight = 1
         self.promised = 0
@@ -105,6 +106,7 @@ class Membership:
         peer = self.peers[name]
         peer.ready = heartbeat.ready
         peer.admitted = heartbeat.admitted
+        peer.sure = heartbeat.sure
         peer.lost = heartbeat.lost
         peer.weight = heartbeat.weight
         peer.promised = heartbeat.promised

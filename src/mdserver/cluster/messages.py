@@ -51,11 +51,12 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
 
     `away`: the groups in which a seed does not vote; `lost`: it waits for an operator's word;
     `promised`: the highest epoch it promised anywhere; `ready`: it serves clients; `weight`: its
-    share of the groups, 0 while it is drained.
+    share of the groups, 0 while it is drained; `sure`: it knows whether others know of it.
     """
 
     ready: bool
     admitted: bool
+    sure: bool
     lost: bool
     weight: int
     promised: int
@@ -85,11 +86,16 @@ class Support(PeerMessage, frozen=True, tag=4):
 
 
 class Prepare(PeerMessage, frozen=True, tag=5):
-    """A candidate asks for promises. `readmit`: seed -> the incarnation that is taken back."""
+    """A candidate asks for promises.
+
+    `readmit`: seed -> the incarnation that is taken back. `ordered`: the cold start was ordered by
+    an operator, and may be one without all seeds.
+    """
 
     ballots: list[Ballot]
     readmit: dict[str, int]
     cold: bool
+    ordered: bool = False
 
 
 class State(Item, frozen=True):

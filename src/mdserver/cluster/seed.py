@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Standing(enum.Enum):
     """Whether a seed counts in a group: a NORMAL one does.
 
-    LOST waits for an operator; RETURNING has the operator's word, and asks the coordinators for an
-    epoch that is elected for its loss.
+    LOST waits for an operator; RETURNING has the operator's word (for this seed, or for a cold
+    start with it), and asks the coordinators for an epoch that is elected for its loss.
     """
 
     NORMAL = "normal"
@@ -52,8 +52,7 @@ TRANSITIONS: dict[tuple[Standing, Step], Standing] = {
     (Standing.RECOVERING, Step.INSTALL): Standing.NORMAL,
     (Standing.RECOVERING, Step.INSTALL_COLD): Standing.NORMAL,
     (Standing.RECOVERING, Step.LOSE): Standing.LOST,
-    (Standing.LOST, Step.PROMISE_COLD): Standing.LOST,
-    (Standing.LOST, Step.INSTALL_COLD): Standing.NORMAL,
+    (Standing.LOST, Step.PROMISE_COLD): Standing.RETURNING,
     (Standing.LOST, Step.LOSE): Standing.LOST,
     (Standing.LOST, Step.READMIT): Standing.RETURNING,
     (Standing.RETURNING, Step.PROMISE_COLD): Standing.RETURNING,
