@@ -90,7 +90,7 @@ test: $(VENV)/.dev browser jars ## every test; installs what they need
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline
 	$(BIN)/python -m pytest -q tests/pipeline
 
-verify: $(VENV)/.dev ## the proof's share of CI: models, mutants, 2,000 simulated runs, their traces
+verify: $(VENV)/.dev ## the proof's share of CI: models, mutants, simulated runs, traces, a minute of chaos
 	$(BIN)/python -m spec check
 	$(BIN)/python -m simulation run --seeds 2000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 2 --seeds 200 --first 5000 --jobs $(JOBS)
@@ -99,6 +99,7 @@ verify: $(VENV)/.dev ## the proof's share of CI: models, mutants, 2,000 simulate
 	rm -rf build/traces
 	$(BIN)/python -m simulation traces build/traces --runs 200
 	$(BIN)/python -m spec traces --spoilt build/traces/*.jsonl
+	$(BIN)/python -m simulation chaos --seconds 60
 
 proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 	$(BIN)/python -m spec check --full

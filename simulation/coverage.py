@@ -8,6 +8,7 @@ SOMETIMES = (
     "Accept", "Commit", "Register", "Install", "Readmit", "Stop", "acked", "acked as a repeat",
     "delivered UPDATE", "delivered SNAPSHOT", "delivered RECOVERED", "recovered", "majority lost",
     "readmitted or joined anew", "operated", "an operator was refused", "fault drain",
+    "fault pause", "told of a gap",
 )  # fmt: skip
 LONG_RUN = 500
 """So many seeds are expected to reach all of them."""

@@ -36,6 +36,7 @@ class Faults:
             "clock-rate": lambda fault, first, _: self._rate(fault, first),
             "client-cut": lambda fault, _, __: self._cut_client(fault),
             "crash-once-promised": lambda fault, first, _: self._arm_promise(fault, first),
+            "pause": lambda fault, first, _: self._pause(fault, first),
             "drain": lambda fault, first, _: self._drain(fault, first),
             "lose-vote": lambda fault, first, _: self._lose_vote(fault, first),
         }
@@ -159,6 +160,12 @@ class Faults:
             world.heap.after(READMIT_EVERY, look)
 
         world.heap.after(READMIT_EVERY, look)
+
+    def _pause(self, fault: "Fault", member: "Member") -> None:
+        """The process is stopped, and goes on later with all that came meanwhile."""
+        if member.node is not None and not member.paused:
+            member.pause()
+            self._for_a_while(fault, member.resume)
 
     def _drain(self, fault: "Fault", member: "Member") -> None:
         """An operator has the member give its groups away, for a while."""

@@ -66,6 +66,8 @@ class Member:
         self.disk: bytes | None = None
         self.record_lost = False
         self.slow = 0
+        self.paused = False
+        self._held: list[Input] = []
         self.sessions: dict[int, Session] = {}
         self._timers: dict[TimerKey, int] = {}
         self.writing: list[bytes] = []
@@ -143,6 +145,8 @@ class Member:
         self._recording = []
         self.node = None
         self.life += 1
+        self.paused = False
+        self._held = []
         self._timers = {}
         self.writing = []
         sessions, self.sessions = self.sessions, {}
@@ -150,6 +154,9 @@ class Member:
             session.end("the member is gone")
         self.world.links.crashed(self.name)
         self.world.cover("crash")
+
+    def stop(self) -> None:
+        """The run is over: there is nothing to end here."""
 
     def promised_on_disk(self, group: int) -> int:
         """The epoch that the vote file has for a group."""
@@ -163,10 +170,24 @@ class Member:
         """One step, and what comes of it."""
         if self.node is None:
             return
+        if self.paused:
+            self._held.append(input)
+            return
         outputs = self.node.step(input, self.clock.now())
         for output in outputs:
             self._carry_out(output)
         self._flush()
+
+    def pause(self) -> None:
+        """Stop the process: it takes nothing, and its timers pass unseen."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on with what came meanwhile, in its order."""
+        self.paused = False
+        held, self._held = self._held, []
+        for input in held:  # noqa: A001 - the design's word
+            self.step(input)
 
     def linked(self, peer: str) -> None:
         """A link is up."""

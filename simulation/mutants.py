@@ -219,6 +219,7 @@ MUTANTS = (
     mutant("repeats are taken again", Publishers, "verdict", no_dedupe),
     mutant("numbers may have gaps", Publishers, "verdict", gaps_are_taken),
     mutant("delivered when accepted", Learner, "_extend", delivered_when_accepted),
-    mutant("entries below the promise are taken", Seed, "accepts", accepted_below_the_promise),
+    Mutant("entries below the promise are taken", ((Seed, "accepts", accepted_below_the_promise),),
+           profiles.slow_successor),
     mutant("a gap is skipped", Learner, "accept", gap_is_skipped),
 )  # fmt: skip

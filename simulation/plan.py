@@ -118,11 +118,15 @@ def make(seed: int) -> Plan:
         careful=rng.random() < 0.85,
         calm=calm,
         patience=120 * NS_PER_S,
-        cached=1000,
+        cached=random.Random(f"cache {seed}").choice((1000, 1000, 20, 2)),
         log_kept=rng.choice((4, 50, 1000)),
         faults=tuple(
             sorted(
-                [*draw_faults(rng, kinds, members, calm), *draw_drains(seed, members, calm)],
+                [
+                    *draw_faults(rng, kinds, members, calm),
+                    *draw_some(random.Random(f"{seed} hand-overs"), "drain", members, calm),
+                    *draw_some(random.Random(f"stops {seed}"), "pause", members, calm),
+                ],
                 key=lambda fault: fault.at,
             )
         ),
@@ -130,12 +134,11 @@ def make(seed: int) -> Plan:
     )
 
 
-def draw_drains(seed: int, members: int, calm: int) -> Iterator[Fault]:
-    """In some runs an operator drains members for a while: their groups are handed over."""
-    rng = random.Random(f"{seed} hand-overs")
+def draw_some(rng: random.Random, kind: str, members: int, calm: int) -> Iterator[Fault]:
+    """In some runs a few faults of a kind: a member drained by an operator, or stopped a while."""
     for _ in range(rng.choice((0, 0, 0, 1, 3))):
         lasting = rng.randint(100, 5000) * NS_PER_MS
-        yield Fault(rng.randrange(calm), "drain", rng.randrange(members), 0, lasting, 0)
+        yield Fault(rng.randrange(calm), kind, rng.randrange(members), 0, lasting, 0)
 
 
 def draw_faults(

@@ -14,6 +14,7 @@ from mdserver.limits import NS_PER_MS, NS_PER_S
 from simulation.plan import Fault, Plan, Sending, draw_faults, make
 
 CRASHES = ("crash", "crash-coordinator", "crash-at-step")
+DRAINED = 4 * NS_PER_S  # when the deaf leader is drained
 SPLITS = ("cut", "one-way", "isolate", "isolate-seeds", "slow", "client-cut")
 
 
@@ -86,25 +87,25 @@ def closely(rng: random.Random, members: int, calm: int) -> Iterator[Fault]:
 def stale_tail(seed: int) -> Plan:
     """A long tail that is not committed meets a short log of a newer epoch that is.
 
-    The coordinator loses the seeds while much is published to it. Its successor commits a little
-    and dies just before the first comes back, so the two that are left elect between their logs.
+    The coordinator loses the seeds while one publisher, which may be connected to it, publishes
+    much: what came together during one round trip is in its log alone. Its successor commits a
+    little and dies just before the first comes back, so the two that are left elect between their
+    logs.
     """
     rng = random.Random(f"stale tail {seed}")
     alone = 2 * NS_PER_S + rng.randint(0, 500) * NS_PER_MS
     dead = alone + rng.randint(900, 1250) * NS_PER_MS
     back = dead + rng.randint(0, 150) * NS_PER_MS
-    burst = [
-        Sending(alone + rng.randint(0, 100) * NS_PER_MS, publisher, 0)
-        for publisher in range(3) for _ in range(rng.randint(5, 30))
-    ]  # fmt: skip
-    few = [Sending(alone + rng.randint(800, 900) * NS_PER_MS, rng.randrange(3), 0) for _ in "abc"]
+    burst = [Sending(at, 0, 0) for at in range(alone - 100 * NS_PER_MS, alone, NS_PER_MS)]
+    few = [Sending(alone + rng.randint(800, 900) * NS_PER_MS, publisher, 0) for publisher in (1, 2)]
     before = [Sending(at, rng.randrange(3), 0)
               for at in range(NS_PER_S, alone, 100 * NS_PER_MS)]  # fmt: skip
     faults = [
         Fault(alone, "isolate-seeds", 0, 0, back - alone, rng.getrandbits(30)),
         Fault(dead, "crash-coordinator", 0, 0, 4 * NS_PER_S, 0),
     ]
-    return small(seed, 8 * NS_PER_S, faults, [*before, *burst, *few])
+    plan = small(seed, 8 * NS_PER_S, faults, [*before, *burst, *few])
+    return evolve(plan, delay_max=20 * NS_PER_MS)
 
 
 def lagging_peer(seed: int) -> Plan:
@@ -134,21 +135,38 @@ def first_leaders() -> tuple[int, int, int]:
     return int(first[1:]), int(second[1:]), int(third[1:])
 
 
-def forgetful_voter(seed: int) -> Plan:
-    """A voter dies right after its promise left, and meets the coordinator that it deposed.
+def deaf_leader(name: str, seed: int) -> tuple[random.Random, Plan]:
+    """A coordinator gives its group away and does not hear its successor, who stands for it.
 
-    That one hands its group over and cannot hear its successor, so it takes the voter back and goes
-    on with it, unless the vote file says otherwise.
+    Returns the plan, to which the caller adds what happens to the third seed or the successor, and
+    what to draw that with.
     """
-    rng = random.Random(f"forgetful voter {seed}")
-    leader, successor, voter = first_leaders()
-    drained = 4 * NS_PER_S
-    deaf = drained + rng.randint(0, 1000) * NS_PER_MS
+    rng = random.Random(f"{name} {seed}")
+    leader, successor, _ = first_leaders()
+    deaf = DRAINED + rng.randint(0, 1000) * NS_PER_MS
     faults = [
-        Fault(drained, "drain", leader, 0, 3 * NS_PER_S, 0),
+        Fault(DRAINED, "drain", leader, 0, 3 * NS_PER_S, 0),
         Fault(deaf, "one-way", successor, leader, rng.randint(800, 1400) * NS_PER_MS, 1),
-        Fault(drained, "crash-once-promised", voter, 0, rng.randint(5, 60) * NS_PER_MS, 0),
     ]
     sendings = [Sending(at, rng.randrange(3), 0)
                 for at in range(2 * NS_PER_S, 7 * NS_PER_S, 10 * NS_PER_MS)]  # fmt: skip
-    return evolve(small(seed, 8 * NS_PER_S, faults, sendings), disk_max=6 * NS_PER_MS // 10)
+    return rng, small(seed, 8 * NS_PER_S, faults, sendings)
+
+
+def forgetful_voter(seed: int) -> Plan:
+    """A voter dies right after its promise left, and meets the coordinator that it deposed.
+
+    That one takes the voter back and goes on with it, unless the vote file says otherwise.
+    """
+    rng, plan = deaf_leader("forgetful voter", seed)
+    lasting = rng.randint(5, 60) * NS_PER_MS
+    death = Fault(DRAINED, "crash-once-promised", first_leaders()[2], 0, lasting, 0)
+    plan = plan.with_parts([*plan.faults, death], list(plan.sendings))
+    return evolve(plan, disk_max=6 * NS_PER_MS // 10)
+
+
+def slow_successor(seed: int) -> Plan:
+    """Between a voter's promise and the new log, the coordinator that was deposed goes on."""
+    rng, plan = deaf_leader("slow successor", seed)
+    slow = Fault(DRAINED, "slow", first_leaders()[1], 0, 3 * NS_PER_S, rng.randint(9, 19))
+    return plan.with_parts([*plan.faults, slow], list(plan.sendings))

@@ -29,7 +29,7 @@ class World:
         self.rng = random.Random(f"{plan.seed} world")
         self.names = tuple(f"m{i}" for i in range(plan.members))
         self.watch = Watch()
-        self.checker = Checker(majority_kept=True)
+        self.checker = Checker(majority_kept=True, evicts=plan.cached < len(plan.sendings))
         self.coverage: Counter[str] = Counter()
         self.traced: list[dict[str, Any]] = []
         self.history: list[Event] = []

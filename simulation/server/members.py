@@ -18,7 +18,7 @@ from mdserver.net.server import Server
 from mdserver.net.settings import ServerSettings
 from simulation.members import Member
 from simulation.run import sentence_of
-from simulation.server.sessions import CLIENT_PORT, PEER_PORT
+from simulation.server.sessions import CLIENT_PORT, PEER_PORT, ServerSession
 from simulation.server.wires import Name
 
 if TYPE_CHECKING:
@@ -85,13 +85,46 @@ class ServerMember(Member):
         if self.engine is not None:
             self.engine.dispatch(input)
 
+    def pause(self) -> None:
+        """Nothing comes in or goes out any more: a task cannot be stopped in the middle."""
+        self.paused = True
+        links = self.world.links
+        for other in self.world.names:
+            if other != self.name:
+                links.block(self.name, other)
+                links.block(other, self.name)
+        for session in self._clients():
+            session.block()
+
+    def resume(self) -> None:
+        """Let pass what was held."""
+        if not self.paused:
+            return
+        self.paused = False
+        links = self.world.links
+        for other in self.world.names:
+            if other != self.name:
+                links.unblock(self.name, other)
+                links.unblock(other, self.name)
+        for session in self._clients():
+            session.unblock()
+
+    def _clients(self) -> list[ServerSession]:
+        return [session for session in self.world.sessions if session.member is self]
+
     def crash(self, kept: int) -> None:
         """Die at once, with all tasks and sockets; nothing is said any more."""
         if self.engine is None or self.node is None:
             return
-        self.engine.failure = CrashedError()
-        self.engine = None
-        for session in [s for s in self.world.sessions if s.member is self]:
+        self.resume()
+        self.stop()
+        for session in self._clients():
             session.end("the member is gone")
         super().crash(kept)
-        self._scope.cancel()
+
+    def stop(self) -> None:
+        """End all tasks; its node takes nothing any more."""
+        if self.engine is not None:
+            self.engine.failure = CrashedError()
+            self.engine = None
+            self._scope.cancel()

@@ -48,17 +48,16 @@ def run(plan: Plan) -> tuple[Result, ServerWorld]:
 
 
 async def _main(plan: Plan, began: float) -> tuple[Result, ServerWorld]:
-    crashed: str | None = None
     async with trio.open_nursery() as nursery:
         world = ServerWorld(plan, nursery)
         faults = Faults(world)
         schedule(world, faults)
-        nursery.start_soon(world.heap.run)
+        nursery.start_soon(world.play)
         try:
             crashed = await _go(world, faults)
         finally:
             for member in world.members.values():
-                member.crash(0)
+                member.stop()
             nursery.cancel_scope.cancel()
     return result_of(world, crashed, began), world
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from wsproto import ConnectionType, WSConnection
 from wsproto import events as ws
+from wsproto.connection import ConnectionState
 
 from mdserver.limits import CLOSE_GOING_AWAY, SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 from simulation.network import Direction
@@ -44,6 +45,8 @@ class ServerSession(Session):
         self.up = Direction(world.heap, rng, delay, world.heap.now)
         self.down = Direction(world.heap, rng, delay, world.heap.now)
         world.sessions[self] = None
+        if member.paused:
+            self.block()
         self.up.send(self._arrived)
 
     def _arrived(self) -> None:
@@ -60,6 +63,16 @@ class ServerSession(Session):
             host=self.member.name, target="/ws",
             subprotocols=[SUBPROTOCOLS[self.world.plan.encoding]],
         ))  # fmt: skip
+
+    def block(self) -> None:
+        """Hold both ways."""
+        self.up.block()
+        self.down.block()
+
+    def unblock(self) -> None:
+        """Let pass what was held."""
+        self.up.unblock()
+        self.down.unblock()
 
     # To the server
 
@@ -78,7 +91,8 @@ class ServerSession(Session):
 
     def closed_by_client(self) -> None:
         """The client closes: what the server still sends is lost."""
-        self._send(ws.CloseConnection(code=1000))
+        if self._websocket.state is ConnectionState.OPEN:
+            self._send(ws.CloseConnection(code=1000))
         self.over = True
         self.down.end(self.world.heap.now)
         if self._end is not None:

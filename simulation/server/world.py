@@ -6,6 +6,7 @@ import trio
 
 from simulation.clients import Client
 from simulation.plan import Plan
+from simulation.run import sentence_of
 from simulation.server.clock import TrioHeap
 from simulation.server.links import ServerLinks
 from simulation.server.members import ServerMember
@@ -44,6 +45,13 @@ class ServerWorld(World):
         """Write a step of the protocol down; two runs are compared by them."""
         super().trace(values)
         self.hash(repr(values).encode())
+
+    async def play(self) -> None:
+        """Let the events happen; an error in one ends the run, not the process."""
+        try:
+            await self.heap.run()
+        except Exception as error:
+            self.found(sentence_of(error))
 
     # The servers' log
 

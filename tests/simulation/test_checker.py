@@ -101,6 +101,17 @@ def test_told_loss_is_no_violation_once_the_majority_was_away() -> None:
     assert check(events, majority_kept=False) == []
 
 
+def test_a_gap_is_no_violation_where_caches_forget_but_a_reset_is() -> None:
+    checker = Checker(evicts=True)
+    for event in [published(1, "p"), delivered(2, "p", 3), Gap(3, "c", "/a/b", 7)]:
+        checker.see(event)
+    assert checker.finish() == []
+
+    checker.see(Reset(4, "c", "/a/b", "i"))
+
+    assert [v.kind for v in checker.violations] == ["disclosed loss"]
+
+
 def test_snapshot_may_repeat_a_position_and_jump_but_not_go_back() -> None:
     snapshot = Delivered(3, "c", "q", "/a/b", "h", 1, 5, snapshot=True)
     checker = Checker()

@@ -39,10 +39,15 @@ def test_a_bug_that_is_not_found_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "title",
-    ["the longest log is adopted", "promises are not in the vote file", "recovery from any seed"],
+    [
+        "the longest log is adopted",
+        "promises are not in the vote file",
+        "recovery from any seed",
+        "entries below the promise are taken",
+    ],
 )
 def test_a_bug_that_needs_a_coincidence_is_found_by_the_plan_that_makes_it(title: str) -> None:
-    found = hunt(BY_TITLE[title], range(1, 41)).found
+    found = hunt(BY_TITLE[title], range(1, 101)).found
 
     assert found is not None
     assert "I2" in found.kinds

@@ -18,6 +18,7 @@ from mdserver.core.outputs import Deliver
 from mdserver.net.engine import Engine
 from mdserver.net.link import Link
 from simulation.__main__ import main
+from simulation.faults import Faults
 from simulation.mutants import MUTANTS, switched_on
 from simulation.profiles import crowded
 from simulation.server import run as server
@@ -140,6 +141,24 @@ def test_a_door_accepts_in_order_and_closes_whom_nobody_accepted() -> None:
     for pair in (one, two, three):
         for sock in pair:
             sock.close()
+
+
+def test_a_client_may_give_up_before_it_was_let_in() -> None:
+    """Seed 0: its connection was still being opened when its time was over."""
+    result, _ = server.run(server.plan_of(0))
+
+    assert result.problems == ()
+
+
+def test_an_error_of_the_simulator_is_a_problem_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def apply(self: Faults, fault: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Faults, "apply", apply)
+
+    result, _ = server.run(server.plan_of(2))
+
+    assert result.problems[0].startswith("exception: ZeroDivisionError in apply")
 
 
 def test_pieces_are_the_whole_in_order() -> None:
