@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,11 @@ def rows(folder: Path, stream: str = "messages") -> list[dict[str, Any]]:
 
 
 class Load:
-    """Publishers and subscribers of one server, whatever happens to it, and what they saw."""
+    """Publishers and subscribers, whatever happens to the servers, and what they saw."""
 
-    def __init__(self, port: int, seed: int) -> None:
+    def __init__(self, addresses: Sequence[str], seed: int) -> None:
         self.events: list[Event] = []
-        self.port = port
+        self.servers = [f"ws://{address}" for address in addresses]
         self.rng = random.Random(seed)
         self.subscribers: list[RecordedClient] = []
         self.publishers: list[RecordedClient] = []
@@ -63,9 +63,10 @@ class Load:
 
     def client(self, name: str) -> RecordedClient:
         recorder = Recorder(name, self.events.append, lambda _: None)
-        address = f"ws://127.0.0.1:{self.port}"
         rng = random.Random(self.rng.random())
-        return RecordedClient(recorder, [address], "binary", "websocket", rng)
+        return RecordedClient(
+            recorder, self.servers, "binary", "websocket", rng, lambda *_: None
+        )  # fmt: skip
 
     @property
     def acked(self) -> list[Acked]:
@@ -129,7 +130,7 @@ async def until(condition: Callable[[], object], what: str) -> None:
 async def test_a_server_killed_under_load_loses_nothing(tmp_path: Path, fsync: str) -> None:
     """kill -9 at random moments: clients recover without a reset, and no place is told twice."""
     port = free_port()
-    load = Load(port, seed=len(fsync))
+    load = Load([f"127.0.0.1:{port}"], seed=len(fsync))
     arguments = options(tmp_path, port, JournalFsync=fsync, JournalSegmentTime="200ms")
     async with trio.open_nursery() as nursery:
         with ExitStack() as first:
@@ -253,18 +254,55 @@ def test_without_room_a_server_may_go_on_and_says_so(tmp_path: Path) -> None:
     assert (texts[0], texts[-1]) == ("before", "after")
 
 
+def commit_settings(folder: Path) -> dict[str, str]:
+    return {
+        "Journal": "on", "JournalFsync": "commit", "JournalFolder": f"{folder}/journal-INDEX",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+async def test_clusters_killed_as_a_whole_under_load_lose_nothing(tmp_path: Path) -> None:
+    """All three seeds die within milliseconds, again and again, each in the midst of writing."""
+    cluster = LiveCluster(tmp_path, 3, settings=commit_settings(tmp_path))
+    load = Load(cluster.clients, seed=3)
+
+    def restart() -> None:
+        for index in load.rng.sample(range(3), 3):
+            cluster.kill(index)
+        for index in range(3):
+            cluster.start(index)
+
+    async def more_acks() -> None:
+        before = len(load.acked)
+        await until(lambda: len(load.acked) >= before + 100, "acks")
+
+    with ExitStack() as stack:
+        await trio.to_thread.run_sync(stack.enter_context, cluster)
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                await nursery.start(load.subscribe)
+                nursery.start_soon(load.publish)
+            for _ in range(LIVES - 1):
+                await more_acks()
+                await trio.sleep(load.rng.random() / 2)
+                await trio.to_thread.run_sync(restart)
+            await more_acks()
+            load.stopping = True
+            await until(lambda: not load.unrest(), "rest")
+            nursery.cancel_scope.cancel()
+    assert load.judge().violations == []
+    assert len({event.history for event in load.acked}) == 1
+
+
 @pytest.mark.slow
 def test_a_cluster_that_was_killed_as_a_whole_loses_nothing(tmp_path: Path) -> None:
     """With `JournalFsync = commit` all seeds are back at once, under the history id they had."""
-    settings = {
-        "Journal": "on", "JournalFsync": "commit", "JournalFolder": f"{tmp_path}/journal-INDEX",
-    }  # fmt: skip
 
     def history() -> str:
         status = cluster.command(0, "status", "--json")
         return str(msgspec.json.decode(status.stdout)["history"])
 
-    with LiveCluster(tmp_path, 3, settings=settings) as cluster:
+    with LiveCluster(tmp_path, 3, settings=commit_settings(tmp_path)) as cluster:
         histories = []
         for life in range(3):
             for subject in SUBJECTS:
