@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from mdserver.client import Client, PublishError
-from mdserver.core.inputs import Refuse
+from mdserver.core.inputs import Trouble
 from mdserver.core.message import checksum
 from mdserver.core.outputs import Log
 from mdserver.core.settings import BrokerSettings
@@ -94,11 +94,11 @@ async def test_other_rows_can_be_written_to_their_stream(tmp_path: Path) -> None
 
 async def test_refused_publications_get_the_reason_and_standard_ones_pass(tmp_path: Path) -> None:
     async with journalled(tmp_path) as (server, _), Client(server.urls) as client:
-        server.engine.dispatch(Refuse("The journal cannot be written: no room."))
+        server.engine.dispatch(Trouble("The journal cannot be written: no room.", refusing=True))
         with pytest.raises(PublishError, match="PUBLISH_FAILED: The journal cannot be written"):
             await client.publish("/a/b", "refused")
         await client.publish("/a/b", "passes", qos="STANDARD")
-        server.engine.dispatch(Refuse(None))
+        server.engine.dispatch(Trouble(None, refusing=True))
         await client.publish("/a/b", "one")
     assert [row["content"] for row in rows(tmp_path, "messages")] == ["one"]
     refused = [row for row in rows(tmp_path, "publish") if row["event"] == "publish-denied"]

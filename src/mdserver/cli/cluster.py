@@ -98,6 +98,8 @@ def status(monitor: str, credentials: Path | None, as_json: bool) -> None:
     console.print(f"{len(groups)} groups, {lag} entries not committed yet")
     if orphans:
         console.print(f"without a coordinator: {', '.join(orphans)}")
+    if answer["trouble"]:
+        console.print(answer["trouble"], markup=False)
     if answer["mode"] == "Standard":
         console.print("Standard mode: no majority is needed")
     else:

@@ -21,9 +21,9 @@ from mdserver.core.inputs import (
     Decided,
     Opened,
     Received,
-    Refuse,
     RulesChanged,
     TimerDue,
+    Trouble,
 )
 from mdserver.core.message import Entry, Qos
 from mdserver.core.outputs import Disconnect, Output, Send, SetTimer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mdserver.core.settings import BrokerSettings
 
 Input = (
-    Opened | Received | Closed | Congested | TimerDue | Decided | RulesChanged | Refuse
+    Opened | Received | Closed | Congested | TimerDue | Decided | RulesChanged | Trouble
     | say.PeerUp | say.PeerDown | say.PeerReceived | say.Persisted | say.Operate
     | Recorded | Picture
 )  # fmt: skip
@@ -123,7 +123,7 @@ class Node:
                 self.broker.congested(input, now, out)
             case Opened() | Closed() | Decided() | RulesChanged():
                 self._session(input)
-            case say.Persisted() | Recorded() | Picture() | Refuse():
+            case say.Persisted() | Recorded() | Picture() | Trouble():
                 self._disk(input)
             case say.Operate():
                 self._operating.operate(input)
@@ -145,7 +145,7 @@ class Node:
             if not ground.flush():
                 return
 
-    def _disk(self, input: say.Persisted | Recorded | Picture | Refuse) -> None:  # noqa: A002
+    def _disk(self, input: say.Persisted | Recorded | Picture | Trouble) -> None:  # noqa: A002
         match input:
             case say.Persisted():
                 self.ground.stored(input.request)
@@ -154,8 +154,9 @@ class Node:
             case Picture():
                 for group in input.groups:
                     self.ground.picture(group)
-            case Refuse():
-                self.broker.refusing = input.reason
+            case Trouble():
+                self.broker.trouble = input.reason
+                self.broker.refusing = input.reason if input.refusing else None
 
     # Clients
 

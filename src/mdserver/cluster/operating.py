@@ -64,7 +64,7 @@ class Operating:
     # Status
 
     def status(self) -> dict[str, object]:
-        """Members, groups and quorum, as plain values (protocol.md, section 4)."""
+        """Members, groups, quorum and trouble with the disk, as plain values."""
         ground = self.ground
         now = ground.now
         return {
@@ -73,6 +73,7 @@ class Operating:
             "mode": "Guaranteed" if ground.settings.guaranteed else "Standard",
             "quorum": not ground.settings.guaranteed or ground.members.quorum(now),
             "history": ground.views[0].history,
+            "trouble": ground.broker.trouble,
         }
 
     def _member(self, name: str) -> dict[str, object]:

@@ -106,13 +106,15 @@ class Broker:
 
     `proposals` fills while commands are handled; whoever calls takes them and clears the list.
     `publications` counts those of this member's clients that were understood and allowed;
-    `refusing` is why none is taken now that wants a place in a log, None while they are.
+    `refusing` is why none is taken now that wants a place in a log, None while they are; `trouble`
+    is what the journal suffers from, whether they are refused for it or not.
     """
 
     def __init__(self, settings: BrokerSettings, history: str) -> None:
         self.settings = settings
         self.proposals: list[Proposal] = []
         self.publications = 0
+        self.trouble: str | None = None
         self.refusing: str | None = None
         self._sessions: dict[int, Session] = {}
         self._verdicts = Verdicts(settings)

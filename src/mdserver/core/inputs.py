@@ -64,12 +64,14 @@ class RulesChanged:
 
 
 @frozen
-class Refuse:
-    """From now on publications that want a place in a log are refused, for this reason; None: they
-    are taken again.
+class Trouble:
+    """The journal cannot be written, for this reason, or it can again (None).
+
+    `refusing`: publications that want a place in a log are refused meanwhile.
     """
 
     reason: str | None
+    refusing: bool
 
 
 @frozen

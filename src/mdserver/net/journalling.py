@@ -16,7 +16,7 @@ import trio
 from mdserver.cluster.node import TICK, Node
 from mdserver.config import JournalDiskFull
 from mdserver.core.audit import RECEIPTS
-from mdserver.core.inputs import Refuse, TimerDue
+from mdserver.core.inputs import TimerDue, Trouble
 from mdserver.core.message import Entry
 from mdserver.core.outputs import Committed, Log
 from mdserver.errors import MdserverError
@@ -186,5 +186,4 @@ class Journal:
 
     def _troubled(self, reason: str | None) -> None:
         self.trouble = reason
-        if self._refuses:
-            self._engine.dispatch(Refuse(reason))
+        self._engine.dispatch(Trouble(reason, self._refuses))
