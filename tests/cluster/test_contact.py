@@ -72,6 +72,22 @@ def test_no_more_goes_at_once_than_a_frame_takes(contents: list[bytes], counts: 
     assert contact.unsent(0) is None
 
 
+def test_a_new_coordinator_gets_what_was_forwarded_and_is_not_in_its_log() -> None:
+    contact = waiting(*(b"%d" % ticket for ticket in range(1, 8)))
+    contact.unsent(0)
+    contact.take(0, [proposal(b"later")] * FORWARD_PUBLICATIONS_MAX)
+    tail = [Run(4, 1, NAME, 2), Run(5, 2, "m2:1#1", 1), Run(7, 1, NAME, 5)]
+    rows = contact.lost(0, tail)
+    assert [(first, [p.content for p in publications]) for first, publications in rows] == [
+        (1, [b"1"]),
+        (3, [b"3", b"4"]),
+        (6, [b"6", b"7"]),
+    ]
+    assert contact.unsent(0) is None  # a frame has no room for all that waits
+    commit(contact, 1, 7)
+    assert forwarded(contact) == (8, [b"later"] * FORWARD_PUBLICATIONS_MAX)
+
+
 def test_what_is_given_up_keeps_nothing_back() -> None:
     contact = waiting(b"1")
     contact.unsent(0)

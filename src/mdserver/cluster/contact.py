@@ -86,13 +86,12 @@ class Contact:
         waiting.sent = first + len(publications)
         return first, publications
 
-    def everything(self, group: int, tail: "list[Run]") -> "list[tuple[int, list[Publication]]]":
-        """All that waits, for a new coordinator, as rows of tickets that follow each other.
+    def lost(self, group: int, tail: "list[Run]") -> "list[tuple[int, list[Publication]]]":
+        """What a new coordinator did not get, as rows of tickets that follow each other.
 
-        What stands in the uncommitted `tail` of the coordinator's log has arrived already.
+        That is what was forwarded, but what stands in the uncommitted `tail` of its log.
         """
         waiting = self.groups[group]
-        waiting.sent = waiting.next
         arrived = {
             ticket: None
             for run in tail
@@ -102,6 +101,8 @@ class Contact:
         rows: list[tuple[int, list[Publication]]] = []
         expected = 0
         for ticket, proposal in waiting.proposals.items():
+            if ticket >= waiting.sent:
+                break
             if ticket in arrived:
                 continue
             if ticket != expected:

@@ -117,10 +117,9 @@ class Learner:
         if view.forwarded != view.epoch:
             view.forwarded = view.epoch
             log = ground.logs[group]
-            for row in ground.contact.everything(group, log.runs_since(log.committed)):
+            for row in ground.contact.lost(group, log.runs_since(log.committed)):
                 ground.forwarded(group, row)
-        else:
-            ground.forward_next(group)
+        ground.forward_next(group)
 
     def accept(self, peer: str, accept: "Accept") -> None:
         """New entries of a coordinator."""
