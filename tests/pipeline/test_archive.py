@@ -123,6 +123,18 @@ def test_of_two_writers_of_a_batch_one_is_refused(spark: Any, tmp_path: Path) ->
     assert values == [2.0]
 
 
+def test_one_stream_that_fails_ends_the_job(spark: Any, tmp_path: Path) -> None:
+    """Also where its error is a page of Java, and the other streams would go on for ever."""
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    write_messages(journal, [Publication("/a/b", b"x")])
+    write_lines(journal / "stats", [b"{}"])
+    delta.table(tables, "messages")
+    (tables / "messages" / "data").write_text("no folder")
+    with pytest.raises(PipelineError, match=r"^archiving archive-messages failed: \w+: [^\n]+$"):
+        jobs.run_archive(spark, JournalSource(journal), tables, lambda _: None, once=False)
+    assert not spark.streams.active
+
+
 def test_a_second_archive_on_the_same_tables(tmp_path: Path) -> None:
     source = JournalSource(tmp_path)
     with (

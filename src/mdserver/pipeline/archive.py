@@ -12,6 +12,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from mdserver.pipeline import checkpoints, delta, rows
 from mdserver.pipeline.checkpoints import Checkpoint
 from mdserver.pipeline.delta import Batch
+from mdserver.pipeline.failures import reason_of
+from mdserver.pipeline.requirements import PipelineError
 from mdserver.pipeline.sources import Source
 
 COMPACT_EVERY_S = 3600.0
@@ -53,6 +55,8 @@ class Archive:
         self._tables = tables
         self._report = report
         self._new_source = new_source
+        self.failures: dict[str, str] = {}
+        """Why queries ended, by their names."""
         self._compacted: dict[str, float] = {}
         self._read: dict[str, int] = {}
 
@@ -92,16 +96,23 @@ class Archive:
             checkpoint.check(self._source.identity(self._spark, stream.name))
 
         def sink(raw: DataFrame, batch_id: int) -> None:
-            began = time.monotonic()
-            batch = Batch(checkpoint.job, batch_id, check)
-            # Spark asks for no file of an earlier batch again once it begins another one.
-            self._source.done(stream.name, self._read.get(stream.name, 0))
-            written, bad, last = archive_batch(raw, batch, stream, self._tables)
-            self._read[stream.name] = last
-            self._report(Archived(stream.name, batch_id, written, bad, time.monotonic() - began))
-            self._compact_when_due(stream.table)
+            try:
+                self._archive(raw, Batch(checkpoint.job, batch_id, check), stream)
+            except Exception as error:
+                # Spark cannot cope with a long text, such as a stack of Java's within Python's.
+                reason = self.failures[f"archive-{stream.name}"] = reason_of(error)
+                raise PipelineError(reason) from None
 
         return sink
+
+    def _archive(self, raw: DataFrame, batch: Batch, stream: rows.Stream) -> None:
+        began = time.monotonic()
+        # Spark asks for no file of an earlier batch again once it begins another one.
+        self._source.done(stream.name, self._read.get(stream.name, 0))
+        written, bad, last = archive_batch(raw, batch, stream, self._tables)
+        self._read[stream.name] = last
+        self._report(Archived(stream.name, batch.number, written, bad, time.monotonic() - began))
+        self._compact_when_due(stream.table)
 
     def _compact_when_due(self, name: str) -> None:
         now = time.monotonic()

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from mdserver.pipeline import checkpoints, delta, rules
 from mdserver.pipeline.derive import JOB, Batch, Derive, watched
-from mdserver.pipeline.jobs import reason_of
+from mdserver.pipeline.failures import reason_of
 from mdserver.pipeline.outlet import Outlet, Server
 from mdserver.pipeline.requirements import PipelineError
 from mdserver.pipeline.rules import Rule
@@ -113,7 +113,7 @@ class Job:
             query.stop()
         failure = self.derive.failure or query.exception()
         if failure is not None:
-            raise PipelineError(f"deriving failed: {reason_of(str(failure))}") from failure
+            raise PipelineError(f"deriving failed: {reason_of(failure)}") from failure
         self.progress.tell(now=True)
 
     def _watch(self, query: StreamingQuery, *, once: bool) -> None:

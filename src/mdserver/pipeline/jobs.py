@@ -1,8 +1,7 @@
 """The jobs as the command line starts them: Spark around the pure parts."""
 
-import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from attrs import frozen
 from deltalake import write_deltalake
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
 
 from mdserver.pipeline import (
     audit,
@@ -24,12 +24,11 @@ from mdserver.pipeline import (
     tables,
 )
 from mdserver.pipeline.archive import Archive, Archived
+from mdserver.pipeline.failures import reason_of
 from mdserver.pipeline.requirements import PipelineError
 from mdserver.pipeline.sources import Source
 
 POLL_S = 1.0
-EXCEPTION = re.compile(r"^(?:: )?(?:\w+\.)+(?P<name>\w+): (?P<said>.+)$", re.MULTILINE)
-CARRIERS = ("Py4JJavaError",)
 
 
 @frozen
@@ -64,21 +63,29 @@ def run_archive(
     With `new_source` it begins at the source's beginning, whatever was archived before.
     """
     with checkpoints.alone(folder, "archive"):
-        queries = Archive(spark, source, folder, tell, new_source=new_source).start(once=once)
+        archive = Archive(spark, source, folder, tell, new_source=new_source)
+        queries = archive.start(once=once)
         if not queries:
             raise PipelineError(
                 "there is nothing to archive: the source has none of the known streams"
             )
         try:
             while any(query.isActive for query in queries):
+                _check(queries, archive.failures)
                 time.sleep(POLL_S)  # Spark's own wait cannot be interrupted by Ctrl-C
+            _check(queries, archive.failures)
         finally:
             for query in queries:
                 query.stop()
+
+
+def _check(queries: Sequence[StreamingQuery], failures: Mapping[str, str]) -> None:
+    """Raise PipelineError where a query has ended badly; the others are of no use without it."""
     for query in queries:
-        error = query.exception()
-        if error is not None:
-            raise PipelineError(f"archiving {query.name} failed: {reason_of(str(error))}")
+        if not query.isActive:
+            failure = failures.get(query.name) or query.exception()
+            if failure is not None:
+                raise PipelineError(f"archiving {query.name} failed: {reason_of(failure)}")
 
 
 def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResult:
@@ -169,14 +176,3 @@ def replace(folder: Path, name: str, rows: pa.Table) -> None:
     """Put rows in place of a table's, in one transaction."""
     delta.table(folder, name)
     write_deltalake(folder / name, rows.cast(schema.TABLES[name]), mode="overwrite")
-
-
-def reason_of(text: str) -> str:
-    """The sentence of a Spark error that says what happened: of the first exception in its text
-    that is not about carrying another one.
-    """
-    for match in EXCEPTION.finditer(text):
-        if match["name"] not in CARRIERS:
-            own = match["name"] == PipelineError.__name__
-            return match["said"] if own else f"{match['name']}: {match['said']}"
-    return text.strip().partition("\n")[0]

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from mdserver.pipeline import checkpoints, deriving, rows, schema
-from mdserver.pipeline.jobs import reason_of
+from mdserver.pipeline.failures import reason_of
 from mdserver.pipeline.operators import NUMBER
 from mdserver.pipeline.requirements import PipelineError
 from mdserver.pipeline.rules import PLACEHOLDER, Rule
@@ -150,4 +150,4 @@ def run(
         query.stop()
     error = query.exception()
     if error is not None:
-        raise PipelineError(f"deriving failed: {reason_of(str(error))}") from error
+        raise PipelineError(f"deriving failed: {reason_of(error)}") from error
