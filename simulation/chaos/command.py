@@ -17,7 +17,7 @@ from simulation.chaos import namespaces
 from simulation.chaos.loopback import Loopback
 from simulation.chaos.members import fake_clock
 from simulation.chaos.namespaces import Namespaces
-from simulation.chaos.plan import Plan, make
+from simulation.chaos.plan import BLACKOUT, CLOCK, OTHER_KINDS, PROCESS_KINDS, Plan, make
 from simulation.chaos.run import Chaos, Outcome
 from simulation.chaos.wire import Wire
 
@@ -41,12 +41,23 @@ INTERRUPTED = 130
     help="Namespaces, where they are permitted; else processes behind a proxy.",
 )  # fmt: skip
 @click.option(
+    "--only", type=click.Choice((*PROCESS_KINDS, *OTHER_KINDS, CLOCK, BLACKOUT)), multiple=True,
+    help="Nothing but faults of this kind (repeatable).",
+)  # fmt: skip
+@click.option(
     "--keep", type=click.Path(path_type=Path, file_okay=False), default="build/chaos",
     show_default=True, help="Where history and logs of a failing run go.",
 )  # fmt: skip
 @click.option("--keep-all", is_flag=True, help="Keep those of a run that passes, too.")
 def chaos(
-    seconds: int, seed: int, members: int, network: str, keep: Path, *, keep_all: bool
+    seconds: int,
+    seed: int,
+    members: int,
+    network: str,
+    only: tuple[str, ...],
+    keep: Path,
+    *,
+    keep_all: bool,
 ) -> None:
     """Real server processes under partitions, pauses and kills; exit 1 on any finding."""
     told = Console(stderr=True)
@@ -54,7 +65,7 @@ def chaos(
     clock = fake_clock()
     if clock is None:
         told.print("[bold]NO CLOCK JUMPS[/bold]: libfaketime is missing (package libfaketime)")
-    plan = make(seed, seconds, members, clocks=clock is not None)
+    plan = make(seed, seconds, members, clocks=clock is not None, only=only)
     console = Console()
     console.print(plan.describe(), markup=False, highlight=False, soft_wrap=True)
     folder = Path(tempfile.mkdtemp(prefix="mdserver-chaos-"))

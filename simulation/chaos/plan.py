@@ -1,7 +1,7 @@
 """What a chaos run will be, derived from its seed; its real processes then take their own time."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
@@ -17,7 +17,7 @@ OTHER_KINDS = (
 CLOCK = "clock-jump"
 BLACKOUT = "blackout"
 """All members are killed at once: memory is lost, and clients have to be told so."""
-SPACING_MIN_S = 2.0
+SPACING_MIN_S, SPACING_MAX_S = 2.0, 4.0
 LASTING_S = (0.5, 1.5, 4.0)  # means
 LASTING_MAX_S = 8.0
 RECKLESS = 0.1
@@ -59,11 +59,12 @@ class Plan:
         return "\n".join(lines)
 
 
-def make(seed: int, seconds: int, members: int, *, clocks: bool) -> Plan:
-    """The plan of a seed; `clocks`: wall clocks can be set."""
+def make(seed: int, seconds: int, members: int, *, clocks: bool, only: Sequence[str] = ()) -> Plan:
+    """The plan of a seed; `clocks`: wall clocks can be set; `only`: nothing but these kinds."""
     rng = random.Random(f"chaos {seed}")
     seeds = rng.choice((3, 5)) if members >= 5 else 3
-    reckless = rng.random() < RECKLESS
+    reckless = rng.random() < RECKLESS and not only
+    kinds = [*PROCESS_KINDS, *OTHER_KINDS, *([CLOCK] if clocks else [])]
     return Plan(
         seed=seed,
         seconds=seconds,
@@ -74,16 +75,15 @@ def make(seed: int, seconds: int, members: int, *, clocks: bool) -> Plan:
         subjects=rng.randint(3, 12),
         per_second=rng.choice((5.0, 20.0, 40.0)),
         reckless=reckless,
-        faults=tuple(draw(rng, seconds, members, clocks, reckless)),
+        faults=tuple(draw(rng, seconds, members, only or kinds, reckless)),
     )
 
 
 def draw(
-    rng: random.Random, seconds: int, members: int, clocks: bool, reckless: bool
+    rng: random.Random, seconds: int, members: int, kinds: Sequence[str], reckless: bool
 ) -> Iterator[Fault]:
     """Every kind before any comes again: a short run has a random subset of them."""
-    kinds = [*PROCESS_KINDS, *OTHER_KINDS, *([CLOCK] if clocks else [])]
-    mean = max(SPACING_MIN_S, seconds / (1.5 * len(kinds)))
+    mean = max(SPACING_MIN_S, min(SPACING_MAX_S, seconds / (1.5 * len(kinds))))
     deck: list[str] = []
     at = rng.uniform(0.5, mean)
     while at < seconds - 1:

@@ -70,12 +70,14 @@ class Status:
     epochs: list[int]
     committed: list[int]
     lag: int
+    history: str
     led: int  # groups that it coordinates itself
 
     @property
     def shown(self) -> str:
         """In a few words."""
-        return self.state if self.quorum else f"{self.state}, no quorum"
+        quorum = "" if self.quorum else ", no quorum"
+        return f"{self.state}{quorum}, history {self.history[:4]}"
 
     @property
     def trouble(self) -> str | None:
@@ -102,5 +104,6 @@ async def status_of(address: Address, me: str) -> Status:
         epochs=[row["epoch"] for row in groups],
         committed=[row["committed"] for row in groups],
         lag=sum(row["lag"] for row in groups),
+        history=answer["history"],
         led=coordinators.count(me),
     )
