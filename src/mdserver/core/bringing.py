@@ -71,6 +71,18 @@ class Bringing:
         else:
             self._enqueue(session, (backlog,), now, out)
 
+    def again(
+        self, subscription: Subscription, subjects: list[str], now: int, out: list[Output]
+    ) -> None:
+        """Bring the snapshots of these subjects to a subscription that is in place."""
+        if subscription.pending is None:
+            self.begin(Backlog(subscription, {}, 0), subjects, now, out)
+        else:
+            # What it brings already waits in the queue: these wait there as well.
+            subscription.pending.update(dict.fromkeys(subjects))
+        for subject in subscription.pending or ():
+            self._interest.waiting_changed(subject)
+
     def _enqueue(
         self, session: Session, backlogs: Iterable[Backlog], now: int, out: list[Output]
     ) -> None:

@@ -502,10 +502,18 @@ class Broker:
         Subscribers forget their positions and get the snapshots.
         """
         self._begin_history(history, groups, out)
-        for group in groups:
-            for state in self._cache.group(group):
-                if state.seq:
-                    self._bringing.taken_over(state, None, now, out)
+        affected = dict.fromkeys(groups)
+        matching: dict[str, list[str]] = {}
+        for session in self._sessions.values():
+            if session.state is not SessionState.CONNECTED:
+                continue
+            for subject, subscription in session.subscriptions.items():
+                if subject not in matching:
+                    pattern = subscription.pattern
+                    found = [subject] if pattern is None else self._cache.matching(pattern)
+                    matching[subject] = [s for s in found if self._histories.group(s) in affected]
+                if matching[subject]:
+                    self._bringing.again(subscription, matching[subject], now, out)
 
     def _begin_history(self, history: str, groups: Iterable[int], out: list[Output]) -> None:
         self._conflation.flush(out)
