@@ -195,3 +195,31 @@ def test_members_whose_vote_records_go_with_them(seed: int, members: int) -> Non
     run.start()
     run.play(60)
     run.check()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_cluster_starts_under_faults_without_an_operator(seed: int) -> None:
+    """Members come up one by one, links break and members restart; no record is lost."""
+    rng = random.Random(seed)
+    cluster = Cluster(rng.choice([3, 5, 6]), groups=rng.choice([1, 4]), seed=seed)
+    for name in rng.sample(cluster.names, len(cluster.names)):
+        cluster.disk_delays[name] = rng.choice([1, 2, 10, 50, 200]) * MS
+        cluster.start(name)
+        cluster.run(rng.choice([0, 0, 20, 300]) * MS)
+    for _ in range(rng.randrange(1, 8)):
+        name, other = rng.sample(cluster.names, 2)
+        match rng.choice(["cut", "cut", "restart", "partition"]):
+            case "cut":
+                cluster.disconnect(name, other)
+                cluster.at(cluster.now + rng.randrange(500) * MS, ("connect", name, other))
+            case "restart":
+                cluster.kill(name)
+                cluster.run(rng.randrange(100) * MS)
+                cluster.start(name)
+            case _:
+                cluster.partition(name)
+                cluster.run(rng.randrange(600) * MS)
+                cluster.heal()
+        cluster.run(rng.randrange(250) * MS)
+    cluster.heal()
+    cluster.until(cluster.ready)

@@ -253,3 +253,15 @@ def test_a_seed_that_votes_by_an_old_record_stops_as_it_hears_of_a_newer_one() -
     cluster.run(S)
     readmit(cluster, "m1:1", "m2:1")
     cluster.until(cluster.ready)
+
+
+def test_a_seed_that_dies_before_its_record_says_that_it_is_known_lost_nothing() -> None:
+    cluster = Cluster(3)
+    cluster.disk_delays["m3:1"] = 500 * MS
+    cluster.start()
+    while not cluster.members["m3:1"].node.ground.votes.admitted:
+        cluster.run(MS)
+    cluster.run(300 * MS)
+    cluster.kill("m3:1")
+    cluster.start("m3:1")
+    cluster.until(cluster.ready)

@@ -361,7 +361,7 @@ class Election:
         highest = max([vote.epoch for vote in ground.votes.promised]
                       + [peer.promised for peer in peers.values()])  # fmt: skip
         admitted = [
-            ground.votes.admitted if seed == ground.me else peers[seed].admitted
+            ground.admitted if seed == ground.me else peers[seed].admitted
             for seed in ground.settings.seeds
         ]  # fmt: skip
         whole = all(admitted) or not (any(admitted) or ordered)

@@ -143,6 +143,7 @@ class Ground:
         self._record_requests = 0
         self._recorded = 0
         self._storing = 0
+        self._admitting = 0 if votes.admitted else None
         self.disk_time = 0
         """How long the vote record last took to be on the disk (ns)."""
         self._accepts: list[Appended] = []
@@ -163,7 +164,7 @@ class Ground:
         """Who this member is, for a link that is new."""
         votes = self.votes
         return Hello(
-            votes.incarnation, votes.admitted, self.settings.client, dict(votes.known), self._linked
+            votes.incarnation, self.admitted, self.settings.client, dict(votes.known), self._linked
         )
 
     # What is said
@@ -182,6 +183,10 @@ class Ground:
             if self._stored == self._requests:
                 self._storing = self.now
             self._requests += 1
+            if not self.votes.admitted:
+                self._admitting = None
+            elif self._admitting is None:
+                self._admitting = self._requests
             self.out.append(Persist(self._requests, self.votes.encode()))
 
     def say_stored(self, peer: str, message: AnyPeerMessage) -> None:
@@ -192,6 +197,11 @@ class Ground:
             self.say((peer,), message)
         else:
             self._waiting.append((self._requests, self._record_needed, (peer,), message))
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the record says so on the disk: others may know this seed from then on."""
+        return self._admitting is not None and self._admitting <= self._stored
 
     @property
     def on_disk(self) -> bool:

@@ -281,7 +281,7 @@ class Node:
         seed = ground.seed
         promised = max(vote.epoch for vote in ground.votes.promised)
         return say.Heartbeat(
-            ground.joined, ground.votes.admitted, ground.sure, seed is not None and seed.lost,
+            ground.joined, ground.admitted, ground.sure, seed is not None and seed.lost,
             ground.weight, promised, seed.away if seed is not None else [],
             self.mode.leading.leads(),
         )  # fmt: skip
