@@ -74,14 +74,15 @@ class Bringing:
     def again(
         self, subscription: Subscription, subjects: list[str], now: int, out: list[Output]
     ) -> None:
-        """Bring the snapshots of these subjects to a subscription that is in place."""
+        """Bring the snapshots of these subjects to a subscription that is in place.
+
+        The caller has the interest find all audiences anew.
+        """
         if subscription.pending is None:
             self.begin(Backlog(subscription, {}, 0), subjects, now, out)
         else:
             # What it brings already waits in the queue: these wait there as well.
             subscription.pending.update(dict.fromkeys(subjects))
-        for subject in subscription.pending or ():
-            self._interest.waiting_changed(subject)
 
     def _enqueue(
         self, session: Session, backlogs: Iterable[Backlog], now: int, out: list[Output]

@@ -504,6 +504,7 @@ class Broker:
         self._begin_history(history, groups, out)
         affected = dict.fromkeys(groups)
         matching: dict[str, list[str]] = {}
+        self._interest.changed()
         for session in self._sessions.values():
             if session.state is not SessionState.CONNECTED:
                 continue

@@ -123,8 +123,8 @@ class Interest:
         """A session begins or ends to wait for the live messages of a subject."""
         self._audiences.pop(subject, None)
 
-    def rights_changed(self) -> None:
-        """The rights of a session changed: patterns may bring it other subjects now."""
+    def changed(self) -> None:
+        """Every audience may be another one now: rights changed, or who waits for many subjects."""
         self._generation += 1
 
     def audience(self, subject: str) -> Audience:

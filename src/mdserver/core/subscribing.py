@@ -212,7 +212,7 @@ class Subscriptions:
 
     def rights_changed(self, session: Session, now: int, out: list[Output]) -> None:
         """End what the session's rights no longer carry."""
-        self._interest.rights_changed()
+        self._interest.changed()
         for subject, subscription in list(session.subscriptions.items()):
             denial = may_subscribe(session, subject, subscription.pattern)
             if denial is not None:
