@@ -1,5 +1,6 @@
 """A chaos run from its plan to its outcome."""
 
+import json
 import random
 import signal
 from collections import Counter
@@ -16,6 +17,7 @@ from simulation.chaos.cluster import Cluster
 from simulation.chaos.faults import Faults
 from simulation.chaos.members import logged
 from simulation.chaos.plan import Plan
+from simulation.chaos.statuses import NoAnswerError, ask
 from simulation.chaos.wire import Wire, text
 from simulation.checker import Checker
 from simulation.diagram import drawing
@@ -112,6 +114,7 @@ class Chaos:
             self.cluster.mark(None, "healed", fault=False)
             healed = trio.current_time()
             if await self._settled("liveness", self._unrest, PATIENCE_S):
+                await self._compare()
                 self.outcome.figures["at rest after"] = f"{trio.current_time() - healed:.1f} s"
                 for client in self.subscribers:
                     for subject in self.subjects:
@@ -157,6 +160,31 @@ class Chaos:
         seconds = trio.current_time() - since
         self.outcome.problems.append(f"{kind}: {seconds:.0f} s later, {unrest()}")
         return False
+
+    async def _compare(self) -> None:
+        """At rest, every member has the same messages of each subject, but for how many."""
+        for subject in self.subjects:
+            known: dict[int, tuple[int, str]] = {}
+            ends: dict[str, int] = {}
+            for member in self.cluster.members:
+                address = self.cluster.wire.clients(member.number)
+                path = f"/rest/consume?subject={subject}&history=1000"
+                try:
+                    answer = json.loads(await ask(address, path))
+                except NoAnswerError as error:
+                    self.outcome.problems.append(f"convergence: {member.name}: {error}")
+                    continue
+                cached = {m["seq"]: (m["epoch"], m["content"]) for m in answer["messages"]}
+                ends[member.name] = max(cached, default=0)
+                self.outcome.coverage["compared"] += len(cached)
+                for seq, held in cached.items():
+                    if known.setdefault(seq, held) != held:
+                        self.outcome.problems.append(
+                            f"convergence: {member.name} has {held} at {seq} of {subject}, "
+                            f"another member {known[seq]}"
+                        )
+            if len(set(ends.values())) > 1:
+                self.outcome.problems.append(f"convergence: the last of {subject} is {ends}")
 
     def _fresh(self, since: float) -> bool:
         """Whether all that is known of members is from later."""
@@ -216,6 +244,7 @@ class Chaos:
             "clients connected again": f"{again:,}",
             "links lost": f"{lines['link down']:,}",
             "coordinators changed": f"{self.cluster.changes:,}",
+            "cached messages compared": f"{coverage['compared']:,}",
             "processes started": f"{sum(member.starts for member in self.cluster.members):,}",
             "longest silence": f"{self.cluster.available.longest_s:.1f} s",
         }
@@ -235,5 +264,6 @@ class Chaos:
                 "coordinators that changed": self.cluster.changes,
                 "publications acknowledged as a repeat": coverage["acked as a repeat"],
                 "recoveries": coverage["recovered"],
+                "cached messages compared": coverage["compared"],
             }
         return [f"vacuous: too few {what}" for what, count in wanted.items() if not count]
