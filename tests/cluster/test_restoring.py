@@ -279,7 +279,7 @@ def test_records_that_do_not_follow_each_other_are_refused() -> None:
 
 
 def test_records_of_groups_that_are_not_held_yet_mean_nothing() -> None:
-    single = Single([Added(0, 5, [], []), Learned(1, 3)])
+    single = Single([Added(0, 5, [], []), Learned(1, 3), Held(2, 4, "h", 7, [], [], 0, True, None)])
     single.write()
     assert [log.length for log in single.node.ground.logs] == [0] * GROUPS
 

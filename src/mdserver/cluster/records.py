@@ -1,10 +1,10 @@
 """What a seed writes down of its logs, so that they are there again after its restart.
 
 Records of a group follow its log in the order of their writing: `Held` says what the log is from a
-place on, `Appended` (as coordinators replicate it) what was added, `Learned` how much is committed.
-Read again they give the same logs, committed up to the last `Learned`; what lies beyond it is
-learned anew. Records before a group's first `Held` mean nothing. `Begun` and `Ended` are for the
-driver, which decides by them whether what it found can be relied on (docs/operations.md).
+place on, `Added` what came after its end, `Learned` how much is committed. Read again they give the
+same logs, committed up to the last `Learned`; what lies beyond it is learned anew. Records before a
+group's first `Held` that says all of its log mean nothing. `Begun` and `Ended` are for the driver,
+which decides by them whether what it found can be relied on (docs/operations.md).
 """
 
 from collections.abc import Sequence

@@ -64,6 +64,8 @@ class Restoring:
     def _held(self, held: Held) -> None:
         ground, group = self.ground, held.group
         log, view = ground.logs[group], ground.views[group]
+        if group not in self.groups and held.state is None and held.start:
+            return  # what it goes on from stood in segments that are gone: a picture follows
         if held.history != view.history:
             log.clear()
             view.history = held.history

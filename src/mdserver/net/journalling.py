@@ -78,7 +78,10 @@ class Journal:
         self._written = written or set()
         self._failed = trio.Event()
         self._failure = ""
+        self._blocked = False
         self._stored = trio.lowlevel.ParkingLot()
+        if recording is not None:
+            recording.when_whole = self._whole
         engine.carry(Committed, self._committed)
 
     @asynccontextmanager
@@ -165,13 +168,17 @@ class Journal:
     def _heard(self, event: Event) -> None:
         match event:
             case Blocked(reason):
+                self._blocked = True
                 log.error("journal blocked", reason=reason, refusing=self._refuses)
                 self._troubled(f"The journal cannot be written: {reason}.")
             case Unblocked(lost, emptied):
+                self._blocked = False
                 log.warning("journal goes on", lines_lost=lost)
-                self._troubled(None)
                 if emptied and self._recording is not None:
+                    self._troubled("The journal is written anew: a restart now forgets.")
                     self._recording.begin_again()
+                else:
+                    self._troubled(None)
             case Deleted(stream, count, size, unread):
                 level = log.warning if unread else log.info
                 level("journal segments deleted", stream=stream, segments=count,
@@ -183,6 +190,11 @@ class Journal:
                 if self._recording is not None:
                     self._recording.stored(request)
                 self._stored.unpark_all()
+
+    def _whole(self) -> None:
+        if self.trouble is not None and not self._blocked:
+            log.info("journal whole again")
+            self._troubled(None)
 
     def _troubled(self, reason: str | None) -> None:
         self.trouble = reason

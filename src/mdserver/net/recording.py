@@ -5,6 +5,8 @@ the stream has grown to several times what it stands for, the node is asked for 
 group in turn, and what stands before the first of them goes.
 """
 
+from collections.abc import Callable
+
 import trio
 
 from mdserver.cluster.node import Node
@@ -21,7 +23,10 @@ MESSAGES = "messages"
 
 
 class Recording:
-    """Carries `Record` outputs out. `begun` is how this run's part of the stream begins."""
+    """Carries `Record` outputs out. `begun` is how this run's part of the stream begins.
+
+    `when_whole` is called whenever the stream was written anew.
+    """
 
     def __init__(
         self, writer: JournalWriter, engine: Engine, begun: Begun, fsync: JournalFsync
@@ -35,6 +40,7 @@ class Recording:
         self._grown = trio.Event()
         self._stored = trio.Event()
         self._picturing = False
+        self.when_whole: Callable[[], None] = _nothing
         writer.write(LOG, (line_of(begun),))
         engine.carry(Record, self._record)
 
@@ -44,7 +50,8 @@ class Recording:
         self._size += size
         if self._picturing:
             self._pictured += size
-        if self._size > max(JOURNAL_LOG_BYTES_MIN, JOURNAL_LOG_GROWTH * self._pictured):
+        grown = self._size > max(JOURNAL_LOG_BYTES_MIN, JOURNAL_LOG_GROWTH * self._pictured)
+        if grown and not self._picturing:
             self._grown.set()
         if self._hands_on and any(isinstance(one, Held | Learned) for one in output.records):
             # They say that what is committed was handed on: so it has to be, whatever happens.
@@ -57,10 +64,10 @@ class Recording:
         self._engine.dispatch(Recorded(request))
 
     def begin_again(self) -> None:
-        """The stream was emptied: begin it anew, with all that is held."""
+        """The stream was emptied: begin it anew, and have `run` write all that is held."""
         self._writer.open_last()
         self._writer.write(LOG, (line_of(self._begun),))
-        self._engine.dispatch(Picture(range(self._begun.groups)))
+        self._grown.set()
 
     def end(self) -> None:
         """Nothing is recorded any more: all was written."""
@@ -70,8 +77,8 @@ class Recording:
         """Keep the stream from growing without end, until cancelled."""
         while True:
             await self._grown.wait()
-            await self._shrink()
             self._grown = trio.Event()
+            await self._shrink()
 
     async def _shrink(self) -> None:
         """Have everything written once more, one group at a time, and drop what stood before."""
@@ -85,6 +92,12 @@ class Recording:
         self._picturing = False
         self._size = self._pictured
         self._writer.write(LOG, (turn.end,))
+        if not self._grown.is_set():
+            self.when_whole()
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""
 
 
 class Turn:
