@@ -67,6 +67,7 @@ class Recorder:
         for message in messages:
             before = self.positions.get(message.subject)
             if before is not None and before[0] != history:
+                self._cover("told of a reset")
                 self._see(Reset(now, self.name, message.subject, history))
             self.positions[message.subject] = (history, message.epoch, message.seq)
             self._cover(f"delivered {message.type.value}")

@@ -69,7 +69,8 @@ def missing() -> str | None:
     except subprocess.TimeoutExpired:
         return f"setting up a namespace took longer than {COMMAND_TIMEOUT_S} s"
     if tried.returncode:
-        return f"not permitted here: {tried.stderr.strip().splitlines()[-1:] or 'no reason given'}"
+        *_, last = ["no reason given", *tried.stderr.splitlines()]
+        return f"not permitted here: {last}"
     return None
 
 

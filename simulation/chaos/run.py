@@ -16,7 +16,7 @@ from simulation.chaos.clients import RecordedClient
 from simulation.chaos.cluster import Cluster
 from simulation.chaos.faults import Faults
 from simulation.chaos.members import logged
-from simulation.chaos.plan import Plan
+from simulation.chaos.plan import BLACKOUT, Plan
 from simulation.chaos.statuses import NoAnswerError, ask
 from simulation.chaos.wire import Wire, text
 from simulation.checker import Checker
@@ -258,6 +258,8 @@ class Chaos:
             "publications acknowledged": coverage["acked"] // max(1, plan.seconds),
             "messages delivered": coverage["delivered UPDATE"] // max(1, plan.seconds),
         }
+        if BLACKOUT in plan.kinds:
+            wanted["resets after a blackout"] = coverage["told of a reset"]
         if plan.seconds >= WHOLE_S:
             wanted |= {
                 "clients that connected again": again,
