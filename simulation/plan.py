@@ -120,6 +120,7 @@ def make(seed: int) -> Plan:
         patience=120 * NS_PER_S,
         cached=random.Random(f"cache {seed}").choice((1000, 1000, 20, 2)),
         log_kept=rng.choice((4, 50, 1000)),
+        recorded=random.Random(f"{seed} journal").random() < 0.2,
         faults=tuple(
             sorted(
                 [

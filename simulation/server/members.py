@@ -9,6 +9,7 @@ import trio
 
 from mdserver.cluster.messages import Operated, Persist
 from mdserver.cluster.node import TICK, Input
+from mdserver.cluster.records import Record
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Committed, Trace
 from mdserver.http.router import Router
@@ -45,6 +46,7 @@ class ServerMember(Member):
         )  # fmt: skip
         self.engine = engine = server.engine
         engine.carry(Persist, self._persist)
+        engine.carry(Record, self._record)
         engine.carry(Operated, self._operated)
         engine.carry(Committed, self._committed)
         engine.carry(Trace, self._traced)
