@@ -23,7 +23,7 @@ from mdserver.cluster.messages import (
     SendPeer,
 )  # fmt: skip
 from mdserver.cluster.node import TICK, Input, Node
-from mdserver.cluster.records import AnyRecord, Record, Recorded
+from mdserver.cluster.records import AnyRecord, Picture, Record, Recorded
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import VoteRecord, started
 from mdserver.codec.binary_form import BinaryCodec
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from simulation.sessions import Session
     from simulation.world import World
 
+RECORDS_MAX = 30
 RECORDS: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)
 CODECS: dict[str, type[JsonCodec] | type[BinaryCodec]] = {
     "json": JsonCodec,
@@ -74,6 +75,7 @@ class Member:
         self.records: list[bytes] = []
         self._recording: list[list[bytes]] = []
         self._recorded_at = 0
+        self._kept_from: int | None = None
         self._written_at = 0
         self._sessions_made = 0
         self._requests = 0
@@ -143,6 +145,7 @@ class Member:
             self.records += records
             self.world.cover("crash after the disk, before the ack")
         self._recording = []
+        self._kept_from = None
         self.node = None
         self.life += 1
         self.paused = False
@@ -333,5 +336,28 @@ class Member:
             if self.life == life:
                 self.records += self._recording.pop(0)
                 self.step(Recorded(output.request))
+                self._write_anew()
 
         heap.at(self._recorded_at, done)
+
+    def _write_anew(self) -> None:
+        """Now and then all groups are written once more, one after the other, and the rest goes."""
+        if self._kept_from is not None or len(self.records) < RECORDS_MAX:
+            return
+        life, plan = self.life, self.world.plan
+        self._kept_from = len(self.records)
+
+        def turn(group: int) -> None:
+            if self.life != life:
+                return
+            if group < plan.groups:
+                self.step(Picture((group,)))
+                self.world.heap.after(2 * plan.disk_max, lambda: turn(group + 1))
+            elif not self._recording:
+                self.world.cover("records written anew")
+                del self.records[: self._kept_from]
+                self._kept_from = None
+            else:
+                self.world.heap.after(plan.disk_max, lambda: turn(group))
+
+        turn(0)

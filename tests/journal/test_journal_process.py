@@ -371,3 +371,19 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, small_disk: Path)
     written = [row["content"] for row in map(msgspec.json.decode, segments.lines(
         small_disk / "journal" / "messages"))]  # fmt: skip
     assert written == texts
+
+
+@pytest.mark.slow
+def test_every_member_of_a_cluster_writes_every_message(tmp_path: Path) -> None:
+    settings = {"Journal": "on", "JournalFolder": f"{tmp_path}/INDEX/journal"}
+    with LiveCluster(tmp_path, 3, settings=settings) as cluster:
+        for subject in SUBJECTS:
+            cluster.wait(lambda s=subject: cluster.produce(0, s, "x"), 60, subject)
+        for index in range(3):
+            wait_until(lambda n=index: len(rows(tmp_path / f"{n}")) == len(SUBJECTS), "rows")
+    told = [
+        sorted((row["subject"], row["epoch"], row["seq"]) for row in rows(tmp_path / f"{index}"))
+        for index in range(3)
+    ]
+    assert told[0] == told[1] == told[2]
+    assert not (tmp_path / "0" / "journal" / "log").exists()

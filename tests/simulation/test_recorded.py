@@ -33,12 +33,14 @@ def crashing(seed: int) -> plan.Plan:
 
 @pytest.mark.parametrize("first", range(1, 31, 6))
 def test_crashes_of_everybody_lose_nothing(first: int) -> None:
-    crashes = 0
+    crashes = anew = 0
     for seed in range(first, first + 6):
         result, _ = run(crashing(seed))
         assert result.problems == (), f"seed {seed}"
         crashes += result.coverage["crash"]
+        anew += result.coverage.get("records written anew", 0)
     assert crashes > 50
+    assert anew
 
 
 @pytest.mark.slow
