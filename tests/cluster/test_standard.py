@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from mdserver.cluster.messages import Canvass, ClosePeer, PeerReceived
+from mdserver.cluster.messages import Canvass, ClosePeer, PeerReceived, Sync
 from mdserver.core.commands import PositionAfter
 from mdserver.core.events import Connected, Delivery, Move, Reset, Status, StatusName
 from mdserver.core.message import MessageType
 from mdserver.limits import NS_PER_S, STANDARD_ALONE_AFTER_S
-from tests.cluster.virtual import MS, Cluster, Member, S
+from tests.cluster.virtual import DECODER, MS, Cluster, Member, S
 
 ALONE = STANDARD_ALONE_AFTER_S * NS_PER_S
 
@@ -195,8 +195,9 @@ def test_a_list_of_one_member_is_a_cluster_that_others_join() -> None:
     assert {cluster.coordinator(group) for group in range(4)} == {"m1:1", "m9:1"}
 
 
-def test_both_sides_of_a_partition_serve_and_the_larger_one_stays() -> None:
-    cluster = standard()
+@pytest.mark.parametrize("seed", range(8))
+def test_both_sides_of_a_partition_serve_and_the_larger_one_stays(seed: int) -> None:
+    cluster = standard(seed=seed)
     subjects = [f"/s/{index}" for index in range(12)]
     for name in cluster.names:
         cluster.open(name, 1)
@@ -320,6 +321,39 @@ def test_survivors_that_got_more_or_less_of_a_dead_coordinator_agree(lucky: str)
         seen = shown(cluster.members[name].inboxes[1])
         before = ["UPDATE one 1", "UPDATE two 2"][: 2 if name == lucky else 1]
         assert seen == [*before, "reset", f"SNAPSHOT {kept} {number}", f"UPDATE last {number + 1}"]
+
+
+class Starved(Cluster):
+    """A cluster in which one member gets nobody's log."""
+
+    starved = ""
+
+    def send(self, source: str, target: str, data: bytes) -> None:
+        if target != self.starved or not isinstance(DECODER.decode(data), Sync):
+            super().send(source, target, data)
+
+
+def test_who_lacks_the_log_of_a_reign_does_not_succeed_it_before_others() -> None:
+    """Just back from the smaller side of a partition, without the larger one's log."""
+    cluster = Starved(3, 12, guaranteed=False)
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.run(3 * S)
+    subjects = [f"/s/{index}" for index in range(30)]
+    cluster.open("m1:1", 1)
+    cluster.partition("m3:1")
+    cluster.run(2 * S)
+    for subject in subjects:
+        publish(cluster, "m1:1", subject, f"{subject} of the larger side")
+    cluster.starved = "m3:1"
+    cluster.heal()
+    cluster.run(300 * MS)
+    cluster.kill("m2:1")
+    cluster.run(3 * S)
+    cluster.starved = ""
+    cluster.until(lambda: same_everywhere(cluster))
+    held = {subject: f"{subject} of the larger side".encode() for subject in subjects}
+    assert snapshots(cluster) == [held, held]
 
 
 def test_a_numbering_publisher_counts_from_1_again_after_a_reset_and_not_after_a_hand_over() -> (

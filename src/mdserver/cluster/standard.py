@@ -33,8 +33,9 @@ class Standard:
     """Reigns of this member, and how it follows those of others. `Guaranteed` is its counterpart.
 
     `_begin`: until when a member that has nothing waits for others that have something (ns), None
-    before its first tick. `_sighted`: the members in sight -> since when they are not (ns), 0 while
-    they are.
+    before its first tick. `_began`: when the reigns of this member began (ns). `_lacking`: the
+    groups whose reign's log this member does not hold. `_sighted`: the members in sight -> since
+    when they are not (ns), 0 while they are.
     """
 
     def __init__(self, ground: "Ground") -> None:
@@ -43,6 +44,8 @@ class Standard:
         self.election = Election(ground)
         self.leading = Leading(ground, self.election, self.learner)
         self._begin: int | None = None
+        self._began: dict[int, int] = {}
+        self._lacking: dict[int, None] = {}
         self._sighted: dict[str, int] = {}
         self._next_claim = 0
         self.handlers: dict[type, Callable[[str, Any], None]] = {
@@ -94,7 +97,7 @@ class Standard:
         """Renew the reigns of this member when others went out of sight.
 
         Where they went on without it they took its groups over meanwhile: of both sides the larger
-        one is to stay.
+        one is to stay. What began after they went was raised by that.
         """
         ground, members, sighted = self.ground, self.ground.members, self._sighted
         for name in members.peers:
@@ -102,16 +105,21 @@ class Standard:
                 sighted[name] = 0
             elif sighted.get(name) == 0:
                 sighted[name] = ground.now
-        gone = [name for name, since in sighted.items() if since and since + PATIENCE <= ground.now]
+        gone = {
+            n: since for n, since in sighted.items() if since and since + PATIENCE <= ground.now
+        }
+        if not gone:
+            return
         for name in gone:
             del sighted[name]
-        if gone and ground.coordinators:
-            raised = 1 + sum(not since for since in sighted.values())
-            self._reign([
-                say.Begun(group, coordinator.epoch + raised, ground.views[group].history,
-                          ground.views[group].history, coordinator.log.length)
-                for group, coordinator in ground.coordinators.items()
-            ])  # fmt: skip
+        raised, went = 1 + sum(not since for since in sighted.values()), max(gone.values())
+        renewed = [
+            say.Begun(group, coordinator.epoch + raised, ground.views[group].history,
+                      ground.views[group].history, coordinator.log.length)
+            for group, coordinator in ground.coordinators.items() if self._began[group] <= went
+        ]  # fmt: skip
+        if renewed:
+            self._reign(renewed)
 
     def _heirs(self) -> dict[str, int]:
         """Who may succeed: those who have the groups' logs; if nobody has, all who are in sight.
@@ -132,9 +140,12 @@ class Standard:
         return {ground.me: ground.weight} | {name: members.peers[name].weight for name in there}
 
     def _turn(self, group: int, weights: dict[str, int]) -> int:
-        """When this member may succeed: others before it in the order have their turn first."""
+        """When this member may succeed: others before it in the order have their turn first, and
+        all who hold more of the log.
+        """
         ground = self.ground
         rank = ranking(group, weights).index(ground.me)
+        rank += len(weights) if group in self._lacking else 0
         return ground.views[group].orphaned + PATIENCE + rank * ground.settings.suspect
 
     # Reigns of this member
@@ -171,6 +182,8 @@ class Standard:
             ground.coordinators[item.group] = coordinator
             log.epoch = item.epoch
             view.follow(ground.me, item.epoch)
+            self._lacking.pop(item.group, None)
+            self._began[item.group] = ground.now
         ground.say(ground.linked(), say.Begin(begun))
         for item in begun:
             self.learner.follow(item.group)
@@ -239,13 +252,14 @@ class Standard:
                 if led.length > ground.logs[led.group].length:
                     behind[led.group] = led.epoch
                     continue
+                self._lacking.pop(led.group, None)
                 view.stale = False
                 if not view.active:
                     self.learner.follow(led.group)
             elif self._yields(peer, led.group, led.epoch):
                 behind[led.group] = led.epoch
         if behind:
-            self.learner.ask(peer, behind)
+            self._ask(peer, behind)
 
     def _led(self, group: int) -> bool:
         """Whether the coordinator that this member follows is in sight and says that it is one."""
@@ -294,7 +308,11 @@ class Standard:
             self.learner.follow(item.group)
         self._noted(peer, same)
         if behind:
-            self.learner.ask(peer, behind)
+            self._ask(peer, behind)
+
+    def _ask(self, peer: str, behind: dict[int, int]) -> None:
+        self._lacking.update(dict.fromkeys(behind))
+        self.learner.ask(peer, behind)
 
     def _sync(self, peer: str, sync: say.Sync) -> None:
         """A coordinator's log, or what this member lacks of it."""
@@ -314,6 +332,7 @@ class Standard:
         """What a member just said is as good as its next heartbeat."""
         leads = self.ground.members.peers[peer].leads
         for item in items:
+            self._lacking.pop(item.group, None)
             length = self.ground.logs[item.group].length
             leads[item.group] = say.Led(item.group, item.epoch, length, length)
 
@@ -331,7 +350,7 @@ class Standard:
             log.append(item.entries, item.runs)
             ground.learn(item.group, log.length)
         if gaps:
-            self.learner.ask(peer, gaps)
+            self._ask(peer, gaps)
 
     def _need(self, peer: str, need: say.Need) -> None:
         """A member lacks something; to clients of another history this is a new beginning."""
