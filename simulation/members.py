@@ -124,6 +124,7 @@ class Member:
             {
                 "name": "Start", "node": self.name, "incarnation": votes.incarnation,
                 "seed": self.name in world.seeds, "lost": self.record_lost,
+                "restored": votes.recorded and votes.incarnation > 1,
                 "promised": [vote.epoch for vote in votes.promised],
             }
         )  # fmt: skip

@@ -21,7 +21,8 @@ ACTIONS = (
     "Register", "Readmit", "Install", "Learn", "Forget", "Stop",
 )  # fmt: skip
 BEYOND = ("Readmit",)
-"""Steps that `TraceLog` does not know: a run is checked up to the first of them."""
+"""Steps that `TraceLog` does not know: a run is checked up to the first of them, or to the start of
+a seed that lost its vote record or that comes back with its log."""
 RUNS_PER_START = 400
 TIMEOUT_S = 300
 
@@ -111,7 +112,7 @@ def of_group(lines: Sequence[tuple[int, Line]], group: int) -> Iterator[tuple[in
     for number, line in lines:
         if line.get("group") not in {None, group}:
             continue
-        if line["name"] in BEYOND or line.get("lost"):
+        if line["name"] in BEYOND or line.get("lost") or line.get("restored"):
             return
         if line["name"] == "Start":
             promised = line["promised"][group] if line.get("seed") else 0

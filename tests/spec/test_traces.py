@@ -130,8 +130,9 @@ def test_each_group_is_a_run_of_its_own() -> None:
     assert [[n for n, _ in run.lines] for run in runs] == [[1, 2], [1, 3]]
 
 
-def test_a_run_ends_where_the_specification_does() -> None:
-    lines = [*steps.run()[:4], {**steps.start("b", 1, 0), "lost": True}, steps.step("Forget", "a")]
+@pytest.mark.parametrize("why", ["lost", "restored"])
+def test_a_run_ends_where_the_specification_does(why: str) -> None:
+    lines = [*steps.run()[:4], {**steps.start("b", 1, 0), why: True}, steps.step("Forget", "a")]
 
     (run,) = traces.split("lost", list(enumerate(lines, 1)))
 

@@ -38,6 +38,7 @@ class TraceFile:
             {
                 "node": cluster.me, "incarnation": votes.incarnation, "lost": False,
                 "seed": cluster.me in cluster.seeds,
+                "restored": votes.recorded and votes.incarnation > 1,
                 "promised": [vote.epoch for vote in votes.promised],
             },
         )  # fmt: skip
