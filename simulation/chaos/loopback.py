@@ -5,7 +5,7 @@ from collections.abc import Collection
 import trio
 
 from mdserver.codec.frames import FrameReader
-from mdserver.codec.peer import GREETING, Greeting, decoded
+from mdserver.codec.peer import GREETING, MESSAGE, PROOF, REFUSAL, Greeting, decoded
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import PEER_GREETING_BYTES_MAX
 from simulation.chaos.proxy import Address, Proxy
@@ -13,6 +13,7 @@ from simulation.chaos.wire import Pair, text
 
 SLOW_S = 0.25
 CUT_BYTES_MAX = 3000
+KINDS = frozenset((GREETING, PROOF, REFUSAL, MESSAGE))
 
 
 async def free_ports(count: int) -> list[int]:
@@ -32,7 +33,7 @@ async def free_ports(count: int) -> list[int]:
 def caller(first: bytes) -> str | None:
     """Which member calls, from its greeting (docs/cluster.md, "Peer links")."""
     try:
-        frames = FrameReader(frozenset((GREETING,)), PEER_GREETING_BYTES_MAX).feed(first)
+        frames = FrameReader(KINDS, PEER_GREETING_BYTES_MAX).feed(first)
         return decoded(frames[0][1], Greeting).member if frames else None
     except RemoteProtocolError:
         return "a stranger"
@@ -48,7 +49,7 @@ class Loopback:
         self._binds: list[Address] = []
         self._clients: list[Address] = []
         self._monitors: list[Address] = []
-        self._proxies: list[Proxy] = []
+        self.proxies: list[Proxy] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start a proxy before each member."""
@@ -56,15 +57,15 @@ class Loopback:
         found: list[Address] = [("127.0.0.1", port) for port in await free_ports(3 * count)]
         self._binds, self._clients = found[:count], found[count : 2 * count]
         self._monitors = found[2 * count :]
-        self._proxies = [Proxy(bind, identify=caller) for bind in self._binds]
+        self.proxies = [Proxy(bind, identify=caller) for bind in self._binds]
         async with trio.open_nursery() as nursery:
-            for proxy in self._proxies:
+            for proxy in self.proxies:
                 await nursery.start(proxy.run)
             task_status.started()
 
     def peer(self, member: int) -> Address:
         """The proxy's address."""
-        return self._proxies[member].address
+        return self.proxies[member].address
 
     def bind(self, member: int) -> Address:
         """The member's own address."""
@@ -85,7 +86,7 @@ class Loopback:
     async def block(self, pairs: Collection[Pair]) -> None:
         """Hold what the callers of each proxy say and what they are answered."""
         await trio.lowlevel.checkpoint()
-        for called, proxy in enumerate(self._proxies):
+        for called, proxy in enumerate(self.proxies):
             for calling in range(self._count):
                 route = proxy.route(text(self.peer(calling)))
                 route.forth.set(held=(calling, called) in pairs)
@@ -94,7 +95,7 @@ class Loopback:
     async def slow(self, members: Collection[int]) -> None:
         """Delay every piece that they send."""
         await trio.lowlevel.checkpoint()
-        for called, proxy in enumerate(self._proxies):
+        for called, proxy in enumerate(self.proxies):
             for calling in range(self._count):
                 route = proxy.route(text(self.peer(calling)))
                 route.forth.set(delay_s=SLOW_S if calling in members else 0.0)
@@ -104,7 +105,7 @@ class Loopback:
         """After some further bytes."""
         await trio.lowlevel.checkpoint()
         name = text(self.peer(member))
-        for called, proxy in enumerate(self._proxies):
+        for called, proxy in enumerate(self.proxies):
             for calling, route in proxy.routes.items():
                 if called == member or calling == name:
                     route.cut(1 + draw % CUT_BYTES_MAX)

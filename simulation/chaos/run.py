@@ -223,7 +223,8 @@ class Chaos:
         outcome.problems += [f"log: {line}" for line in errors[:ERRORS_SHOWN]]
         outcome.happened, outcome.skipped = self.faults.happened, self.faults.skipped
         again = sum(max(0, client.connections - 1) for client in clients)
-        self._count(lines, again)
+        outcome.coverage["links lost"] = lines["link down"]
+        self._count(again)
         if not outcome.interrupted and not outcome.problems:
             outcome.problems += self._vacuous(again)
         title = f"seed {self.plan.seed}: {(outcome.problems or ['passed'])[0]}"
@@ -232,7 +233,7 @@ class Chaos:
         picture = drawing(title, columns, cluster.marks)
         (self.folder / "diagram.svg").write_text(picture, encoding="utf-8")
 
-    def _count(self, lines: Counter[str], again: int) -> None:
+    def _count(self, again: int) -> None:
         coverage = self.outcome.coverage
         self.outcome.figures |= {
             "publications": f"{len(self.checker.published):,}",
@@ -242,7 +243,7 @@ class Chaos:
             "delivered": f"{self.checker.delivered:,}",
             "recoveries": f"{coverage['recovered']:,}",
             "clients connected again": f"{again:,}",
-            "links lost": f"{lines['link down']:,}",
+            "links lost": f"{coverage['links lost']:,}",
             "coordinators changed": f"{self.cluster.changes:,}",
             "cached messages compared": f"{coverage['compared']:,}",
             "processes started": f"{sum(member.starts for member in self.cluster.members):,}",
@@ -266,6 +267,7 @@ class Chaos:
                 "coordinators that changed": self.cluster.changes,
                 "publications acknowledged as a repeat": coverage["acked as a repeat"],
                 "recoveries": coverage["recovered"],
+                "links lost": coverage["links lost"],
                 "cached messages compared": coverage["compared"],
             }
         return [f"vacuous: too few {what}" for what, count in wanted.items() if not count]
