@@ -16,6 +16,7 @@ from mdserver.bench import connect as connect_bench
 from mdserver.bench import derive as derive_bench
 from mdserver.bench import fanout as fanout_bench
 from mdserver.bench import publish as publish_bench
+from mdserver.bench import restart as restart_bench
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.errors import MdserverError
 
@@ -215,6 +216,19 @@ def publish(progress: Progress, **load: Any) -> Sequence[results.Row]:
     if load["batch"] > load["window"]:
         raise click.BadParameter("a batch is larger than the window", param_hint="--batch")
     return publish_bench.measure(publish_bench.Load(**load), progress)
+
+
+@measurement(
+    whole("--count", 200_000, PUBLICATIONS_MAX, "Publications before the server is killed."),
+    whole("--subjects", 1000, SUBJECTS_MAX, "Subjects that they go to in turn."),
+    BYTES,
+)
+def restart(progress: Progress, **load: Any) -> Sequence[results.Row]:
+    """How long a server with a journal takes to start after a kill -9.
+
+    It has its history, snapshots and numbering again when its ready line comes.
+    """
+    return restart_bench.measure(restart_bench.Load(**load), progress)
 
 
 @measurement(
