@@ -22,7 +22,7 @@ def test_a_caller_is_known_by_its_greeting_however_it_is_cut() -> None:
     said = greeting("127.0.0.1:7")
     assert [caller(said[:size]) for size in range(len(said))] == [None] * len(said)
     assert caller(said) == caller(said + frame(MESSAGE, b"more")) == "127.0.0.1:7"
-    assert caller(b"GET / HTTP/1.1") == "a stranger"
+    assert caller(b"GET / HTTP/1.1\r\n" * 9) == "a stranger"
 
 
 async def echo(stream: trio.SocketStream) -> None:
