@@ -58,6 +58,35 @@ class Course:
     came: dict[int, int] = Factory(dict)
     latencies: Latencies = Factory(Latencies)
     measured_from: int = 0
+
+    def arrived(self, number: int, now: float) -> None:
+        """A number came back at this moment (`time.perf_counter`)."""
+        self.came[number] = self.came.get(number, 0) + 1
+        if self.measured_from and number >= self.measured_from:
+            self.latencies.add(int((now - self.published[number]) * 1e9), 1)
+
+    def row(self, load: Load, mode: str) -> Row:
+        """What was measured."""
+        count = sum(number >= self.measured_from for number in self.came)
+        row = Row(
+            bench="derive",
+            mode=f"{mode}{load.rate:,} publications a second, 1 in {load.every} speaks",
+            encoding=load.encoding.name,
+            connections=2,
+            count=count,
+            seconds=load.seconds,
+            per_s=count / load.seconds,
+            lost=len(self.published) - len(self.came),
+            repeated=sum(times - 1 for times in self.came.values()),
+        )
+        self.latencies.fill(row)
+        return row
+
+
+@define
+class WatchedCourse(Course):
+    """A course that can be waited for under Trio."""
+
     arrival: trio.Event = Factory(trio.Event)
 
     async def complete(self) -> None:
@@ -84,11 +113,11 @@ def measure(load: Load, progress: Callable[[str], None]) -> Row:
                 course = trio.run(_run, load, url, progress)
                 if derive.poll() is not None:
                     raise BenchError(f"the job ended with status {derive.returncode}")
-    return _row(load, course)
+    return course.row(load, "")
 
 
 async def _run(load: Load, url: str, progress: Callable[[str], None]) -> Course:
-    course = Course()
+    course = WatchedCourse()
     async with (
         Client([url], encoding="json" if load.encoding.name == "json" else "binary") as client,
         client.subscribe("/notifications/*") as notifications,
@@ -110,7 +139,7 @@ async def _run(load: Load, url: str, progress: Callable[[str], None]) -> Course:
     return course
 
 
-async def _first(client: Client, course: Course) -> int:
+async def _first(client: Client, course: WatchedCourse) -> int:
     """Publish one message and wait until it comes back; the next number."""
     course.published[1] = time.perf_counter()
     await client.publish("/vehicles/car1/speed", "1")
@@ -136,28 +165,8 @@ async def _publish(client: Client, load: Load, course: Course, number: int, seco
     return number
 
 
-async def _receive(notifications: Subscription, course: Course) -> None:
+async def _receive(notifications: Subscription, course: WatchedCourse) -> None:
     while True:
         for message in await notifications.batch():
-            number, now = int(message.content), time.perf_counter()
-            course.came[number] = course.came.get(number, 0) + 1
-            if course.measured_from and number >= course.measured_from:
-                course.latencies.add(int((now - course.published[number]) * 1e9), 1)
+            course.arrived(int(message.content), time.perf_counter())
         course.arrival.set()
-
-
-def _row(load: Load, course: Course) -> Row:
-    count = sum(number >= course.measured_from for number in course.came)
-    row = Row(
-        bench="derive",
-        mode=f"{load.rate:,} publications a second, 1 in {load.every} speaks",
-        encoding=load.encoding.name,
-        connections=2,
-        count=count,
-        seconds=load.seconds,
-        per_s=count / load.seconds,
-        lost=len(course.published) - len(course.came),
-        repeated=sum(times - 1 for times in course.came.values()),
-    )
-    course.latencies.fill(row)
-    return row

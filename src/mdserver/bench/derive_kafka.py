@@ -14,15 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from attrs import Factory, define
+from attrs import define
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from mdserver.bench import processes
-from mdserver.bench.derive import CARS, FIRST_TIMEOUT_S, LAST_TIMEOUT_S, RULES, Load
+from mdserver.bench.derive import CARS, FIRST_TIMEOUT_S, LAST_TIMEOUT_S, RULES, Course, Load
 from mdserver.bench.processes import BenchError
-from mdserver.bench.results import Latencies, Row
+from mdserver.bench.results import Row
 from mdserver.core.message import Entry, Publication
 from mdserver.journal.rows import message_row
 
@@ -32,13 +32,9 @@ POLL_S = 0.05
 
 
 @define
-class Course:
-    """When which number was produced, and which came back how often."""
+class StoppedCourse(Course):
+    """A course whose receiver is a thread, which ends when it is `over`."""
 
-    produced: dict[int, float] = Factory(dict)
-    came: dict[int, int] = Factory(dict)
-    latencies: Latencies = Factory(Latencies)
-    measured_from: int = 0
     over: bool = False
 
 
@@ -62,13 +58,13 @@ def measure(load: Load, servers: str, progress: Callable[[str], None]) -> Row:
     finally:
         for gone in admin.delete_topics(topics).values():
             gone.result(CALL_TIMEOUT_S)
-    return _row(load, course)
+    return course.row(load, "real-time, ")
 
 
 def _run(
     load: Load, servers: str, source: str, target: str, progress: Callable[[str], None]
 ) -> Course:
-    course = Course()
+    course = StoppedCourse()
     receiving = threading.Thread(target=_receive, args=(servers, target, course), daemon=True)
     receiving.start()
     settings = {"bootstrap.servers": servers, "acks": "all", "linger.ms": 0}
@@ -94,7 +90,7 @@ def _run(
 
 def _wait(course: Course, seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while len(course.came) < len(course.produced) and time.monotonic() < deadline:
+    while len(course.came) < len(course.published) and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 
@@ -105,7 +101,7 @@ def _produce(producer: Producer, topic: str, course: Course, number: int, *, spe
     publication = Publication(subject, content.encode(), time=now)
     line = msgspec.json.encode(message_row(Entry(1, number, publication), 0, "bench", "bench", now))
     if speaks:
-        course.produced[number] = time.perf_counter()
+        course.published[number] = time.perf_counter()
     producer.produce(topic, line, subject.encode())
     producer.poll(0)
 
@@ -122,7 +118,7 @@ def _produce_all(
     return number
 
 
-def _receive(servers: str, topic: str, course: Course) -> None:
+def _receive(servers: str, topic: str, course: StoppedCourse) -> None:
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -138,25 +134,5 @@ def _receive(servers: str, topic: str, course: Course) -> None:
         now = time.perf_counter()
         if record is None or record.error() is not None:
             continue
-        number = int(record.value() or b"0")
-        course.came[number] = course.came.get(number, 0) + 1
-        if course.measured_from and number >= course.measured_from:
-            course.latencies.add(int((now - course.produced[number]) * 1e9), 1)
+        course.arrived(int(record.value() or b"0"), now)
     consumer.close()
-
-
-def _row(load: Load, course: Course) -> Row:
-    count = sum(number >= course.measured_from for number in course.came)
-    row = Row(
-        bench="derive",
-        mode=f"real-time, {load.rate:,} records a second, 1 in {load.every} speaks",
-        encoding=load.encoding.name,
-        connections=2,
-        count=count,
-        seconds=load.seconds,
-        per_s=count / load.seconds,
-        lost=len(course.produced) - len(course.came),
-        repeated=sum(times - 1 for times in course.came.values()),
-    )
-    course.latencies.fill(row)
-    return row
