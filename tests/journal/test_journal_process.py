@@ -1,11 +1,13 @@
 """Server processes with a journal: killed under load, started again, on full disks."""
 
 import http.client
+import os
 import random
 import resource
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -387,3 +389,18 @@ def test_every_member_of_a_cluster_writes_every_message(tmp_path: Path) -> None:
     ]
     assert told[0] == told[1] == told[2]
     assert not (tmp_path / "0" / "journal" / "log").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a server for another user")
+def test_the_user_that_the_server_runs_as_writes_the_journal(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as open_to_all:
+        folder = Path(open_to_all)
+        folder.chmod(0o755)
+        arguments = options(folder, 0, RunAsUser="nobody", JournalSegmentTime="100ms")
+        with live_server(tmp_path, *arguments) as server:
+            assert post(server.url, "/a/b", content="one")["status"] == "OK"
+            wait_until(lambda: segments.sealed(folder / "journal" / "messages"), "a sealed segment")
+            assert post(server.url, "/a/b", content="two")["status"] == "OK"
+        assert [row["content"] for row in rows(folder)] == ["one", "two"]
+        owners = {segment.path.owner() for segment in segments.sealed(folder / "journal" / "stats")}
+        assert owners <= {"nobody"}

@@ -13,6 +13,7 @@ from mdserver.journal import segments
 from mdserver.journal.segments import JournalError, StreamWriter
 from mdserver.journal.writer import (
     Blocked,
+    Broken,
     Deleted,
     Event,
     JournalWriter,
@@ -240,4 +241,17 @@ def test_repairs_are_told_by_stream(tmp_path: Path) -> None:
     (tmp_path / "a" / "seg-000000000001.open").write_bytes(b"whole\ntorn")
     writer = JournalWriter(tmp_path, ("a", "b"), WriterSettings())
     assert {name: repair.torn_bytes for name, repair in writer.repairs.items()} == {"a": 4}
+    writer.close()
+
+
+def test_a_bug_in_the_thread_does_not_go_unnoticed(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path, ("a",), WriterSettings())
+    heard = Heard()
+
+    def wrong(stream: StreamWriter) -> None:
+        raise ValueError(f"{stream.folder.name} is wrong")
+
+    writer.write("a", [wrong])
+    writer.start(heard.put)
+    assert heard.next(Broken) == Broken("ValueError: a is wrong")
     writer.close()

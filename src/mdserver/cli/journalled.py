@@ -1,6 +1,8 @@
 """What makes a server keep a journal, and what it finds in it at its start."""
 
+import os
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -58,6 +60,7 @@ def store_of(config: Config, member: Member | None) -> Store | None:
     streams = (*STREAMS, LOG) if recording else STREAMS
     last = LOG if recording else ""
     writer = JournalWriter(config.journal_folder, streams, writer_settings(config), last)
+    hand_over(config)
     for stream, repair in writer.repairs.items():
         log.warning(
             "journal repaired", stream=stream, torn_lines=repair.torn_lines,
@@ -73,6 +76,20 @@ def store_of(config: Config, member: Member | None) -> Store | None:
         except OSError as error:
             raise StartError(f"JournalFolder = {config.journal_folder}: {error}") from None
     return store
+
+
+def hand_over(config: Config) -> None:
+    """Let the user that the server runs as add to the folders that root made for it.
+
+    Raises StartError.
+    """
+    if config.run_as_user is None or os.geteuid() != 0:
+        return
+    try:
+        for path in (config.journal_folder, *config.journal_folder.iterdir()):
+            shutil.chown(path, config.run_as_user)
+    except (OSError, LookupError) as error:
+        raise StartError(f"JournalFolder = {config.journal_folder}: {error}") from None
 
 
 def records_logs(config: Config, member: Member | None) -> bool:

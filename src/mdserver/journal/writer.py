@@ -189,6 +189,9 @@ class JournalWriter:
                 pass
         except (OSError, SyncError) as error:
             self._tell(Broken(str(error)))
+        except Exception as error:
+            # A bug. Without this thread nobody would be answered any more, and nobody would know.
+            self._tell(Broken(f"{type(error).__name__}: {error}"))
         finally:
             self._end()
 
