@@ -49,8 +49,8 @@ def rules_file(tmp_path: Path) -> Path:
     return path
 
 
-def derive(spark: Any, server: LiveServer, folder: Path, source: Source | None = None) -> list[str]:
-    """One run until caught up with the journal, or another source; what it said."""
+def derive(spark: Any, server: LiveServer, folder: Path) -> list[str]:
+    """One run until caught up; what it said on the terminal."""
     said: list[str] = []
     where = Server([server.url])
     with deriving.ready(folder / "rules.yaml", folder / "tables", where, said.append) as job:
