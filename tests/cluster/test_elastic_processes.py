@@ -10,6 +10,7 @@ from tests.cluster.application import running
 from tests.cluster.live_cluster import LiveCluster, wait_coordinators
 
 pytestmark = pytest.mark.slow
+GROUPS = 64  # so many that every member has a share, whatever its address
 
 
 @pytest.mark.parametrize("mode", ["Guaranteed", "Standard"])
@@ -18,7 +19,7 @@ async def test_members_beyond_the_list_come_and_go_under_load(tmp_path: Path, mo
     wait = trio.to_thread.run_sync
     settings, kinds = {"ClusterDeliveryMode": mode}, ("plain", "wildcard")
     application_of = partial(running, kinds=kinds, guaranteed=mode == "Guaranteed")
-    with LiveCluster(tmp_path, 5, 32, settings, listed=3, running=3) as cluster:
+    with LiveCluster(tmp_path, 5, GROUPS, settings, listed=3, running=3) as cluster:
         async with application_of(cluster.clients[:3]) as application:
             await application.flowing()
             for index in (3, 4):

@@ -12,6 +12,7 @@ from tests.cluster.application import running
 from tests.cluster.live_cluster import LiveCluster, wait_coordinators
 
 pytestmark = pytest.mark.slow
+GROUPS = 32  # so many that every member has a share, whatever its address
 STANDARD = {"ClusterDeliveryMode": "Standard"}
 SUBJECTS = [f"/s/{index}" for index in range(12)]
 
@@ -36,7 +37,7 @@ def hold(cluster: LiveCluster, content: str, *indexes: int) -> bool:
 async def test_clients_go_on_at_the_last_member_and_at_those_that_come_back(
     tmp_path: Path,
 ) -> None:
-    with LiveCluster(tmp_path, 3, settings=STANDARD) as cluster:
+    with LiveCluster(tmp_path, 3, GROUPS, STANDARD) as cluster:
         kinds = ("plain", "wildcard", "conflated")
         async with running(cluster.clients, kinds=kinds, guaranteed=False) as application:
             await application.flowing()
@@ -59,7 +60,7 @@ async def test_clients_of_one_member_do_not_notice_others_leave_and_come_in_orde
 ) -> None:
     """What another member coordinated is ceded, under the same history id: no gap, no reset."""
     wait = trio.to_thread.run_sync
-    with LiveCluster(tmp_path, 3, settings=STANDARD) as cluster:
+    with LiveCluster(tmp_path, 3, GROUPS, STANDARD) as cluster:
         async with running(cluster.clients[:1]) as application:
             for index in (1, 2):
                 await application.flowing()
@@ -73,7 +74,7 @@ async def test_clients_of_one_member_do_not_notice_others_leave_and_come_in_orde
 
 
 def test_members_that_come_back_have_the_snapshots_and_coordinate_again(tmp_path: Path) -> None:
-    with LiveCluster(tmp_path, 3, settings=STANDARD) as cluster:
+    with LiveCluster(tmp_path, 3, GROUPS, STANDARD) as cluster:
         publish_all(cluster, 0, "one")
         cluster.wait(lambda: hold(cluster, "one", 0, 1, 2), 15, "all members have it")
         cluster.kill(0)
@@ -98,7 +99,7 @@ def test_members_that_come_back_have_the_snapshots_and_coordinate_again(tmp_path
 
 
 def test_a_member_that_was_paused_takes_what_the_others_made_of_its_groups(tmp_path: Path) -> None:
-    with LiveCluster(tmp_path, 3, settings=STANDARD) as cluster:
+    with LiveCluster(tmp_path, 3, GROUPS, STANDARD) as cluster:
         publish_all(cluster, 0, "one")
         cluster.pause(1)
         publish_all(cluster, 0, "two")
