@@ -183,7 +183,7 @@ def traces(folder: Path, runs: int, first: int, publications: int) -> None:
 
 
 @main.command()
-@click.option("--most", default=100, show_default=True, help="Runs for each bug at most.")
+@click.option("--most", default=200, show_default=True, help="Runs for each bug at most.")
 @click.option("--jobs", type=int, help="Processes (default: the number of cores).")
 def mutants(most: int, jobs: int | None) -> None:
     """Find each deliberate bug of simulation/mutants.py; exit 1 if one is not found."""

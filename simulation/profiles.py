@@ -32,7 +32,9 @@ def small(seed: int, calm: int, faults: Iterable[Fault], sendings: Iterable[Send
         delay_max=NS_PER_MS,
         disk_max=NS_PER_MS,
         patience=30 * NS_PER_S,
+        cached=1000,
         log_kept=50,
+        recorded=False,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         sendings=tuple(sorted(sendings, key=lambda sending: sending.at)),
     )
@@ -59,7 +61,9 @@ def crowded(seed: int) -> Plan:
         disk_max=rng.choice((1, 30)) * NS_PER_MS,
         patience=20 * NS_PER_S,
         publishers=2,
+        cached=1000,
         log_kept=50,
+        recorded=False,
         faults=tuple(closely(rng, members, calm)),
         sendings=tuple(
             Sending(at, rng.randrange(2), rng.randrange(2))
