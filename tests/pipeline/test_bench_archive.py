@@ -12,7 +12,7 @@ from mdserver.bench.archive import HISTORY_SUBJECT, Load, messages
 
 pytestmark = pytest.mark.pipeline
 
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 
 
 @pytest.mark.parametrize("history", [0, 1, 7, 50, 100])

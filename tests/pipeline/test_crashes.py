@@ -25,7 +25,7 @@ from .conftest import message_lines, run_archive, write_lines
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
 DRIVER = Path(__file__).parent / "killed_driver.py"
-TIMEOUT_S = 240
+TIMEOUT_S = 900
 SEGMENTS, ROWS = 3, 120
 NO_ROW = b"{no row"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

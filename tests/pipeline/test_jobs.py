@@ -20,7 +20,7 @@ from .conftest import BASE, run_archive, write_lines, write_messages
 pytestmark = pytest.mark.pipeline
 
 US = 1_000
-COMMAND_TIMEOUT_S = 120
+COMMAND_TIMEOUT_S = 600
 
 
 def mdserver(*arguments: str) -> subprocess.CompletedProcess[str]:

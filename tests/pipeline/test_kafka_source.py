@@ -142,7 +142,7 @@ def test_the_command_reads_kafka(
             "--kafka", kafka.servers, "--topics", "command.messages",
             "--kafka-option", "security.protocol=PLAINTEXT", "--tables", str(tmp_path),
         ],
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert "messages batch 0: 20 rows" in run.stdout
