@@ -116,7 +116,10 @@ TraceNext ==
     \/ /\ Is("Accept") /\ AcceptOrRepeat(it.node, it.epoch, it.length) /\ Free
        /\ After(it.node)
     \/ /\ Is("Commit") /\ Warm(Commit(it.epoch, it.committed)) /\ Owned
-    \/ /\ Is("Register") /\ Warm(Register(it.seed, it.epoch)) /\ Owned
+    \/ /\ Is("Register") /\ Owned
+       \* A seed that asked twice is registered twice, the second time for nothing.
+       /\ IF status[it.seed] = "normal" /\ fence[it.epoch][it.seed] = it.registered THEN Idle
+          ELSE Warm(Register(it.seed, it.epoch))
        /\ Len(clog[it.epoch]) = it.length /\ incarnation[it.seed] = it.registered
     \/ /\ Is("Install") /\ Free
        /\ IF accepted[it.node] = it.epoch THEN AcceptOrRepeat(it.node, it.epoch, it.length)

@@ -24,7 +24,7 @@ BEYOND = ("Readmit",)
 """Steps that `TraceLog` does not know: a run is checked up to the first of them, or to the start of
 a seed that lost its vote record or that comes back with its log."""
 RUNS_PER_START = 400
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 
 
 class BadTraceError(Exception):

@@ -71,7 +71,8 @@ def run() -> list[Step]:
 def interrupted() -> list[Step]:
     """The run, and member `c` dies twice: with its new log on the way, and before that is on disk.
 
-    It was registered in epoch 5, but its vote file has nothing of that epoch.
+    It was registered in epoch 5, but its vote file has nothing of that epoch. It asked twice, so
+    it is registered once more when it already votes.
     """
     register = step("Register", "a", epoch=5, length=4, seed="c")
     return [
@@ -81,6 +82,7 @@ def interrupted() -> list[Step]:
         start("c", 3, 1),
         {**register, "registered": 3},
         seed("Install", "c", 5, 5, 4),
+        {**register, "registered": 3},
         start("c", 4, 1),
     ]
 
