@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import h11
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mdserver.codec.http import HttpConnection, Request, RequestRefusedError
@@ -246,6 +246,7 @@ def test_any_bytes_are_requests_or_refused(pieces: list[bytes]) -> None:
                 request = connection.receive(b"")
 
 
+@example([b"GET / HTTP/1.1\r\n", b"\r", b"abc"], 16)
 @given(st.lists(PIECES, max_size=12), st.integers(0, 100))
 def test_pieces_do_not_matter(pieces: list[bytes], at: int) -> None:
     stream = b"".join(pieces)

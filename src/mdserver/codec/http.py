@@ -109,8 +109,9 @@ class HttpConnection:
         501 unknown transfer coding. While a request is being answered bytes are only kept.
         """
         if self._h11 is None:
+            at_end = self._buffer[-1:] + received
             self._buffer += received
-            head_end = self._find_head(b"\n" in received)
+            head_end = self._find_head(b"\n" in at_end or b"\r" in at_end)
             if head_end is None:
                 return None
             self._h11 = h11.Connection(
@@ -196,7 +197,7 @@ class HttpConnection:
         assert self._h11 is not None, "there is no request to answer"
         return self._h11
 
-    def _find_head(self, line_ended: bool) -> int | None:
+    def _find_head(self, line_ends: bool) -> int | None:
         self._buffer = self._buffer.removeprefix(b"\r\n")  # RFC 9112 section 2.2
         found = self._buffer.find(_HEAD_END)
         if found > self._head_bytes_max or (found < 0 and len(self._buffer) > self._head_bytes_max):
@@ -205,7 +206,7 @@ class HttpConnection:
             )
         if found >= 0:
             return found + len(_HEAD_END)
-        if line_ended:
+        if line_ends:
             _check_ends(self._buffer)  # a head with bare LFs would never be complete
         return None
 
