@@ -97,7 +97,7 @@ class GroupLog:
             self.publishers.apply(entry)
 
     def forget_publishers(self) -> None:
-        """Publishers count from 1 again; every entry is committed."""
+        """No publisher is known any more; every entry is committed."""
         self.publishers = Publishers()
 
     def truncate(self, length: int) -> None:
