@@ -14,11 +14,12 @@ from mdserver.core.message import Publication
 from mdserver.pipeline import delta, deriving
 from mdserver.pipeline.outlet import Outlet, Server
 from mdserver.pipeline.requirements import PipelineError
-from mdserver.pipeline.sources import JournalSource
+from mdserver.pipeline.sources import JournalSource, KafkaSource, Source
 from mdserver.pipeline.steps import StepLog
 from tests.live import LiveServer, live_server
+from tests.live_kafka import LiveKafka
 
-from .conftest import write_lines, write_messages
+from .conftest import message_lines, write_lines, write_messages
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
@@ -49,12 +50,12 @@ def rules_file(tmp_path: Path) -> Path:
     return path
 
 
-def derive(spark: Any, server: LiveServer, folder: Path) -> list[str]:
-    """One run until caught up; what it said on the terminal."""
+def derive(spark: Any, server: LiveServer, folder: Path, source: Source | None = None) -> list[str]:
+    """One run until caught up with the journal, or another source; what it said."""
     said: list[str] = []
     where = Server([server.url])
     with deriving.ready(folder / "rules.yaml", folder / "tables", where, said.append) as job:
-        job.run(spark, JournalSource(folder / "journal"), once=True)
+        job.run(spark, source or JournalSource(folder / "journal"), once=True)
     return said
 
 
@@ -146,6 +147,37 @@ def test_lines_that_cannot_be_used_and_messages_nobody_takes_are_set_aside(
         "not a JSON object of this stream",
         "v is 2, known is 1",
     ]
+
+
+def test_from_kafka_the_same_is_derived(
+    spark: Any, kafka: LiveKafka, rules_file: Path, tmp_path: Path
+) -> None:
+    """Three partitions in batches of 400, and one segment as a whole."""
+    rules_file.write_text(RULES.replace("seconds: 2", "seconds: 0.3"))
+    cars = ["car1", "car2", "car3"]
+    publications = [
+        each for n in range(1000) for car in cars for each in speeds(str(n * 37 % 150), car=car)
+    ]
+    write_messages(tmp_path / "journal", publications)
+    kafka.create("derive.messages", partitions=3)
+    lines = message_lines(publications)
+    keys = [publication.subject for publication in publications]
+    kafka.produce("derive.messages", zip(keys, lines, strict=True))
+    source = KafkaSource(kafka.servers, ["derive.messages"], records_per_batch=400)
+    subjects = [f"/{kind}/{car}" for kind in ("notifications", "mean") for car in cars]
+    found = []
+    for number, each in enumerate((JournalSource(tmp_path / "journal"), source)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        shutil.copy(rules_file, folder)
+        with live_server(folder) as server:
+            derive(spark, server, folder, each)
+            found.append(history(server, *subjects))
+        assert quarantined(folder) == []
+    assert found[0] == found[1]
+    assert {subject: len(contents) > 5 for subject, contents in found[0].items()} == dict.fromkeys(
+        subjects, True
+    )
 
 
 def test_one_run_at_a_time(server: LiveServer, rules_file: Path, tmp_path: Path) -> None:
