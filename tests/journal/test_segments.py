@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from mdserver.journal import segments
-from mdserver.journal.segments import JournalError, Repair, Segment, StreamWriter
+from mdserver.journal.segments import (
+    JournalError,
+    Repair,
+    Segment,
+    StreamWriter,
+    attend,
+    positions,
+    set_position,
+)
 
 LARGE = 1 << 20
 
@@ -115,3 +123,12 @@ def test_deleting_twice_is_no_error(tmp_path: Path) -> None:
     writer.delete(found)
     writer.delete(found)
     assert [path.name for path in tmp_path.iterdir()] == ["writer.lock"]
+
+
+def test_a_reader_that_begins_has_everything_kept(tmp_path: Path) -> None:
+    attend(tmp_path, "late")
+    assert positions(tmp_path) == {"late": 0}
+    set_position(tmp_path, "late", 7)
+    set_position(tmp_path, "early", 9)
+    attend(tmp_path, "late")
+    assert positions(tmp_path) == {"early": 9, "late": 7}

@@ -7,7 +7,7 @@ ten seconds.
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from mdserver.cli.options import Connection, connection_options
 from mdserver.client import Client
 from mdserver.config import values
 from mdserver.core.subjects import parse_interest, validate_subject
+from mdserver.journal import segments
 from mdserver.limits import GB, MB
 from mdserver.pipeline import requirements
 
@@ -73,6 +74,16 @@ class Where:
         if self.journal is not None:
             return sources.JournalSource(self.journal.resolve())
         return self.kafka_source()
+
+    def attend(self, reader: str, streams: Iterable[str]) -> None:
+        """Have a journal kept until this job has read it, before Spark takes its time to start.
+
+        Where its folder cannot be written to, the server's limits alone say what is kept.
+        """
+        for stream in streams:
+            if self.journal is not None and (self.journal / stream).is_dir():
+                with contextlib.suppress(OSError):
+                    segments.attend(self.journal / stream, reader)
 
     def kafka_source(self) -> "sources.KafkaSource":
         """The topics of --kafka."""
@@ -136,6 +147,10 @@ def archive(*, where: Where, tables: Path, once: bool, new_source: bool) -> None
     goes on where it was. A topic that was deleted and created again is refused: --new-source says
     that this is meant.
     """
+    requirements.check_extra()
+    from mdserver.pipeline import rows
+
+    where.attend("archive", rows.STREAMS)
     with started("archive", where) as spark:
         from mdserver.pipeline import jobs
 
@@ -206,8 +221,10 @@ def derive(
         return
     server = Server(connection.servers, connection.token)
     ready = deriving.ready(rules, tables.resolve(), server, click.echo)
-    with ready as job, started("derive", where) as spark:
-        job.run(spark, where.source(), once=once)
+    with ready as job:
+        where.attend("derive", ["messages"])
+        with started("derive", where) as spark:
+            job.run(spark, where.source(), once=once)
 
 
 def derive_in_real_time(

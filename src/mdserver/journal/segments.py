@@ -281,6 +281,12 @@ def positions(folder: Path) -> dict[str, int]:
     return found
 
 
+def attend(folder: Path, reader: str) -> None:
+    """Have all segments kept for a reader from now on; one that is known stays where it is."""
+    if not (folder / f"{reader}{POSITION}").exists():
+        set_position(folder, reader, 0)
+
+
 def set_position(folder: Path, reader: str, number: int) -> None:
     """Say for a reader that it needs the segment `number` and those before it no more."""
     fresh = folder / f".{reader}.new"
