@@ -1,19 +1,24 @@
 """The jobs by `spark-submit` on a master and two workers, from Kafka: as embedded, row by row."""
 
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import trio
 from deltalake import DeltaTable
 
+from mdserver.client import Client
 from mdserver.core.message import Publication
 from mdserver.journal import segments
 from mdserver.journal.rows import ROW_VERSION, MessageRow, ReceiptRow
 from mdserver.pipeline import jobs
+from tests.live import live_server
 from tests.live_kafka import LiveKafka
-from tests.live_spark import LiveSpark, live_spark
+from tests.live_spark import JOB_TIMEOUT_S, LiveSpark, live_spark
 
 from .conftest import message_lines, run_archive, write_lines
 
@@ -95,6 +100,71 @@ def test_archive_and_audit(
     verdicts = sorted_rows(tables, "audit_verdicts", [])
     assert verdicts == sorted_rows(embedded, "audit_verdicts", [])
     assert [row["verdict"] for row in verdicts].count("exact") == 3
+
+
+RULES = """\
+rules:
+  - name: each
+    kind: threshold
+    from: /vehicles0/*/speed
+    above: -1
+    message: "{value}"
+    to: /derived/{1}
+  - name: mean
+    kind: window
+    function: avg
+    seconds: 1
+    from: /*/*/speed
+    to: /derived/mean/{0}/{1}
+"""
+
+
+async def test_derive(
+    spark: Any, kafka: LiveKafka, connector: list[Path], cluster: LiveSpark, journal: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    kafka.create("derive.messages", partitions=1)
+    kafka.produce("derive.messages", keyed(journal / "messages"))
+    (tmp_path / "rules.yaml").write_text(RULES)
+    job = ("derive", "--once", "--rules", str(tmp_path / "rules.yaml"))
+
+    def embedded(url: str) -> subprocess.CompletedProcess[str]:
+        source = ("--journal", str(journal), "--tables", str(tmp_path / "embedded"))
+        command = [sys.executable, "-m", "mdserver.cli.main", "pipeline", *job, *source]
+        return subprocess.run(
+            [*command, "--server", url],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=JOB_TIMEOUT_S,
+            check=False,
+        )  # fmt: skip
+
+    def distributed(url: str) -> subprocess.CompletedProcess[str]:
+        source = ("--kafka", kafka.servers, "--topics", "derive.messages")
+        where = ("--tables", str(tmp_path / "distributed"))
+        return cluster.submit(connector, *job, *source, *where, "--server", url)
+
+    expected = await derived(tmp_path, embedded)
+    assert await derived(tmp_path, distributed) == expected
+    assert expected["/derived/car0"] == [str(n) for n in range(0, MESSAGES, 12)]
+    assert len(expected["/derived/mean/vehicles1/car4"]) >= 2
+
+
+async def derived(
+    folder: Path, job: Callable[[str], subprocess.CompletedProcess[str]]
+) -> dict[str, list[str | bytes]]:
+    """What a job publishes to a server of its own, by subject and in order."""
+    found: dict[str, list[str | bytes]] = {}
+    with live_server(folder) as server:
+        async with Client([server.url]) as client:
+            messages = client.subscribe("/derived/**")
+            await messages.confirmed()
+            run = await trio.to_thread.run_sync(job, server.url)
+            assert run.returncode == 0, run.stderr
+            await client.publish("/derived/end", "")
+            async for message in messages:
+                if message.subject == "/derived/end":
+                    break
+                found.setdefault(message.subject, []).append(message.content)
+    return found
 
 
 def keyed(stream: Path) -> Iterator[tuple[str, bytes]]:
