@@ -176,9 +176,12 @@ class Learner:
         ground = self.ground
         away = ground.seed.away if ground.seed is not None else []
         behind: Gaps = {}
+        over: list[Refusal] = []
         for led in heartbeat.leads:
             log, view = ground.logs[led.group], ground.views[led.group]
             if led.epoch < log.epoch:
+                # Without publications nobody else would tell it, and nobody is elected meanwhile.
+                over.append(Refusal(led.group, led.epoch, log.epoch, view.coordinator))
                 continue
             if led.epoch > log.epoch or led.length > log.length or led.group in away:
                 behind[led.group] = led.epoch, led.committed
@@ -189,6 +192,8 @@ class Learner:
                 view.stale = False
                 if not view.active:
                     self.follow(led.group)
+        if over:
+            ground.say((peer,), Nack(over))
         if behind:
             self._fill(peer, behind)
 
