@@ -80,13 +80,13 @@ def test_a_paused_coordinator_is_replaced_and_forks_nothing(tmp_path: Path) -> N
         assert all({"one", "two", "three"} <= {t for _, _, t in row} for row in held.values())
 
 
-def test_a_member_that_is_no_seed_comes_back_with_a_copy_of_others(tmp_path: Path) -> None:
+def test_a_member_that_is_no_seed_comes_back_with_what_it_missed(tmp_path: Path) -> None:
+    """From whom it has that depends on who greets it first; test_copying.py has both ways."""
     with LiveCluster(tmp_path, 4) as cluster:
         cluster.kill(3)
         publish_all(cluster, 0, "one")
         cluster.start(3)
         cluster.wait_ready(3, 60)
-        assert "copied" in cluster.log(3)
         publish_all(cluster, 3, "two")
         held = agree(cluster, 0, 3)
         assert all({"one", "two"} <= {text for _, _, text in row} for row in held.values())
