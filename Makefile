@@ -78,19 +78,25 @@ lock: ## resolve the lock files in requirements/ anew
 quick: $(VENV)/.dev ## the tests that take under two minutes together
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not pipeline"
 
-browser: ## install the browser that tests of pages need, where that is possible
-	@if ! command -v chromium chromedriver > /dev/null && command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ]; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium chromium-driver > /dev/null; \
-	fi
+# What no Python package carries comes from Debian's packages, where that is possible.
+INSTALL = command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends
 
-test: $(VENV)/.dev browser jars ## every test; installs what they need
+browser: ## install the browser that tests of pages need
+	@{ command -v chromium && command -v chromedriver; } > /dev/null || { $(INSTALL) chromium chromium-driver > /dev/null; } || true
+
+networks: ## install what gives each member of a chaos run a network of its own
+	@{ command -v ip && command -v nft; } > /dev/null || { $(INSTALL) iproute2 nftables > /dev/null; } || true
+	@ls /usr/lib/*/faketime/libfaketime.so.1 > /dev/null 2>&1 || { $(INSTALL) libfaketime > /dev/null; } || true
+
+test: $(VENV)/.dev browser networks jars ## every test; installs what they need
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
 	$(BIN)/python -m coverage report
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline
 	$(BIN)/python -m pytest -q tests/pipeline
 
-verify: $(VENV)/.dev ## the proof's share of CI: models, mutants, simulated runs, traces, a minute of chaos
+verify: $(VENV)/.dev networks ## the proof's share of CI: models, mutants, simulated runs, traces, a minute of chaos
 	$(BIN)/python -m spec check
 	$(BIN)/python -m simulation run --seeds 2000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 2 --seeds 200 --first 5000 --jobs $(JOBS)
@@ -105,10 +111,10 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 	$(BIN)/python -m spec check --full
 	$(BIN)/python -m simulation run --seeds 20000 --first 100000 --jobs $(JOBS)
 
-chaos: $(VENV)/.dev ## a minute of kills, pauses and partitions of real processes
+chaos: $(VENV)/.dev networks ## a minute of kills, pauses and partitions of real processes
 	$(BIN)/python -m simulation chaos --seconds 60
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser test verify proof chaos clean
+.PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser networks test verify proof chaos clean
