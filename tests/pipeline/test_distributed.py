@@ -123,8 +123,8 @@ async def test_derive(
     spark: Any, kafka: LiveKafka, connector: list[Path], cluster: LiveSpark, journal: Path,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    kafka.create("derive.messages", partitions=1)
-    kafka.produce("derive.messages", keyed(journal / "messages"))
+    kafka.create("distributed.messages", partitions=1)
+    kafka.produce("distributed.messages", keyed(journal / "messages"))
     (tmp_path / "rules.yaml").write_text(RULES)
     job = ("derive", "--once", "--rules", str(tmp_path / "rules.yaml"))
 
@@ -138,7 +138,7 @@ async def test_derive(
         )  # fmt: skip
 
     def distributed(url: str) -> subprocess.CompletedProcess[str]:
-        source = ("--kafka", kafka.servers, "--topics", "derive.messages")
+        source = ("--kafka", kafka.servers, "--topics", "distributed.messages")
         where = ("--tables", str(tmp_path / "distributed"))
         return cluster.submit(connector, *job, *source, *where, "--server", url)
 
