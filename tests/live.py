@@ -19,6 +19,7 @@ READY = re.compile(r"mdserver ready: (\S+(?: \S+)*)\n")
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 20
 LINE_TIMEOUT_S = 10
+ANSWER_TIMEOUT_S = 30  # a server itself gives up on a publication before that
 
 
 @define
@@ -110,7 +111,7 @@ def wait_for_line(file: Path, word: str, earlier: int = 0) -> dict[str, object]:
 
 def post(url: str, subject: str, token: str = "", content: str = "hello") -> dict[str, str]:
     """Publishes over HTTP; the answer of the server at `url`."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=ANSWER_TIMEOUT_S)
     try:
         path = f"/rest/produce?subject={quote(subject)}&token={token}"
         connection.request("POST", path, body=content)
