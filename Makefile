@@ -10,7 +10,7 @@ SOURCES := src tests simulation spec docs/examples conf/pipeline
 .DEFAULT_GOAL := help
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("mdserver needs Python 3.11 or newer, this is %s (set PYTHON=...)" % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -89,22 +89,36 @@ networks: ## install what gives each member of a chaos run a network of its own
 	@{ command -v ip && command -v nft; } > /dev/null || { $(INSTALL) iproute2 nftables > /dev/null; } || true
 	@ls /usr/lib/*/faketime/libfaketime.so.1 > /dev/null 2>&1 || { $(INSTALL) libfaketime > /dev/null; } || true
 
-test: $(VENV)/.dev browser networks jars ## every test; installs what they need
+test: test-pure test-server test-pipeline ## every test; installs what they need
+
+test-pure: $(VENV)/.dev ## the tests of core and codec, with their branch coverage
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
 	$(BIN)/python -m coverage report
+
+test-server: $(VENV)/.dev browser networks jars ## the tests of all else but the pipeline
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline
+
+test-pipeline: $(VENV)/.dev jars ## the tests of the pipeline, with Spark and a Kafka broker
 	$(BIN)/python -m pytest -q tests/pipeline
 
-verify: $(VENV)/.dev networks ## the proof's share of CI: models, mutants, simulated runs, traces, a minute of chaos
+verify: verify-models verify-simulation verify-traces verify-chaos ## the proof's share of CI
+
+verify-models: $(VENV)/.dev ## TLC on the models of the specification and their mutants
 	$(BIN)/python -m spec check
+
+verify-simulation: $(VENV)/.dev ## simulated runs of three levels, and deliberate bugs that they find
 	$(BIN)/python -m simulation run --seeds 2000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 2 --seeds 200 --first 5000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 3 --seeds 200 --jobs $(JOBS)
 	$(BIN)/python -m simulation mutants --jobs $(JOBS)
+
+verify-traces: $(VENV)/.dev ## traces of simulated runs against the specification, changed ones too
 	rm -rf build/traces
 	$(BIN)/python -m simulation traces build/traces --runs 200
 	$(BIN)/python -m spec traces --spoilt build/traces/*.jsonl
+
+verify-chaos: $(VENV)/.dev networks ## a minute of chaos
 	$(BIN)/python -m simulation chaos --seconds 60
 
 proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
@@ -117,4 +131,6 @@ chaos: $(VENV)/.dev networks ## a minute of kills, pauses and partitions of real
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser networks test verify proof chaos clean
+.PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser networks \
+	test test-pure test-server test-pipeline \
+	verify verify-models verify-simulation verify-traces verify-chaos proof chaos clean
