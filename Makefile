@@ -21,10 +21,15 @@ $(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+# What `make demo` needs besides the server: a set of prices.
+$(VENV)/.demo: requirements/demo.txt $(VENV)/.run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/demo.txt
+	@touch $@
+
 $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $@ $(VENV)/.run
+	@touch $(VENV)/.run $(VENV)/.demo $@
 
 # Jars that no Python package carries: a Kafka broker for the tests, and Spark's Kafka connector.
 build/jvm/.done: jvm/pom.xml
@@ -47,7 +52,7 @@ run: $(VENV)/.run ## install what the server needs and start it on 127.0.0.1:880
 	@echo "Ctrl-C ends the server."
 	@exec $(BIN)/mdserver run --config conf/loopback.conf
 
-demo: $(VENV)/.dev ## replay real stock prices through a server and watch them arrive
+demo: $(VENV)/.demo ## replay real stock prices through a server and watch them arrive
 	@$(BIN)/python docs/examples/demo.py
 
 pipeline-demo: $(VENV)/.dev ## prices archived, derived from, audited and asked about, in two minutes
@@ -74,6 +79,7 @@ docs: $(VENV)/.dev ## write the pages that are made of the parameter table
 lock: ## resolve the lock files in requirements/ anew
 	$(LOCK) --extra build -o requirements/run.txt
 	$(LOCK) --extra build --extra dev --extra kafka --extra pipeline -o requirements/dev.txt
+	$(LOCK) --extra build --extra demo -c requirements/dev.txt -o requirements/demo.txt
 
 quick: $(VENV)/.dev ## the tests that take under two minutes together
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not pipeline"

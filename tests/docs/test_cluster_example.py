@@ -1,0 +1,62 @@
+"""`make cluster`: says that members serve clients once they do, and why one of them does not."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+START = TOP / "conf" / "cluster-3" / "start.py"
+MDSERVER = Path(sys.executable).with_name("mdserver")
+TIMEOUT_S = 120
+
+
+def started(folder: Path) -> subprocess.Popen[str]:
+    (folder / "conf").symlink_to(TOP / "conf")
+    environment = {key: value for key, value in os.environ.items() if "MDSERVER" not in key}
+    return subprocess.Popen(
+        [sys.executable, str(START), str(MDSERVER)], cwd=folder, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_clients_are_served_when_it_says_so_and_ctrl_c_ends_all(tmp_path: Path) -> None:
+    with started(tmp_path) as cluster:
+        assert cluster.stdout is not None
+        expired = threading.Timer(TIMEOUT_S, cluster.terminate)
+        expired.start()
+        said = ""
+        while "serve clients" not in said:
+            line = cluster.stdout.readline()
+            assert line, cluster.stderr.read() if cluster.stderr else ""
+            said += line
+        expired.cancel()
+        assert len(said.strip().splitlines()) == 1, "one line, not the members' logs"
+        for port in (8801, 8802, 8803):
+            published = subprocess.run(
+                [MDSERVER, "pub", "/demo/one", "hello", "--server", f"ws://127.0.0.1:{port}"],
+                capture_output=True, text=True, timeout=30, check=False,
+            )  # fmt: skip
+            assert published.returncode == 0, published.stderr
+        cluster.send_signal(signal.SIGINT)
+        _, errors = cluster.communicate(timeout=60)
+    assert (cluster.returncode, errors) == (0, "")
+    logs = sorted(path.name for path in (tmp_path / "build" / "cluster").glob("*.log"))
+    assert logs == ["member-1.log", "member-2.log", "member-3.log"]
+
+
+@pytest.mark.slow
+def test_a_port_in_use_is_named_and_nothing_is_left_running(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 8802)), started(tmp_path) as cluster:
+        said, errors = cluster.communicate(timeout=TIMEOUT_S)
+    assert cluster.returncode == 1
+    assert said == ""
+    assert errors.count("\n") == 1
+    assert "member 2 ended: " in errors
+    assert "Cannot listen on 127.0.0.1:8802" in errors
