@@ -35,6 +35,13 @@ def test_a_line_is_an_object_with_time_level_event_and_values(tmp_path: Path) ->
     assert "ValueError: boom" in str(second["exception"])
 
 
+def test_a_line_with_text_that_cannot_be_encoded_is_written_with_escapes(tmp_path: Path) -> None:
+    with server_log(Config(log_folder=tmp_path)):
+        structlog.get_logger().warning("no such file", path="/a/\ud800", where=Path("/b"))
+    (line,) = lines_of(tmp_path)
+    assert (line["event"], line["path"], line["where"]) == ("no such file", "/a/\\ud800", "/b")
+
+
 def test_the_level_changes_while_the_server_runs(tmp_path: Path) -> None:
     log = structlog.get_logger()
     with server_log(Config(log_folder=tmp_path, log_level=LogLevel.ERROR)):

@@ -5,9 +5,20 @@ from typing import Any
 import pytest
 
 from mdserver.core.commands import Ping
-from mdserver.core.events import AnyEvent, Connected
+from mdserver.core.events import AnyEvent, Connected, Delivery
 from mdserver.core.inputs import Closed, Opened, Received, TimerDue
-from mdserver.core.outputs import CancelTimer, Disconnect, Log, Output, Send, SetTimer
+from mdserver.core.message import Entry, MessageType, Publication
+from mdserver.core.outputs import (
+    Ask,
+    CancelTimer,
+    Committed,
+    Deliver,
+    Disconnect,
+    Log,
+    Output,
+    Send,
+    SetTimer,
+)
 from mdserver.net.engine import Engine
 from mdserver.net.flusher import Flusher
 from mdserver.net.timers import TICK
@@ -15,6 +26,8 @@ from mdserver.net.timers import TICK
 CONNECTED = Connected(
     session="1", member="m", version=1, history="h", groups=1, keepalive_ms=1, message_bytes_max=1
 )
+
+ENTRY = Entry(1, 1, Publication(subject="/a/b", content=b"x"))
 
 
 class Script:
@@ -119,4 +132,66 @@ def test_a_node_that_failed_is_not_asked_again() -> None:
         engine.dispatch(Received(1, []))
     engine.dispatch(Received(1, []))
     assert len(node.inputs) == 1
+    assert engine.failed.is_set()
+
+
+class Unencodable(Sink):
+    """A session to which nothing can be sent."""
+
+    def put(self, event: AnyEvent) -> bool:
+        raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Send(1, CONNECTED),
+        Ask(1, 1, "connect"),
+        Deliver(Delivery(ENTRY, MessageType.UPDATE), [1]),
+    ],
+    ids=lambda output: type(output).__name__,
+)
+def test_an_output_that_fails_ends_its_session_and_no_other(output: Output) -> None:
+    engine, node = engine_of({Received: [output, Send(2, CONNECTED)]})
+    engine.carry(Ask, _fail)
+    harmed, other = Unencodable(engine), Sink(engine)
+    engine.opened(1, harmed, Opened(1, "127.0.0.1"))
+    engine.opened(2, other, Opened(2, "127.0.0.1"))
+    engine.outboxes[1] = FailingOutbox()  # type: ignore[assignment]
+    engine.dispatch(Received(1, []))
+    assert harmed.ended == 1011
+    assert other.events == [CONNECTED]
+    assert engine.failure is None
+    assert sum(isinstance(one, Closed) for one in node.inputs) == 1
+
+
+class FailingOutbox:
+    """An outbox of a form that cannot encode anything."""
+
+    unsent = b""
+
+    @property
+    def form(self) -> object:
+        raise RuntimeError("no form")
+
+
+def _fail(_: object) -> None:
+    raise RuntimeError("this carrier fails")
+
+
+def test_a_line_that_cannot_be_written_is_lost_and_nothing_else() -> None:
+    engine, _ = engine_of({Received: [Log("access", "connect", {}), Send(1, CONNECTED)]})
+    engine.carry(Log, _fail)
+    sink = Sink(engine)
+    engine.opened(1, sink, Opened(1, "127.0.0.1"))
+    engine.dispatch(Received(1, []))
+    assert sink.events == [CONNECTED]
+    assert sink.ended is None
+
+
+def test_a_disk_write_that_fails_ends_the_node() -> None:
+    engine, _ = engine_of({Received: [Committed(1, "h", [])]})
+    engine.carry(Committed, _fail)
+    with pytest.raises(RuntimeError):
+        engine.dispatch(Received(1, []))
     assert engine.failed.is_set()

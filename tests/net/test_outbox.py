@@ -38,6 +38,9 @@ class Owner:
     def overflowed(self) -> None:
         self.asked.append("overflowed")
 
+    def failed(self) -> None:
+        self.asked.append("failed")
+
     def overwhelmed(self) -> None:
         self.asked.append("overwhelmed")
 

@@ -11,10 +11,12 @@ import msgspec
 import structlog
 
 from mdserver.config import Config, LogLevel
+from mdserver.core.text import safe_text
 from mdserver.errors import StartError
 from mdserver.journal.audit import AuditLogs
 from mdserver.journal.rotating import LineWriter, RotatingFile, Sink, StreamSink
 
+VALUE_CHARS_MAX = 8000  # of a value that cannot be encoded as it is; a traceback fits
 _LEVELS = {LogLevel.DEBUG: 10, LogLevel.INFO: 20, LogLevel.WARNING: 30, LogLevel.ERROR: 40}
 
 
@@ -122,4 +124,9 @@ def _now() -> str:
 
 
 def _line(values: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(values, enc_hook=str) + b"\n"
+    try:
+        return msgspec.json.encode(values, enc_hook=str) + b"\n"
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+        # A file name, or the text of an exception: a line with escapes is better than none.
+        safe = {name: safe_text(value, VALUE_CHARS_MAX) for name, value in values.items()}
+        return msgspec.json.encode(safe) + b"\n"

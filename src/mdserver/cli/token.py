@@ -27,9 +27,11 @@ from mdserver.codec.tokens import (
 )
 from mdserver.config import values
 from mdserver.config.keys import hmac_secret, key_file
+from mdserver.core.text import safe_text
 from mdserver.errors import ConfigError, MdserverError
 
 PERMISSIONS = {"sub": "subscribe to", "pub": "publish to", "all": "subscribe and publish to"}
+NAMES = ("sub", "aud", "iss")
 ALGORITHMS = HMAC_ALGORITHMS + RSA_ALGORITHMS + EC_ALGORITHMS
 _DURATION = values.duration(limits.NS_PER_S, 3650 * 86400 * limits.NS_PER_S)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -131,11 +133,12 @@ def explanation(
         header = jwt.get_unverified_header(token)
         claims = jwt.decode(token, options={"verify_signature": False})
     except jwt.PyJWTError as error:
-        raise MdserverError(f"this is no token: {error}") from None
-    lines = [f"signed with {header.get('alg')}: {verdict(token, secret_file, public_file)}"]
-    lines += [f"key: {header['kid']}"] if "kid" in header else []
+        raise MdserverError(f"this is no token: {safe_text(error)}") from None
+    verified = verdict(token, secret_file, public_file)
+    lines = [f"signed with {safe_text(header.get('alg'))}: {verified}"]
+    lines += [f"key: {safe_text(header['kid'])}"] if "kid" in header else []
     lines.append(expiry(claims.get("exp"), now_s))
-    lines += [f"{name}: {claims[name]}" for name in ("sub", "aud", "iss") if name in claims]
+    lines += [f"{name}: {safe_text(claims[name])}" for name in NAMES if name in claims]
     permissions = claims.get("permissions")
     if not isinstance(permissions, dict):
         return "\n".join([*lines, "no claim `permissions`: the server refuses it"])
@@ -143,7 +146,9 @@ def explanation(
         patterns = permissions.get(name, [])
         if not isinstance(patterns, list):
             return "\n".join([*lines, f"`permissions.{name}` is no list: the server refuses it"])
-        lines += [f"may {verb} {pattern}" for pattern in patterns]
+        lines += [
+            f"may {verb} {safe_text(pattern, limits.SUBJECT_BYTES_MAX)}" for pattern in patterns
+        ]
     return "\n".join(lines)
 
 
@@ -161,7 +166,7 @@ def verdict(token: str, secret_file: Path | None, public_file: Path | None) -> s
             options={"verify_exp": False, "verify_aud": False, "verify_sub": False},
         )  # fmt: skip
     except jwt.PyJWTError as error:
-        return f"not valid ({error})"
+        return f"not valid ({safe_text(error)})"
     return "valid"
 
 

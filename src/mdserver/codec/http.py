@@ -15,6 +15,7 @@ import h11
 from attrs import field, frozen
 
 from mdserver import limits
+from mdserver.core.text import safe_text
 from mdserver.errors import MdserverError
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -185,7 +186,7 @@ class HttpConnection:
         """The answer to a request that could not be read; the connection has to close then."""
         if self._h11 is not None and self._h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return b""
-        body = error.reason.encode() + b"\n"
+        body = error.reason.encode(errors="backslashreplace") + b"\n"
         exchange = h11.Connection(h11.SERVER)
         length = (b"content-length", str(len(body)).encode())
         close = (b"connection", b"close")
@@ -308,7 +309,9 @@ def _check_framing(request: h11.Request) -> int:
 
 
 def _refused(error: h11.RemoteProtocolError) -> RequestRefusedError:
-    return RequestRefusedError(error.error_status_hint, f"That is no HTTP request: {error}.")
+    return RequestRefusedError(
+        error.error_status_hint, f"That is no HTTP request: {safe_text(error)}."
+    )
 
 
 def _sent(exchange: h11.Connection, event: h11.Event) -> bytes:

@@ -26,6 +26,7 @@ from mdserver.core.commands import (
     WireCommand,
     WireId,
 )  # fmt: skip
+from mdserver.core.text import safe_text
 from mdserver.errors import RemoteProtocolError
 
 UNKNOWN_OP = "unknown-op"
@@ -143,7 +144,9 @@ class CommandReader:
             return _bad_key(reading, problem, id_)
         if op not in OPS:
             return _bad_op(op, id_)
-        return self._explain_keys(op, keys, id_) or Malformed(INVALID_VALUE, f"{error}.", id_)
+        return self._explain_keys(op, keys, id_) or Malformed(
+            INVALID_VALUE, f"{safe_text(error)}.", id_
+        )
 
     def _explain_keys(self, op: str, keys: dict[str, bytes], id_: CommandId) -> Malformed | None:
         for name, decoder, required in self._keys[op]:
@@ -215,7 +218,7 @@ def ill_formed(error: Exception, form: str) -> RemoteProtocolError:
         return RemoteProtocolError(f"The {form} is nested too deeply.")
     if isinstance(error, UnicodeDecodeError):
         return RemoteProtocolError(f"The {form} has a string that is not valid UTF-8.")
-    return RemoteProtocolError(f"That is not well-formed {form}: {error}.")
+    return RemoteProtocolError(f"That is not well-formed {form}: {safe_text(error)}.")
 
 
 def _bad_key(name: str, problem: msgspec.ValidationError, id_: CommandId) -> Malformed:
@@ -227,7 +230,7 @@ def _bad_op(op: str | None, id_: CommandId) -> Malformed:
     known = ", ".join(f'"{known}"' for known in OPS)
     if op is None:
         return Malformed(MISSING_KEY, f"A command needs the key `op`: {known}.", id_)
-    shown = op[:32]
+    shown = safe_text(op, 32)
     near = difflib.get_close_matches(shown, OPS, 1)
     hint = f'the nearest is "{near[0]}"' if near else f"there are {known}"
     return Malformed(UNKNOWN_OP, f'There is no command "{shown}": {hint}.', id_)

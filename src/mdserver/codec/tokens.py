@@ -4,6 +4,7 @@ Which algorithms a signature may have is the key's to say, never the token's: a 
 HMAC secret, and `alg: none` belongs to no key. The clock is an argument.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from mdserver import limits
 from mdserver.core.events import StatusName
 from mdserver.core.inputs import Denied, Grants
+from mdserver.core.text import safe_text
 from mdserver.errors import ConfigError
 
 HMAC_ALGORITHMS: tuple[str, ...] = ("HS256", "HS384", "HS512")
@@ -135,6 +137,8 @@ class TokenVerifier:
         claims = self._signed_claims(token, header)
         if isinstance(claims, Denied):
             return claims
+        if not (_is_unicode(header) and _is_unicode(claims)):
+            return _invalid("The token's header and claims have to be valid Unicode.")
         return self._check_names(claims) or _grants(claims, now)
 
     def _signed_claims(self, token: str, header: dict[str, Any]) -> dict[str, Any] | Denied:
@@ -202,12 +206,22 @@ def _nanoseconds(claim: object) -> int | None:
     return int(claim * limits.NS_PER_S) if abs(claim) < 2**53 else None
 
 
+def _is_unicode(part: dict[str, Any]) -> bool:
+    """Whether all names and texts in it can be encoded: JSON can spell half a surrogate pair."""
+    try:
+        json.dumps(part, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
+
+
 def _no_token(error: Exception) -> Denied:
-    return _invalid(f"That is no JSON Web Token that can be used here: {str(error)[:200]}.")
+    # The library's text may quote what the token says.
+    return _invalid(f"That is no JSON Web Token that can be used here: {safe_text(error)}.")
 
 
 def _shown(value: object) -> str:
-    return repr(value)[:60]
+    return safe_text(repr(value), 60)
 
 
 def _invalid(reason: str) -> Denied:

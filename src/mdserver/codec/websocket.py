@@ -18,6 +18,7 @@ from wsproto.utilities import generate_accept_token
 
 from mdserver import limits
 from mdserver.codec.http import Request, RequestRefusedError, tokens
+from mdserver.core.text import safe_text
 
 NO_STATUS = 1005  # RFC 6455 section 7.4.1: a close frame without a code
 PROTOCOL_ERROR = 1002
@@ -95,7 +96,7 @@ def accept_upgrade(request: Request, allowed_origins: frozenset[str] | None = No
         )
     origin = request.header(b"origin")
     if allowed_origins is not None and origin is not None and origin.lower() not in allowed_origins:
-        raise RequestRefusedError(403, f"Pages of {origin[:200]} are not allowed to connect.")
+        raise RequestRefusedError(403, f"Pages of {safe_text(origin)} are not allowed to connect.")
     key = _checked_key(request.header(b"sec-websocket-key"))
     subprotocol = _choose_subprotocol(request.header(b"sec-websocket-protocol"))
     lines = [
@@ -123,7 +124,7 @@ def close_frame(code: int, reason: str = "") -> bytes:
     """A close frame; a long reason is cut at a character's end (123 bytes)."""
     if code == NO_STATUS:
         return _header(_CLOSE, 0)
-    text = reason.encode()
+    text = reason.encode(errors="backslashreplace")
     if len(text) > 123:
         text = text[:123].decode(errors="ignore").encode()
     return _header(_CLOSE, 2 + len(text)) + struct.pack("!H", code) + text

@@ -7,6 +7,7 @@ subjects have to be asked for by name.
 
 from collections.abc import Sequence
 
+from mdserver.core.text import safe_text
 from mdserver.errors import InvalidSubjectError
 from mdserver.limits import SUBJECT_BYTES_MAX, SUBJECT_SEGMENTS_MAX
 
@@ -121,9 +122,7 @@ def parse_grant(text: str) -> Pattern:
 
 def shown(subject: str) -> str:
     """The subject in quotes, shortened so that a reason stays readable."""
-    if len(subject) > _SHOWN_MAX:
-        subject = subject[:_SHOWN_MAX] + "..."
-    return "'" + subject.encode("utf-8", "backslashreplace").decode() + "'"
+    return f"'{safe_text(subject, _SHOWN_MAX)}'"
 
 
 def _split(text: str) -> list[str]:

@@ -11,6 +11,7 @@ from mdserver.codec.http import Headers, Request, RequestRefusedError
 from mdserver.codec.streaming import StreamAnswer
 from mdserver.core.commands import AnyCommand
 from mdserver.core.events import AnyEvent
+from mdserver.core.text import safe_text
 
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
@@ -69,7 +70,9 @@ class Parameters:
         for name, value in request.query:
             if name not in known:
                 there = ", ".join(known)
-                self._problem = f"There is no parameter `{name[:64]}` here; there are {there}."
+                self._problem = (
+                    f"There is no parameter `{safe_text(name, 64)}` here; there are {there}."
+                )
             elif name in self._several:
                 self._several[name].append(value)
             elif name in self._values:

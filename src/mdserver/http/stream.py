@@ -19,6 +19,7 @@ from mdserver.codec.streaming import (
     stream_headers,
 )
 from mdserver.core.commands import AnyCommand, Connect
+from mdserver.core.text import safe_text
 from mdserver.errors import RemoteProtocolError
 from mdserver.http.answers import Answer, Exchange, text_answer
 
@@ -57,7 +58,9 @@ def read_commands(request: Request) -> Sequence[AnyCommand]:
     kind = (request.header(b"content-type") or NDJSON_TYPE).partition(";")[0].strip().lower()
     if kind not in _BODY_TYPES:
         known = ", ".join(_BODY_TYPES)
-        raise RequestRefusedError(415, f"Commands come as one of {known}, not as {kind[:64]}.")
+        raise RequestRefusedError(
+            415, f"Commands come as one of {known}, not as {safe_text(kind, 64)}."
+        )
     try:
         if kind == FRAMES_TYPE:
             return BINARY.commands(request.body) if request.body else []

@@ -21,7 +21,7 @@ from mdserver.codec.websocket import Ended, Message, Pinged, WebSocket, accept_u
 from mdserver.core.inputs import Opened
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import NS_PER_MS, NS_PER_S
-from mdserver.net.engine import Engine
+from mdserver.net.engine import INTERNAL_ERROR, Engine
 from mdserver.net.exchange import Exchange, Handler, give_commands
 from mdserver.net.forms import Form
 from mdserver.net.outbox import WRITE_BLOCKED, Outbox, SessionView
@@ -210,6 +210,15 @@ class Connection:
             f"More than {limits.CATCH_UP_BYTES_MAX} bytes wait: ask for fewer subjects at a time.",
             drop=True,
         )
+
+    def failed(self) -> None:
+        """End the session with 1011 because of the exception that is being handled, a bug."""
+        self._shared.log.exception("session failed", address=self.address)
+        try:
+            self.close(limits.CLOSE_INTERNAL_ERROR, INTERNAL_ERROR, drop=True)
+        except Exception:
+            self._shared.log.exception("session could not be closed", address=self.address)
+            self._abort()
 
     def close(self, code: int, reason: str, *, drop: bool = False) -> None:
         """End the session: what waits (nothing of it with `drop`), then the code and reason."""
@@ -433,6 +442,8 @@ class Connection:
                 await self._shared.behaviour.messages(outbox, messages)
             except RemoteProtocolError as error:
                 self.close(error.code, error.reason)
+            except Exception:
+                self.failed()
         return ended is not None and await self._ended(ended, outbox)
 
     async def _ended(self, ended: Ended, outbox: Outbox) -> bool:

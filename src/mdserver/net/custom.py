@@ -19,11 +19,12 @@ from typing import Any
 
 import structlog
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mdserver import limits
 from mdserver.core.inputs import Decided, Denied, Grants
 from mdserver.core.outputs import Ask
+from mdserver.core.text import safe_text
 from mdserver.errors import ConfigError
 from mdserver.net.backstage import Backstage
 
@@ -35,6 +36,7 @@ METHODS = {
     "disconnect": "disconnect",
 }
 GRANTING = ("connect", "token")
+REASON_CHARS_MAX = 500
 log = structlog.get_logger()
 
 
@@ -109,8 +111,10 @@ class CustomJudge(Backstage):
             return Denied("The server could not decide in time.")
         if given is True:
             return None
-        if isinstance(given, Denied) or (isinstance(given, Grants) and action in GRANTING):
-            return given
+        if isinstance(given, Denied):
+            return evolve(given, reason=safe_text(given.reason, REASON_CHARS_MAX))
+        if isinstance(given, Grants) and action in GRANTING:
+            return given if given.user is None else evolve(given, user=safe_text(given.user))
         return Denied("The server's entitlement does not allow it.")
 
     def _answer(self, question: Ask, verdict: Grants | Denied | None) -> None:

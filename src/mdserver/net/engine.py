@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
+import structlog
 import trio
 
 from mdserver.core.events import AnyEvent
@@ -21,6 +22,7 @@ from mdserver.core.outputs import (
     SetTimer,
     Trace,
 )  # fmt: skip
+from mdserver.limits import CLOSE_INTERNAL_ERROR
 from mdserver.net.batch import Batch
 from mdserver.net.clock import Clock
 from mdserver.net.flusher import Flusher, flush_all
@@ -30,6 +32,9 @@ from mdserver.net.timers import TimerWheel
 from mdserver.net.traffic import Traffic
 
 O = TypeVar("O", bound=Output)  # noqa: E741 - an output
+FOR_CLIENTS = (Send, Disconnect, Ask, Log)
+INTERNAL_ERROR = "The server failed to do this: it is a bug. Reconnect and recover."
+log = structlog.get_logger()
 
 
 class Stepping(Protocol):
@@ -54,8 +59,10 @@ class Engine:
 
     Everything is synchronous: when `dispatch` returns, the outputs are in the outboxes. An input
     that comes up while outputs are carried out waits its turn, so `step` is never re-entered.
-    `step` is total: where it raises, an invariant is broken, `failed` is set and nothing is stepped
-    any more.
+    `step` is total: if it raises, an invariant is broken, `failed` is set and nothing is stepped
+    any more. The same holds for outputs between members and to the disk, because a member that
+    goes on without its vote or its log would lie to the others. An output for a client that cannot
+    be carried out ends the sessions that it is for, with 1011.
     """
 
     def __init__(self, node: Stepping, clock: Clock, flusher: Flusher) -> None:
@@ -94,7 +101,7 @@ class Engine:
     def carry(self, kind: type[O], carrier: Callable[[O], None]) -> None:
         """Have outputs of a kind, any but `Deliver`, carried out by a function.
 
-        It must not raise.
+        If it raises, the process ends, unless the output is one of FOR_CLIENTS.
         """
         self._carriers[kind] = carrier
 
@@ -127,14 +134,39 @@ class Engine:
         run: list[Deliver] = []
         for output in outputs:
             if run and (type(output) is not Deliver or output.sessions is not run[0].sessions):
-                self._deliver(run)
+                self._deliver_each(run)
                 run = []
             if type(output) is Deliver:
                 run.append(output)
-            else:
+                continue
+            try:
                 carriers[type(output)](output)
+            except Exception:
+                if not isinstance(output, FOR_CLIENTS):
+                    raise
+                log.exception("output failed", output=type(output).__name__)
+                if not isinstance(output, Log):
+                    self._end(output.session)
         if run:
+            self._deliver_each(run)
+
+    def _deliver_each(self, run: Sequence[Deliver]) -> None:
+        try:
             self._deliver(run)
+        except Exception:
+            log.exception("output failed", output="Deliver")
+            for session in run[0].sessions:
+                self._end(session)
+
+    def _end(self, session: int) -> None:
+        """End a session to which something could not be sent: it recovers when it comes back."""
+        sink = self.sinks.get(session)
+        if sink is not None:
+            try:
+                sink.end(CLOSE_INTERNAL_ERROR, INTERNAL_ERROR)
+            except Exception:
+                log.exception("session could not be closed", session=session)
+        self.closed(session, INTERNAL_ERROR)
 
     def opened(self, session: int, sink: Sink, opened: Opened) -> None:
         """A session begins; its events go to `sink`."""
@@ -159,7 +191,14 @@ class Engine:
             if isinstance(key, tuple):
                 self.dispatch(TimerDue(key))
             else:
-                key.timer_due(now)  # type: ignore[attr-defined]  # what set_timer asks for
+                self._due(key, now)
+
+    def _due(self, key: Any, now: int) -> None:
+        """Call a timer of the network side; a failure concerns its connection only."""
+        try:
+            key.timer_due(now)
+        except Exception:
+            log.exception("timer failed")
 
     def _deliver(self, run: Sequence[Deliver]) -> None:
         """Put messages for the same sessions into their outboxes."""

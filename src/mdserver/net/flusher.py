@@ -52,8 +52,12 @@ def flush_all(dirty: list[Outbox]) -> None:
         frames = outbox.frames
         if not frames or outbox.unsent:
             continue
-        if frames != joined or outbox.form is not form:
-            joined = frames
-            form = outbox.form
-            wire = form.wire(frames)
-        outbox.flush(wire)
+        try:
+            if frames != joined or outbox.form is not form:
+                form = None  # until `wire` is what these frames make
+                wire = outbox.form.wire(frames)
+                joined = frames
+                form = outbox.form
+            outbox.flush(wire)
+        except Exception:
+            outbox.owner.failed()

@@ -1,10 +1,14 @@
 """Who answers the core's questions about entitlement where the core cannot itself."""
 
+import structlog
+
 from mdserver.codec.tokens import TokenVerifier
 from mdserver.core.events import StatusName
 from mdserver.core.inputs import Decided, Denied, Grants
 from mdserver.core.outputs import Ask
 from mdserver.net.engine import Engine
+
+log = structlog.get_logger()
 
 
 class TokenJudge:
@@ -22,7 +26,15 @@ class TokenJudge:
         """Takes a question and answers it at once."""
         verdict: Grants | Denied
         if question.token:
-            verdict = self.verifier.verify(question.token, self._engine.clock())
+            verdict = self._verified(question.token)
         else:
             verdict = Denied("Connect with a token (a JWT).", StatusName.TOKEN_INVALID)
         self._engine.dispatch(Decided(question.request, verdict))
+
+    def _verified(self, token: str) -> Grants | Denied:
+        """The verifier's verdict; a denial if it fails, since it reads what strangers wrote."""
+        try:
+            return self.verifier.verify(token, self._engine.clock())
+        except Exception:
+            log.exception("token verification failed")
+            return Denied("The server could not check this token.", StatusName.TOKEN_INVALID)

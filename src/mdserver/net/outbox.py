@@ -75,6 +75,9 @@ class Owner(Protocol):
     def overwhelmed(self) -> None:
         """The client asked for more than may wait for it."""
 
+    def failed(self) -> None:
+        """What waits cannot be sent because of the exception that is being handled, a bug."""
+
     def close(self, code: int, reason: str) -> None:
         """Send what waits, then the code and the reason."""
 
