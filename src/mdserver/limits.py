@@ -125,6 +125,7 @@ JOURNAL_STATS_S = 1
 JOURNAL_SETTLE_S = 5  # for the first write, before a single server listens
 JOURNAL_LOG_BYTES_MIN = 64 * MB  # of the stream `log`, before it is written anew
 JOURNAL_LOG_GROWTH = 2  # how many times as large as it was when it was written anew
+JOURNAL_BEGUN_BYTES_MAX = 64 * KB  # of the line that says who writes, seeds and all
 JOURNAL_CLOCK_SLACK_S = 60  # by which the times in rows and those of files may differ
 
 # TLS 1.2 with forward secrecy and authenticated encryption only (RFC 9325, section 4.2); the suites

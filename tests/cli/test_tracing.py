@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import structlog
 import trio
 from structlog.testing import capture_logs
 
@@ -28,7 +27,7 @@ CLUSTER = ("ClusterMembers=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "ClusterMemberL
 
 def member(folder: Path) -> Member:
     overrides = [*CLUSTER, f"ClusterMemberCoordinationFolder={folder}"]
-    found = member_of(load(overrides=overrides).config, structlog.get_logger(), trace=True)
+    found = member_of(load(overrides=overrides).config, trace=True)
     assert found is not None
     return found
 

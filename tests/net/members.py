@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from mdserver.bench.processes import free_ports
+from mdserver.cluster.identity import Identity
 from mdserver.cluster.node import TICK, Node
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.config.values import Address
@@ -65,7 +66,8 @@ class Member:
         self.me = addresses[index]
         names = tuple(str(address) for address in addresses)
         file = VoteFile(folder, str(self.me))  # type: ignore[arg-type]
-        votes, _ = file.start(str(self.me), "test", GROUPS)
+        votes = file.read(Identity(str(self.me), names[:3], GROUPS))
+        file.begin(votes)
         cluster = ClusterSettings(str(self.me), names)
         self.node = Node(BrokerSettings(groups=GROUPS), random.Random(index), cluster, votes)
         self.engine = Engine(self.node, process_clock(), Flusher())

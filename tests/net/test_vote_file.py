@@ -1,54 +1,88 @@
 """The vote file: one incarnation more at each start, whole or not there, damage is kept aside."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from mdserver.cluster.identity import Identity
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.errors import StartError
 from mdserver.net.votes import VoteFile
 
 ME = "127.0.0.1:8901"
+OTHERS = "127.0.0.1:8902", "127.0.0.1:8903"
+SEEDS = (ME, *OTHERS)
+IDENTITY = Identity(ME, SEEDS, 2)
+
+
+def content(
+    member: str = ME, seeds: Sequence[str] = SEEDS, groups: int = 2, *, listed: bool = True
+) -> bytes:
+    """A vote file of another start."""
+    identity = Identity(member, tuple(seeds), groups)
+    record = VoteRecord(
+        member, identity.cluster, 1, True, [Vote()] * groups, seeds=list(seeds) if listed else []
+    )  # fmt: skip
+    return record.encode()
 
 
 def test_the_incarnation_rises_at_each_start_and_promises_stay(tmp_path: Path) -> None:
     file = VoteFile(tmp_path / "votes", ME)
-    record, problem = file.start(ME, "cluster", 2)
-    assert (record.incarnation, record.admitted, problem) == (1, False, None)
+    record = file.read(IDENTITY)
+    assert (record.incarnation, record.admitted, file.found, file.damage) == (1, False, False, None)
+    assert file.begin(record) is None
     record.promised[1] = Vote(7, "other")
     record.known["other"] = 3
     file.write(record.encode())
-    again, problem = VoteFile(tmp_path / "votes", ME).start(ME, "cluster", 2)
+    file = VoteFile(tmp_path / "votes", ME)
+    again = file.read(IDENTITY)
     assert (again.incarnation, again.promised, again.known) == (2, record.promised, {"other": 3})
-    assert problem is None
+    assert file.found
     assert [path.name for path in (tmp_path / "votes").iterdir()] == [file.path.name]
 
 
+def test_damaged_files_are_kept_aside_however_many(tmp_path: Path) -> None:
+    for number, damaged in enumerate((b"", b'{"member": "x"', b"[]")):
+        file = VoteFile(tmp_path, ME)
+        file.path.write_bytes(damaged)
+        record = file.read(IDENTITY)
+        assert (record.incarnation, record.admitted) == (1, False)
+        assert file.path.read_bytes() == damaged, "reading changes nothing"
+        aside = file.begin(record)
+        assert aside is not None
+        assert aside.read_bytes() == damaged
+        assert len(list(tmp_path.glob("*.damaged*"))) == number + 1
+
+
 @pytest.mark.parametrize(
-    ("content", "reason"),
+    ("stored", "reasons"),
     [
-        (b"", "damaged"),
-        (b'{"member": "x"', "damaged"),
-        (VoteRecord("other", "cluster", 1, True, [Vote(), Vote()]).encode(), "has member 'other'"),
-        (VoteRecord(ME, "another", 1, True, [Vote(), Vote()]).encode(), "has cluster 'another'"),
-        (VoteRecord(ME, "cluster", 1, True, [Vote()]).encode(), "has groups 1, expected 2"),
+        (content("127.0.0.1:1"), ["ClusterMemberListen = 127.0.0.1:1", f"= {ME}"]),
+        (content(groups=1), ["ClusterSubjectGroups = 1", "ClusterSubjectGroups = 2"]),
+        (content(groups=1, listed=False), ["ClusterSubjectGroups = 1"]),
+        (content(seeds=SEEDS[::-1]), ["the order of ClusterMembers"]),
+        (content(seeds=SEEDS[::-1], listed=False), ["other seeds than"]),
+        (content(seeds=SEEDS[:1]), ["1 seed 127.0.0.1:8901", "3 seeds", "ClusterSeedMemberCount"]),
+        (content(seeds=(*SEEDS[:2], "127.0.0.1:2")), ["127.0.0.1:2", "ClusterMembers differs"]),
     ],
 )
-def test_a_file_that_cannot_be_used_is_kept_aside(
-    tmp_path: Path, content: bytes, reason: str
+def test_a_file_of_another_identity_is_refused_by_name(
+    tmp_path: Path, stored: bytes, reasons: list[str]
 ) -> None:
     file = VoteFile(tmp_path, ME)
-    file.path.write_bytes(content)
-    record, problem = file.start(ME, "cluster", 2)
-    assert reason in str(problem)
-    assert (record.incarnation, record.admitted) == (1, False)
-    assert file.path.with_suffix(".damaged").read_bytes() == content
+    file.path.write_bytes(stored)
+    with pytest.raises(StartError) as refused:
+        file.read(IDENTITY)
+    for reason in reasons:
+        assert reason in str(refused.value)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {file.path.name: stored}
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StartError, match="Cannot use the vote file"):
-        VoteFile(tmp_path / "file" / "votes", ME).start(ME, "cluster", 2)
+        VoteFile(tmp_path / "file" / "votes", ME).read(IDENTITY)
 
 
 def test_members_of_one_host_do_not_share_a_file(tmp_path: Path) -> None:

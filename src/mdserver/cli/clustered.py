@@ -1,12 +1,12 @@
 """What makes a server a member of a cluster: its settings, vote record and peer links."""
 
-import hashlib
 import time
 
 import structlog
 import trio
 from attrs import Factory, define
 
+from mdserver.cluster.identity import Identity
 from mdserver.cluster.node import TICK
 from mdserver.cluster.operating import DRAINED
 from mdserver.cluster.settings import ClusterSettings
@@ -27,12 +27,17 @@ from mdserver.net.votes import VoteFile, VoteWriter
 
 @define
 class Member:
-    """This server's place in its cluster. `file` is None where nobody votes."""
+    """This server's place in its cluster. `file` is None if nobody votes.
+
+    `recorded`: the vote file says that the start before wrote its logs down.
+    """
 
     cluster: ClusterSettings
     peers: PeerSettings
     votes: VoteRecord
     file: VoteFile | None
+    identity: Identity
+    recorded: bool = False
     _drained: trio.Event = Factory(trio.Event)
 
     def take(self, line: Log) -> None:
@@ -45,6 +50,15 @@ class Member:
             self._drained.set()
         log = structlog.get_logger()
         (log.debug if "group" in line.values else log.info)(line.name, **line.values)
+
+    def begin(self, log: Logger) -> None:
+        """Store the vote record of this start. Raises StartError."""
+        if self.file is None:
+            return
+        damage = self.file.damage
+        aside = self.file.begin(self.votes)
+        if damage is not None:
+            log.warning("vote file damaged", problem=damage, kept_as=str(aside))
 
     async def hand_over(self, operations: Operations) -> None:
         """Have others coordinate what this member does, and wait for it, but not for long."""
@@ -75,11 +89,11 @@ class Member:
             task_status.started()
 
 
-def member_of(config: Config, log: Logger, *, trace: bool = False) -> Member | None:
+def member_of(config: Config, *, trace: bool = False) -> Member | None:
     """What the configuration says of the cluster, None for a single server.
 
-    The vote record has been stored with its new incarnation. `trace`: the node is to say which
-    steps it takes. Raises ConfigError and StartError.
+    The vote record is that of this start, and not stored yet (`Member.begin`). `trace`: the node is
+    to say which steps it takes. Raises ConfigError and StartError.
     """
     if not config.cluster_members:
         return None
@@ -94,37 +108,35 @@ def member_of(config: Config, log: Logger, *, trace: bool = False) -> Member | N
         str(listen), names, config.cluster_seed_member_count, mode is DeliveryMode.GUARANTEED,
         config.client_address or str(config.listen[0]), trace=trace,
     )  # fmt: skip
-    groups = config.cluster_subject_groups
+    identity = Identity(str(listen), cluster.seeds, config.cluster_subject_groups)
     links = identity_of(config)
+    file = VoteFile(config.cluster_member_coordination_folder, str(listen))
     if cluster.guaranteed:
-        file = VoteFile(config.cluster_member_coordination_folder, str(listen))
-        recorded = config.journal and config.journal_fsync is JournalFsync.COMMIT
-        votes = vote_record(cluster, groups, file, log, recorded=recorded)
+        votes = vote_record(identity, file)
     else:
+        file.refuse_another_mode()
         # Nothing is kept: all that this number is for is that no two starts have the same one.
-        file, started = None, time.time_ns() // NS_PER_MS
-        votes = VoteRecord(str(listen), "", started, False, [Vote()] * groups, {})
+        started = time.time_ns() // NS_PER_MS
+        votes = VoteRecord(str(listen), "", started, False, [Vote()] * identity.groups, {})
     peers = PeerSettings(
         listen=listen, bind=config.cluster_member_bind or listen, members=config.cluster_members,
-        seeds=cluster.seeds, groups=groups, mode=mode.value, password=config.cluster_password,
-        identity=links,
+        seeds=cluster.seeds, groups=identity.groups, mode=mode.value,
+        password=config.cluster_password, identity=links,
     )  # fmt: skip
-    return Member(cluster, peers, votes, file)
+    recorded = votes.recorded
+    votes.recorded = recorded and config.journal and config.journal_fsync is JournalFsync.COMMIT
+    voting = file if cluster.guaranteed else None
+    return Member(cluster, peers, votes, voting, identity, recorded)
 
 
-def vote_record(
-    cluster: ClusterSettings, groups: int, file: VoteFile, log: Logger, *, recorded: bool
-) -> VoteRecord:
-    """The record of this start, stored already. Raises ConfigError and StartError."""
-    if len(cluster.seeds) % 2 == 0:
+def vote_record(identity: Identity, file: VoteFile) -> VoteRecord:
+    """The record of this start. Raises ConfigError and StartError."""
+    votes = file.read(identity)
+    if len(identity.seeds) % 2 == 0:
         raise ConfigError(
-            f"{len(cluster.seeds)} seeds are no odd number: list more ClusterMembers, or set "
+            f"{len(identity.seeds)} seeds are no odd number: list more ClusterMembers, or set "
             "ClusterSeedMemberCount"
         )
-    identity = hashlib.sha256("\n".join([*cluster.seeds, str(groups)]).encode()).hexdigest()[:32]
-    votes, problem = file.start(cluster.me, identity, groups, recorded=recorded)
-    if problem is not None:
-        log.warning("vote file damaged", problem=problem)
     return votes
 
 

@@ -12,6 +12,7 @@ from attrs import define
 
 from mdserver.cli.clustered import Member
 from mdserver.cli.configured import broker_settings, writer_settings
+from mdserver.cli.identity import check_begun, check_log
 from mdserver.cluster.node import Node
 from mdserver.cluster.records import AnyRecord, Begun, Renewed
 from mdserver.cluster.restoring import RecordsError
@@ -50,17 +51,23 @@ class Store:
 
 
 def store_of(config: Config, member: Member | None) -> Store | None:
-    """The journal with what is in it, None where it is off.
+    """The journal with what is in it, None where it is off. The vote file is written as well.
 
-    Raises StartError and JournalError where it cannot be used.
+    Raises StartError and JournalError if one of them cannot be used; nothing was written then if
+    they belong to somebody else.
     """
+    check_log(config, member)
     if not config.journal:
+        if member is not None:
+            member.begin(log)
         return None
     recording = records_logs(config, member)
     streams = (*STREAMS, LOG) if recording else STREAMS
     last = LOG if recording else ""
     writer = JournalWriter(config.journal_folder, streams, writer_settings(config), last)
     hand_over(config)
+    if member is not None:
+        member.begin(log)
     for stream, repair in writer.repairs.items():
         log.warning(
             "journal repaired", stream=stream, torn_lines=repair.torn_lines,
@@ -139,16 +146,20 @@ def _find_seed(store: Store, member: Member) -> None:
     """The logs of a seed, if nothing was acked since that is not among them."""
     stream, votes = store.writer.stream(LOG), member.votes
     found = read(stream.sealed)
-    _expect(store.config, found, member.cluster.me, votes.cluster)
+    if found.begun is not None:
+        check_begun(store.config, member, found.begun)
     reason = None
     if not votes.recorded:
         reason = "this seed ran without it"
     elif found.damage is not None:
         reason = f"{found.damage.segment.path} is damaged at byte {found.damage.offset}"
     if reason is not None:
-        if found.records:
-            log.warning("journal not used: this seed takes its logs from others", reason=reason)
-        stream.empty()
+        if stream.sealed:
+            aside = stream.set_aside(stream.sealed)
+            log.warning(
+                "journal not used: this seed takes its logs from others", reason=reason,
+                kept_in=str(aside),
+            )  # fmt: skip
         found = Found([], None, 0)
     votes.recorded = True
     assert member.file is not None, "a seed has a vote file"
@@ -156,7 +167,7 @@ def _find_seed(store: Store, member: Member) -> None:
     store.records = found.records
     store.begun = Begun(
         member.cluster.me, votes.cluster, store.config.cluster_subject_groups, votes.incarnation,
-        boot_id(), True,
+        boot_id(), True, list(member.cluster.seeds),
     )  # fmt: skip
 
 
@@ -164,10 +175,12 @@ def _find_alone(store: Store) -> None:
     """The logs of a single server; under a new history id if some of them may be missing."""
     config, stream = store.config, store.writer.stream(LOG)
     found = read(stream.sealed)
-    _expect(config, found, None, "")
+    if found.begun is not None:
+        check_begun(config, None, found.begun)
     reason = _gap(found, config.cluster_subject_groups)
     if found.damage is not None:
-        cut(stream, found.damage)
+        aside = cut(stream, found.damage)
+        log.warning("journal damaged: what follows is set aside", kept_in=str(aside))
     store.records = found.records
     if found.records and reason is not None:
         history = f"{random.SystemRandom().getrandbits(64):016x}"
@@ -191,23 +204,6 @@ def _gap(found: Found, groups: int) -> str | None:
     if not found.ended and not begun.synced and (not boot or boot != begun.boot):
         return "the machine stopped before everything was on the disk"
     return None
-
-
-def _expect(config: Config, found: Found, member: str | None, cluster: str) -> None:
-    """Raise StartError for what another member wrote, or with other groups."""
-    begun = found.begun
-    if begun is None:
-        return
-    wanted = {"cluster": (begun.cluster, cluster),
-              "ClusterSubjectGroups": (begun.groups, config.cluster_subject_groups)}  # fmt: skip
-    if member is not None:
-        wanted["member"] = (begun.member, member)
-    for name, (there, here) in wanted.items():
-        if there != here:
-            raise StartError(
-                f"JournalFolder = {config.journal_folder}: written with {name} {there!r}, this is "
-                f"{here!r}; move the folder away, or set it back"
-            )
 
 
 def boot_id() -> str:

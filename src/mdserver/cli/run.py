@@ -73,7 +73,7 @@ async def serve(config: Config, read: Callable[[], Loaded], trace: Path | None =
     """
     log = structlog.get_logger()
     gc.disable()  # nothing that is made here becomes garbage, and a journal may bring very much
-    member = member_of(config, log, trace=trace is not None)
+    member = member_of(config, trace=trace is not None)
     store = store_of(config, member)
     node = node_of(config, member, store)
 

@@ -23,7 +23,10 @@ class Noted(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Begun(Noted, frozen=True, tag=1):
-    """A member started to write. `boot` names the run of its machine, `synced`: acks waited."""
+    """A member started to write. `boot` names the run of its machine, `synced`: acks waited.
+
+    `seeds` are the cluster's, in their order; earlier versions left them out.
+    """
 
     member: str
     cluster: str
@@ -31,6 +34,7 @@ class Begun(Noted, frozen=True, tag=1):
     incarnation: int
     boot: str
     synced: bool
+    seeds: list[str] = []
 
 
 class Ended(Noted, frozen=True, tag=2):

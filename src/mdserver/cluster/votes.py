@@ -7,13 +7,17 @@ others only once the driver has said that it is on the disk.
 
 import msgspec
 
-from mdserver.errors import ConfigError
+from mdserver.errors import MdserverError
 
 FORMAT = 1
 
 
 RESTARTS_MAX = 2**20
 """More than a seed starts between two losses of its record."""
+
+
+class DamagedError(MdserverError):
+    """A vote record that cannot be read; the message says why."""
 
 
 class Vote(msgspec.Struct, frozen=True, array_like=True):
@@ -29,7 +33,8 @@ class VoteRecord(msgspec.Struct):
     `incarnation` rises at each start. `admitted`: this seed promised in full attendance, or was
     taken in by a quorum, so that others know it; a record without it may replace a lost one.
     `known` are the incarnations below which nothing of a seed counts any more. `recorded`: this
-    incarnation acks nothing that it does not write down (`mdserver.cluster.records`).
+    incarnation acks nothing that it does not write down (`mdserver.cluster.records`). `seeds` are
+    the cluster's, in their order; earlier versions left them out.
     """
 
     member: str
@@ -40,6 +45,7 @@ class VoteRecord(msgspec.Struct):
     known: dict[str, int] = {}
     format: int = FORMAT
     recorded: bool = False
+    seeds: list[str] = []
 
     def encode(self) -> bytes:
         """The content of the vote file."""
@@ -54,26 +60,24 @@ def after_loss(known: int) -> int:
     return (known // RESTARTS_MAX + 1) * RESTARTS_MAX
 
 
-def started(content: bytes | None, member: str, cluster: str, groups: int) -> VoteRecord:
-    """The record to start with: what was stored, of one incarnation more.
-
-    It has to be on the disk before the member speaks to others. Raises `ConfigError` for a file
-    that is damaged or belongs to somebody else.
-    """
-    if content is None:
-        return VoteRecord(member, cluster, 1, False, [Vote()] * groups, {})
+def read(content: bytes) -> VoteRecord:
+    """Return what was stored. Raises DamagedError."""
     try:
         record = msgspec.json.decode(content, type=VoteRecord)
     except msgspec.MsgspecError as error:
-        raise ConfigError(
-            f"the vote file is damaged ({error}): move it away, start again and have this seed "
-            "taken back with `mdserver cluster readmit`"
-        ) from None
-    wanted = {"format": FORMAT, "member": member, "cluster": cluster, "groups": groups}
-    found = {"format": record.format, "member": record.member, "cluster": record.cluster,
-             "groups": len(record.promised)}  # fmt: skip
-    for name, value in wanted.items():
-        if found[name] != value:
-            raise ConfigError(f"the vote file has {name} {found[name]!r}, expected {value!r}")
+        raise DamagedError(str(error)) from None
+    if record.format != FORMAT:
+        raise DamagedError(f"its format is {record.format}, and only {FORMAT} is known here")
+    return record
+
+
+def started(content: bytes | None, member: str, cluster: str, groups: int) -> VoteRecord:
+    """Return the record to start with: what was stored, of one incarnation more.
+
+    It has to be on the disk before the member speaks to others. Raises DamagedError.
+    """
+    if content is None:
+        return VoteRecord(member, cluster, 1, False, [Vote()] * groups, {})
+    record = read(content)
     record.incarnation += 1
     return record

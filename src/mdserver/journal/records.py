@@ -5,16 +5,20 @@ MessagePack, which the checksum is of. After a power cut a file may have gaps be
 line: what is found ends before the first line that is not whole.
 """
 
+import contextlib
+import shutil
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable
+from pathlib import Path
 from zlib import crc32
 
 import msgspec
 from attrs import frozen
 
 from mdserver.cluster.records import AnyRecord, Begun, Ended, Held
-from mdserver.journal.segments import Segment, StreamWriter
+from mdserver.journal.segments import Segment, StreamWriter, paths
+from mdserver.limits import JOURNAL_BEGUN_BYTES_MAX
 
 LOG = "log"
 CHECKSUM_BYTES = 4
@@ -95,9 +99,25 @@ def read(segments: Iterable[Segment]) -> Found:
     return Found(records, None, size)
 
 
-def cut(stream: StreamWriter, damage: Damage) -> None:
-    """Remove a damaged line from a stream, and all that follows it. Raises OSError."""
+def beginning(folder: Path) -> Begun | None:
+    """How the oldest segment of a stream begins; None if it does not say. Raises OSError."""
+    for path in paths(folder)[:1]:
+        with path.open("rb") as file:
+            line = file.readline(JOURNAL_BEGUN_BYTES_MAX)
+        with contextlib.suppress(ValueError):
+            record = record_of(line.removesuffix(b"\n"))
+            return record if isinstance(record, Begun) else None
+    return None
+
+
+def cut(stream: StreamWriter, damage: Damage) -> Path:
+    """Take a damaged line off a stream, and all that follows it; returns where that is kept.
+
+    Raises OSError.
+    """
     at = [segment.number for segment in stream.sealed].index(damage.segment.number)
-    stream.delete(stream.sealed[at + 1 :])
+    aside = stream.set_aside(stream.sealed[at + 1 :])
+    shutil.copyfile(damage.segment.path, aside / damage.segment.path.name)
     with damage.segment.path.open("r+b") as file:
         file.truncate(damage.offset)
+    return aside

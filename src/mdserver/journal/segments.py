@@ -24,6 +24,8 @@ from mdserver.errors import MdserverError
 
 SEGMENT = re.compile(r"seg-(\d{12})\.(open|jsonl)\Z")
 POSITION = ".position"
+ASIDE = "aside-"
+"""How the folders begin that hold segments which are no part of the stream any more."""
 
 
 class JournalError(MdserverError):
@@ -135,6 +137,23 @@ class StreamWriter:
         numbers = {segment.number for segment in segments}
         self.sealed = [segment for segment in self.sealed if segment.number not in numbers]
 
+    def set_aside(self, segments: Sequence[Segment]) -> Path:
+        """Move sealed segments into a new folder `aside-N` of this one, and return that.
+
+        They are no part of the stream any more, and nobody here deletes them. Raises OSError.
+        """
+        number = 1
+        while (aside := self.folder / f"{ASIDE}{number}").exists():
+            number += 1
+        aside.mkdir()
+        for segment in segments:
+            segment.path.rename(aside / segment.path.name)
+        _sync_folder(aside)
+        _sync_folder(self.folder)
+        numbers = {segment.number for segment in segments}
+        self.sealed = [segment for segment in self.sealed if segment.number not in numbers]
+        return aside
+
     def empty(self) -> None:
         """Delete all there is, the open segment too."""
         self.delete(self.sealed)
@@ -210,11 +229,7 @@ class StreamWriter:
 
     def _rename_sealed(self, number: int) -> None:
         self._path(number, "open").rename(self._path(number, "jsonl"))
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync_folder(self.folder)
 
     def _path(self, number: int, state: str) -> Path:
         return self.folder / f"seg-{number:012d}.{state}"
@@ -234,6 +249,13 @@ def sealed(folder: Path) -> list[Segment]:
             stat = path.stat()
             found.append(Segment(number, path, stat.st_size, stat.st_mtime_ns))
     return found
+
+
+def paths(folder: Path) -> list[Path]:
+    """The files of a stream's segments, the open one too, oldest first; none without a folder."""
+    if not folder.is_dir():
+        return []
+    return [folder / f"seg-{number:012d}.{state}" for number, state in _numbered(folder)]
 
 
 def numbers(folder: Path) -> list[int]:
@@ -292,6 +314,14 @@ def set_position(folder: Path, reader: str, number: int) -> None:
     fresh = folder / f".{reader}.new"
     fresh.write_text(f"{number}\n", encoding="ascii")
     fresh.replace(folder / f"{reader}{POSITION}")
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _numbered(folder: Path) -> list[tuple[int, str]]:
