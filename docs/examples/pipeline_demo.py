@@ -5,7 +5,7 @@
 While prices are published for half a minute, `archive` fills tables and `derive` publishes alerts
 and averages back into the server. A subscriber keeps receipts of what it got. Then the statistics
 are rolled up, the receipts are audited, and three questions are put in SQL. Needs the extra
-`mdserver[pipeline]` and Java 17. What it made stays in the folder that it names in the end.
+`pipeline` and Java 17. What it made stays in the folder that it names in the end.
 """
 
 import contextlib

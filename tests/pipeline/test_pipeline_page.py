@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,11 @@ pytestmark = pytest.mark.pipeline
 
 TOP = Path(__file__).parents[2]
 PAGE = (TOP / "docs" / "pipeline.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 QUERIES = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = [
     shlex.split(line)[2:]
-    for block in re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     for line in block.replace("\\\n", " ").splitlines()
     if line.startswith("mdserver pipeline ")
 ]
@@ -64,10 +67,10 @@ def test_the_page_has_commands_for_the_jobs() -> None:
 
 
 @pytest.fixture(scope="module")
-def asked(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A small archive whose tables are there by their names."""
+def folder(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a small archive, with a journal beside it."""
     folder = tmp_path_factory.mktemp("page")
-    lines = message_lines([Publication("/vehicles/car66", b"%d" % n) for n in range(20)])
+    lines = message_lines([Publication("/vehicles/car66/speed", b"%d" % n) for n in range(20)])
     write_lines(folder / "journal" / "messages", [*lines, b"{no row"])
     stats = [
         StatRow(v=ROW_VERSION, ts=BASE // 1000 + n * 1_000_000, node="n1", indicator="i", value=n)
@@ -79,9 +82,28 @@ def asked(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     run_archive(spark, folder / "journal", folder / "tables")
     jobs.run_rollup(spark, folder / "tables")
     jobs.run_audit(spark, folder / "tables", None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def asked(spark: Any, folder: Path) -> Any:
+    """Return Spark with the archive's tables under their names."""
     for name in ("messages", "quarantine", "stats_minute", "audit_verdicts"):
         tables.frame(spark, folder / "tables", name).createOrReplaceTempView(name)
     return spark
+
+
+@pytest.mark.parametrize(
+    ("program", "printed"),
+    zip(PROGRAMS, ["/vehicles/car66/speed", "20 19\n"], strict=True), ids=["sql", "history"],
+)  # fmt: skip
+def test_a_program_of_the_page_runs(program: str, printed: str, folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert printed in done.stdout
 
 
 def test_the_busiest_second(asked: Any) -> None:

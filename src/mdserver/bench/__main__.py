@@ -269,7 +269,7 @@ def cluster(progress: Progress, **load: Any) -> Sequence[results.Row]:
 def derive(progress: Progress, kafka: str | None, **load: Any) -> Sequence[results.Row]:
     """From a publication to the notification that a rule of `mdserver pipeline derive` makes of it.
 
-    Needs the extra mdserver[pipeline] and Java. Server, Spark and load share all cores. With
+    Needs the extra `pipeline` and Java. Server, Spark and load share all cores. With
     --kafka a stateless rule runs in Spark's real-time mode, from a record to a record.
     """
     if kafka is None:

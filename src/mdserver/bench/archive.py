@@ -1,7 +1,7 @@
 """`python -m mdserver.bench.archive`: how fast a journal is archived, and a history read back.
 
 Embedded, on all processors of this computer, from journal segments made beforehand. Needs the extra
-`mdserver[pipeline]` and Java 17.
+`pipeline` and Java 17.
 """
 
 import multiprocessing

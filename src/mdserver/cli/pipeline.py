@@ -123,7 +123,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group("pipeline")
 def command() -> None:
-    """Jobs on what went through the server, with Spark (extra `mdserver[pipeline]`, Java 17).
+    """Jobs on what went through the server, with Spark (extra `pipeline`, Java 17).
 
     `archive` first: it fills the Delta tables that the others read. Each job says with --help what
     it takes. They run in this process (Spark's `local[*]`) and listen on loopback alone, or on a

@@ -21,12 +21,12 @@ class PipelineError(MdserverError):
 
 
 def check_extra() -> None:
-    """Raise PipelineError unless the extra `mdserver[pipeline]` is installed."""
+    """Raise PipelineError unless the extra `pipeline` is installed."""
     missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
     if missing:
         raise PipelineError(
-            f"the pipeline needs {', '.join(missing)}: install the extra with"
-            " pip install 'mdserver[pipeline]'"
+            f"the pipeline needs {', '.join(missing)}: install the extra `pipeline`"
+            " (in the folder of the mdserver repository: pip install '.[pipeline]')"
         )
 
 
