@@ -8,7 +8,8 @@ from mdserver.limits import PUBLISHER_NUMBERS_KEPT
 def taken(numbers: int) -> Publishers:
     publishers = Publishers()
     for number in range(1, numbers + 1):
-        publishers.apply(Entry(4, number, Publication("/a/b", b"", publisher="p", number=number)))
+        publication = Publication("/a/b", b"", publisher="p", number=number)
+        publishers.apply(Entry(4, number, publication), number)
     return publishers
 
 

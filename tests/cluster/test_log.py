@@ -14,7 +14,7 @@ def publication(subject: str, publisher: str = "", number: int = 0) -> Publicati
 
 def tables_of(log: GroupLog) -> bytes:
     return msgspec.msgpack.encode(
-        [sorted(log.numbering.items()), sorted(log.publishers.copied().items())]
+        [sorted(log.numbering.items()), sorted(log.publishers.told().items())]
     )
 
 
@@ -98,5 +98,5 @@ def test_tables_follow_from_the_entries_alone(steps: list[tuple[str, str, object
     assert tables_of(everything) == tables_of(log)
     everything.truncate(log.committed)
     assert msgspec.msgpack.encode(log.tables(), order="sorted") == msgspec.msgpack.encode(
-        Tables(everything.numbering, everything.publishers.table), order="sorted"
+        Tables(everything.numbering, everything.publishers.told()), order="sorted"
     )

@@ -2,9 +2,13 @@
 
 The table follows from the log alone: every member that holds the same entries holds the same
 table. It is kept for the end of the log; `undo` takes an entry back that a later epoch dropped.
+Positions go only at commit, and never those of numbers that are not committed: as many of them as
+there are can be taken back.
 """
 
 import enum
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -23,23 +27,44 @@ class Verdict(enum.Enum):
 
 
 class Numbers(msgspec.Struct, array_like=True):
-    """One publisher: its last number, and the positions of its newest ones.
-
-    Up to twice as many positions as promised are kept, so that dropping the oldest is rare and
-    taking back the newest never leaves too few.
-    """
+    """One publisher as others are told of it: its last number, and the positions of its newest."""
 
     last: int = 0
     positions: list[Position] = msgspec.field(default_factory=list)
 
 
+class Publisher:
+    """One publisher: its last number, the positions of its newest ones, and where the log ended
+    when it published last.
+
+    Up to twice as many committed positions as promised are kept, so that dropping is rare.
+    """
+
+    __slots__ = ("at", "last", "positions")
+
+    def __init__(self, last: int, positions: list[Position], at: int) -> None:
+        self.last = last
+        self.positions = positions
+        self.at = at
+
+    def copied(self) -> "Publisher":
+        """The same as a value of its own."""
+        return Publisher(self.last, list(self.positions), self.at)
+
+
 class Publishers:
-    """The publishers of one group."""
+    """The publishers of one group, the one that has published nothing for the longest first.
 
-    __slots__ = ("table",)
+    `kept` is how many numbers of each can be told again.
+    """
 
-    def __init__(self) -> None:
-        self.table: dict[str, Numbers] = {}
+    __slots__ = ("_long", "kept", "table")
+
+    def __init__(self, kept: int = PUBLISHER_NUMBERS_KEPT) -> None:
+        self.kept = kept
+        self.table: OrderedDict[str, Publisher] = OrderedDict()
+        self._long: dict[str, None] = {}
+        """Publishers of whom so much is kept that some of it may go at the next commit."""
 
     def verdict(self, publisher: str, number: int) -> tuple[Verdict, int, Position]:
         """What a number is, the number that is expected next, and the position of a taken one.
@@ -53,36 +78,97 @@ class Publishers:
         if number > last or known is None:
             return Verdict.GAP, last + 1, FORGOTTEN
         back = last - number
-        kept = min(len(known.positions), PUBLISHER_NUMBERS_KEPT)
+        kept = min(len(known.positions), self.kept)
         position = known.positions[-1 - back] if back < kept else FORGOTTEN
         return Verdict.TAKEN, last + 1, position
 
-    def apply(self, entry: Entry) -> None:
-        """Note a numbered entry at the end of the log."""
+    def apply(self, entry: Entry, at: int) -> None:
+        """Note a numbered entry at the end of the log, `at`.
+
+        A number that the table has already is passed over: logs of earlier versions may hold tables
+        that are ahead of where they stand.
+        """
         publication = entry.publication
-        known = self.table.get(publication.publisher)
+        name, number = publication.publisher, publication.number
+        known = self.table.get(name)
         if known is None:
-            known = self.table[publication.publisher] = Numbers()
-        known.last = publication.number
+            self.table[name] = Publisher(number, [Position(entry.epoch, entry.seq)], at)
+            return
+        self.table.move_to_end(name)
+        known.at = at
+        if number <= known.last:
+            return
+        known.last = number
         known.positions.append(Position(entry.epoch, entry.seq))
-        if len(known.positions) >= 2 * PUBLISHER_NUMBERS_KEPT:
-            del known.positions[:-PUBLISHER_NUMBERS_KEPT]
+        if len(known.positions) >= 2 * self.kept:
+            self._long[name] = None
 
     def undo(self, entry: Entry) -> None:
         """Take back the newest entry of its publisher."""
-        known = self.table[entry.publication.publisher]
+        name, number = entry.publication.publisher, entry.publication.number
+        known = self.table[name]
+        if number != known.last:
+            return  # `apply` passed it over
         known.last -= 1
         known.positions.pop()
         if not known.last:
-            del self.table[entry.publication.publisher]
+            self.forget(name)
 
-    def forget(self, publisher: str) -> Numbers | None:
-        """Forget a publisher that was idle for long; returns what was known of it."""
+    def committed(self, entries: Iterable[Entry], forgetting: Iterable[str]) -> None:
+        """Let positions go that nobody can ask for: these entries are committed now.
+
+        `forgetting`: the publishers that entries which are not committed forget. What is known of
+        them now began after that.
+        """
+        if not self._long:
+            return
+        # One that forgets its publisher has no number: what is known now began after it.
+        newest = {entry.publication.publisher: entry.publication.number for entry in entries}
+        for name in forgetting:
+            newest.pop(name, None)
+        for name in [name for name in self._long if name in newest]:
+            known = self.table[name]
+            uncommitted = max(known.last - newest[name], 0)
+            if len(known.positions) - uncommitted >= 2 * self.kept:
+                del known.positions[: -(self.kept + uncommitted)]
+            if len(known.positions) < 2 * self.kept:
+                del self._long[name]
+
+    def forget(self, publisher: str) -> Publisher | None:
+        """Forget a publisher; returns what was known of it."""
+        self._long.pop(publisher, None)
         return self.table.pop(publisher, None)
 
-    def copied(self) -> dict[str, Numbers]:
-        """The table as a value of its own."""
+    def remember(self, publisher: str, known: Publisher) -> None:
+        """Take back that a publisher was forgotten."""
+        self.table[publisher] = known
+        if len(known.positions) >= 2 * self.kept:
+            self._long[publisher] = None
+
+    def idle(self, at: int) -> Iterator[str]:
+        """The publishers without an entry beyond `at` in the log, the longest idle first."""
+        for name, known in self.table.items():
+            if known.at > at:
+                return
+            yield name
+
+    def copied(self) -> "Publishers":
+        """The same table as a value of its own."""
+        copy = Publishers(self.kept)
+        for name, known in self.table.items():
+            copy.remember(name, known.copied())
+        return copy
+
+    def told(self) -> dict[str, Numbers]:
+        """The table for others, in the order in which publishers were heard last."""
         return {
-            publisher: Numbers(known.last, list(known.positions))
-            for publisher, known in self.table.items()
+            name: Numbers(known.last, known.positions[-self.kept :])
+            for name, known in self.table.items()
         }
+
+    def take(self, told: dict[str, Numbers], at: int) -> None:
+        """Become what another member told of the log that ends `at`."""
+        self.table.clear()
+        self._long.clear()
+        for name, numbers in told.items():
+            self.remember(name, Publisher(numbers.last, list(numbers.positions), at))

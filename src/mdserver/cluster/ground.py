@@ -121,7 +121,9 @@ class Ground:
         self.durable = len(cluster.members) > 1 or not cluster.guaranteed
         self.first_history = "" if self.durable else self.new_history()
         self.broker = Broker(settings, self.first_history)
-        self.logs = [GroupLog(cluster.log_kept) for _ in range(settings.groups)]
+        self.logs = [
+            GroupLog(cluster.log_kept, cluster.numbers_kept) for _ in range(settings.groups)
+        ]
         self.views = [View() for _ in range(settings.groups)]
         self.seed = Seed(self.me, votes, self.logs) if self.me in cluster.seeds else None
         self.coordinators: dict[int, Coordinator] = {}

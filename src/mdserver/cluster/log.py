@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from mdserver.cluster.dedupe import Numbers, Publishers
+from mdserver.cluster.dedupe import Numbers, Publisher, Publishers
 from mdserver.core.message import Entry, Publication
+from mdserver.limits import PUBLISHER_NUMBERS_KEPT
 
 FORGET = ""
 """The subject of a log entry that forgets its publisher. No client can publish to it."""
@@ -39,15 +40,17 @@ class GroupLog:
     """Entries `base` to `length` of a group, the tables for its end, and how far it is committed.
 
     `epoch` is the newest epoch whose coordinator's log this one is a prefix of: the *accepted
-    epoch* of a seed. `kept` bounds the committed entries that stay for members that were away.
+    epoch* of a seed. `kept` bounds the committed entries that stay for members that were away,
+    `numbers_kept` the numbers of each publisher that can be told again.
     `forgot`: the last commit had entries that are for the tables alone.
     """
 
     __slots__ = ("_removed", "_told", "base", "committed", "entries", "epoch", "forgot", "kept",
-                 "length", "numbering", "publishers", "runs")  # fmt: skip
+                 "length", "numbering", "numbers_kept", "publishers", "runs")  # fmt: skip
 
-    def __init__(self, kept: int) -> None:
+    def __init__(self, kept: int, numbers_kept: int = PUBLISHER_NUMBERS_KEPT) -> None:
         self.kept = kept
+        self.numbers_kept = numbers_kept
         self.clear()
 
     def clear(self) -> None:
@@ -59,8 +62,9 @@ class GroupLog:
         self.entries: list[Entry] = []
         self.runs: list[Run] = []
         self.numbering: dict[str, int] = {}
-        self.publishers = Publishers()
-        self._removed: dict[int, Numbers | None] = {}
+        self.publishers = Publishers(self.numbers_kept)
+        self._removed: dict[int, tuple[str, Publisher | None]] = {}
+        """Where entries that are not committed forget a publisher -> what was known of it."""
         self._told = 0
         self.forgot = False
 
@@ -92,13 +96,14 @@ class GroupLog:
     def _note(self, entry: Entry) -> None:
         publication = entry.publication
         if publication.subject == FORGET:
-            self._removed[self.length] = self.publishers.forget(publication.publisher)
+            name = publication.publisher
+            self._removed[self.length] = name, self.publishers.forget(name)
         elif publication.number:
-            self.publishers.apply(entry)
+            self.publishers.apply(entry, self.length)
 
     def forget_publishers(self) -> None:
         """No publisher is known any more; every entry is committed."""
-        self.publishers = Publishers()
+        self.publishers = Publishers(self.numbers_kept)
 
     def truncate(self, length: int) -> None:
         """Drop the entries from `length` on; they are not committed."""
@@ -107,17 +112,7 @@ class GroupLog:
             at = self.length
             entry = self.entries.pop()
             self.length -= 1
-            publication = entry.publication
-            if entry.seq > 1:
-                self.numbering[publication.subject] = entry.seq - 1
-            else:
-                del self.numbering[publication.subject]
-            if publication.subject == FORGET:
-                removed = self._removed.pop(at)
-                if removed is not None:
-                    self.publishers.table[publication.publisher] = removed
-            elif publication.publisher and publication.number:
-                self.publishers.undo(entry)
+            _take_back(entry, self.numbering, self.publishers, self._removed.pop(at, None))
         self.runs = [run for run in self.runs if run.start < length]
         self._told = min(self._told, len(self.runs))
         if self.runs and self.runs[-1].start + self.runs[-1].count > length:
@@ -142,6 +137,7 @@ class GroupLog:
         self.forgot = bool(self._removed)
         if self.forgot:
             self._removed = {at: held for at, held in self._removed.items() if at > length}
+        self.publishers.committed(entries, (name for name, _ in self._removed.values()))
         if length - self.base > 2 * self.kept:
             del self.entries[: length - self.kept - self.base]
             self.base = length - self.kept
@@ -171,22 +167,43 @@ class GroupLog:
 
     def tables(self) -> Tables:
         """The tables as they are at `committed`: what a member needs that has none of the log."""
-        shadow = GroupLog(0)
-        shadow.base = self.committed
-        shadow.committed = self.committed
-        shadow.numbering = dict(self.numbering)
-        shadow.publishers.table = self.publishers.copied()
-        shadow.entries = self.since(self.committed)
-        shadow.length = self.length
-        shadow._removed = dict(self._removed)
-        shadow.truncate(self.committed)
-        return Tables(shadow.numbering, shadow.publishers.table)
+        numbering, publishers = dict(self.numbering), self.publishers.copied()
+        for at in range(self.length, self.committed, -1):
+            entry = self.entries[at - 1 - self.base]
+            removed = self._removed.get(at)
+            if removed is not None and removed[1] is not None:
+                removed = removed[0], removed[1].copied()
+            _take_back(entry, numbering, publishers, removed)
+        return Tables(numbering, publishers.told())
 
     def install(self, start: int, tables: Tables) -> None:
-        """Replace the whole log by tables that stand for its first `start`, committed entries."""
+        """Replace the whole log by tables that stand for its first `start`, committed entries.
+
+        They stay as they are: the caller may write them down later.
+        """
         epoch = self.epoch
         self.clear()
         self.epoch = epoch
         self.base = self.committed = self.length = start
-        self.numbering = tables.numbering
-        self.publishers.table = tables.publishers
+        self.numbering = dict(tables.numbering)
+        self.publishers.take(tables.publishers, start)
+
+
+def _take_back(
+    entry: Entry,
+    numbering: dict[str, int],
+    publishers: Publishers,
+    removed: tuple[str, Publisher | None] | None,
+) -> None:
+    """Have tables forget the last entry of a log; `removed` is whom it made them forget."""
+    publication = entry.publication
+    if entry.seq > 1:
+        numbering[publication.subject] = entry.seq - 1
+    else:
+        del numbering[publication.subject]
+    if removed is not None:
+        name, known = removed
+        if known is not None:
+            publishers.remember(name, known)
+    elif publication.number:
+        publishers.undo(entry)

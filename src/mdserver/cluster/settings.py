@@ -10,7 +10,8 @@ class ClusterSettings:
     """The same on every member but for `me` and `client`. Durations in nanoseconds.
 
     `members` is the ordered list of peer addresses; the first ones are the seeds. A member that is
-    not in the list of another one is taken as a further member that never votes. `recording`: a
+    not in the list of another one is taken as a further member that never votes. `numbers_kept`
+    numbers of a publisher in a group can be told again, and may be without a result. `recording`: a
     seed has its logs written down; `acks_recorded`: and acks only what is on the disk.
     """
 
@@ -23,6 +24,7 @@ class ClusterSettings:
     suspect: int = limits.PEER_SUSPECT_MS * limits.NS_PER_MS
     publish_timeout: int = limits.PUBLISH_TIMEOUT_S * limits.NS_PER_S
     log_kept: int = limits.LOG_ENTRIES_KEPT
+    numbers_kept: int = limits.PUBLISHER_NUMBERS_KEPT
     trace: bool = False
     recording: bool = False
     acks_recorded: bool = False
