@@ -132,6 +132,8 @@ JOURNAL_CLOCK_SLACK_S = 60  # by which the times in rows and those of files may 
 # of TLS 1.3 are all of that kind.
 TLS_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
+STRICT_TRANSPORT_SECURITY_S = 365 * 86400  # a year, as browsers' lists ask for
+
 # Files with keys and secrets
 KEY_FILE_BYTES_MAX = 1 * MB
 

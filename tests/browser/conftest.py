@@ -17,6 +17,7 @@ OPTIONS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--host-resolver-rules=MAP rebound.example 127.0.0.1",
 )
 
 

@@ -31,7 +31,29 @@ def test_every_parameter_with_its_origin(
     assert shown["Listen = *:0"] == "--set"
     assert shown["LogLevel = info"] == "default"
     assert "s3cret" not in out
-    assert err == ""
+    assert err == (
+        f"warning: EntitlementAllowToken: every user of this machine may read {file}: take that "
+        f"right away (chmod o-rwx {file})\n"
+    )
+    file.chmod(0o640)
+    assert exit_status(["check-config", "--config", str(file)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_what_should_be_seen_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = tmp_path / "key.pem"
+    key.write_text("a key")
+    key.chmod(0o644)
+    sets = ["Entitlement=None", "ListenEncrypted=*:1", f"KeyStore={key}"]
+    arguments = [word for each in sets for word in ("--set", each)]
+    assert exit_status(["check-config", *arguments]) == 0
+    origins, keys = capsys.readouterr().err.splitlines()
+    assert origins.startswith("warning: Entitlement = None with AllowedOrigins = *: any web page")
+    assert keys.startswith(f"warning: KeyStore: every user of this machine may read {key}")
+    key.chmod(0o600)
+    arguments += ["--set", "AllowedOrigins=https://a.example"]
+    assert exit_status(["check-config", *arguments]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_mistake_is_one_line_and_exit_status_2(

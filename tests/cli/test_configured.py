@@ -23,7 +23,8 @@ def test_the_defaults_of_the_table_are_those_of_the_network_side() -> None:
 def test_every_parameter_of_the_network_side_arrives() -> None:
     config = load(
         overrides=[
-            "Listen=[::1]:1, *:2", "AllowedOrigins=https://a.example, https://b.example",
+            "Listen=[::1]:1, *:2", "AllowedOrigins=https://a.example, https://B.example",
+                "AllowedHosts=MD.example", "StrictTransportSecurity=60",
             "MaxConnections=3", "MaxConnectionsPerAddress=4", "BufferLimit.Send=1MB",
             "BufferLimit.Receive=2MB", "HandshakeTimeout=5", "KeepAliveInterval=6",
             "MaxMessageSize=1KB", "ListenEncrypted=[::1]:7", "KeyStore=all.pem",
@@ -35,6 +36,7 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
     assert server_settings(config) == ServerSettings(
         listen=(Address("::1", 1), Address("*", 2)),
         allowed_origins=frozenset({"https://a.example", "https://b.example"}),
+        allowed_hosts=frozenset({"md.example"}), transport_security=60 * NS_PER_S,
         connections_max=3, connections_per_address_max=4, outbox_bytes_max=MB,
         receive_bytes_max=2 * MB, websocket_bytes_max=68 * KB, http_body_bytes_max=2 * MB,
         listen_encrypted=(Address("::1", 7),), key_store=KeyStore(Path("all.pem")),

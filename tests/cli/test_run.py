@@ -40,7 +40,8 @@ def test_a_signal_ends_it_with_0(tmp_path: Path, number: signal.Signals) -> None
         assert server.process.stdout is not None
         assert server.process.stdout.read() == ""
     events = [json.loads(line)["event"] for line in server.log.read_text().splitlines()]
-    assert events[:2] == ["ready", "ending"]
+    # What is to be seen to is that it allows everything to pages of all origins.
+    assert events[:3] == ["see to this", "ready", "ending"]
 
 
 def test_the_ready_line_names_every_listener(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from mdserver.codec.cors import check_origin, is_preflight
+from mdserver.codec.cors import WebRule, is_preflight
 from mdserver.codec.http import Request, RequestRefusedError
 
 PAGE = b"https://www.Example.com"
-ALLOWED = frozenset(["https://www.example.com"])
+ALLOWED = WebRule(frozenset(["https://www.example.com"]))
 
 
 def request(method: str = "GET", **headers: bytes) -> Request:
@@ -15,19 +15,54 @@ def request(method: str = "GET", **headers: bytes) -> Request:
 
 
 def test_a_request_of_no_page_is_allowed() -> None:
-    assert check_origin(request(), ALLOWED) == ()
+    assert ALLOWED.check_origin(request()) == ()
 
 
 def test_an_allowed_page_may_read_the_answer() -> None:
-    headers = dict(check_origin(request(origin=PAGE), ALLOWED))
+    headers = dict(ALLOWED.check_origin(request(origin=PAGE)))
     assert headers == {b"access-control-allow-origin": PAGE, b"vary": b"origin"}
-    assert dict(check_origin(request(origin=PAGE), None)) == {b"access-control-allow-origin": b"*"}
+    assert dict(WebRule().check_origin(request(origin=PAGE))) == {
+        b"access-control-allow-origin": b"*"
+    }
 
 
 def test_another_page_is_refused() -> None:
     with pytest.raises(RequestRefusedError, match=r"evil\.example") as caught:
-        check_origin(request(origin=b"https://evil.example"), ALLOWED)
+        ALLOWED.check_origin(request(origin=b"https://evil.example"))
     assert caught.value.status == 403
+
+
+@pytest.mark.parametrize("origin", [b"http://127.0.0.1:4000", b"https://127.0.0.1:4000"])
+def test_own_pages(origin: bytes) -> None:
+    rule = WebRule(frozenset(), own_pages=True)
+    assert rule.check_origin(request(origin=origin, host=b"127.0.0.1:4000"))
+    for host in (b"127.0.0.1:4001", b"127.0.0.1", b""):
+        with pytest.raises(RequestRefusedError):
+            rule.check_origin(request(origin=origin, host=host))
+    with pytest.raises(RequestRefusedError):
+        rule.check_origin(request(origin=b"null", host=b""))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        b"localhost", b"localhost.:80", b"a.localhost:1", b"127.0.0.1:8800", b"[::1]:80", b"[::1]",
+        b"192.0.2.1", b"md.example:443",
+    ],
+)  # fmt: skip
+def test_names_of_the_server(host: bytes) -> None:
+    WebRule(hosts=frozenset({"md.example"})).check_host(request(host=host))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [b"evil.example", b"evil.example:8800", b"127.0.0.1.evil.example", b"", b"a:b:c", b"[::1"],
+)
+def test_other_names_are_refused(host: bytes) -> None:
+    with pytest.raises(RequestRefusedError, match="AllowedHosts") as caught:
+        WebRule(hosts=frozenset({"md.example"})).check_host(request(host=host))
+    assert caught.value.status == 421
+    WebRule().check_host(request(host=host))
 
 
 def test_preflights_are_told_from_other_options() -> None:

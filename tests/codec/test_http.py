@@ -122,7 +122,9 @@ def test_head_has_no_body() -> None:
 def test_no_content_has_no_length() -> None:
     connection = HttpConnection()
     connection.receive(GET)
-    assert connection.respond(204) == b"HTTP/1.1 204 \r\n\r\n"
+    answer = connection.respond(204)
+    assert answer.startswith(b"HTTP/1.1 204 \r\n")
+    assert b"content-length" not in answer
 
 
 def test_a_streamed_answer() -> None:
@@ -220,10 +222,51 @@ def test_what_is_refused(received: bytes, status: int, part: str) -> None:
 
 
 def test_paths_and_queries_are_utf_8() -> None:
-    for target in ("/%ff", "/?%ff=1", "/?" + "&".join("a=1" for _ in range(101))):
+    for target in ("/?%ff=1", "/?" + "&".join("a=1" for _ in range(101))):
         request = Request("GET", target, [])
         with pytest.raises(RequestRefusedError):
-            assert request.path + str(request.query)
+            assert request.query
+
+
+def test_a_path_is_what_was_sent() -> None:
+    assert Request("GET", "/rest%2fproduce?a=%2f", []).path == "/rest%2fproduce"
+
+
+LAST_CHUNK = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na\nb\r\n0\r\n"
+
+
+@pytest.mark.parametrize("trailers", [b"", b"A: b\r\n", b"A: b\r\nC: d\r\n"])
+def test_trailers(trailers: bytes) -> None:
+    connection = HttpConnection()
+    request = connection.receive(LAST_CHUNK + trailers + b"\r\n" + GET)
+    assert request is not None
+    assert request.body == b"a\nb"
+    connection.respond(200)
+    following = connection.receive(b"")
+    assert following is not None
+    assert following.method == "GET"
+
+
+@pytest.mark.parametrize(
+    "trailers",
+    [
+        b"\n", b"A: b\n\r\n", b"A: b\r\n\n", b"A: b\nC: d\r\n\r\n", b"A: b\r\n C: d\r\n\r\n",
+        b"A: b\n C: d\r\n\r\n", b"A: b\rC: d\r\n\r\n", b"A: b\nX: y\r\n z\r\n\r\n",
+    ],
+)  # fmt: skip
+def test_trailers_that_h11_would_mend(trailers: bytes) -> None:
+    assert refusal(LAST_CHUNK + trailers + GET).status == 400
+
+
+def test_answers_are_taken_for_nothing_else() -> None:
+    for secure in (False, True):
+        connection = HttpConnection(transport_security_s=60 * secure)
+        connection.receive(GET)
+        _, headers, _, _ = read_answer(connection.respond(200, [], b"x"))
+        assert headers[b"x-content-type-options"] == b"nosniff"
+        assert headers[b"content-security-policy"] == b"default-src 'none'; frame-ancestors 'none'"
+        security = headers.get(b"strict-transport-security")
+        assert security == (b"max-age=60" if secure else None)
 
 
 PIECES = st.sampled_from([

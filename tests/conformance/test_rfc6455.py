@@ -73,7 +73,7 @@ async def test_the_key_is_answered_as_in_the_example_of_section_1_3() -> None:
         (b"Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==\r\n", b"", b"400"),
         (b"AAECAwQFBgcICQoLDA0ODw==", b"AAEC", b"400"),
         (b"AAECAwQFBgcICQoLDA0ODw==", b"!!!!", b"400"),
-        (b"Host: test\r\n", b"", b"400"),
+        (b"Host: localhost\r\n", b"", b"400"),
         (b"GET ", b"POST ", b"400"),
         (b"Connection: Upgrade\r\n", b"", b"400"),
         (b"HTTP/1.1\r\n", b"HTTP/1.0\r\n", b"400"),

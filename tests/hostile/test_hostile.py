@@ -81,11 +81,11 @@ async def stay_served(client: RawClient) -> None:
 async def test_slow_heads() -> None:
     async with unharmed() as server, trio.open_nursery() as nursery:
         for _ in range(50):
-            nursery.start_soon(slowly, port_of(server), b"GET /ws HTTP/1.1\r\nHost: x\r\nX: ")
+            nursery.start_soon(slowly, port_of(server), b"GET /ws HTTP/1.1\r\nHost: [::]\r\nX: ")
 
 
 async def test_slow_bodies() -> None:
-    head = b"POST /rest/produce?subject=/a/b HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n"
+    head = b"POST /rest/produce?subject=/a/b HTTP/1.1\r\nHost: [::]\r\nContent-Length: 5000\r\n\r\n"
     async with unharmed() as server, trio.open_nursery() as nursery:
         for _ in range(50):
             nursery.start_soon(slowly, port_of(server), head)
@@ -112,33 +112,33 @@ async def drip(client: RawClient) -> None:
 
 
 SMUGGLING = {
-    "both lengths": b"POST /rest/produce HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"
+    "both lengths": b"POST /rest/produce HTTP/1.1\r\nHost: [::]\r\nContent-Length: 3\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"
+    "two lengths": b"POST / HTTP/1.1\r\nHost: [::]\r\nContent-Length: 3\r\n"
     b"Content-Length: 4\r\n\r\nabc",
-    "the same length twice": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"
+    "the same length twice": b"POST / HTTP/1.1\r\nHost: [::]\r\nContent-Length: 3\r\n"
     b"Content-Length: 3\r\n\r\nabc",
-    "a list of lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3, 3\r\n\r\nabc",
-    "a negative length": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-    "a length with a plus": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +3\r\n\r\nabc",
+    "a list of lengths": b"POST / HTTP/1.1\r\nHost: [::]\r\nContent-Length: 3, 3\r\n\r\nabc",
+    "a negative length": b"POST / HTTP/1.1\r\nHost: [::]\r\nContent-Length: -1\r\n\r\n",
+    "a length with a plus": b"POST / HTTP/1.1\r\nHost: [::]\r\nContent-Length: +3\r\n\r\nabc",
     "chunks in HTTP/1.0": b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a bare LF": b"GET / HTTP/1.1\nHost: x\n\n",
-    "one bare LF": b"GET / HTTP/1.1\r\nHost: x\nX: y\r\n\r\n",
-    "a bare CR": b"GET / HTTP/1.1\r\nHost: x\r\nX: a\rb\r\n\r\n",
-    "a folded header": b"GET / HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n",
-    "two hosts": b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+    "a bare LF": b"GET / HTTP/1.1\nHost: [::]\n\n",
+    "one bare LF": b"GET / HTTP/1.1\r\nHost: [::]\nX: y\r\n\r\n",
+    "a bare CR": b"GET / HTTP/1.1\r\nHost: [::]\r\nX: a\rb\r\n\r\n",
+    "a folded header": b"GET / HTTP/1.1\r\nHost: [::]\r\nX: a\r\n b\r\n\r\n",
+    "two hosts": b"GET / HTTP/1.1\r\nHost: [::]\r\nHost: y\r\n\r\n",
     "no host": b"GET / HTTP/1.1\r\n\r\n",
     "a blank before the colon": b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
-    "chunked twice": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+    "chunked twice": b"POST / HTTP/1.1\r\nHost: [::]\r\nTransfer-Encoding: chunked\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "chunked in disguise": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n",
-    "a chunk size with a sign": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b"+3\r\nabc\r\n0\r\n\r\n",
-    "a chunk size beyond 64 bits": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
-    b"\r\nfffffffffffffffff\r\nabc\r\n0\r\n\r\n",
-    "a chunk longer than it says": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
-    b"\r\n2\r\nabc\r\n0\r\n\r\n",
-    "a NUL in a header": b"GET / HTTP/1.1\r\nHost: x\r\nX: a\0b\r\n\r\n",
+    "chunked in disguise": b"POST / HTTP/1.1\r\nHost: [::]\r\nTransfer-Encoding: xchunked\r\n\r\n",
+    "a chunk size with a sign": b"POST / HTTP/1.1\r\nHost: [::]\r\nTransfer-Encoding: chunked\r\n"
+    b"\r\n+3\r\nabc\r\n0\r\n\r\n",
+    "a chunk size beyond 64 bits": b"POST / HTTP/1.1\r\nHost: [::]\r\nTransfer-Encoding: chunked"
+    b"\r\n\r\nfffffffffffffffff\r\nabc\r\n0\r\n\r\n",
+    "a chunk longer than it says": b"POST / HTTP/1.1\r\nHost: [::]\r\nTransfer-Encoding: chunked"
+    b"\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
+    "a NUL in a header": b"GET / HTTP/1.1\r\nHost: [::]\r\nX: a\0b\r\n\r\n",
 }
 
 
@@ -146,7 +146,7 @@ SMUGGLING = {
 async def test_forms_that_hide_a_second_request(name: str) -> None:
     """Refused, and nothing after it on the connection is read as a request."""
     async with serving(SETTINGS, handler=Router()) as server, connected(port_of(server)) as client:
-        await client.send(SMUGGLING[name] + b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        await client.send(SMUGGLING[name] + b"GET /health/live HTTP/1.1\r\nHost: [::]\r\n\r\n")
         answer = await client.rest()
     assert answer.split(b" ")[1] in (b"400", b"408", b"413", b"501")
     assert answer.count(b"HTTP/1.1 ") == 1
@@ -155,16 +155,16 @@ async def test_forms_that_hide_a_second_request(name: str) -> None:
 async def test_heads_and_bodies_beyond_their_limits() -> None:
     async with unharmed() as server:
         async with connected(port_of(server)) as client:
-            await client.send(b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 20 * KB)
+            await client.send(b"GET / HTTP/1.1\r\nHost: [::]\r\nX: " + b"a" * 20 * KB)
             assert (await client.rest()).startswith(b"HTTP/1.1 431 ")
         async with connected(port_of(server)) as client:
             await client.send(
-                b"POST /rest/produce HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
+                b"POST /rest/produce HTTP/1.1\r\nHost: [::]\r\nContent-Length: 99999999999\r\n\r\n"
             )
             assert (await client.rest()).startswith(b"HTTP/1.1 413 ")
         async with connected(port_of(server)) as client:
             await client.send(
-                b"POST /rest/produce HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                b"POST /rest/produce HTTP/1.1\r\nHost: [::]\r\nTransfer-Encoding: chunked\r\n\r\n"
             )
             piece = b"10000\r\n" + bytes(0x10000) + b"\r\n"
             try:
@@ -268,7 +268,7 @@ async def random_stream(port: int, seed: bytes, limit: trio.CapacityLimiter, tok
 
 
 UPGRADES = [
-    b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /ws HTTP/1.1\r\nHost: [::]\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==\r\nSec-WebSocket-Version: 13\r\n" + line + b"\r\n"
     for line in (b"", b"Sec-WebSocket-Protocol: mdserver.v1\r\n")
 ]

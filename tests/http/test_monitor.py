@@ -61,9 +61,24 @@ async def test_each_session_with_what_waits_for_it() -> None:
 
 async def test_the_monitor_takes_no_sessions_and_no_publications() -> None:
     async with monitored() as server, connected(monitor_port(server)) as raw:
-        assert (await Http(raw)("POST", "/rest/produce", b"x", subject="/a/b"))[0] == 404
+        order = "X-Mdserver: 1"
+        assert (await Http(raw)("POST", "/rest/produce", b"x", order, subject="/a/b"))[0] == 404
         await raw.send(upgrade())
         assert (await raw.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+
+
+async def test_orders_need_a_header_that_no_foreign_page_can_send() -> None:
+    async with monitored() as server, connected(monitor_port(server)) as raw:
+        status, _, body = await Http(raw)("POST", "/cluster/drain")
+        assert status == 403
+        assert b"X-Mdserver" in body
+    preflight = (b"", "Origin: http://evil.example", "Access-Control-Request-Method: POST")
+    for origin in ("http://evil.example", "null"):
+        async with monitored() as server, connected(monitor_port(server)) as raw:
+            status, headers, _ = await Http(raw)("GET", "/sessions", b"", f"Origin: {origin}")
+            assert (status, "access-control-allow-origin" in headers) == (403, False)
+    async with monitored() as server, connected(monitor_port(server)) as raw:
+        assert (await Http(raw)("OPTIONS", "/cluster/drain", *preflight))[0] == 403
 
 
 async def test_clients_do_not_see_its_pages() -> None:

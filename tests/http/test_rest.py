@@ -25,7 +25,12 @@ class Http:
         self, method: str, path: str, body: bytes = b"", *lines: str, **query: Any
     ) -> tuple[int, dict[str, str], bytes]:
         target = path + ("?" + urlencode(query) if query else "")
-        head = [f"{method} {target} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *lines]
+        head = [
+            f"{method} {target} HTTP/1.1",
+            "Host: localhost",
+            f"Content-Length: {len(body)}",
+            *lines,
+        ]
         await self._client.send("\r\n".join(head).encode() + b"\r\n\r\n" + body)
         status, *rest = (await self._client.until(b"\r\n\r\n")).decode().strip().split("\r\n")
         headers = {

@@ -44,8 +44,7 @@ async def test_health() -> None:
         assert (await ask("GET", "/health/live"))[0] == 200
 
 
-async def test_a_path_that_is_no_utf8() -> None:
+async def test_a_path_stands_for_itself_alone() -> None:
     async with http() as ask:
-        status, _, body = await ask("GET", "/%ff")
-        assert status == 400
-        assert b"UTF-8" in body
+        for path in ("/rest%2fproduce", "/rest/%70roduce", "/%ff", "/rest//produce", "/./snapshot"):
+            assert (await ask("POST", path, b"x", subject="/a/b"))[0] == 404

@@ -43,7 +43,7 @@ async def request(running: Server, head: str, body: bytes = b"") -> AsyncIterato
     stream = await trio.open_tcp_stream("127.0.0.1", port_of(running))
     async with stream:
         client = RawClient(stream)
-        lines = [*head.split("\n"), "Host: test"]
+        lines = [*head.split("\n"), "Host: localhost"]
         if body:
             lines.append(f"Content-Length: {len(body)}")
         await client.send("\r\n".join(lines).encode() + b"\r\n\r\n" + body)

@@ -42,7 +42,10 @@ async def test_nothing_sent_at_all_ends_without_an_answer() -> None:
 
 @pytest.mark.parametrize(
     "start",
-    [b"GET /ws HT", b"POST /rest/produce HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc"],
+    [
+        b"GET /ws HT",
+        b"POST /rest/produce HTTP/1.1\r\nHost: [::]\r\nContent-Length: 100\r\n\r\nabc",
+    ],
 )
 async def test_a_request_that_does_not_end_is_answered_with_408(start: bytes) -> None:
     async with serving(QUICK) as server, connected(port_of(server)) as client:
@@ -89,7 +92,7 @@ async def test_the_origin_has_to_be_allowed() -> None:
             pass
         async with connected(port_of(server)) as client:
             await client.send(
-                b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"GET /ws HTTP/1.1\r\nHost: [::]\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                 b"Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==\r\nSec-WebSocket-Version: 13\r\n"
                 b"Origin: https://bad.example\r\n\r\n"
             )
@@ -99,7 +102,7 @@ async def test_the_origin_has_to_be_allowed() -> None:
 async def test_bytes_that_come_with_the_upgrade_are_read() -> None:
     async with serving() as server, connected(port_of(server)) as client:
         await client.send(
-            b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"GET /ws HTTP/1.1\r\nHost: [::]\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             b"Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==\r\nSec-WebSocket-Version: 13\r\n\r\n"
             + frame(TEXT, b'{"op":"ping","t":7}')
         )
@@ -109,7 +112,7 @@ async def test_bytes_that_come_with_the_upgrade_are_read() -> None:
 
 
 async def test_requests_one_after_the_other_on_one_connection() -> None:
-    request = b"GET /missing HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = b"GET /missing HTTP/1.1\r\nHost: [::]\r\n\r\n"
     async with serving() as server, connected(port_of(server)) as client:
         await client.send(request * 3)
         for _ in range(3):
@@ -121,7 +124,7 @@ async def test_requests_one_after_the_other_on_one_connection() -> None:
 async def test_a_body_that_waits_for_100_continue() -> None:
     async with serving() as server, connected(port_of(server)) as client:
         await client.send(
-            b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+            b"POST /x HTTP/1.1\r\nHost: [::]\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
         )
         assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         await client.send(b"abc")
@@ -137,7 +140,7 @@ async def test_a_handler_that_fails_is_answered_with_500_and_nobody_else_notices
         upgraded(port_of(server)) as other,
         connected(port_of(server)) as client,
     ):
-        await client.send(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+        await client.send(b"GET /x HTTP/1.1\r\nHost: [::]\r\n\r\n")
         assert (await client.rest()).startswith(b"HTTP/1.1 500 ")
         await other.send(frame(TEXT, b'{"op":"ping","t":1}'))
         assert b"pong" in (await other.frame())[1]

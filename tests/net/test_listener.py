@@ -28,7 +28,9 @@ async def admitted(port: int) -> bool:
     with trio.fail_after(10):
         while True:
             async with connected(port) as client:
-                await client.send(b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                await client.send(
+                    b"GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                )
                 if not (await client.rest()).startswith(b"HTTP/1.1 503 "):
                     return True
 

@@ -6,6 +6,7 @@ import click
 
 from mdserver.cli.configured import configuration_options, effective
 from mdserver.config import PARAMETERS
+from mdserver.config.concerns import concerns
 
 
 @click.command("check-config")
@@ -13,8 +14,9 @@ from mdserver.config import PARAMETERS
 def command(file: Path | None, overrides: tuple[str, ...]) -> None:
     """Print the effective configuration and where each value comes from.
 
-    One parameter a line: name, value, origin. Values of secret parameters are not shown. Exit
-    status 2, and one line on stderr, if something is wrong.
+    One parameter a line: name, value, origin. Values of secret parameters are not shown. What
+    should be seen to stands on stderr, one line each that begins with `warning:`. Exit status 2,
+    and one line on stderr, if something is wrong.
     """
     loaded = effective(file, overrides)
     lines = {
@@ -25,3 +27,5 @@ def command(file: Path | None, overrides: tuple[str, ...]) -> None:
     width = max(len(line) for line in lines.values())
     for name, line in lines.items():
         click.echo(f"{line:<{width}}  # {loaded.origins[name]}")
+    for concern in concerns(loaded):
+        click.echo(f"warning: {concern}", err=True)

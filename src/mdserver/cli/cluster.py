@@ -16,6 +16,7 @@ from rich.table import Table
 from mdserver.errors import MdserverError
 
 TIMEOUT_S = 10
+ORDER = {"X-Mdserver": "1"}  # the monitor takes no orders without it
 
 
 class ClusterCommandError(MdserverError):
@@ -46,7 +47,7 @@ def ask(monitor: str, credentials: Path | None, method: str, path: str) -> dict[
         raise click.UsageError(f"--monitor {monitor}: expected http://host:port")
     connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=TIMEOUT_S)
     try:
-        connection.request(method, path, headers=authorization(credentials))
+        connection.request(method, path, headers=ORDER | authorization(credentials))
         answer = connection.getresponse()
         body = answer.read()
     except (OSError, http.client.HTTPException) as error:

@@ -1,6 +1,5 @@
 """The options `--config` and `--set`, and what the layers are told of the configuration."""
 
-import ipaddress
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import click
 
 from mdserver.config import Address, Config, Entitlement, Loaded, MonitorKind, load
+from mdserver.config.values import loopback
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
 from mdserver.errors import ConfigError
@@ -92,19 +92,9 @@ def monitor_listen(config: Config) -> tuple[Address, ...]:
     return (address,)
 
 
-def loopback(host: str) -> bool:
-    """Whether only programs of this host reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def server_settings(config: Config) -> ServerSettings:
     """What the network side is told."""
-    origins = config.allowed_origins
+    origins, hosts = config.allowed_origins, config.allowed_hosts
     return ServerSettings(
         listen=config.listen,
         listen_encrypted=config.listen_encrypted,
@@ -112,7 +102,9 @@ def server_settings(config: Config) -> ServerSettings:
         key_stores=tuple((address, KeyStore(*files)) for address, files in config.key_stores),
         ciphers=config.cipher_list,
         run_as_user=config.run_as_user,
-        allowed_origins=None if "*" in origins else frozenset(origins),
+        allowed_origins=None if "*" in origins else frozenset(map(str.lower, origins)),
+        allowed_hosts=None if "*" in hosts else frozenset(map(str.lower, hosts)),
+        transport_security=config.strict_transport_security,
         connections_max=config.max_connections,
         connections_per_address_max=config.max_connections_per_address,
         monitor_listen=monitor_listen(config),

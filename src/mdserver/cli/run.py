@@ -23,6 +23,7 @@ from mdserver.cli.stats import write_stats
 from mdserver.cli.tracing import tracing
 from mdserver.cluster.node import Node
 from mdserver.config import Config, Entitlement, Loaded
+from mdserver.config.concerns import concerns
 from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import reloaded
 from mdserver.core.inputs import RulesChanged
@@ -57,8 +58,11 @@ def command(file: Path | None, overrides: tuple[str, ...], trace: Path | None) -
     Once every listener accepts, one line on stdout says so: `mdserver ready:` and their URLs.
     """
     read = partial(effective, file, overrides)
-    config = read().config
+    loaded = read()
+    config = loaded.config
     with server_log(config):
+        for concern in concerns(loaded):
+            structlog.get_logger().warning("see to this", reason=concern)
         try:
             trio.run(serve, config, read, trace)
         except BaseExceptionGroup as group:

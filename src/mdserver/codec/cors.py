@@ -1,29 +1,79 @@
-"""Which web pages may use the HTTP paths (Fetch standard, "CORS protocol").
+"""Which web pages may use the HTTP paths, and by which names the server may be called.
 
-The rule is that of WebSocket: a request from a page of an origin that is not allowed is refused
-whatever it asks for; a request without an Origin comes from no page.
+Origins follow the Fetch standard ("CORS protocol"). The rule is that of WebSocket: a request from a
+page of an origin that is not allowed is refused whatever it asks for; a request without an Origin
+comes from no page that could read the answer.
+
+The `Host` of a request tells a page of an attacker's own name apart that had that name point to
+this server after it was loaded ("DNS rebinding"): to the browser the server then is of the page's
+own origin. Addresses cannot be made to point elsewhere, so that any of them is allowed.
 """
 
+import ipaddress
+import re
+
+from attrs import frozen
+
 from mdserver.codec.http import Headers, Request, RequestRefusedError
+from mdserver.core.text import safe_text
 
 _METHODS = b"GET, HEAD, POST"
 _HEADERS = b"authorization, content-type, last-event-id"
 _MAX_AGE_S = b"600"
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
 
 
-def check_origin(request: Request, allowed: frozenset[str] | None) -> Headers:
-    """The headers that let the page read the answer; `allowed` in lower case, None allows all.
+@frozen
+class WebRule:
+    """What `Origin` and `Host` have to be: both in lower case, None for any.
 
-    Raises RequestRefusedError (403) for any other origin.
+    With `own_pages` the pages that this server itself gives are allowed as well.
     """
-    origin = request.header(b"origin")
-    if origin is None:
-        return ()
-    if allowed is not None and origin.lower() not in allowed:
-        raise RequestRefusedError(403, f"Pages of {origin[:200]} are not allowed to connect.")
-    if allowed is None:
-        return ((b"access-control-allow-origin", b"*"),)
-    return ((b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"origin"))
+
+    origins: frozenset[str] | None = None
+    hosts: frozenset[str] | None = None
+    own_pages: bool = False
+
+    def check_host(self, request: Request) -> None:
+        """Raise RequestRefusedError (421) for a name that is not one of this server."""
+        host = request.header(b"host")
+        if self.hosts is None or host is None:
+            return
+        match = _HOST.fullmatch(host.strip().lower())
+        name = match[1].strip("[]").rstrip(".") if match else ""
+        if name not in self.hosts and not _stays(name):
+            raise RequestRefusedError(
+                421, f"This server is not called {safe_text(host)}: AllowedHosts has to name it."
+            )
+
+    def check_origin(self, request: Request) -> Headers:
+        """The headers that let the page read the answer.
+
+        Raises RequestRefusedError (403) for a page of an origin that is not allowed.
+        """
+        origin = request.header(b"origin")
+        if origin is None:
+            return ()
+        if self.origins is None:
+            return ((b"access-control-allow-origin", b"*"),)
+        where = origin.lower().partition("://")[2]
+        own = self.own_pages and where == (request.header(b"host") or "").lower() != ""
+        if origin.lower() not in self.origins and not own:
+            raise RequestRefusedError(
+                403, f"Pages of {safe_text(origin)} are not allowed to connect."
+            )
+        return ((b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"origin"))
+
+
+def _stays(name: str) -> bool:
+    """Whether nobody can make a name point to another address."""
+    if name == "localhost" or name.endswith(".localhost"):  # RFC 6761, 6.3
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def is_preflight(request: Request) -> bool:

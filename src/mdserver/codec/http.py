@@ -9,7 +9,7 @@ own: an idle connection keeps nothing but a few bytes.
 
 import re
 from collections.abc import Sequence
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 import h11
 from attrs import field, frozen
@@ -23,6 +23,13 @@ Headers = Sequence[tuple[bytes, bytes]]
 _HEAD_END = b"\r\n\r\n"
 _CONTENT_LENGTHS = re.compile(rb"\r\ncontent-length:([^\r]*)", re.IGNORECASE)
 _TEXT: Headers = ((b"content-type", b"text/plain; charset=utf-8"),)
+CONTENT_POLICY = b"content-security-policy"
+# No answer is guessed to be anything else than it says, shown in a frame, or lets anything run.
+_GUARDED: Headers = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+_NOTHING_RUNS = (CONTENT_POLICY, b"default-src 'none'; frame-ancestors 'none'")
 
 
 class RequestRefusedError(MdserverError):
@@ -47,8 +54,12 @@ class Request:
 
     @property
     def path(self) -> str:
-        """The path, percent-decoded; RequestRefusedError (400) where it is not UTF-8."""
-        return _decoded(self.target.partition("?")[0], "path")
+        """The path as it was sent.
+
+        It is not decoded: `/rest%2fproduce` is not `/rest/produce` to what stands in front of this
+        server and says who may ask for what.
+        """
+        return self.target.partition("?")[0]
 
     @property
     def query(self) -> list[tuple[str, str]]:
@@ -77,7 +88,8 @@ class HttpConnection:
 
     Feed what arrives to `receive`; answer each request with `respond`, or `start_stream`, `chunk`
     and `end_stream`; then go on with `receive(b"")` if `keeps_open`. After a RequestRefusedError
-    send what `refuse` gives and close.
+    send what `refuse` gives and close. `transport_security_s`, if it is not 0, is for how long
+    browsers are told to come back over TLS only (RFC 6797).
     """
 
     __slots__ = (
@@ -88,12 +100,15 @@ class HttpConnection:
         "_h11",
         "_head_bytes_max",
         "_request",
+        "_standing",
+        "_tail",
     )
 
     def __init__(
         self,
         head_bytes_max: int = limits.HTTP_HEAD_BYTES_MAX,
         body_bytes_max: int = limits.HTTP_BODY_BYTES_MAX,
+        transport_security_s: int = 0,
     ) -> None:
         self._head_bytes_max = head_bytes_max
         self._body_bytes_max = body_bytes_max
@@ -102,6 +117,11 @@ class HttpConnection:
         self._request: h11.Request | None = None
         self._body: bytearray | None = None
         self._chunks = 0
+        self._tail: bytes | None = None
+        self._standing = list(_GUARDED)
+        if transport_security_s:
+            until = b"max-age=%d" % transport_security_s
+            self._standing.append((b"strict-transport-security", until))
 
     def receive(self, received: bytes) -> Request | None:
         """The next request if these bytes complete it.
@@ -130,6 +150,9 @@ class HttpConnection:
             return None
         if received:
             self._h11.receive_data(received)
+            if self._tail is not None:
+                # The trailers of a body are at most as long as a head.
+                self._tail = self._tail[-self._head_bytes_max :] + received
         return self._read_body(self._h11)
 
     @property
@@ -152,7 +175,7 @@ class HttpConnection:
     def respond(self, status: int, headers: Headers = (), body: bytes = b"") -> bytes:
         """A whole answer to the request that was received last."""
         exchange = self._exchange()
-        head = list(headers)
+        head = self._guarded(headers)
         if status != 204:  # RFC 9110 section 8.6
             head.append((b"content-length", str(len(body)).encode()))
         out = _sent(exchange, h11.Response(status_code=status, headers=head))
@@ -162,7 +185,14 @@ class HttpConnection:
 
     def start_stream(self, status: int, headers: Headers = ()) -> bytes:
         """The head of an answer without a length; its parts follow with `chunk`."""
-        return _sent(self._exchange(), h11.Response(status_code=status, headers=list(headers)))
+        head = self._guarded(headers)
+        return _sent(self._exchange(), h11.Response(status_code=status, headers=head))
+
+    def _guarded(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        head = [*headers, *self._standing]
+        if not any(name == CONTENT_POLICY for name, _ in headers):
+            head.append(_NOTHING_RUNS)
+        return head
 
     def chunk(self, part: bytes) -> bytes:
         """A part of a streamed answer. Empty ones send nothing."""
@@ -190,7 +220,7 @@ class HttpConnection:
         exchange = h11.Connection(h11.SERVER)
         length = (b"content-length", str(len(body)).encode())
         close = (b"connection", b"close")
-        head = [*_TEXT, *error.headers, length, close]
+        head = self._guarded([*_TEXT, *error.headers, length, close])
         out = _sent(exchange, h11.Response(status_code=error.status, headers=head))
         return out + _sent(exchange, h11.Data(data=body)) + _sent(exchange, h11.EndOfMessage())
 
@@ -222,6 +252,8 @@ class HttpConnection:
             raise self._body_too_large()
         self._body = bytearray()
         self._chunks = 0
+        chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+        self._tail = b"" if chunked else None
         return event
 
     def _read_body(self, exchange: h11.Connection) -> Request | None:
@@ -235,6 +267,10 @@ class HttpConnection:
             if event is h11.NEED_DATA:
                 return None
             if isinstance(event, h11.EndOfMessage):
+                if self._tail is not None:
+                    unread = len(exchange.trailing_data[0])
+                    end = self._tail[: len(self._tail) - unread]
+                    _check_trailers(end, len(list(event.headers)))
                 break
             assert isinstance(event, h11.Data)
             self._body += event.data
@@ -246,6 +282,7 @@ class HttpConnection:
             if len(self._body) > self._body_bytes_max:
                 raise self._body_too_large()
         body, self._body = bytes(self._body), None
+        self._tail = None
         head = self._request
         return Request(
             head.method.decode("ascii"),
@@ -288,6 +325,17 @@ def _check_head(head: bytes) -> None:
         raise RequestRefusedError(400, "A request has one Content-Length.")
 
 
+def _check_trailers(end: bytes, count: int) -> None:
+    """Refuse in the trailers of a body what is refused in a head; `end` ends where they do."""
+    lines = end.split(b"\n")[-count - 2 : -1]
+    if any(line[-1:] != b"\r" for line in lines):
+        raise RequestRefusedError(400, "Each line of a request ends with CR LF, not with LF alone.")
+    if any(b"\r" in line[:-1] for line in lines):
+        raise RequestRefusedError(400, "A CR in a request stands only before a LF.")
+    if any(line[:1] in (b" ", b"\t") for line in lines):
+        raise RequestRefusedError(400, "A header has to stand on one line.")
+
+
 def _check_framing(request: h11.Request) -> int:
     """The announced length of the body, 0 where there is none or it comes in chunks."""
     if not request.http_version.startswith(b"1."):
@@ -316,10 +364,3 @@ def _refused(error: h11.RemoteProtocolError) -> RequestRefusedError:
 
 def _sent(exchange: h11.Connection, event: h11.Event) -> bytes:
     return exchange.send(event) or b""
-
-
-def _decoded(text: str, what: str) -> str:
-    try:
-        return unquote(text, errors="strict")
-    except UnicodeDecodeError:
-        raise RequestRefusedError(400, f"The {what} is not valid UTF-8.") from None

@@ -18,7 +18,6 @@ from wsproto.utilities import generate_accept_token
 
 from mdserver import limits
 from mdserver.codec.http import Request, RequestRefusedError, tokens
-from mdserver.core.text import safe_text
 
 NO_STATUS = 1005  # RFC 6455 section 7.4.1: a close frame without a code
 PROTOCOL_ERROR = 1002
@@ -76,11 +75,10 @@ class Accepted:
     subprotocol: str | None
 
 
-def accept_upgrade(request: Request, allowed_origins: frozenset[str] | None = None) -> Accepted:
+def accept_upgrade(request: Request) -> Accepted:
     """Check the client's handshake (RFC 6455 section 4.2) and answer it.
 
-    `allowed_origins` in lower case; None allows all, and a request without an Origin comes from no
-    browser and is allowed. Raises RequestRefusedError: 400 malformed, 403 Origin, 426 version.
+    Origins are those of `codec/cors.py`. Raises RequestRefusedError: 400 malformed, 426 version.
     """
     if request.method != "GET" or not request.http_1_1 or request.body:
         raise RequestRefusedError(400, "A WebSocket begins with GET and HTTP/1.1, without a body.")
@@ -94,9 +92,6 @@ def accept_upgrade(request: Request, allowed_origins: frozenset[str] | None = No
             "This server speaks WebSocket version 13.",
             [(b"sec-websocket-version", _VERSION.encode()), (b"upgrade", b"websocket")],
         )
-    origin = request.header(b"origin")
-    if allowed_origins is not None and origin is not None and origin.lower() not in allowed_origins:
-        raise RequestRefusedError(403, f"Pages of {safe_text(origin)} are not allowed to connect.")
     key = _checked_key(request.header(b"sec-websocket-key"))
     subprotocol = _choose_subprotocol(request.header(b"sec-websocket-protocol"))
     lines = [

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from mdserver import limits
 from mdserver.config.parameter import Parameter
@@ -30,10 +30,14 @@ _NEEDED = {
 
 @frozen
 class Loaded:
-    """A configuration, and for each parameter name where its value comes from."""
+    """A configuration, and for each parameter name where its value comes from.
+
+    `files` has those that come from a file.
+    """
 
     config: Config
     origins: dict[str, str]
+    files: dict[str, Path] = field(factory=dict)
 
 
 @frozen
@@ -80,7 +84,10 @@ def load(
                 families.setdefault(row.attribute, {})[member] = _value(row, setting)
             origins[name] = setting.origin
     arguments |= {attribute: tuple(members.items()) for attribute, members in families.items()}
-    loaded = Loaded(Config(**arguments), origins)
+    files = {
+        name: file for name, origin in origins.items() if file and origin.startswith(f"{file}:")
+    }
+    loaded = Loaded(Config(**arguments), origins, files)
     _check_together(loaded)
     return loaded
 

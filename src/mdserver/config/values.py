@@ -51,6 +51,16 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def loopback(host: str) -> bool:
+    """Whether only programs of this host reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def whole(least: int, most: int) -> Kind[int]:
     """A whole number between two bounds, both included."""
     form = f"a whole number from {least} to {most}"

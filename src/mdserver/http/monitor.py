@@ -17,6 +17,9 @@ from mdserver.http.router import Paths
 
 Rows = Callable[[int], Sequence[Any]]
 _CHALLENGE = (b"www-authenticate", b'Basic realm="mdserver monitor", charset="UTF-8"')
+# A browser asks before it sends such a header for a page, and the answer is no.
+_ORDER = b"x-mdserver"
+_READING = ("GET", "HEAD")
 _FORMATS = {"json": False, "text": True}
 
 
@@ -39,7 +42,11 @@ class Monitor(Paths):
         self._expected = f"{user}:{password}".encode() if password else None
 
     async def __call__(self, request: Request, exchange: Exchange) -> Answer | StreamAnswer:
-        """The answer of the path, or 401."""
+        """The answer of the path; 401, or 403 for an order without the header that they need."""
+        if request.method not in _READING and request.header(_ORDER) is None:
+            return text_answer(
+                "Orders need the header `X-Mdserver: 1`, which no web page can send.\n", 403
+            )
         if self._allowed(request):
             return await super().__call__(request, exchange)
         refused = text_answer("The monitor asks for its user and password.\n", 401)

@@ -1,7 +1,7 @@
 """What operators ask a member over its monitor listener (docs/cluster.md, "Operating").
 
 `GET /cluster/status`, and `POST /cluster/drain`, `undrain`, `readmit`, `cold-start` with the query
-parameters `member` and `force`.
+parameters `member` and `force`; a POST needs the header `X-Mdserver`.
 """
 
 from typing import Protocol

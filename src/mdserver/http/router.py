@@ -1,9 +1,12 @@
 """Which path answers a request."""
 
+import base64
+import hashlib
 import importlib.resources
+import re
 from collections.abc import Callable, Mapping
 
-from mdserver.codec.http import Request, RequestRefusedError
+from mdserver.codec.http import CONTENT_POLICY, Request, RequestRefusedError
 from mdserver.codec.streaming import STREAM_PATH, StreamAnswer
 from mdserver.http import health, rest, snapshot, sse, stream
 from mdserver.http.answers import Answer, Exchange, Path, text_answer
@@ -68,10 +71,26 @@ class Router(Paths):
         return SECRET_PATHS if path.startswith(STREAM_PATH + "/") else path
 
 
+def policy_of(body: bytes) -> bytes:
+    """What a browser lets a page do: run its own script and style, and ask this server."""
+    hashes = {
+        name: b" ".join(
+            b"'sha256-%b'" % base64.b64encode(hashlib.sha256(part).digest())
+            for part in re.findall(rb"<%b>(.*?)</%b>" % (name, name), body, re.DOTALL)
+        )
+        or b"'none'"
+        for name in (b"script", b"style")
+    }
+    return (
+        b"default-src 'none'; script-src %b; style-src %b; connect-src 'self'; base-uri 'none'; "
+        b"form-action 'none'; frame-ancestors 'none'" % (hashes[b"script"], hashes[b"style"])
+    )
+
+
 def page(name: str, kind: bytes = b"text/html; charset=utf-8") -> Path:
     """A page of the package `mdserver.web`, read once."""
     body = (importlib.resources.files("mdserver.web") / name).read_bytes()
-    answer = Answer(200, ((b"content-type", kind),), body)
+    answer = Answer(200, ((b"content-type", kind), (CONTENT_POLICY, policy_of(body))), body)
 
     async def path(_request: Request, _exchange: Exchange) -> Answer:
         return answer

@@ -14,8 +14,8 @@ import trio
 from attrs import field, frozen
 
 from mdserver import limits
-from mdserver.codec.cors import PREFLIGHT, check_origin, is_preflight
-from mdserver.codec.http import CONTINUE, HttpConnection, Request, RequestRefusedError
+from mdserver.codec.cors import PREFLIGHT, WebRule, is_preflight
+from mdserver.codec.http import CONTINUE, Headers, HttpConnection, Request, RequestRefusedError
 from mdserver.codec.streaming import StreamAnswer
 from mdserver.codec.websocket import Ended, Message, Pinged, WebSocket, accept_upgrade
 from mdserver.core.inputs import Opened
@@ -51,7 +51,7 @@ class Shared:
     """What all connections of a server have in common.
 
     `awaiting` are the connections that wait for a request, `draining` is set while the server ends.
-    Only at `upgrade_paths` is there WebSocket.
+    Only at `upgrade_paths` is there WebSocket; `web` says for which pages the server is there.
     """
 
     settings: ServerSettings
@@ -61,6 +61,7 @@ class Shared:
     log: Logger
     buffer: bytearray = field(factory=lambda: bytearray(READ_BYTES))
     upgrade_paths: tuple[str, ...] = UPGRADE_PATHS
+    web: WebRule = field(factory=WebRule)
     awaiting: dict["Connection", None] = field(factory=dict)
     draining: trio.Event = field(factory=trio.Event)
 
@@ -283,17 +284,22 @@ class Connection:
         None where the connection is at its end. Nothing of HTTP is left behind in memory.
         """
         settings = self._shared.settings
-        http = self._http = HttpConnection(body_bytes_max=settings.http_body_bytes_max)
+        http = self._http = HttpConnection(
+            body_bytes_max=settings.http_body_bytes_max,
+            transport_security_s=settings.transport_security // NS_PER_S if self.secure else 0,
+        )
         received = b""
         try:
             while True:
                 request = await self._read_request(http, received)
                 if request is None:
                     return None
+                self._shared.web.check_host(request)
+                cors = self._shared.web.check_origin(request)
                 if request.wants_websocket and request.path in self._shared.upgrade_paths:
                     return await self._upgrade(http, request)
                 self.phase = Phase.ANSWERING
-                stream = await self._answer(http, request)
+                stream = await self._answer(http, request, cors)
                 if stream is not None:
                     await self._serve_stream(stream)
                     return None
@@ -329,11 +335,12 @@ class Connection:
         if self._http is None or not self._http.begun:
             self._abort()
 
-    async def _answer(self, http: HttpConnection, request: Request) -> StreamAnswer | None:
+    async def _answer(
+        self, http: HttpConnection, request: Request, cors: Headers
+    ) -> StreamAnswer | None:
         """Answer the request; an answer that goes on for as long as its session is given back."""
         shared = self._shared
         self._give_time(shared.settings.write_timeout)
-        cors = check_origin(request, shared.settings.allowed_origins)
         if is_preflight(request):
             await self._send_all(http.respond(204, [*cors, *PREFLIGHT]))
             return None
@@ -391,7 +398,7 @@ class Connection:
 
     async def _upgrade(self, http: HttpConnection, request: Request) -> bytes:
         shared = self._shared
-        accepted = accept_upgrade(request, shared.settings.allowed_origins)
+        accepted = accept_upgrade(request)
         await self._send_all(accepted.answer)
         self._http = None
         self._websocket = WebSocket(shared.settings.websocket_bytes_max)

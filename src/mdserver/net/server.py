@@ -11,7 +11,8 @@ import attrs
 import trio
 
 from mdserver import limits
-from mdserver.config.values import Address
+from mdserver.codec.cors import WebRule
+from mdserver.config.values import Address, loopback
 from mdserver.core.events import Move
 from mdserver.errors import MdserverError, StartError
 from mdserver.limits import NS_PER_MS, NS_PER_S
@@ -32,7 +33,7 @@ from mdserver.net.session import Behaviour, NodeSessions
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import Identity, KeyStore
 
-Entrance = tuple[socket.socket, Identity | None]
+Entrance = tuple[socket.socket, Identity | None, frozenset[str] | None]
 
 
 class NodeFailedError(MdserverError):
@@ -64,7 +65,10 @@ class Server:
         self.engine = Engine(
             node, clock or process_clock(), Flusher(settings.batching, settings.batching_bytes)
         )
-        self._shared = Shared(settings, self.engine, behaviour(self.engine), handler, log)
+        self._shared = Shared(
+            settings, self.engine, behaviour(self.engine), handler, log,
+            web=WebRule(settings.allowed_origins),
+        )  # fmt: skip
         self._monitor: Shared | None = None
         possible = descriptors_for_connections()
         self._admission = Admission(
@@ -72,10 +76,11 @@ class Server:
         )
 
     def add_monitor(self, handler: Handler) -> None:
-        """Have requests at `monitor_listen` answered by this handler."""
+        """Have requests at `monitor_listen` answered by this handler, for no foreign web page."""
         self._monitor = attrs.evolve(
-            self._shared, handler=handler, upgrade_paths=(), awaiting={}, draining=trio.Event()
-        )
+            self._shared, handler=handler, upgrade_paths=(), awaiting={}, draining=trio.Event(),
+            web=WebRule(frozenset(), own_pages=True),
+        )  # fmt: skip
 
     @property
     def connections(self) -> int:
@@ -112,13 +117,13 @@ class Server:
                     most = limits.MONITOR_CONNECTIONS_MAX
                     admission = Admission(most, most)
                     await nursery.start(accept, monitors, self._monitor, admission, nursery)
-                self.urls = [url_of(sock, secure=bool(identity)) for sock, identity in clients]
+                self.urls = [url_of(sock, secure=bool(identity)) for sock, identity, _ in clients]
                 self.monitor_urls = [
-                    url_of(sock, secure=bool(identity)) for sock, identity in monitors
+                    url_of(sock, secure=bool(identity)) for sock, identity, _ in monitors
                 ]
                 task_status.started(self.urls)
         finally:
-            for sock, _ in (*clients, *monitors):
+            for sock, *_ in (*clients, *monitors):
                 sock.close()
 
     async def _end_when_failed(self) -> None:
@@ -164,7 +169,8 @@ class Server:
     def _bind(self, addresses: tuple[Address, ...], *, encrypted: bool, to: list[Entrance]) -> None:
         for address in addresses:
             identity = self._identity(address) if encrypted else None
-            to += [(sock, identity) for sock in self._network.listen(address)]
+            hosts = hosts_of(address, self.settings.allowed_hosts)
+            to += [(sock, identity, hosts) for sock in self._network.listen(address)]
 
     def sessions(self, count_max: int) -> list[SessionView]:
         """The sessions for which most waits, at most `count_max` of them."""
@@ -203,11 +209,19 @@ async def accept(
 ) -> None:
     """Accept at all entrances until the server drains; the connections run in `nursery`."""
     async with trio.open_nursery() as accepting:
-        for sock, identity in entrances:
-            accepting.start_soon(Listener(sock, shared, admission, identity).run, nursery)
+        for sock, identity, hosts in entrances:
+            here = attrs.evolve(shared, web=attrs.evolve(shared.web, hosts=hosts))
+            accepting.start_soon(Listener(sock, here, admission, identity).run, nursery)
         task_status.started()
         await shared.draining.wait()
         accepting.cancel_scope.cancel()
+
+
+def hosts_of(address: Address, allowed: frozenset[str] | None) -> frozenset[str] | None:
+    """What clients of an address may call this server, beside addresses; None for anything."""
+    if allowed is None or (not allowed and not loopback(address.host)):
+        return None
+    return allowed | {address.host.lower()}
 
 
 async def run_timers(engine: Engine) -> None:

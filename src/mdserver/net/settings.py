@@ -15,8 +15,12 @@ class ServerSettings:
 
     `websocket_bytes_max` bounds one WebSocket message, or what one HTTP request may bring as
     commands; `batching` is how long messages are gathered, `batching_bytes` (0: any) how many of
-    them end that early. `allowed_origins` None allows every web page to connect. `key_stores` are
-    those of single addresses of `listen_encrypted`, `key_store` that of the others.
+    them end that early. `key_stores` are those of single addresses of `listen_encrypted`,
+    `key_store` that of the others.
+
+    `allowed_origins` None allows every web page to connect. `allowed_hosts` are the names of this
+    server, None for any; if it is empty loopback addresses have their own, others any.
+    `transport_security` is for how long browsers are to use TLS alone.
     """
 
     listen: tuple[Address, ...] = (Address("127.0.0.1", 8800),)
@@ -28,6 +32,8 @@ class ServerSettings:
     ciphers: str = CIPHERS
     run_as_user: str | None = None
     allowed_origins: frozenset[str] | None = None
+    allowed_hosts: frozenset[str] | None = frozenset()
+    transport_security: int = limits.STRICT_TRANSPORT_SECURITY_S * NS_PER_S
     connections_max: int = limits.CONNECTIONS_MAX
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
     outbox_bytes_max: int = limits.OUTBOX_BYTES_MAX

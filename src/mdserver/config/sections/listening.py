@@ -9,6 +9,7 @@ from mdserver import limits
 from mdserver.config import values
 from mdserver.config.parameter import parameter
 from mdserver.config.values import Address
+from mdserver.limits import NS_PER_S
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -44,7 +45,17 @@ class Listening:
         ("*",),
         """Web pages of which origins (`https://www.example.com`) may connect from a browser; `*`
         allows all. Other origins are refused with 403. Programs that send no Origin header are not
-        concerned.""",
+        concerned. The listener for operators is never there for a foreign page.""",
+    )
+    allowed_hosts: tuple[str, ...] = parameter(
+        "AllowedHosts",
+        values.listed(values.text(255), 256, "a comma list of names without ports, or `*`"),
+        (),
+        """By which names clients may call this server, in the Host header of their requests; others
+        are refused with 421, so that no web page can have its own name point to this server.
+        Addresses and `localhost` are always allowed. Empty: at loopback addresses nothing else is,
+        at other addresses every name is. `*` allows every name. A proxy in front of a loopback
+        address that passes the Host header on needs its name here.""",
     )
 
 
@@ -76,6 +87,14 @@ class Encryption:
             set in the environment.""",
             per=values.address(443),
         ),
+    )
+    strict_transport_security: int = parameter(
+        "StrictTransportSecurity",
+        values.duration(0, 2 * 365 * 86400 * NS_PER_S),
+        limits.STRICT_TRANSPORT_SECURITY_S * NS_PER_S,
+        """For how long a browser that came over TLS uses nothing else for this host name, at any
+        port (the header Strict-Transport-Security). 0 does not ask for it: where pages of the same
+        host name are served without TLS.""",
     )
     cipher_list: str = parameter(
         "CipherList",

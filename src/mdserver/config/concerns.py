@@ -1,0 +1,57 @@
+"""What an operator should see to although the server starts."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from mdserver.config.reading import Loaded
+from mdserver.config.sections.rights import Entitlement
+from mdserver.config.table import PARAMETERS, Config
+
+
+def concerns(loaded: Loaded) -> list[str]:
+    """One sentence for each, with what would be right."""
+    config = loaded.config
+    found = []
+    if config.entitlement is Entitlement.NONE and "*" in config.allowed_origins:
+        found.append(
+            "Entitlement = None with AllowedOrigins = *: any web page that a browser of this "
+            "network opens may read and publish here; let AllowedOrigins name the pages that may"
+        )
+    for name, file in (*_key_files(config), *_secret_files(loaded)):
+        mode = _mode(file)
+        if mode & stat.S_IROTH:
+            found.append(
+                f"{name}: every user of this machine may read {file}: take that right away "
+                f"(chmod o-rwx {file})"
+            )
+    return found
+
+
+def _key_files(config: Config) -> Iterator[tuple[str, Path]]:
+    """The files with private keys and secrets, and which parameter names each."""
+    # Of two files the second has the key.
+    if config.key_store:
+        yield "KeyStore", config.key_store[-1]
+    for address, files in config.key_stores:
+        if files:
+            yield f"KeyStore.{address}", files[-1]
+    if config.cluster_member_key_store:
+        yield "ClusterMemberKeyStore", config.cluster_member_key_store[-1]
+    if config.jwt_hmac_secret_file is not None:
+        yield "EntitlementJWT.HmacSecretFile", config.jwt_hmac_secret_file
+
+
+def _secret_files(loaded: Loaded) -> Iterator[tuple[str, Path]]:
+    """Configuration files in which a secret stands."""
+    for name, file in loaded.files.items():
+        row = PARAMETERS.get(name)
+        if row is not None and row.secret and getattr(loaded.config, row.attribute):
+            yield name, file
+
+
+def _mode(file: Path) -> int:
+    try:
+        return file.stat().st_mode
+    except OSError:
+        return 0  # whoever reads the file says what is wrong with it
