@@ -166,6 +166,10 @@ SNAPSHOT_TIMEOUT_S = 10
 # Cluster
 PEER_HEARTBEAT_MS = 100
 PEER_SUSPECT_MS = 600
+MISSED_AFTER_SUSPICIONS = 2  # from out of sight of one member, and not of others, to missed
+MISSED_NEW_AFTER_SUSPICIONS = 5  # the same for a member that just started: it may dial still
+MISSED_UNTIL_SUSPICIONS = 10  # how long it is named after that: no moves back and forth
+UNFOLLOWED_AFTER_SUSPICIONS = 3  # from a group's standstill here to clients being sent away
 STANDARD_PATIENCE_MS = 300  # without votes: from a coordinator's end to its successor
 STANDARD_ALONE_AFTER_S = 3  # without votes: how long a member that starts waits for the others
 PEER_FRAME_BYTES_MAX = 255 * MB  # the log and cache of one group have to fit

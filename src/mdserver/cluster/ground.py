@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mdserver.cluster.contact import Contact
+from mdserver.cluster.following import Following
 from mdserver.cluster.log import FORGET, GroupLog, Run
 from mdserver.cluster.membership import Membership
 from mdserver.cluster.messages import (
@@ -128,6 +129,7 @@ class Ground:
         self.seed = Seed(self.me, votes, self.logs) if self.me in cluster.seeds else None
         self.coordinators: dict[int, Coordinator] = {}
         self.members = Membership(cluster)
+        self.following = Following(self)
         self.contact = Contact(self.contact_name(), settings.groups)
         self.weight = 1
         self.joined = False

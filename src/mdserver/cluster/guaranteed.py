@@ -105,6 +105,10 @@ class Guaranteed:
         self.ground.join()
         self.leading.hand_over(self.ground.joined)
 
+    def rebalance(self) -> None:
+        """Members miss others that did not before: groups are handed over without delay."""
+        self.leading.hurry()
+
     # What others ask
 
     def unready(self) -> str | None:
@@ -117,7 +121,7 @@ class Guaranteed:
             )
         if not ground.members.quorum(ground.now):
             return "no majority of the seeds is in sight"
-        return self.missing()
+        return self.missing() or ground.following.unready()
 
     def missing(self) -> str | None:
         """What this member lacks, whatever the others have."""

@@ -283,6 +283,10 @@ class Leading:
             log.number(coordinator.epoch, idle, None)
             self._replicate(coordinator, start, runs)
 
+    def hurry(self) -> None:
+        """Look at the next turn whether groups are to be handed over."""
+        self._next_hand_over = 0
+
     def hand_over(self, ready: bool) -> None:
         """Ask members that should coordinate groups of this one to stand for them."""
         ground = self.ground

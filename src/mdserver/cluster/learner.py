@@ -78,7 +78,9 @@ class Learner:
             log.epoch == item.epoch and item.start <= log.length
         ):  # fmt: skip
             ground.views[group].asked = 0
-            self.ask(peer, {group: item.epoch})
+            if item.active:
+                self.ask(peer, {group: item.epoch})
+            # Until it is active it would not answer: its heartbeats then say that it leads.
             return
         if item.state is not None and item.start > log.committed:
             ground.install(group, item.start, item.state)

@@ -1,23 +1,39 @@
 """Which members are in sight, and what each says of itself.
 
 Knows no protocol of a group: it remembers what links and heartbeats told, and answers who is alive
-at a time. A member is in sight while its link is up and something came over it lately.
+at a time. A member is in sight while its link is up, something came over it lately, and it says
+that something of this one came: a link that carries one way only is none.
+
+A member that others see and this one does not is *missed*. Each member tells the others whom it
+misses, so that all of them give groups to coordinators that miss nobody.
 """
 
 from typing import TYPE_CHECKING
 
-from mdserver.limits import NS_PER_S, PEER_FORGOTTEN_S
+from mdserver.limits import (
+    MISSED_AFTER_SUSPICIONS,
+    MISSED_NEW_AFTER_SUSPICIONS,
+    MISSED_UNTIL_SUSPICIONS,
+    NS_PER_S,
+    PEER_FORGOTTEN_S,
+)  # fmt: skip
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from mdserver.cluster.messages import Heartbeat, Hello, Led
     from mdserver.cluster.settings import ClusterSettings
 
 
 class Peer:
-    """Another member. `heard`: when something last came from it (ns); `greeted`: it said Hello."""
+    """Another member. `heard`: when something last came from it (ns); `greeted`: it said Hello.
 
-    __slots__ = ("admitted", "away", "client", "greeted", "heard", "incarnation", "known", "leads",
-                 "lost", "promised", "ready", "sure", "up", "weight")  # fmt: skip
+    `hears` is None until it said so.
+    """
+
+    __slots__ = ("admitted", "away", "client", "follows", "greeted", "heard", "hears",
+                 "incarnation", "known", "leads", "lost", "misses", "promised", "ready", "sees",
+                 "sure", "up", "weight")  # fmt: skip
 
     def __init__(self) -> None:
         self.up = False
@@ -38,16 +54,31 @@ class Peer:
         self.promised = 0
         self.away: list[int] | None = None
         self.leads: dict[int, Led] = {}
+        self.hears: Sequence[str] | None = None
+        self.sees: Sequence[str] = ()
+        self.misses: Sequence[str] = ()
+        self.follows = False
 
 
 class Membership:
     """All other members, in a fixed order: the configured ones, then as they came.
 
     `listed` are the configured ones, with this member; the others are forgotten some time after
-    they went.
+    they went. `_unseen`: members that others see and this one does not -> since when (ns);
+    `_missed`: those it misses -> until when it says so (ns); `_known`: those it saw, for as long as
+    anybody sees them.
     """
 
-    __slots__ = ("_suspect", "listed", "me", "peers", "seeds")
+    __slots__ = (
+        "_known",
+        "_missed",
+        "_suspect",
+        "_unseen",
+        "listed",
+        "me",
+        "peers",
+        "seeds",
+    )
 
     def __init__(self, settings: "ClusterSettings") -> None:
         self.me = settings.me
@@ -55,6 +86,9 @@ class Membership:
         self._suspect = settings.suspect
         self.listed = dict.fromkeys((*settings.members, self.me))
         self.peers = {name: Peer() for name in self.listed if name != self.me}
+        self._unseen: dict[str, int] = {}
+        self._missed: dict[str, int] = {}
+        self._known: dict[str, None] = {}
 
     def up(self, name: str, now: int) -> None:
         """A link is up; what the member is, its Hello says."""
@@ -101,9 +135,10 @@ class Membership:
         peer.known = hello.known
         return True
 
-    def heartbeat(self, name: str, heartbeat: "Heartbeat") -> None:
-        """Note what a member says of itself."""
+    def heartbeat(self, name: str, heartbeat: "Heartbeat") -> bool:
+        """Note what a member says of itself; True if it misses other members than before."""
         peer = self.peers[name]
+        changed = list(peer.misses) != list(heartbeat.misses)
         peer.ready = heartbeat.ready
         peer.admitted = heartbeat.admitted
         peer.sure = heartbeat.sure
@@ -111,7 +146,12 @@ class Membership:
         peer.weight = heartbeat.weight
         peer.promised = heartbeat.promised
         peer.away = heartbeat.away
+        peer.hears = heartbeat.hears
+        peer.sees = heartbeat.sees
+        peer.misses = heartbeat.misses
+        peer.follows = heartbeat.follows
         peer.leads = {led.group: led for led in heartbeat.leads}
+        return changed
 
     def linked(self) -> tuple[str, ...]:
         """The members that can be spoken to."""
@@ -122,7 +162,62 @@ class Membership:
         peer = self.peers.get(name)
         if peer is None:
             return name == self.me
-        return peer.up and peer.heard + self._suspect > now
+        heard = peer.up and peer.heard + self._suspect > now
+        return heard and (peer.hears is None or self.me in peer.hears)
+
+    def hears(self, now: int) -> list[str]:
+        """The members from which something came lately."""
+        return [
+            name for name, peer in self.peers.items()
+            if peer.up and peer.heard + self._suspect > now
+        ]  # fmt: skip
+
+    def sees(self, now: int) -> list[str]:
+        """The members in sight, without this one."""
+        return [name for name in self.peers if self.alive(name, now)]
+
+    def reported(self, now: int) -> dict[str, None]:
+        """The members that others in sight see."""
+        found: dict[str, None] = {}
+        for name, peer in self.peers.items():
+            if peer.sees and self.alive(name, now):
+                found.update(dict.fromkeys(peer.sees))
+        found.pop(self.me, None)
+        return found
+
+    @property
+    def misses(self) -> list[str]:
+        """The members that others see and this one does not, for a while already.
+
+        Who was missed is named for a while longer, so that a link that comes and goes does not move
+        groups each time.
+        """
+        return list(self._missed)
+
+    def look(self, now: int) -> bool:
+        """Note whom this member misses; True if it is one more than before."""
+        reported = self.reported(now)
+        for gone in [name for name in self._known if name not in reported]:
+            if not self.alive(gone, now):
+                del self._known[gone]
+        self._unseen = {
+            name: self._unseen.get(name, now)
+            for name in reported if not self.alive(name, now)
+        }  # fmt: skip
+        self._missed = {
+            name: until for name, until in self._missed.items()
+            if until > now and name in reported
+        }  # fmt: skip
+        before = len(self._missed)
+        for name, since in self._unseen.items():
+            # A member that just started may not have linked with everybody yet.
+            patience = (
+                MISSED_AFTER_SUSPICIONS if name in self._known else MISSED_NEW_AFTER_SUSPICIONS
+            )
+            if since + patience * self._suspect <= now:
+                self._missed[name] = now + MISSED_UNTIL_SUSPICIONS * self._suspect
+        self._known.update(dict.fromkeys(self.sees(now)))
+        return len(self._missed) > before
 
     def quorum(self, now: int) -> bool:
         """Whether a majority of seeds is in sight."""
@@ -153,9 +248,24 @@ class Membership:
         )
 
     def weights(self, now: int, ready: bool, weight: int) -> dict[str, int]:
-        """Who may coordinate, with what share; `ready` and `weight` are this member's."""
+        """Who may coordinate, with what share; `ready` and `weight` are this member's.
+
+        The share of members that miss others is 0: their groups would not reach everybody. Where
+        all of them miss somebody, one coordinates: who misses fewest seeds, then fewest members.
+        """
         found = {self.me: weight} if ready else {}
+        missing = {self.me: self._missing(self._missed)}
         for name, peer in self.peers.items():
             if peer.ready and self.alive(name, now):
                 found[name] = peer.weight
-        return found
+                missing[name] = self._missing(peer.misses)
+        able = [name for name, share in found.items() if share]
+        chosen = [name for name in able if missing[name] == (0, 0)]
+        if able and not chosen:
+            chosen = [min(able, key=lambda name: (missing[name], name))]
+        return {name: share if name in chosen else 0 for name, share in found.items()}
+
+    def _missing(self, names: "Iterable[str]") -> tuple[int, int]:
+        """How many seeds and how many members these are."""
+        missed = list(names)
+        return sum(name in self.seeds for name in missed), len(missed)

@@ -52,6 +52,9 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     `away`: the groups in which a seed does not vote; `lost`: it waits for an operator's word;
     `promised`: the highest epoch it promised anywhere; `ready`: it serves clients; `weight`: its
     share of the groups, 0 while it is drained; `sure`: it knows whether others know of it.
+    `hears`: from whom something came lately; `sees`: those of them that hear the sender as well;
+    `misses`: members that others see and the sender does not; `follows`: it has what is committed
+    of all groups, as their coordinators go on.
     """
 
     ready: bool
@@ -62,6 +65,10 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     promised: int
     away: list[int]
     leads: list[Led]
+    hears: Sequence[str] = ()
+    sees: Sequence[str] = ()
+    misses: Sequence[str] = ()
+    follows: bool = False
 
 
 class Ballot(Item, frozen=True):

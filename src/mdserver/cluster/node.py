@@ -273,17 +273,19 @@ class Node:
         self.mode.greeted(peer, hello)
 
     def _heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
-        self.ground.members.heartbeat(peer, heartbeat)
+        if self.ground.members.heartbeat(peer, heartbeat):
+            self.mode.rebalance()
         self.mode.heartbeat(peer, heartbeat)
 
     def _pulse(self) -> say.Heartbeat:
         ground = self.ground
-        seed = ground.seed
+        seed, members = ground.seed, ground.members
         promised = max(vote.epoch for vote in ground.votes.promised)
         return say.Heartbeat(
             ground.joined, ground.admitted, ground.sure, seed is not None and seed.lost,
             ground.weight, promised, seed.away if seed is not None else [],
-            self.mode.leading.leads(),
+            self.mode.leading.leads(), members.hears(ground.now), members.sees(ground.now),
+            members.misses, ground.following.whole and self.unready() is None,
         )  # fmt: skip
 
     # Time
@@ -304,7 +306,10 @@ class Node:
             ground.out.append(SetTimer(TICK, ground.now + NS_PER_S))
             return
         ground.members.forget_gone(ground.now)
+        if ground.members.look(ground.now):
+            self.mode.rebalance()
         self.mode.tick()
+        ground.following.look()
         self._operating.insist()
         ground.say(ground.linked(), self._pulse())
         self._serve_or_move()
@@ -325,7 +330,7 @@ class Node:
         return self._operating.breaks(self.ground.me)
 
     def _serve_or_move(self) -> None:
-        """Without a quorum for a while: clients are sent to where one may be."""
+        """Without a quorum or some groups for a while: clients are sent to where they are."""
         ground = self.ground
         reason = self.unready()
         if reason is None or not self._sessions:
@@ -334,9 +339,11 @@ class Node:
         self._unserved = self._unserved or ground.now
         if ground.now - self._unserved < ground.settings.suspect:
             return
-        servers = self.elsewhere()
+        why, servers = "no-quorum", self.elsewhere()
+        if reason == ground.following.unready():
+            why, servers = "rebalance", ground.following.servers()
         for session in self._sessions:
-            event = Move(delay_ms=MOVE_DELAY_MS, reason="no-quorum", servers=servers or None)
+            event = Move(delay_ms=MOVE_DELAY_MS, reason=why, servers=servers or None)
             ground.out.append(Send(session, event))
             ground.out.append(Disconnect(session, CLOSE_NO_QUORUM, reason))
 

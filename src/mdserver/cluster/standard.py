@@ -69,10 +69,20 @@ class Standard:
         ground.join()
         self._claim()
 
+    def rebalance(self) -> None:
+        """Members miss others that did not before: groups are claimed without delay."""
+        self._next_claim = 0
+
     def look(self) -> None:
-        """Succeed the coordinators that are out of sight, where it is this member's turn."""
+        """Succeed the coordinators that are out of sight, where it is this member's turn.
+
+        One that other members see goes on, or leaves its groups to one whom everybody sees.
+        """
         ground = self.ground
+        reported = ground.members.reported(ground.now)
         claimed = dict.fromkeys(ground.coordinators)
+        claimed.update((group, None) for group, view in enumerate(ground.views)
+                       if view.coordinator in reported)  # fmt: skip
         for name, peer in ground.members.peers.items():
             if ground.members.alive(name, ground.now):
                 claimed.update(dict.fromkeys(peer.leads))
@@ -100,8 +110,9 @@ class Standard:
         one is to stay. What began after they went was raised by that.
         """
         ground, members, sighted = self.ground, self.ground.members, self._sighted
+        reported = members.reported(ground.now)
         for name in members.peers:
-            if members.alive(name, ground.now):
+            if members.alive(name, ground.now) or name in reported:
                 sighted[name] = 0
             elif sighted.get(name) == 0:
                 sighted[name] = ground.now
@@ -200,7 +211,7 @@ class Standard:
         for group, view in enumerate(ground.views):
             if view.active and view.coordinator != ground.me and self._led(group):
                 first = ranking(group, weights)[0]
-                if first == ground.me and ground.weight:
+                if first == ground.me and weights[first]:
                     wanted.setdefault(view.coordinator, []).append(group)
         for member, groups in wanted.items():
             ground.say((member,), say.Claim(groups))
@@ -370,4 +381,4 @@ class Standard:
 
     def unready(self) -> str | None:
         """Why this member serves no clients now; None if it does."""
-        return self.ground.joining()
+        return self.ground.joining() or self.ground.following.unready()
