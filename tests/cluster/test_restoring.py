@@ -26,6 +26,7 @@ from mdserver.core.inputs import Opened, Received, TimerDue
 from mdserver.core.message import Entry, MessageType
 from mdserver.core.outputs import Committed, Deliver, Output, Send
 from mdserver.core.settings import BrokerSettings
+from mdserver.limits import FORWARD_BYTES_MAX, JOURNAL_HOLD_BYTES
 from tests.cluster.virtual import MS, Cluster, S
 
 GROUPS = 4
@@ -392,3 +393,26 @@ def test_a_seed_that_missed_nothing_follows_the_coordinators_it_finds() -> None:
     assert {log.epoch for log in cluster.members[cluster.names[2]].node.ground.logs} == {
         log.epoch for log in cluster.members[cluster.names[0]].node.ground.logs
     }
+
+
+def test_a_coordinator_takes_no_more_than_its_disk_does() -> None:
+    """What comes beyond is held back, and taken as the disk goes on."""
+    single = running()
+    content = "x" * 60_000
+    for number in range(600):  # 36 MB in four groups
+        single.publish(1, f"/a/{number % 16}", f"{number:03}{content}")
+    bound = JOURNAL_HOLD_BYTES + FORWARD_BYTES_MAX + 2 * len(content)
+    assert sum(map(recorded_bytes, single.waiting)) <= bound
+    while single.waiting:
+        assert sum(map(recorded_bytes, single.waiting)) <= bound
+        single.feed(Recorded(single.waiting.pop(0).request))
+    assert len(single.acks()) == 600
+
+
+def recorded_bytes(output: Record) -> int:
+    return sum(
+        len(entry.publication.content)
+        for record in output.records
+        if isinstance(record, Added)
+        for entry in record.entries
+    )

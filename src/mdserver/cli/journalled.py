@@ -64,7 +64,9 @@ def store_of(config: Config, member: Member | None) -> Store | None:
     recording = records_logs(config, member)
     streams = (*STREAMS, LOG) if recording else STREAMS
     last = LOG if recording else ""
-    writer = JournalWriter(config.journal_folder, streams, writer_settings(config), last)
+    # What a member records it takes no faster than its disk does: nothing of that is ever dropped.
+    kept = (MESSAGES, LOG) if recording else ()
+    writer = JournalWriter(config.journal_folder, streams, writer_settings(config), last, kept)
     hand_over(config)
     if member is not None:
         member.begin(log)

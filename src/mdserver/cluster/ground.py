@@ -31,7 +31,15 @@ from mdserver.cluster.messages import (
     SendPeer,
     State,
 )  # fmt: skip
-from mdserver.cluster.records import Added, AnyRecord, Held, Learned, Record
+from mdserver.cluster.records import (
+    Added,
+    AnyRecord,
+    Held,
+    Image,
+    Learned,
+    Record,
+    Unencoded,
+)
 from mdserver.cluster.seed import Seed, Standing
 from mdserver.core.broker import Broker
 from mdserver.core.cache import GroupImage
@@ -141,7 +149,10 @@ class Ground:
         self._stored = 0
         self._waiting: deque[tuple[int, int, tuple[str, ...], AnyPeerMessage]] = deque()
         self.recording = cluster.recording and self.seed is not None
-        self._records: list[AnyRecord] = []
+        self._records: list[AnyRecord | Image] = []
+        self._unwritten: deque[tuple[int, int]] = deque()
+        self._unwritten_bytes = 0
+        self._records_bytes = 0
         self._learned: dict[int, int] = {}
         self._note_at = 0
         self._record_requests = 0
@@ -229,6 +240,8 @@ class Ground:
     def recorded(self, request: int) -> None:
         """The driver stored the records of a request."""
         self._recorded = max(self._recorded, request)
+        while self._unwritten and self._unwritten[0][0] <= request:
+            self._unwritten_bytes -= self._unwritten.popleft()[1]
         self._say_waiting()
 
     def _say_waiting(self) -> None:
@@ -286,6 +299,9 @@ class Ground:
             self._record_requests += 1
             self.out.append(Record(self._record_requests, self._records))
             self._records = []
+            self._unwritten.append((self._record_requests, self._records_bytes))
+            self._unwritten_bytes += self._records_bytes
+            self._records_bytes = 0
         if self._accepts:
             self.say(self._linked, Accept(self._accepts))
             self._accepts = []
@@ -317,6 +333,8 @@ class Ground:
             return
         assert self.seed is not None
         log, normal = self.logs[group], self.seed.standing[group] is Standing.NORMAL
+        self._records_bytes += sum([len(entry.publication.content) for entry in entries])
+        self._records_bytes += 0 if state is None else len(bytes(state.cache))
         self._records.append(
             Held(group, log.epoch, self.views[group].history, start, entries, runs, log.committed,
                  normal, state)
@@ -325,15 +343,28 @@ class Ground:
     def added(self, group: int, start: int, runs: list[Run]) -> None:
         """Record the entries of a group from `start` on, which were added at the end of its log."""
         if self.recording:
-            self._records.append(Added(group, start, self.logs[group].since(start), runs))
+            entries = self.logs[group].since(start)
+            self._records.append(Added(group, start, entries, runs))
+            self._records_bytes += sum([len(entry.publication.content) for entry in entries])
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """The content of entries that were recorded, and are not on the disk yet."""
+        return self._unwritten_bytes + self._records_bytes
 
     def picture(self, group: int) -> None:
         """Record all that is held of a group."""
-        if self.recording:
-            log = self.logs[group]
-            start = log.committed
-            state = State(log.tables(), self.export_cache(group))
-            self.held(group, start, log.since(start), log.runs_since(start), state)
+        if not self.recording:
+            return
+        assert self.seed is not None
+        log, normal = self.logs[group], self.seed.standing[group] is Standing.NORMAL
+        start = log.committed
+        tables = msgspec.Raw(msgspec.msgpack.encode(log.tables()))
+        self._records.append(
+            Image(group, log.epoch, self.views[group].history, start, log.since(start),
+                  log.runs_since(start), start, normal,
+                  Unencoded(tables, self.broker.export_group(group)))
+        )  # fmt: skip
 
     def note_learned(self) -> None:
         """Record how much is committed now, of the groups where that is news, once a second."""

@@ -1,5 +1,6 @@
 """What a member does for the groups that it coordinates: number, replicate, commit, hand over."""
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.coordinator import Coordinator, Phase
@@ -8,6 +9,7 @@ from mdserver.cluster.messages import (
     Ack,
     Acked,
     Agreed,
+    Answered,
     Appended,
     Forward,
     Forwarded,
@@ -22,7 +24,7 @@ from mdserver.cluster.messages import (
 )  # fmt: skip
 from mdserver.cluster.placement import ranking
 from mdserver.core.message import Publication
-from mdserver.limits import NS_PER_S, PUBLISHER_IDLE_S
+from mdserver.limits import JOURNAL_HOLD_BYTES, NS_PER_S, PUBLISHER_IDLE_S
 
 if TYPE_CHECKING:
     from mdserver.cluster.election import Election
@@ -34,14 +36,19 @@ FORGET_EVERY = 60 * NS_PER_S
 
 
 class Leading:
-    """The coordinators of one member, once they are elected."""
+    """The coordinators of one member, once they are elected.
 
-    __slots__ = ("_next_forget", "_next_hand_over", "election", "ground", "learner")
+    A coordinator that writes its log down takes no more than its disk takes: what comes beyond is
+    held back, in the order of its coming.
+    """
+
+    __slots__ = ("_held", "_next_forget", "_next_hand_over", "election", "ground", "learner")
 
     def __init__(self, ground: "Ground", election: "Election", learner: "Learner") -> None:
         self.ground = ground
         self.election = election
         self.learner = learner
+        self._held: deque[tuple[str, Forwarded]] = deque()
         self._next_hand_over = 0
         self._next_forget = 0
 
@@ -156,9 +163,30 @@ class Leading:
         from its log which publications that has.
         """
         for item in forward.items:
-            coordinator = self.active(item.group, item.epoch)
-            if coordinator is not None:
-                self._append(coordinator, forward.contact, item)
+            if self._held or self.ground.unwritten_bytes > JOURNAL_HOLD_BYTES:
+                self._held.append((forward.contact, item))
+            else:
+                self._take(forward.contact, item)
+        if self._held and self.ground.broker.refusing is not None:
+            self.refuse_held(self.ground.broker.refusing)
+
+    def _take(self, contact: str, item: Forwarded) -> None:
+        coordinator = self.active(item.group, item.epoch)
+        if coordinator is not None:
+            self._append(coordinator, contact, item)
+
+    def go_on(self) -> None:
+        """Take what was held back, as far as the disk has taken what was on its way to it."""
+        while self._held and self.ground.unwritten_bytes <= JOURNAL_HOLD_BYTES:
+            self._take(*self._held.popleft())
+
+    def refuse_held(self, reason: str) -> None:
+        """Tell the contacts that nothing of what is held back was taken, because of the disk."""
+        while self._held:
+            contact, item = self._held.popleft()
+            for ticket in range(item.first, item.first + len(item.publications)):
+                answer = Answered(item.group, ticket, 0, 0, False, reason, None)
+                self.ground.answer(contact, answer)
 
     def _append(self, coordinator: Coordinator, contact: str, item: Forwarded) -> None:
         ground, log = self.ground, coordinator.log

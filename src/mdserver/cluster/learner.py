@@ -19,6 +19,7 @@ from mdserver.cluster.messages import (
     Synced,
 )  # fmt: skip
 from mdserver.cluster.seed import STEP_TRACES, Step
+from mdserver.limits import JOURNAL_BEHIND_BYTES
 
 if TYPE_CHECKING:
     from mdserver.cluster.ground import Ground
@@ -124,7 +125,12 @@ class Learner:
         ground.forward_next(group)
 
     def accept(self, peer: str, accept: "Accept") -> None:
-        """New entries of a coordinator."""
+        """New entries of a coordinator.
+
+        A seed whose disk is far behind takes none: it asks for what it lacks once the disk is not.
+        """
+        if self.ground.unwritten_bytes > JOURNAL_BEHIND_BYTES:
+            return
         gaps: Gaps = {}
         for item in accept.items:
             log = self.ground.logs[item.group]
@@ -201,6 +207,8 @@ class Learner:
 
     def _fill(self, peer: str, gaps: Gaps) -> None:
         """Have gaps filled: by a copy of what is committed, or by the coordinator."""
+        if self.ground.unwritten_bytes > JOURNAL_BEHIND_BYTES:
+            return
         left = self.copying.ask(peer, gaps)
         if left:
             self.ask(peer, left)

@@ -151,12 +151,15 @@ class Node:
                 self.ground.stored(input.request)
             case Recorded():
                 self.ground.recorded(input.request)
+                self.mode.leading.go_on()
             case Picture():
                 for group in input.groups:
                     self.ground.picture(group)
             case Trouble():
                 self.broker.trouble = input.reason
                 self.broker.refusing = input.reason if input.refusing else None
+                if self.broker.refusing is not None:
+                    self.mode.leading.refuse_held(self.broker.refusing)
 
     # Clients
 

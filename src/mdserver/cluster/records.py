@@ -14,6 +14,7 @@ from attrs import frozen
 
 from mdserver.cluster.log import Run
 from mdserver.cluster.messages import State
+from mdserver.core.cache import GroupImage
 from mdserver.core.message import Entry
 from mdserver.core.outputs import ClusterOutput
 
@@ -64,6 +65,27 @@ class Held(Noted, frozen=True, tag=4):
     state: State | None
 
 
+class Unencoded(msgspec.Struct, frozen=True, array_like=True):
+    """A `State` whose cache is not encoded yet; its objects do not change any more."""
+
+    tables: msgspec.Raw
+    cache: GroupImage
+
+
+class Image(Noted, frozen=True, tag=4):
+    """A `Held` whose state may be long, so that the driver encodes it piece by piece."""
+
+    group: int
+    epoch: int
+    history: str
+    start: int
+    entries: list[Entry]
+    runs: list[Run]
+    committed: int
+    normal: bool
+    state: Unencoded
+
+
 class Added(Noted, frozen=True, tag=5):
     """Entries were added to a group's log at its end, `start`."""
 
@@ -88,7 +110,7 @@ class Record(ClusterOutput):
     """Write these records in order; answered by `Recorded`."""
 
     request: int
-    records: Sequence[AnyRecord]
+    records: Sequence[AnyRecord | Image]
 
 
 @frozen

@@ -9,22 +9,40 @@ import contextlib
 import shutil
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import msgspec
 from attrs import frozen
 
-from mdserver.cluster.records import AnyRecord, Begun, Ended, Held
+from mdserver.cluster.records import AnyRecord, Begun, Ended, Held, Image, Noted
+from mdserver.core.cache import SubjectImage
 from mdserver.journal.segments import Segment, StreamWriter, paths
-from mdserver.limits import JOURNAL_BEGUN_BYTES_MAX
+from mdserver.limits import JOURNAL_BEGUN_BYTES_MAX, JOURNAL_PORTION_BYTES
 
 LOG = "log"
 CHECKSUM_BYTES = 4
 
+
+class Portion(Noted, frozen=True, tag=7):
+    """A part of a record that is too large for one line; `number` says which record.
+
+    The record says how things were at its `first` portion; other records may stand between that
+    and its `last`, without which all of it means nothing.
+    """
+
+    number: int
+    data: bytes
+    first: bool
+    last: bool
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)
+_decoder: msgspec.msgpack.Decoder[AnyRecord | Portion] = msgspec.msgpack.Decoder(
+    AnyRecord | Portion
+)
 
 
 @frozen
@@ -59,14 +77,132 @@ class Found:
         return len({record.group for record in self.records if isinstance(record, Held)})
 
 
-def line_of(record: AnyRecord) -> bytes:
+class Large:
+    """Lines of records, those of a large one one by one, so that nobody has to hold all of them."""
+
+    def __init__(self, bytes_max: int = JOURNAL_PORTION_BYTES) -> None:
+        self._bytes_max = bytes_max
+        self._number = 0
+
+    def lines(self, record: AnyRecord | Image) -> Iterator[bytes]:
+        """The lines of a record, encoded as they are asked for."""
+        if isinstance(record, Image):
+            yield from self._portions(pieces_of(record))
+        elif isinstance(record, Held) and record.state is not None:
+            yield from self._portions([_encode(record)])
+        else:
+            yield line_of(record)
+
+    def _portions(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        self._number += 1
+        number, waiting, first = self._number, b"", True
+        for data in portions(pieces, self._bytes_max):
+            if waiting:
+                yield line_of(Portion(number, waiting, first, False))
+                first = False
+            waiting = data
+        yield _line(waiting) if first else line_of(Portion(number, waiting, False, True))
+
+
+def pieces_of(image: Image) -> Iterator[bytes]:
+    """The record of an image, one message after the other."""
+    before: list[Any] = [
+        4, image.group, image.epoch, image.history, image.start, image.entries, image.runs,
+        image.committed, image.normal,
+    ]  # fmt: skip
+    yield array_of(len(before) + 1)
+    for value in before:
+        yield _encode(value)
+    cache = image.state.cache
+    yield array_of(2) + bytes(image.state.tables)
+    yield array_of(2) + _encode(cache.history) + array_of(len(cache.subjects))
+    for subject in cache.subjects:
+        yield from _pieces_of_subject(subject)
+
+
+def _pieces_of_subject(image: SubjectImage) -> Iterator[bytes]:
+    before = (image.subject, image.epoch, image.seq, image.floor)
+    yield array_of(len(before) + 2) + b"".join(map(_encode, before)) + array_of(len(image.entries))
+    yield from map(_encode, image.entries)
+    yield _encode(image.snapshot)
+
+
+def array_of(count: int) -> bytes:
+    """What MessagePack begins an array of so many values with (array 32)."""
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def portions(pieces: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
+    """The same bytes in portions of at most so many, and none of them much smaller but the last."""
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= bytes_max:
+            block = b"".join(waiting)
+            for at in range(0, size - bytes_max + 1, bytes_max):
+                yield block[at : at + bytes_max]
+            waiting = [block[size - size % bytes_max :]]
+            size %= bytes_max
+    if size:
+        yield b"".join(waiting)
+
+
+class Assembly:
+    """Records in the order in which they count, large ones put together from their portions."""
+
+    def __init__(self) -> None:
+        self._records: list[AnyRecord | None] = []
+        self._parts: dict[int, tuple[int, list[bytes]]] = {}
+        self._incarnation = 0
+
+    def take(self, record: AnyRecord | Portion) -> None:
+        """Take the record of the next line. Raises ValueError where it cannot be understood."""
+        if not isinstance(record, Portion):
+            if isinstance(record, Begun) and record.incarnation != self._incarnation:
+                self._incarnation = record.incarnation
+                self._parts.clear()  # another process went on: it knows nothing of those
+            self._records.append(record)
+            return
+        if record.first:
+            self._parts[record.number] = len(self._records), []
+            self._records.append(None)
+        if record.number not in self._parts:
+            return  # it began in a segment that is gone
+        at, parts = self._parts[record.number]
+        parts.append(record.data)
+        if record.last:
+            del self._parts[record.number]
+            self._records[at] = _whole(parts)
+
+    @property
+    def records(self) -> list[AnyRecord]:
+        """What is whole."""
+        return [record for record in self._records if record is not None]
+
+
+def _whole(parts: Sequence[bytes]) -> AnyRecord:
+    try:
+        record = _decoder.decode(b"".join(parts))
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"portions that are no record: {error}") from None
+    if isinstance(record, Portion):
+        raise ValueError("portions of a portion")
+    return record
+
+
+def line_of(record: AnyRecord | Portion) -> bytes:
     """A record as a line, without its line end."""
-    content = _encode(record)
+    return _line(_encode(record))
+
+
+def _line(content: bytes) -> bytes:
     checksum = crc32(content).to_bytes(CHECKSUM_BYTES, "big")
     return b2a_base64(checksum + content, newline=False)
 
 
-def record_of(line: bytes) -> AnyRecord:
+def record_of(line: bytes) -> AnyRecord | Portion:
     """The record of a line; ValueError where it is damaged."""
     try:
         content = a2b_base64(line, strict_mode=True)
@@ -82,7 +218,7 @@ def record_of(line: bytes) -> AnyRecord:
 
 def read(segments: Iterable[Segment]) -> Found:
     """What sealed segments hold. Raises OSError."""
-    records: list[AnyRecord] = []
+    records = Assembly()
     size = 0
     for segment in segments:
         with segment.path.open("rb") as file:
@@ -91,12 +227,12 @@ def read(segments: Iterable[Segment]) -> Found:
                 try:
                     if not line.endswith(b"\n"):
                         raise ValueError("no line end")
-                    records.append(record_of(line[:-1]))
+                    records.take(record_of(line[:-1]))
                 except ValueError:
-                    return Found(records, Damage(segment, offset), size + offset)
+                    return Found(records.records, Damage(segment, offset), size + offset)
                 offset += len(line)
         size += offset
-    return Found(records, None, size)
+    return Found(records.records, None, size)
 
 
 def beginning(folder: Path) -> Begun | None:

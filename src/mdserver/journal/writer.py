@@ -5,12 +5,11 @@ time, appends each stream's lines in one piece, syncs as the policy says, seals 
 segments. What its owner has to know it tells as events, from within the thread.
 
 While the disk refuses, what was being written waits and is tried again (`refuse`), or is dropped
-and counted (`continue`). Whatever the policy, a queue that reaches its bound drops lines and
-counts them: memory is bounded.
+and counted (`continue`). A queue that reaches its bound drops lines and counts them, so memory is
+bounded; with `refuse` no lines of `kept` streams, whose owner gives no more than is written.
 """
 
 import contextlib
-import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -93,13 +92,20 @@ class JournalWriter:
 
     `last` names the stream whose lines are written after those of the others that were queued with
     them, and whose lines requests are about; it has no gaps, and its owner deletes its segments.
-    Making one opens all streams and raises JournalError.
+    `kept` are the streams whose owner bounds what waits. Making one opens all streams and raises
+    JournalError.
     """
 
     def __init__(
-        self, folder: Path, streams: Sequence[str], settings: WriterSettings, last: str = ""
+        self,
+        folder: Path,
+        streams: Sequence[str],
+        settings: WriterSettings,
+        last: str = "",
+        kept: Sequence[str] = (),
     ) -> None:
         self.settings = settings
+        self._kept = kept if settings.disk_full is JournalDiskFull.REFUSE else ()
         self._streams: dict[str, StreamWriter] = {}
         self._last = last
         with contextlib.ExitStack() as opened:
@@ -144,9 +150,12 @@ class JournalWriter:
         """
         size = sum(len(line) for line in lines if isinstance(line, bytes))
         with self._changed:
-            if self._closing or self._bytes + size > self.settings.queue_bytes_max:
+            self._request = request or self._request
+            full = self._bytes + size > self.settings.queue_bytes_max
+            if self._closing or (full and stream not in self._kept):
                 self._lost += len(lines)
                 self._torn = self._torn or stream == self._last
+                self._changed.notify()
                 return
             queued = self._queued.get(stream)
             if queued is None:
@@ -154,7 +163,6 @@ class JournalWriter:
                 self._changed.notify()
             else:
                 queued += lines
-            self._request = request or self._request
             self._bytes += size
             if self._bytes <= self.settings.queue_bytes_high:
                 return
@@ -265,10 +273,8 @@ class JournalWriter:
         """A line of the last stream was dropped: none that follows it can be used."""
         with self._changed:
             torn, self._torn = self._torn, False
-        if not torn:
-            return
-        if self.settings.disk_full is not JournalDiskFull.CONTINUE:
-            raise OSError(errno.ENOSPC, "more waited for the disk than may wait")
+            if not torn or self._closing:
+                return
         self._emptied = True
         self._streams[self._last].empty()
 

@@ -5,18 +5,25 @@ the stream has grown to several times what it stands for, the node is asked for 
 group in turn, and what stands before the first of them goes.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
 import trio
 
 from mdserver.cluster.node import Node
 from mdserver.cluster.records import Begun, Ended, Held, Learned, Picture, Record, Recorded
 from mdserver.config import JournalFsync
-from mdserver.journal.records import LOG, line_of
+from mdserver.journal.records import LOG, Large, line_of
 from mdserver.journal.rows import Place
 from mdserver.journal.segments import StreamWriter
 from mdserver.journal.writer import JournalWriter
-from mdserver.limits import JOURNAL_LOG_BYTES_MIN, JOURNAL_LOG_GROWTH
+from mdserver.limits import (
+    JOURNAL_AHEAD_BYTES,
+    JOURNAL_LOG_BYTES_MIN,
+    JOURNAL_LOG_GROWTH,
+    JOURNAL_PORTION_BYTES,
+)
 from mdserver.net.engine import Engine
 
 MESSAGES = "messages"
@@ -25,6 +32,9 @@ MESSAGES = "messages"
 class Recording:
     """Carries `Record` outputs out. `begun` is how this run's part of the stream begins.
 
+    The thread that writes is given `JOURNAL_AHEAD_BYTES` at a time; what comes beyond waits here as
+    the objects that it is made of, so nothing that was taken is ever too much for the disk. The
+    node keeps what it takes in proportion (`mdserver.cluster.leading`).
     `when_whole` is called whenever the stream was written anew.
     """
 
@@ -37,31 +47,78 @@ class Recording:
         self._hands_on = fsync is JournalFsync.COMMIT
         self._size = sum(segment.size_bytes for segment in writer.stream(LOG).sealed)
         self._pictured = 0
+        self._large = Large()
+        self._queue: deque[tuple[int, Iterator[bytes]]] = deque()
+        self._queued = self._fed = 0
+        self._requests = 0
+        self._ahead = 0
+        self._given: deque[tuple[int, int, int]] = deque()
         self._grown = trio.Event()
-        self._stored = trio.Event()
+        self._room = trio.Event()
         self._picturing = False
+        self._picture: Iterator[bytes] | None = None
+        self._asked = False
         self.when_whole: Callable[[], None] = _nothing
         writer.write(LOG, (line_of(begun),))
         engine.carry(Record, self._record)
 
     def _record(self, output: Record) -> None:
-        lines = [line_of(record) for record in output.records]
-        size = sum(map(len, lines))
-        self._size += size
-        if self._picturing:
-            self._pictured += size
-        grown = self._size > max(JOURNAL_LOG_BYTES_MIN, JOURNAL_LOG_GROWTH * self._pictured)
-        if grown and not self._picturing:
-            self._grown.set()
         if self._hands_on and any(isinstance(one, Held | Learned) for one in output.records):
             # They say that what is committed was handed on: so it has to be, whatever happens.
             self._writer.write(MESSAGES, (StreamWriter.sync,))
-        self._writer.write(LOG, lines, output.request)
+        lines: Iterator[bytes] = chain.from_iterable(map(self._large.lines, output.records))
+        if self._asked:
+            # How things are at its first line is what a picture shows. The others follow when the
+            # disk has room for them, and let everything else go first.
+            self._picture, lines = lines, islice(lines, 1)
+        self._queue.append((output.request, lines))
+        self._queued += 1
+        self._feed()
+
+    def _feed(self) -> None:
+        """Give the thread what waits here, as far as it may have so much."""
+        while self._queue and self._ahead < JOURNAL_AHEAD_BYTES:
+            request, rest = self._queue[0]
+            if self._give(rest, request):
+                self._queue.popleft()
+                self._fed += 1
+
+    def _give(self, lines: Iterator[bytes], request: int) -> bool:
+        """Give the thread the next lines; True if these were the last, which answer `request`."""
+        given: list[bytes] = []
+        size, ended = 0, True
+        for line in lines:
+            given.append(line)
+            size += len(line)
+            if size >= JOURNAL_PORTION_BYTES:
+                ended = False
+                break
+        self._size += size
+        if self._picturing:
+            self._pictured += size
+        self._requests += 1
+        self._ahead += size
+        self._given.append((self._requests, size, request if ended else 0))
+        self._writer.write(LOG, given, self._requests)
+        if not self._picturing and self._size > self._size_max:
+            self._grown.set()
+        return ended
+
+    @property
+    def _size_max(self) -> int:
+        return max(JOURNAL_LOG_BYTES_MIN, JOURNAL_LOG_GROWTH * self._pictured)
 
     def stored(self, request: int) -> None:
-        """The records of a request are on the disk, as far as the policy asks for it."""
-        self._stored.set()
-        self._engine.dispatch(Recorded(request))
+        """All up to this request is on the disk, as far as the policy asks for it."""
+        answered = 0
+        while self._given and self._given[0][0] <= request:
+            _, size, done = self._given.popleft()
+            self._ahead -= size
+            answered = done or answered
+        self._room.set()
+        if answered:
+            self._engine.dispatch(Recorded(answered))
+        self._feed()
 
     def begin_again(self) -> None:
         """The stream was emptied: begin it anew, and have `run` write all that is held."""
@@ -70,7 +127,10 @@ class Recording:
         self._grown.set()
 
     def end(self) -> None:
-        """Nothing is recorded any more: all was written."""
+        """Nothing is recorded any more: write all that waits, and that it is all."""
+        for _, lines in self._queue:
+            self._writer.write(LOG, list(lines))
+        self._queue.clear()
         self._writer.write(LOG, (line_of(Ended()),))
 
     async def run(self) -> None:
@@ -86,14 +146,36 @@ class Recording:
         self._writer.write(LOG, (turn.begin, line_of(self._begun)))
         self._picturing, self._pictured = True, 0
         for group in range(self._begun.groups):
-            self._stored = trio.Event()
-            self._engine.dispatch(Picture((group,)))
-            await self._stored.wait()
+            await self._write_picture(group)
         self._picturing = False
         self._size = self._pictured
         self._writer.write(LOG, (turn.end,))
         if not self._grown.is_set():
             self.when_whole()
+
+    async def _write_picture(self, group: int) -> None:
+        """Have all of a group written once more.
+
+        Whatever else comes, each turn of the thread has a share for the picture: it is done before
+        the stream has grown by several times its size.
+        """
+        self._asked = True
+        self._engine.dispatch(Picture((group,)))
+        self._asked = False
+        picture, self._picture = self._picture, None
+        if picture is None:
+            return  # the node failed: the process ends
+        place = self._queued
+        while self._fed < place:
+            await self._more_room()
+        while not (self._give(picture, 0) or self._give(picture, 0)):
+            share = self._requests
+            while self._given and self._given[0][0] <= share:
+                await self._more_room()
+
+    async def _more_room(self) -> None:
+        self._room = trio.Event()
+        await self._room.wait()
 
 
 def _nothing() -> None:

@@ -1,0 +1,109 @@
+"""Large records in portions: between those of others, and a crash at any line."""
+
+import random
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mdserver.cluster.records import AnyRecord, Begun, Held, Image, Picture, Recorded
+from mdserver.journal import records
+from mdserver.journal.records import Assembly, Large, Portion, array_of, pieces_of, record_of
+from tests.cluster.test_restoring import GROUPS, Single, running
+
+PIECES = st.lists(st.binary(max_size=40), max_size=30)
+
+
+@given(PIECES, st.integers(1, 50))
+def test_portions_are_the_same_bytes_in_bounded_parts(pieces: list[bytes], size: int) -> None:
+    parts = list(records.portions(pieces, size))
+    assert b"".join(parts) == b"".join(pieces)
+    assert all(len(part) == size for part in parts[:-1])
+    assert all(0 < len(part) <= size for part in parts)
+
+
+def image_of(single: Single, group: int) -> Image:
+    single.feed(Picture((group,)))
+    (output,) = single.waiting
+    single.waiting.clear()
+    single.feed(Recorded(output.request))
+    (image,) = output.records
+    assert isinstance(image, Image)
+    return image
+
+
+def test_an_image_is_read_as_the_record_that_it_stands_for() -> None:
+    single = running()
+    for number in range(6):
+        single.publish(1, f"/s/{number % 3}", f"{number}")
+    single.write()
+    for group in range(GROUPS):
+        image = image_of(single, group)
+        piecewise = b"".join(pieces_of(image))
+        assert msgspec.msgpack.decode(piecewise) == msgspec.msgpack.decode(
+            msgspec.msgpack.encode(image)
+        )
+        held = msgspec.msgpack.decode(piecewise, type=AnyRecord)
+        assert isinstance(held, Held)
+    assert array_of(3) == b"\xdd\0\0\0\3"
+
+
+@given(st.integers(0, 2**32), st.integers(1, 64), st.booleans())
+@settings(deadline=None)
+def test_what_is_left_after_a_crash_at_any_line_follows(
+    seed: int, portion_bytes: int, crashed: bool
+) -> None:
+    """Portions of pictures stand between the records of what goes on, and may never be whole."""
+    rng = random.Random(seed)
+    single, large = running(), Large(portion_bytes)
+    lines: list[bytes] = []
+    pictures: list[Iterator[bytes]] = []
+    wanted = rng.sample(range(GROUPS), GROUPS)
+    first = 0
+
+    def write() -> None:
+        for record in single.disk:
+            lines.extend(large.lines(record))
+        single.disk.clear()
+
+    write()
+    for number in range(40):
+        single.publish(1, f"/s/{rng.randrange(6)}", f"{number}")
+        single.write()
+        write()
+        if wanted and rng.random() < 0.2:
+            first = first or len(lines)
+            picture = large.lines(image_of(single, wanted.pop()))
+            lines.append(next(picture))  # it shows how things are at this place
+            pictures.append(picture)
+        for picture in rng.sample(pictures, len(pictures)):
+            lines.extend(islice(picture, rng.randrange(3)))
+    if crashed:
+        del lines[rng.randrange(len(lines)) :]
+        Single(assembled(lines))  # does not raise RecordsError
+        return
+    pictures += [large.lines(image_of(single, group)) for group in wanted]
+    for picture in pictures:
+        lines.extend(picture)
+    again = Single(assembled(lines[first:]))
+    again.write()
+    assert again.held() == single.held()
+
+
+def assembled(lines: list[bytes]) -> list[AnyRecord]:
+    assembly = Assembly()
+    for line in lines:
+        assembly.take(record_of(line))
+    return assembly.records
+
+
+def test_portions_of_a_process_that_is_gone_mean_nothing() -> None:
+    first, second = (Begun("m", "", 1, incarnation, "", False) for incarnation in (1, 2))
+    assembly = Assembly()
+    assembly.take(first)
+    assembly.take(Portion(1, b"x", True, False))
+    assembly.take(second)
+    assembly.take(Portion(1, b"y", False, True))
+    assert assembly.records == [first, second]
