@@ -9,7 +9,8 @@ brings, in order. `#` begins a comment, an empty line is one too.
     1 > OP [SUBJECT...] [KEY=VALUE...]           a command of session 1
       after=/a/b@h1:1,3                          in `subscribe`: the position known of a subject
       +NAME=VALUE                                in `publish`: a field of the message
-      content=x*400                              400 times x; {half} is half of a surrogate pair
+      content=x*400                              400 times x, in fields too; {half} is half of a
+                                                 surrogate pair
     congested 1 / relieved 1                     its client takes no more, or takes on
     fetch 1 SUBJECT [history=N | after=E,S]      what the HTTP paths ask for
     grant REQUEST [sub=PATTERN,...] [pub=PATTERN,...] [expires=SECONDS] / yes REQUEST /
@@ -211,7 +212,7 @@ def read_command(op: str, words: list[str]) -> AnyCommand:
         if not equals or word.startswith("/"):
             subjects.append(word)
         elif name.startswith("+"):
-            keys.setdefault("fields", {})[name[1:]] = value
+            keys.setdefault("fields", {})[name[1:]] = read_value(name, value)
         elif name == "after":
             subject, _, rest = value.rpartition("@")
             history, _, position = rest.partition(":")

@@ -25,19 +25,20 @@ from tests.core.one_seed import OneSeed
 
 SUBJECTS = ["/a/b", "/a/c", "/a/b/c", "/__mdserver__/s"]
 PATTERNS = ["/**", "/*", "/a/*", "/a/**", "/*/c", "/*/b/*", "/__mdserver__/*"]
-KEPT, KEPT_S, SNAPSHOT_S = 3, 50, 120
+KEPT, KEPT_S, SNAPSHOT_S, SNAPSHOT_FIELDS = 3, 50, 120, 3
 SETTINGS = BrokerSettings(
     groups=4,
     cached_messages_per_subject=KEPT,
     cache_expire=KEPT_S * NS_PER_S,
     snapshot_expire=SNAPSHOT_S * NS_PER_S,
+    snapshot_fields_max=SNAPSHOT_FIELDS,
     brought_at_once=3,
 )
 PUBLICATIONS = st.builds(
     Publish,
     subject=st.sampled_from(SUBJECTS),
     content=st.text("ab", max_size=3),
-    fields=st.dictionaries(st.sampled_from("xyz"), st.sampled_from("0123"), max_size=2),
+    fields=st.dictionaries(st.sampled_from("vwxyz"), st.sampled_from("0123"), max_size=2),
     retained=st.sampled_from([True, True, False]),
     qos=st.sampled_from([Qos.GUARANTEED, Qos.GUARANTEED, Qos.GUARANTEED, Qos.STANDARD]),
     closure=st.just("c"),
@@ -92,6 +93,11 @@ class BrokerMachine(RuleBasedStateMachine):
         return [m for m in self.messages[subject][-KEPT:] if m.time > self.now - KEPT_S]
 
     def snapshot(self, subject: str) -> Iterator[Event]:
+        latest, fields = self.folded(subject)
+        if latest is not None:
+            yield ("SNAPSHOT", subject, latest.seq, latest.content, fields)
+
+    def folded(self, subject: str) -> tuple[Message | None, dict[str, str]]:
         """Fold all retained messages; a pause longer than the snapshot's life starts it anew."""
         latest: Message | None = None
         fields: dict[str, str] = {}
@@ -100,8 +106,16 @@ class BrokerMachine(RuleBasedStateMachine):
                 if latest is not None and message.time - latest.time >= SNAPSHOT_S:
                     fields = {}
                 latest, fields = message, {**fields, **message.fields}
-        if latest is not None and self.now - latest.time < SNAPSHOT_S:
-            yield ("SNAPSHOT", subject, latest.seq, latest.content, fields)
+        if latest is None or self.now - latest.time >= SNAPSHOT_S:
+            return None, {}
+        return latest, fields
+
+    def is_beyond(self, command: Publish) -> bool:
+        """Whether the snapshot would get too many fields."""
+        if not command.retained or not command.fields or command.qos is Qos.STANDARD:
+            return False
+        _, fields = self.folded(command.subject)
+        return len({**fields, **command.fields}) > SNAPSHOT_FIELDS
 
     def way(self, client: Client, subject: str) -> str | None:
         """The one subscription that brings a subject to a client."""
@@ -210,6 +224,11 @@ class BrokerMachine(RuleBasedStateMachine):
         for command in publications:
             subject, fields, seq = command.subject, command.fields or {}, 0
             assert command.content is not None
+            if self.is_beyond(command):
+                failed: list[Event] = [("PUBLISH_FAILED", subject)]
+                outputs = self.seed.receive(publisher.session, [command])
+                self.check(outputs, {publisher.session: failed})
+                continue
             if command.qos is Qos.GUARANTEED:
                 seq = len(self.messages[subject]) + 1
                 self.messages[subject].append(

@@ -1,10 +1,13 @@
 """What scenarios cannot show of the cache: its bookkeeping at sizes and orders of their own."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mdserver.core.cache import Cache, SubjectState, group_of
+from mdserver.core.cache import Cache, SubjectState, entry_bytes, group_of
 from mdserver.core.message import Entry, Publication
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.snapshot import fields_bytes
 from mdserver.core.subjects import Pattern, parse_interest
 
 NOW = 1000
@@ -101,3 +104,78 @@ def test_an_image_replaces_what_was_known() -> None:
     here.restore(image, NOW)
     assert here.image(group_of("/a/b", BrokerSettings().groups)) == [image]
     assert here.bytes == there.bytes
+
+
+def retained(seq: int, fields: dict[str, str], time: int = NOW) -> Entry:
+    return Entry(1, seq, Publication("/a/b", b"x", fields=fields, time=time))
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.text("é1", max_size=9), max_size=4)),
+    st.integers(0, 50),
+)
+def test_a_snapshot_keeps_its_bounds_and_is_the_same_on_all_members(
+    rows: list[dict[str, str]], joined_at: int
+) -> None:
+    # Members that proposed more together than each of them would have: the log decides.
+    settings = BrokerSettings(groups=1, snapshot_fields_max=5, message_bytes_max=10)
+    here, joining = Cache(settings), Cache(settings)
+    for seq, fields in enumerate(rows, 1):
+        if seq == joined_at:
+            for image in here.image(0):
+                joining.restore(image, NOW)
+        for cache in (here, joining):
+            if cache is here or seq >= joined_at:
+                cache.apply(cache.state("/a/b", NOW), retained(seq, fields), NOW)
+        snapshot = known(here, "/a/b").snapshot
+        assert snapshot is not None
+        kept = snapshot.fields or {}
+        assert len(kept) <= 5
+        assert snapshot.fields_bytes == fields_bytes(kept)
+        assert snapshot.fields_bytes <= max(30, fields_bytes(fields))
+        assert snapshot.bytes == 1 + snapshot.fields_bytes
+        assert {name: kept.get(name) for name in fields} == fields
+    for cache in (here, joining):
+        assert cache.bytes == sum(
+            sum(entry_bytes(entry) for entry in state.entries)
+            + (0 if state.snapshot is None else state.snapshot.bytes)
+            for state in cache._subjects.values()
+        )
+    if joined_at <= len(rows) and rows:
+        mine, theirs = known(here, "/a/b").snapshot, known(joining, "/a/b").snapshot
+        assert mine is not None
+        assert theirs is not None
+        assert mine.entry() == theirs.entry()
+
+
+def test_proposals_that_wait_count_until_the_last_of_them_has_its_result() -> None:
+    cache = Cache(BrokerSettings(snapshot_fields_max=3))
+    assert cache.reserve("/a/b", NOW)
+    assert cache.propose_fields("/a/b", {"a": "1", "b": "1"}, NOW) is None
+    assert cache.propose_fields("/a/b", {"b": "2", "c": "2"}, NOW) is None
+    assert cache.propose_fields("/a/b", {"d": "1"}, NOW) == "4 fields: at most 3 are allowed"
+    cache.landed("/a/b")
+    # Another member's publication was committed: it counts beside what still waits here.
+    cache.apply(cache.state("/a/b", NOW), retained(1, {"e": "1"}), NOW)
+    assert cache.propose_fields("/a/b", {"a": "1"}, NOW) == "4 fields: at most 3 are allowed"
+    cache.landed("/a/b")
+    assert cache.propose_fields("/a/b", {"a": "1", "b": "1"}, NOW) is None
+
+
+def test_many_that_are_too_old_go_a_bounded_number_at_a_time() -> None:
+    cache = Cache(BrokerSettings(cache_expire=10, snapshot_expire=20, expired_at_once=100))
+    for number in range(250):
+        put(cache, f"/a/{number}", 1)
+    assert cache.expire(NOW + 9) == NOW + 10
+    assert cache.expire(NOW + 10) == NOW + 10
+    assert cache.messages == 150
+    assert cache.expire(NOW + 20) == NOW + 10
+    assert cache.expire(NOW + 20) == NOW + 20
+    left = [state for state in cache._subjects.values() if state.snapshot is not None]
+    assert len(left) == 200
+    # A step that reads many subjects looks through the cache once.
+    for number in range(250):
+        assert list(cache.entries(known(cache, f"/a/{number}"), NOW + 20)) == []
+    assert len([state for state in left if state.snapshot is not None]) == 100
+    assert cache.expire(NOW + 20) is None
+    assert cache.bytes == 0

@@ -72,12 +72,14 @@ from mdserver.core.publishing import (
 from mdserver.core.recovery import Histories, Lost
 from mdserver.core.session import Happening, Session, SessionState
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.subjects import shown
 from mdserver.core.subscribing import Subscriptions, deny
 from mdserver.core.verdicts import Recheck, Verdicts
 from mdserver.limits import (
     CLOSE_CONNECT_DENIED,
     CLOSE_MOVED,
     CLOSE_TOKEN_EXPIRED,
+    EXPIRE_PAUSE_MS,
     KEEPALIVE_MS_MIN,
     NS_PER_MS,
     NS_PER_S,
@@ -123,6 +125,9 @@ class Broker:
         self._conflation = Conflation()
         self._histories = Histories(history, settings.groups)
         self._expiring = False
+        self._shortest_age = min(
+            settings.cache_expire, settings.snapshot_expire or settings.cache_expire
+        )
         self._bringing = Bringing(settings, self._cache, self._interest, self._histories)
         self._subscriptions = Subscriptions(
             settings,
@@ -397,7 +402,10 @@ class Broker:
             lack = self._lack_of_room(read, now)
             if lack is None:
                 audited = read if self.settings.audit_message else None
-                origin = Origin(session.id, command.closure, command.id, command.subject, audited)
+                origin = Origin(
+                    session.id, command.closure, command.id, command.subject, audited,
+                    read.fields is not None and read.retained and read.qos is Qos.GUARANTEED,
+                )  # fmt: skip
                 self.proposals.append(Proposal(origin, read))
                 return
             read = Refused(StatusName.PUBLISH_FAILED, lack, certain=True)
@@ -412,15 +420,23 @@ class Broker:
             return self.refusing
         if not self._cache.reserve(publication.subject, now):
             return f"The limit of {self.settings.subjects_max} subjects is reached."
-        if self._cache.full():
+        if self._cache.full(now):
             return "The snapshots of all subjects take all the memory that they may."
-        return None
+        if publication.fields is None or not publication.retained:
+            return None
+        broken = self._cache.propose_fields(publication.subject, publication.fields, now)
+        return broken and (
+            f"The snapshot of {shown(publication.subject)} would have {broken}. Use fewer names, "
+            "or publish with `retained` false."
+        )
 
     # -- What the group logs say -----------------------------------------------------------------
 
     def outcome(self, outcome: Outcome, now: int, out: list[Output]) -> None:
         """Tell the publisher what became of a publication."""
         origin = outcome.origin
+        if origin.fields and origin.subject is not None:
+            self._cache.landed(origin.subject)
         if origin.publication is not None:
             out.append(publish_log(outcome, origin.publication, self._histories.current, now))
         session = self._sessions.get(origin.session)
@@ -465,7 +481,7 @@ class Broker:
                 bringing.applied(state, now, out)
         if not self._expiring and entries:
             self._expiring = True
-            out.append(SetTimer(EXPIRE_TIMER, now + max(self.settings.cache_expire, EXPIRE_STEP)))
+            out.append(SetTimer(EXPIRE_TIMER, now + max(self._shortest_age, EXPIRE_STEP)))
 
     def _deliver(self, entry: Entry, prev: Position | None, now: int, out: list[Output]) -> None:
         audience = self._interest.audience(entry.publication.subject)
@@ -569,7 +585,10 @@ class Broker:
                 self._log_dropped(now, out)
             self._expiring = following is not None
             if following is not None:
-                out.append(SetTimer(EXPIRE_TIMER, max(following, now + EXPIRE_STEP)))
+                # What comes later may have a shorter age than what is oldest now.
+                following = min(following, now + self._shortest_age)
+                pause = EXPIRE_STEP if following > now else EXPIRE_PAUSE_MS * NS_PER_MS
+                out.append(SetTimer(EXPIRE_TIMER, max(following, now + pause)))
         elif input.timer == CONFLATE_TIMER:
             self._conflation.due(now, out)
         elif input.timer == BRING_TIMER:

@@ -4,20 +4,25 @@ The messages of a subject are bounded by count and by age, all together by bytes
 number. Each cached message is noted once more in one queue of all subjects, oldest first, so that
 both the age and the bytes are kept by looking at its head. The age counts from when this member
 learned of a message, by its own clock: clocks of members differ, and a wrong one must not empty a
-cache.
+cache. Snapshots that expire stand in a queue of their own, in the order of their latest messages.
 """
 
 import zlib
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 import msgspec
 
 from mdserver.core.message import Entry
 from mdserver.core.settings import BrokerSettings
-from mdserver.core.snapshot import Snapshot, fields_bytes
+from mdserver.core.snapshot import Ahead, Bounds, Snapshot, fields_bytes
 from mdserver.core.subjects import ONE, RESERVED, Pattern, segments_of
-from mdserver.limits import ENTRY_OVERHEAD_BYTES, NS_PER_S, RESERVATION_S
+from mdserver.limits import (
+    ENTRY_OVERHEAD_BYTES,
+    NS_PER_S,
+    RESERVATION_S,
+    SNAPSHOT_FIELDS_MESSAGES_MAX,
+)
 
 _STALE_SLACK = 1024
 
@@ -26,10 +31,13 @@ class SubjectState:
     """One subject: `floor` is the seq after which nothing is missing from `entries`.
 
     `epoch` and `seq` are the newest position; both are 0 while a first publication is on its way.
-    `since` is when the subject was first heard of.
+    `since` is when the subject was first heard of. `ahead` is there while publications with fields
+    have no result yet.
     """
 
-    __slots__ = ("entries", "epoch", "floor", "seq", "since", "snapshot", "stale", "subject")
+    __slots__ = (
+        "ahead", "entries", "epoch", "floor", "seq", "since", "snapshot", "stale", "subject",
+    )  # fmt: skip
 
     def __init__(self, subject: str, since: int) -> None:
         self.subject = subject
@@ -39,6 +47,7 @@ class SubjectState:
         self.floor = 0
         self.entries: list[Entry] = []
         self.snapshot: Snapshot | None = None
+        self.ahead: Ahead | None = None
         self.stale = 0
 
 
@@ -95,6 +104,12 @@ class Cache:
         self._unused: dict[str, SubjectState] = {}
         self._order: deque[SubjectState] = deque()
         self._learned: deque[int] = deque()  # when, beside `_order`
+        self._aging: OrderedDict[SubjectState, int] = OrderedDict()
+        """The snapshots that expire -> when their latest message was learned, oldest first."""
+        self._looked_at = -1
+        self._bounds = Bounds(
+            settings.snapshot_fields_max, SNAPSHOT_FIELDS_MESSAGES_MAX * settings.message_bytes_max
+        )
         self._stale = 0
         self._tree: _Branch = {}
         self._groups: list[list[SubjectState]] | None = None
@@ -123,9 +138,34 @@ class Cache:
         self._unused[subject] = self._add(subject, now)
         return True
 
-    def full(self) -> bool:
-        """Whether snapshots alone take all the room."""
-        return self.bytes >= self._settings.cache_bytes_max and not self._order
+    def full(self, now: int) -> bool:
+        """Whether snapshots alone take all the room, even without those that have expired."""
+        if self.bytes < self._settings.cache_bytes_max or self._order:
+            return False
+        self.expire(now)
+        return self.bytes >= self._settings.cache_bytes_max
+
+    def propose_fields(self, subject: str, fields: dict[str, str], now: int) -> str | None:
+        """Count in the fields of a publication that is about to be proposed to a known subject.
+
+        Returns which bound the snapshot would break with it, or None; then `landed` follows.
+        """
+        state = self._subjects[subject]
+        ahead = state.ahead
+        if ahead is None:
+            ahead = Ahead(self.snapshot(state, now))
+        broken = ahead.take(fields, self._bounds)
+        if broken is None:
+            state.ahead = ahead
+        return broken
+
+    def landed(self, subject: str) -> None:
+        """A publication whose fields were counted in has its result."""
+        state = self._subjects.get(subject)
+        if state is not None and state.ahead is not None:
+            state.ahead.count -= 1
+            if state.ahead.count <= 0:
+                state.ahead = None
 
     def state(self, subject: str, now: int) -> SubjectState:
         """What is known of a subject, which comes to be if nothing is."""
@@ -140,7 +180,7 @@ class Cache:
         state.seq = entry.seq
         size = entry_bytes(entry)
         if entry.publication.retained:
-            size += self._apply_snapshot(state, entry)
+            size += self._apply_snapshot(state, entry, now)
         self.bytes += size
         entries = state.entries
         entries.append(entry)
@@ -156,14 +196,19 @@ class Cache:
         while self.bytes > settings.cache_bytes_max and self._order:
             self._drop_oldest(self.evicted)
 
-    def _apply_snapshot(self, state: SubjectState, entry: Entry) -> int:
+    def _apply_snapshot(self, state: SubjectState, entry: Entry, now: int) -> int:
         """How many bytes more the snapshot takes."""
-        snapshot = self.snapshot(state, entry.publication.time)
+        if state.ahead is not None and entry.publication.fields is not None:
+            state.ahead.note(entry.publication.fields)
+        snapshot = self.snapshot(state, now)
+        if self._settings.snapshot_expire is not None:
+            self._aging[state] = now
+            self._aging.move_to_end(state)
         if snapshot is None:
             state.snapshot = snapshot = Snapshot(entry)
             return snapshot.bytes
         before = snapshot.bytes
-        snapshot.apply(entry)
+        snapshot.apply(entry, self._bounds)
         return snapshot.bytes - before
 
     def snapshot(self, state: SubjectState, now: int) -> Snapshot | None:
@@ -172,28 +217,49 @@ class Cache:
         if snapshot is None:
             return None
         expire = self._settings.snapshot_expire
-        if expire is None:
+        if expire is None or self._aging[state] + expire > now:
             return snapshot
-        if snapshot.latest.publication.time + expire > now:
-            return snapshot
-        state.snapshot = None
-        self.bytes -= snapshot.bytes
+        self._drop_snapshot(state)
         return None
+
+    def _drop_snapshot(self, state: SubjectState) -> None:
+        self._aging.pop(state, None)
+        if state.snapshot is not None:
+            self.bytes -= state.snapshot.bytes
+            state.snapshot = None
 
     def entries(self, state: SubjectState, now: int) -> Sequence[Entry]:
         """The cached messages of a subject, oldest first; the caller does not change them."""
-        self.expire(now)
+        if now != self._looked_at:  # once a step: a step may read very many subjects
+            self._looked_at = now
+            self.expire(now)
         return state.entries
 
     def expire(self, now: int) -> int | None:
-        """Drop messages that are too old; returns when the next one will be, None if none will."""
+        """Drop messages and snapshots that are too old, so many at most.
+
+        Returns when the next one will be, which is not after `now` while there are more; None if
+        none will be.
+        """
+        left = self._settings.expired_at_once
+        dues: list[int] = []
         order, learned = self._order, self._learned
         kept = self._settings.cache_expire
         while order:
-            if not order[0].stale and learned[0] + kept > now:
-                return learned[0] + kept
+            if left == 0 or (not order[0].stale and learned[0] + kept > now):
+                dues.append(learned[0] + kept)
+                break
+            left -= 1
             self._drop_oldest(self.expired)
-        return None
+        expire = self._settings.snapshot_expire
+        while expire is not None and self._aging:
+            state, since = next(iter(self._aging.items()))
+            if left == 0 or since + expire > now:
+                dues.append(since + expire)
+                break
+            left -= 1
+            self._drop_snapshot(state)
+        return min(dues, default=None)
 
     def _drop_oldest(self, dropped: Dropped) -> None:
         state = self._order.popleft()
@@ -238,8 +304,7 @@ class Cache:
             self._drop_first(state)
             state.stale += 1
             self._stale += 1
-        if state.snapshot is not None:
-            self.bytes -= state.snapshot.bytes
+        self._drop_snapshot(state)
         _uproot(self._tree, segments_of(state.subject))
         self._groups = None
 
@@ -296,12 +361,12 @@ class Cache:
         for entry in image.entries:
             self.apply(state, entry, now)
         state.epoch, state.seq, state.floor = image.epoch, image.seq, max(image.floor, state.floor)
-        if state.snapshot is not None:
-            self.bytes -= state.snapshot.bytes
-            state.snapshot = None
+        self._drop_snapshot(state)
         if image.snapshot is not None:
             state.snapshot = Snapshot(image.snapshot)
             self.bytes += state.snapshot.bytes
+            if self._settings.snapshot_expire is not None:
+                self._aging[state] = now
         return state
 
 

@@ -13,7 +13,8 @@ from mdserver.core.message import Publication
 class Origin(msgspec.Struct, frozen=True, gc=False):
     """Who waits for the result of a publication, and what it carried to be told apart.
 
-    `publication` is kept only where the audit stream of messages is on.
+    `publication` is kept only where the audit stream of messages is on. `fields`: the cache counted
+    its fields in (`Cache.propose_fields`).
     """
 
     session: int
@@ -21,6 +22,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     id: CommandId
     subject: str | None = None
     publication: Publication | None = None
+    fields: bool = False
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False):

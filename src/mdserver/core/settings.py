@@ -20,7 +20,9 @@ class BrokerSettings:
     cache_expire: int = limits.CACHE_EXPIRE_S * limits.NS_PER_S
     cache_bytes_max: int = limits.CACHE_BYTES_MAX
     snapshot_expire: int | None = None
+    snapshot_fields_max: int = limits.SNAPSHOT_FIELDS_MAX
     publish_snapshot: bool = True
+    expired_at_once: int = limits.EXPIRED_AT_ONCE
     brought_at_once: int = limits.BROUGHT_AT_ONCE
     keepalive: int = limits.KEEPALIVE_INTERVAL_S * limits.NS_PER_S
     policy: Policy = Policy.NONE

@@ -2,9 +2,16 @@
 
 Its content is the latest one; its fields are the union of all, each with its latest value
 (features: "Snapshot"). Messages that are not retained leave it alone.
+
+The union is bounded, by names and by bytes. A member refuses a publication with which it would
+outgrow that, counting in what it proposed itself and what is not committed yet (`Ahead`). Several
+members may still propose too much together, so there is a second rule, which follows from the log
+alone and is therefore the same on all members: a snapshot that would outgrow its bound begins anew
+with the message that is applied.
 """
 
 import msgspec
+from attrs import frozen
 
 from mdserver.core.events import Delivery
 from mdserver.core.message import Entry, MessageType
@@ -20,33 +27,97 @@ def fields_bytes(fields: dict[str, str] | None) -> int:
     return sum(len(name.encode()) + len(value.encode()) for name, value in fields.items())
 
 
+@frozen
+class Bounds:
+    """How many fields a snapshot has at most, and how many bytes their names and values take."""
+
+    fields_max: int
+    bytes_max: int
+
+
+def growth(before: dict[str, str], fields: dict[str, str]) -> tuple[int, int]:
+    """Return how many names and bytes the fields `before` gain with `fields`."""
+    names = size = 0
+    for name, value in fields.items():
+        old = before.get(name)
+        if old is None:
+            names += 1
+            size += len(name.encode()) + len(value.encode())
+        else:
+            size += len(value.encode()) - len(old.encode())
+    return names, size
+
+
+class Ahead:
+    """The fields of a snapshot as they will be when everything proposed here is committed.
+
+    `count` is how many publications with fields have no result yet; with the last one this object
+    is forgotten, and the committed snapshot counts again.
+    """
+
+    __slots__ = ("bytes", "count", "fields")
+
+    def __init__(self, snapshot: "Snapshot | None") -> None:
+        self.fields = {} if snapshot is None else dict(snapshot.fields or {})
+        self.bytes = 0 if snapshot is None else snapshot.fields_bytes
+        self.count = 0
+
+    def take(self, fields: dict[str, str], bounds: Bounds) -> str | None:
+        """Count a publication in, or return which bound it would break."""
+        more, size = growth(self.fields, fields)
+        names = len(self.fields) + more
+        if names > bounds.fields_max:
+            return f"{names} fields: at most {bounds.fields_max} are allowed"
+        if self.bytes + size > bounds.bytes_max:
+            return f"fields of {self.bytes + size} bytes: at most {bounds.bytes_max} are allowed"
+        self.fields.update(fields)
+        self.bytes += size
+        self.count += 1
+        return None
+
+    def note(self, fields: dict[str, str]) -> None:
+        """Count the names in that another member's publication committed meanwhile."""
+        for name, value in fields.items():
+            if name not in self.fields:
+                self.fields[name] = value
+                self.bytes += len(name.encode()) + len(value.encode())
+
+
 class Snapshot:
     """The sum of the retained messages of one subject; `bytes` is the size of its parts."""
 
-    __slots__ = ("_delivery", "bytes", "fields", "latest")
+    __slots__ = ("_delivery", "bytes", "fields", "fields_bytes", "latest")
 
     def __init__(self, entry: Entry) -> None:
         publication = entry.publication
         self.latest = entry
         self.fields = publication.fields
-        self.bytes = len(publication.content) + fields_bytes(publication.fields)
+        self.fields_bytes = fields_bytes(publication.fields)
+        self.bytes = len(publication.content) + self.fields_bytes
         self._delivery: Delivery | None = None
 
-    def apply(self, entry: Entry) -> None:
-        """Take the next retained message in."""
+    def apply(self, entry: Entry, bounds: Bounds) -> None:
+        """Take the next retained message in; beyond the bounds the fields begin anew with it."""
         publication = entry.publication
         self._delivery = None
-        if publication.fields is None:
-            self.bytes += len(publication.content) - len(self.latest.publication.content)
-        else:
-            # A new dict: the old one may be shared with a delivery that is still on its way.
-            self.fields = (
-                publication.fields
-                if self.fields is None or self.fields.keys() == publication.fields.keys()
-                else {**self.fields, **publication.fields}
-            )
-            self.bytes = len(publication.content) + fields_bytes(self.fields)
+        if publication.fields is not None:
+            self._add(publication.fields, bounds)
+        self.bytes = len(publication.content) + self.fields_bytes
         self.latest = entry
+
+    def _add(self, fields: dict[str, str], bounds: Bounds) -> None:
+        before = self.fields
+        if before is None or before.keys() == fields.keys():
+            self.fields, self.fields_bytes = fields, fields_bytes(fields)
+            return
+        names, size = growth(before, fields)
+        if len(before) + names > bounds.fields_max or self.fields_bytes + size > bounds.bytes_max:
+            # Nothing but the log and the configuration may decide here: members would differ.
+            self.fields, self.fields_bytes = fields, fields_bytes(fields)
+            return
+        # A new dict: the old one may be shared with a delivery that is still on its way.
+        self.fields = {**before, **fields}
+        self.fields_bytes += size
 
     def entry(self) -> Entry:
         """The snapshot as one message, at the position of the latest retained one."""

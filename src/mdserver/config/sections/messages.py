@@ -23,7 +23,8 @@ class Messages:
         values.size(1, 64 * MB),
         limits.MESSAGE_BYTES_MAX,
         """The largest publication: content, field names and field values together, in UTF-8 bytes.
-        A larger one is answered with `MESSAGE_SIZE_LIMIT_EXCEEDED`; the session goes on.""",
+        A larger one is answered with `MESSAGE_SIZE_LIMIT_EXCEEDED`; the session goes on. The fields
+        of a snapshot take three times as much at most. Give all members the same value.""",
     )
     max_subjects: int = parameter(
         "MaxSubjects",
@@ -62,5 +63,6 @@ class Messages:
         "SnapshotExpireTime",
         values.optional(values.duration(NS_PER_S, 3650 * 86400 * NS_PER_S), "unlimited"),
         None,
-        """How long the snapshot of a subject is kept after its last message.""",
+        """How long the snapshot of a subject is kept after its last retained message, from when a
+        member learned of it. Then its memory is free again.""",
     )

@@ -1,0 +1,78 @@
+"""What clients can make the broker do or keep has a bound, in a running server."""
+
+import json
+
+import msgspec
+import trio
+
+from mdserver.core.settings import BrokerSettings
+from mdserver.limits import KB, MB, NS_PER_MS, NS_PER_S
+from tests.hostile.test_hostile import SETTINGS
+from tests.net.raw import TEXT, RawClient, frame, upgraded
+from tests.net.serving import new_node, port_of, serving
+
+Event = dict[str, object]
+
+
+async def send(client: RawClient, command: Event) -> None:
+    await client.send(frame(TEXT, json.dumps(command).encode()))
+
+
+async def events(client: RawClient) -> list[Event]:
+    """What the next frame holds: one event, or a list of them."""
+    _, payload = await client.frame()
+    found = msgspec.json.decode(payload)
+    return found if isinstance(found, list) else [found]
+
+
+async def ask(client: RawClient, command: Event) -> Event:
+    """Send a command, and return the first answer that has its id."""
+    await send(client, command)
+    while True:
+        for event in await events(client):
+            if event.get("id") == command["id"]:
+                return event
+
+
+async def test_ever_new_field_names_do_not_make_a_snapshot_grow() -> None:
+    refused = 0
+    node = new_node(BrokerSettings())
+    async with serving(SETTINGS, node=node) as server, upgraded(port_of(server)) as client:
+        for number in range(40):
+            fields = {f"{number}-{name}": "x" * 200 for name in range(200)}
+            command = {"op": "publish", "subject": "/a/b", "content": "", "fields": fields}
+            answer = await ask(client, {**command, "id": number})
+            if answer["status"] == "PUBLISH_FAILED":
+                refused += 1
+                assert "at most 256 are allowed" in str(answer["reason"])
+                assert answer["certain"] is True
+        state = node.broker._cache.find("/a/b")
+        assert state is not None
+        assert state.snapshot is not None
+        assert len(state.snapshot.fields or {}) <= 256
+        assert state.snapshot.bytes <= 4 * 64 * KB
+    assert refused == 39
+
+
+async def test_snapshots_that_expired_make_room_for_others() -> None:
+    broker = BrokerSettings(
+        cache_bytes_max=MB, cache_expire=100 * NS_PER_MS, snapshot_expire=NS_PER_S
+    )
+    async with serving(SETTINGS, broker=broker) as server, upgraded(port_of(server)) as client:
+        number, refused = 0, False
+        with trio.fail_after(20):
+            while True:
+                number += 1
+                answer = await ask(
+                    client,
+                    {
+                        "op": "publish", "subject": f"/a/{number}", "id": number,
+                        "content": "x" * 60_000,
+                    },
+                )  # fmt: skip
+                if answer["status"] == "PUBLISH_FAILED":
+                    refused = True
+                    assert "take all the memory" in str(answer["reason"])
+                elif refused:
+                    break
+                await trio.sleep(0.01)
