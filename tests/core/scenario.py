@@ -14,7 +14,7 @@ brings, in order. `#` begins a comment, an empty line is one too.
     congested 1 / relieved 1                     its client takes no more, or takes on
     fetch 1 SUBJECT [history=N | after=E,S]      what the HTTP paths ask for
     grant REQUEST [sub=PATTERN,...] [pub=PATTERN,...] [expires=SECONDS] / yes REQUEST /
-    deny REQUEST REASON                          the verdict about an Ask
+    deny REQUEST REASON / busy REQUEST           the verdict about an Ask
     commit EPOCH,SEQ SUBJECT CONTENT             an entry that another member made
     malformed SESSION CODE REASON                a command that the codec could not understand
     other EPOCH,SEQ SUBJECT CONTENT              an entry that another member has, and this one not
@@ -151,6 +151,9 @@ class Play:
 
     def do_deny(self, request: str, *reason: str) -> list[Output]:
         return self.seed.decide(Decided(int(request), Denied(" ".join(reason))))
+
+    def do_busy(self, request: str) -> list[Output]:
+        return self.seed.decide(Decided(int(request), Denied("Too busy: try again.", busy=True)))
 
     def do_commit(self, position: str, subject: str, content: str) -> list[Output]:
         at = read_position(position)

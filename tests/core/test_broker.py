@@ -1,7 +1,15 @@
 """The broker over the smallest log there is: what is proposed is committed at once."""
 
 from mdserver.core.broker import Broker
-from mdserver.core.commands import Connect, Ping, Publish, Receipt, Receipts, Subscribe
+from mdserver.core.commands import (
+    Connect,
+    Ping,
+    Publish,
+    Receipt,
+    Receipts,
+    RenewToken,
+    Subscribe,
+)
 from mdserver.core.entitlement import Policy
 from mdserver.core.events import Connected, Error, Status, StatusName
 from mdserver.core.inputs import Decided, Opened
@@ -9,7 +17,8 @@ from mdserver.core.message import Entry
 from mdserver.core.outputs import Ask, Deliver, Log, Output, Send
 from mdserver.core.proposal import Origin, Outcome
 from mdserver.core.settings import BrokerSettings
-from mdserver.limits import HELD_COMMANDS_MAX, NS_PER_S
+from mdserver.limits import HELD_COMMANDS_MAX, NS_PER_S, RECHECKS_AT_ONCE
+from tests.core.one_seed import OneSeed
 
 
 def test_a_publication_reaches_its_subscriber_and_is_acknowledged() -> None:
@@ -88,3 +97,40 @@ def test_receipts_are_written_down_with_who_received_and_when() -> None:
     assert isinstance(line, Log)
     assert (line.stream, line.values["subscriber"], line.values["n"]) == ("receipts", "ann", 3)
     assert (line.values["opened_ts"], line.values["closed_ts"]) == (8_000_000, 9_500_000)
+
+
+def test_after_a_new_token_only_a_few_subscriptions_are_asked_about_at_a_time() -> None:
+    seed = OneSeed(BrokerSettings(policy=Policy.ASK, ask_each=True))
+    seed.open(1)
+    seed.receive(1, [Connect()])
+    seed.decide(Decided(1, None))
+    subjects = [f"/a/{number}" for number in range(1000)]
+    for ask in seed.receive(1, [Subscribe(subjects=subjects)]):
+        assert isinstance(ask, Ask)
+        seed.decide(Decided(ask.request, None))
+    (token,) = seed.receive(1, [RenewToken(token="t")])
+    assert isinstance(token, Ask)
+    open_asks = [ask for ask in seed.decide(Decided(token.request, None)) if isinstance(ask, Ask)]
+    asked: list[str | None] = []
+    while open_asks:
+        assert len(open_asks) <= RECHECKS_AT_ONCE
+        ask = open_asks.pop(0)
+        asked.append(ask.subject)
+        open_asks += [
+            following
+            for following in seed.decide(Decided(ask.request, None))
+            if isinstance(following, Ask)
+        ]
+    assert asked == subjects
+    assert seed.broker._verdicts._requests == {}
+    assert seed.broker._verdicts._rechecks == {}
+
+
+def test_nothing_is_kept_of_what_was_asked_about_a_session_that_ended() -> None:
+    seed = OneSeed(BrokerSettings(policy=Policy.ASK, ask_each=True))
+    seed.open(1)
+    seed.receive(1, [Connect()])
+    seed.decide(Decided(1, None))
+    seed.receive(1, [Subscribe(subjects=[f"/a/{number}" for number in range(100)])])
+    seed.close(1, "gone")
+    assert seed.broker._verdicts._requests == {}

@@ -10,8 +10,8 @@ import trio.testing
 from mdserver.core.inputs import Decided, Denied, Grants
 from mdserver.core.outputs import Ask
 from mdserver.errors import ConfigError
-from mdserver.limits import NS_PER_S
-from mdserver.net.custom import Client, CustomJudge, load_class
+from mdserver.limits import NS_PER_S, VERDICTS_PER_SESSION_AT_ONCE
+from mdserver.net.custom import BUSY, Client, CustomJudge, load_class
 
 FAILED = Denied("The server could not decide: its entitlement class failed.")
 GRANTS = Grants(subscribe=("/a/**",), user="ann")
@@ -112,14 +112,67 @@ async def test_the_end_of_a_session_is_told_and_not_answered(nursery) -> None:
     assert judge.asked == [("disconnect", Client(9, None), None)]
 
 
-async def test_beyond_the_bound_questions_are_denied_at_once(
+async def test_one_session_s_questions_deny_nobody_else(
     nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mdserver.limits.VERDICTS_PENDING_MAX", 2)
-    busy = [Ask(number, 1, "subscribe", None, "slow") for number in (1, 2)]
-    decided = await verdicts(nursery, Judge(), *busy, Ask(3, 2, "subscribe", None, "true"))
-    assert decided == [Decided(3, Denied("The server is too busy to decide: try again."))]
+    monkeypatch.setattr("mdserver.limits.VERDICTS_PENDING_MAX", 100)
+    greedy = [Ask(number, 1, "subscribe", None, "slow") for number in range(1, 1001)]
+    others = [Ask(2000 + number, number, "connect", "true") for number in range(2, 40)]
+    judge = Judge()
+    decided = await verdicts(nursery, judge, *greedy, *others)
+    served = [answer for answer in decided if answer.request > 2000]
+    assert sorted(answer.request for answer in served) == [one.request for one in others]
+    assert {answer.verdict for answer in served} == {None}
+    asked = [client.session for _, client, _ in judge.asked]
+    assert asked.count(1) == VERDICTS_PER_SESSION_AT_ONCE
+    refused = [answer for answer in decided if answer.request < 2000]
+    assert all(answer.verdict == BUSY for answer in refused)
+    assert len(refused) == 1000 - 50 - VERDICTS_PER_SESSION_AT_ONCE
     nursery.cancel_scope.cancel()
+
+
+async def test_sessions_take_turns(
+    nursery, autojump_clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdserver.limits.VERDICTS_AT_ONCE", 1)
+    questions = [
+        Ask(10 * session + number, session, "subscribe", None, "true")
+        for session in (1, 2, 3)
+        for number in range(3)
+    ]
+    decided = await verdicts(nursery, Judge(), *questions)
+    assert [answer.request for answer in decided] == [10, 11, 20, 30, 12, 21, 31, 22, 32]
+
+
+async def test_a_question_waits_for_its_turn_for_a_while_and_is_then_answered_with_busy(
+    nursery, autojump_clock
+) -> None:
+    decided: list[Decided] = []
+    custom = CustomJudge(Judge(), 20 * NS_PER_S, decided.append)
+    await nursery.start(custom.run)
+    for number in range(3 * VERDICTS_PER_SESSION_AT_ONCE):
+        custom.ask(Ask(number, 1, "subscribe", None, "slow"))
+    custom.ask(Ask(1000, 2, "subscribe", None, "slow"))
+    await trio.sleep(61)
+    late = [answer.request for answer in decided if answer.verdict == BUSY]
+    assert late == list(range(2 * VERDICTS_PER_SESSION_AT_ONCE, 3 * VERDICTS_PER_SESSION_AT_ONCE))
+    assert custom._lines == {}
+
+
+async def test_what_a_session_that_ended_had_still_to_ask_is_not_asked(
+    nursery, autojump_clock
+) -> None:
+    judge, decided = Judge(), list[Decided]()
+    custom = CustomJudge(judge, 5 * NS_PER_S, decided.append)
+    await nursery.start(custom.run)
+    for number in range(1000):
+        custom.ask(Ask(number, 1, "subscribe", None, "slow"))
+    custom.ask(Ask(1000, 1, "disconnect"))
+    await trio.sleep(6)
+    actions = [action for action, _, _ in judge.asked]
+    assert actions == ["subscribe"] * VERDICTS_PER_SESSION_AT_ONCE + ["disconnect"]
+    assert len(decided) == VERDICTS_PER_SESSION_AT_ONCE
+    assert custom._lines == {}
 
 
 def test_a_class_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,7 @@ from mdserver.core.publishing import (
     failed,
     read_publication,
     refusal,
+    undecided,
 )
 from mdserver.core.recovery import Histories, Lost
 from mdserver.core.session import Happening, Session, SessionState
@@ -76,6 +77,7 @@ from mdserver.core.subjects import shown
 from mdserver.core.subscribing import Subscriptions, deny
 from mdserver.core.verdicts import Recheck, Verdicts
 from mdserver.limits import (
+    CLOSE_BUSY,
     CLOSE_CONNECT_DENIED,
     CLOSE_MOVED,
     CLOSE_TOKEN_EXPIRED,
@@ -205,17 +207,13 @@ class Broker:
             if first is command:
                 return
         for part in self._verdicts.parts(command):
-            request = self._verdicts.question(session, part, out)
-            if session.held is None and request is None:
+            if self._verdicts.may_go(session, part, out):
                 self._handlers[type(part)](session, part, None, now, out)
-            else:
-                self._verdicts.hold(session, part, request, out)
 
     def _begin(self, session: Session, first: Connect, now: int, out: list[Output]) -> None:
         if self.settings.policy is Policy.ASK:
             session.happen(Happening.ASK)
-            request = self._verdicts.ask(session, "connect", out, token=first.token)
-            self._verdicts.hold(session, first, request, out)
+            self._verdicts.hold(session, first, [("connect", first.token, None)], out)
         else:
             self._admit(session, first, None, now, out)
 
@@ -234,7 +232,7 @@ class Broker:
 
     def _end(self, session: Session, now: int, out: list[Output]) -> None:
         session.happen(Happening.END)
-        session.held = None
+        self._verdicts.end(session)
         self._subscriptions.end_all(session, now, out)
         if session.expires is not None:
             out.append(CancelTimer(("broker", "token", session.id)))
@@ -247,7 +245,7 @@ class Broker:
 
     def decided(self, input: Decided, now: int, out: list[Output]) -> None:  # noqa: A002
         """A verdict came; one that nobody waits for any more is dropped."""
-        found = self._verdicts.decided(input)
+        found = self._verdicts.decided(input, out)
         if isinstance(found, Recheck):
             if isinstance(input.verdict, Denied):
                 reason = input.verdict.reason
@@ -274,6 +272,9 @@ class Broker:
         self, session: Session, command: Connect, verdict: Verdict, now: int, out: list[Output]
     ) -> None:
         verdict = denied_if_expired(verdict, now)
+        if isinstance(verdict, Denied) and verdict.busy:
+            self._disconnect(session, CLOSE_BUSY, verdict.reason, now, out)
+            return
         if isinstance(verdict, Denied):
             status = Status(status=StatusName.CONNECT_DENY, reason=verdict.reason, id=command.id)
             self._send(session, status, out)
@@ -342,8 +343,7 @@ class Broker:
             self._grant(session, verdict, now, out)
             self._subscriptions.rights_changed(session, now, out)
         if self.settings.ask_each:
-            for subject in session.subscriptions:
-                self._verdicts.recheck(session, subject, out)
+            self._verdicts.recheck_all(session, out)
 
     def _subscribe(
         self, session: Session, command: Subscribe, verdict: Verdict, now: int, out: list[Output]
@@ -393,7 +393,7 @@ class Broker:
         self, session: Session, command: Publish, verdict: Verdict, now: int, out: list[Output]
     ) -> None:
         read: Any = (
-            Refused(StatusName.PUBLISH_DENIED, verdict.reason)
+            undecided(verdict)
             if isinstance(verdict, Denied)
             else read_publication(command, session, self.settings, now)
         )

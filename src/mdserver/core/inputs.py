@@ -86,10 +86,14 @@ class Grants:
 
 @frozen
 class Denied:
-    """Why something is not allowed; `status` where it is about a token."""
+    """Why something is not allowed; `status` where it is about a token.
+
+    `busy`: nobody decided, and the same may be allowed when it is tried again.
+    """
 
     reason: str
     status: StatusName | None = None
+    busy: bool = False
 
 
 Verdict = Grants | Denied | None

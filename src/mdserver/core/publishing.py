@@ -7,6 +7,7 @@ from attrs import frozen
 from mdserver.core.commands import Publish
 from mdserver.core.entitlement import Policy, permits
 from mdserver.core.events import Error, Status, StatusName
+from mdserver.core.inputs import Denied
 from mdserver.core.message import Publication
 from mdserver.core.proposal import Outcome
 from mdserver.core.session import Session
@@ -64,19 +65,34 @@ def read_publication(
         return Malformed(
             "invalid-value", "`number` needs a `publisher`: name it in the `connect` command."
         )
-    refused = _refused(subject, size, session, settings)
+    refused = _refused(subject, command.reply_subject, size, session, settings)
     return refused or Publication(
         subject, content, text, fields, command.closure, command.retained, command.qos,
         command.compressed, command.reply_subject, session.publisher if number else "", number, now,
     )  # fmt: skip
 
 
-def _refused(subject: str, size: int, session: Session, settings: BrokerSettings) -> Refused | None:
+def undecided(denied: Denied) -> Refused:
+    """Return the refusal of a publication that a verdict denied, or that nobody decided about."""
+    if denied.busy:
+        return Refused(StatusName.PUBLISH_FAILED, denied.reason, certain=True)
+    return Refused(StatusName.PUBLISH_DENIED, denied.reason)
+
+
+def _refused(
+    subject: str, reply: str | None, size: int, session: Session, settings: BrokerSettings
+) -> Refused | None:
     most = settings.message_bytes_max
     if size > most:
         reason = f"Content and fields have {size} bytes: at most {most} are allowed."
         return Refused(StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED, reason)
     denial = may_publish(subject, session, settings)
+    if denial is None and reply is not None and not permits(session.readable, reply):
+        # Others write there on behalf of the publisher, who must not reach beyond its own rights.
+        denial = (
+            f"The token does not allow subscribing to {shown(reply)}, "
+            "which `reply_subject` names for replies."
+        )
     return None if denial is None else Refused(StatusName.PUBLISH_DENIED, denial)
 
 

@@ -38,13 +38,13 @@ TRANSITIONS = {
 
 
 class Held:
-    """A command that waits for its turn; `asked` while its verdict is still to come."""
+    """A command that waits for its turn; `requests` are the questions that are still open."""
 
-    __slots__ = ("asked", "command", "verdict")
+    __slots__ = ("command", "requests", "verdict")
 
-    def __init__(self, command: AnyCommand, asked: bool) -> None:
+    def __init__(self, command: AnyCommand) -> None:
         self.command = command
-        self.asked = asked
+        self.requests: dict[int, None] = {}
         self.verdict: Grants | Denied | None = None
 
 

@@ -11,12 +11,15 @@ from attrs import frozen
 from mdserver.core.commands import AnyCommand, Fetch, Publish, RenewToken, Subscribe
 from mdserver.core.entitlement import Policy
 from mdserver.core.events import Error, Status, StatusName
-from mdserver.core.inputs import Decided
+from mdserver.core.inputs import Decided, Denied
 from mdserver.core.outputs import Ask, Output, Send
 from mdserver.core.publishing import Refused, refusal
-from mdserver.core.session import Held, Session, SessionState
+from mdserver.core.session import Held, Session
 from mdserver.core.settings import BrokerSettings
-from mdserver.limits import HELD_COMMANDS_MAX
+from mdserver.limits import HELD_COMMANDS_MAX, RECHECKS_AT_ONCE
+
+Question = tuple[str, str | None, str | None]
+"""An action, the token and the subject that it is about."""
 
 
 @frozen
@@ -27,12 +30,23 @@ class Recheck:
     subject: str
 
 
+class Rechecks:
+    """What is asked again after a new token: a few subscriptions of a session at a time."""
+
+    __slots__ = ("left", "requests")
+
+    def __init__(self) -> None:
+        self.left: deque[str] = deque()
+        self.requests: dict[int, None] = {}
+
+
 class Verdicts:
     """The questions that are open, by the number of the request."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
         self._requests: dict[int, tuple[Session, Held] | Recheck] = {}
+        self._rechecks: dict[Session, Rechecks] = {}
         self._request = 0
 
     def parts(self, command: AnyCommand) -> Sequence[AnyCommand]:
@@ -50,17 +64,29 @@ class Verdicts:
             for subject in dict.fromkeys(command.subjects)
         ]
 
-    def question(self, session: Session, command: AnyCommand, out: list[Output]) -> int | None:
-        """Ask for the verdict that a command needs, if it needs one."""
+    def may_go(self, session: Session, command: AnyCommand, out: list[Output]) -> bool:
+        """Whether a command can be handled at once; if not, it is held and what it needs asked."""
+        questions = self._questions(command)
+        if session.held is None and not questions:
+            return True
+        self.hold(session, command, questions, out)
+        return False
+
+    def _questions(self, command: AnyCommand) -> list[Question]:
         if self._settings.policy is Policy.ASK and isinstance(command, RenewToken):
-            return self.ask(session, "token", out, token=command.token)
-        if self._settings.ask_each and isinstance(command, Subscribe):
-            return self.ask(session, "subscribe", out, subject=command.subjects[0])
-        if self._settings.ask_each and isinstance(command, Fetch):
-            return self.ask(session, "subscribe", out, subject=command.subject)
-        if self._settings.ask_each and isinstance(command, Publish):
-            return self.ask(session, "publish", out, subject=command.subject)
-        return None
+            return [("token", command.token, None)]
+        if not self._settings.ask_each:
+            return []
+        if isinstance(command, Subscribe):
+            return [("subscribe", None, command.subjects[0])]
+        if isinstance(command, Fetch):
+            return [("subscribe", None, command.subject)]
+        if isinstance(command, Publish):
+            # Whoever answers writes to the reply subject on behalf of the one who asks.
+            reply = command.reply_subject
+            asked = [] if reply is None else [("subscribe", None, reply)]
+            return [("publish", None, command.subject), *asked]
+        return []
 
     def ask(
         self,
@@ -75,46 +101,78 @@ class Verdicts:
         out.append(Ask(self._request, session.id, action, token, subject, session.address))
         return self._request
 
-    def recheck(self, session: Session, subject: str, out: list[Output]) -> None:
-        """Ask whether a subscription may go on."""
-        request = self.ask(session, "subscribe", out, subject=subject)
-        self._requests[request] = Recheck(session, subject)
+    def recheck_all(self, session: Session, out: list[Output]) -> None:
+        """Ask whether the subscriptions of a session may go on, one after the other."""
+        if session.subscriptions:
+            rechecks = self._rechecks.setdefault(session, Rechecks())
+            rechecks.left = deque(session.subscriptions)
+            self._recheck_next(session, rechecks, out)
+
+    def _recheck_next(self, session: Session, rechecks: Rechecks, out: list[Output]) -> None:
+        while rechecks.left and len(rechecks.requests) < RECHECKS_AT_ONCE:
+            subject = rechecks.left.popleft()
+            if subject in session.subscriptions:
+                request = self.ask(session, "subscribe", out, subject=subject)
+                rechecks.requests[request] = None
+                self._requests[request] = Recheck(session, subject)
+        if not rechecks.requests:
+            del self._rechecks[session]
 
     def hold(
-        self, session: Session, command: AnyCommand, request: int | None, out: list[Output]
+        self,
+        session: Session,
+        command: AnyCommand,
+        questions: Sequence[Question],
+        out: list[Output],
     ) -> None:
-        """Keep a command until its request is decided, or with None until those before it are."""
+        """Keep a command until its questions are decided, and those of the commands before it."""
         if session.held is None:
             session.held = deque()
         if len(session.held) >= HELD_COMMANDS_MAX:
             out.append(Send(session.id, too_many_held(command)))
             return
-        held = Held(command, request is not None)
+        held = Held(command)
         session.held.append(held)
-        if request is not None:
+        for action, token, subject in questions:
+            request = self.ask(session, action, out, token, subject)
+            held.requests[request] = None
             self._requests[request] = (session, held)
 
-    def decided(self, decided: Decided) -> Session | Recheck | None:
+    def decided(self, decided: Decided, out: list[Output]) -> Session | Recheck | None:
         """Note a verdict: the session of which commands may be `released`, or what was rechecked.
 
-        None where nobody waits for it any more.
+        None if nobody waits for it any more.
         """
         waiting = self._requests.pop(decided.request, None)
-        if isinstance(waiting, Recheck):
-            return None if waiting.session.state is SessionState.ENDED else waiting
-        if waiting is None or waiting[0].state is SessionState.ENDED:
+        if waiting is None:
             return None
+        if isinstance(waiting, Recheck):
+            rechecks = self._rechecks[waiting.session]
+            del rechecks.requests[decided.request]
+            self._recheck_next(waiting.session, rechecks, out)
+            return waiting
         session, held = waiting
-        held.asked = False
-        held.verdict = decided.verdict
+        del held.requests[decided.request]
+        if not isinstance(held.verdict, Denied):  # one denial is enough
+            held.verdict = decided.verdict
         return session
 
     def released(self, session: Session) -> Iterator[Held]:
         """The commands of a session that need not wait any more, each to be handled at once."""
-        while session.held and not session.held[0].asked:
+        while session.held and not session.held[0].requests:
             yield session.held.popleft()
         if not session.held:
             session.held = None
+
+    def end(self, session: Session) -> None:
+        """The session ends: nobody waits for what was asked about it."""
+        rechecks = self._rechecks.pop(session, None)
+        for request in () if rechecks is None else rechecks.requests:
+            del self._requests[request]
+        for held in session.held or ():
+            for request in held.requests:
+                del self._requests[request]
+        session.held = None
 
 
 def too_many_held(command: AnyCommand) -> Status | Error:

@@ -14,6 +14,7 @@ blocks the server.
 """
 
 import importlib
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -36,6 +37,7 @@ METHODS = {
     "disconnect": "disconnect",
 }
 GRANTING = ("connect", "token")
+BUSY = Denied("The server is too busy to decide: try again.", busy=True)
 REASON_CHARS_MAX = 500
 log = structlog.get_logger()
 
@@ -71,25 +73,81 @@ def load_class(
     return made
 
 
+class _Line:
+    """The questions about one session: those that wait, since when, and how many are asked."""
+
+    __slots__ = ("asked", "in_turn", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[float, Ask]] = deque()
+        self.asked = 0
+        self.in_turn = False
+
+
 class CustomJudge(Backstage):
-    """Puts the core's questions to the operator's object, each in a task with a deadline."""
+    """Puts the core's questions to the operator's object, each in a task with a deadline.
+
+    Sessions take turns, and of each only a few questions are asked at the same time, so however
+    many questions one session has, another's wait for no more than their turn. What may wait of a
+    session is bounded by the room that is left for all: one session can take half of it, a second
+    one a third, and so on, and there is always some for the next one.
+    """
 
     def __init__(self, judge: Any, deadline: int, decide: Callable[[Decided], None]) -> None:
         super().__init__()
         self._judge = judge
         self._deadline_s = deadline / limits.NS_PER_S
         self._decide = decide
-        self._pending = 0
+        self._lines: dict[int, _Line] = {}
+        self._turns: deque[int] = deque()
+        self._waiting = 0
+        self._asked = 0
 
     def ask(self, question: Ask) -> None:
-        """Takes a question; the answer goes to `decide` later."""
-        if self._nursery is None or self._pending >= limits.VERDICTS_PENDING_MAX:
-            self._answer(question, Denied("The server is too busy to decide: try again."))
+        """Take a question; the answer goes to `decide` later."""
+        line = self._lines.get(question.session)
+        if line is None:
+            line = self._lines[question.session] = _Line()
+        if question.action == "disconnect":
+            # The core has forgotten what was asked about the session, so nobody waits for it.
+            self._waiting -= len(line.waiting)
+            line.waiting.clear()
+        elif len(line.waiting) >= limits.VERDICTS_PENDING_MAX - self._waiting:
+            self._answer(question, BUSY)
             return
-        self._pending += 1
-        self._nursery.start_soon(self._judged, question)
+        line.waiting.append((trio.current_time(), question))
+        self._waiting += 1
+        self._take_turn(question.session, line)
+        self._go_on()
 
-    async def _judged(self, question: Ask) -> None:
+    def _take_turn(self, session: int, line: _Line) -> None:
+        """Give a session a turn if it has something to ask; forget it once all is answered."""
+        if not line.waiting:
+            if not line.asked and not line.in_turn:
+                self._lines.pop(session, None)
+        elif not line.in_turn and line.asked < limits.VERDICTS_PER_SESSION_AT_ONCE:
+            line.in_turn = True
+            self._turns.append(session)
+
+    def _go_on(self) -> None:
+        """Ask what can be asked now, one question of each session in turn."""
+        while self._turns and self._asked < limits.VERDICTS_AT_ONCE:
+            session = self._turns.popleft()
+            line = self._lines[session]
+            line.in_turn = False
+            since, question = line.waiting.popleft()
+            self._waiting -= 1
+            late = trio.current_time() - since > limits.VERDICT_WAIT_S
+            if self._nursery is None or (late and question.action != "disconnect"):
+                self._take_turn(session, line)
+                self._answer(question, BUSY)
+                continue
+            line.asked += 1
+            self._asked += 1
+            self._take_turn(session, line)
+            self._nursery.start_soon(self._judged, question, line)
+
+    async def _judged(self, question: Ask, line: _Line) -> None:
         client = Client(question.session, question.address)
         method = getattr(self._judge, METHODS[question.action])
         about = question.token if question.action in GRANTING else question.subject
@@ -100,8 +158,11 @@ class CustomJudge(Backstage):
             log.exception("entitlement class failed", action=question.action)
             verdict = Denied("The server could not decide: its entitlement class failed.")
         finally:
-            self._pending -= 1
+            line.asked -= 1
+            self._asked -= 1
+            self._take_turn(question.session, line)
         self._answer(question, verdict)
+        self._go_on()
 
     async def _verdict(self, action: str, answer: Awaitable[object]) -> Grants | Denied | None:
         with trio.move_on_after(self._deadline_s) as deadline:
