@@ -15,10 +15,11 @@ import msgspec
 import pytest
 from attrs import define, field
 
-from mdserver.journal import segments
+from mdserver.cluster.records import Added, Held, Learned
+from mdserver.journal import records, segments
 from tests.cluster.live_cluster import LiveCluster
 from tests.journal.test_journal_process import commit_settings, free_port, options
-from tests.live import live_server
+from tests.live import live_server, post
 
 TIMEOUT_S = 60
 LIVES = 3
@@ -144,3 +145,24 @@ def test_seeds_start_again_after_all_were_killed_in_mid_stream(tmp_path: Path) -
     # A member that was behind the others may have been given its cache instead of the messages.
     journals = [tmp_path / f"journal-{index}" for index in range(3)]
     assert contents(*journals) == published
+
+
+@pytest.mark.parametrize("fsync", ["commit", "interval"])
+def test_an_orderly_end_leaves_nothing_to_commit(tmp_path: Path, fsync: str) -> None:
+    """What was acknowledged is on the disk as committed, not as a tail that may be taken back."""
+    arguments = options(tmp_path, 0, JournalFsync=fsync, ClusterSubjectGroups="4")
+    with live_server(tmp_path, *arguments) as server:
+        for number in range(20):
+            assert post(server.url, f"/a/{number % 5}")["status"] == "OK"
+    lengths: dict[int, int] = {}
+    learned: dict[int, int] = {}
+    for record in records.read(segments.sealed(tmp_path / "journal" / "log")).records:
+        match record:
+            case Held(group=group, start=start, entries=entries, committed=committed):
+                lengths[group], learned[group] = start + len(entries), committed
+            case Added(group=group, start=start, entries=entries):
+                lengths[group] = start + len(entries)
+            case Learned(group=group, length=length):
+                learned[group] = length
+    assert sum(lengths.values()) == 20
+    assert learned == lengths

@@ -366,9 +366,9 @@ class Ground:
                   Unencoded(tables, self.broker.export_group(group)))
         )  # fmt: skip
 
-    def note_learned(self) -> None:
+    def note_learned(self, *, at_once: bool = False) -> None:
         """Record how much is committed now, of the groups where that is news, once a second."""
-        if self.now < self._note_at:
+        if self.now < self._note_at and not at_once:
             return
         self._note_at = self.now + NS_PER_S
         self._records += [Learned(group, length) for group, length in self._learned.items()]

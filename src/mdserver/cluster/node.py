@@ -8,7 +8,7 @@ from mdserver.cluster import messages as say
 from mdserver.cluster.ground import Ground
 from mdserver.cluster.guaranteed import Guaranteed
 from mdserver.cluster.operating import Operating
-from mdserver.cluster.records import AnyRecord, Picture, Recorded
+from mdserver.cluster.records import AnyRecord, Conclude, Picture, Recorded
 from mdserver.cluster.restoring import restore
 from mdserver.cluster.settings import alone
 from mdserver.cluster.standard import Standard
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Input = (
     Opened | Received | Closed | Congested | TimerDue | Decided | RulesChanged | Trouble
     | say.PeerUp | say.PeerDown | say.PeerReceived | say.Persisted | say.Operate
-    | Recorded | Picture
+    | Recorded | Picture | Conclude
 )  # fmt: skip
 
 TICK = ("cluster", "tick")
@@ -123,7 +123,7 @@ class Node:
                 self.broker.congested(input, now, out)
             case Opened() | Closed() | Decided() | RulesChanged():
                 self._session(input)
-            case say.Persisted() | Recorded() | Picture() | Trouble():
+            case say.Persisted() | Recorded() | Picture() | Conclude() | Trouble():
                 self._disk(input)
             case say.Operate():
                 self._operating.operate(input)
@@ -145,7 +145,7 @@ class Node:
             if not ground.flush():
                 return
 
-    def _disk(self, input: say.Persisted | Recorded | Picture | Trouble) -> None:  # noqa: A002
+    def _disk(self, input: say.Persisted | Recorded | Picture | Conclude | Trouble) -> None:  # noqa: A002
         match input:
             case say.Persisted():
                 self.ground.stored(input.request)
@@ -155,6 +155,8 @@ class Node:
             case Picture():
                 for group in input.groups:
                     self.ground.picture(group)
+            case Conclude():
+                self.ground.note_learned(at_once=True)
             case Trouble():
                 self.broker.trouble = input.reason
                 self.broker.refusing = input.reason if input.refusing else None

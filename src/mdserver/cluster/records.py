@@ -125,3 +125,8 @@ class Picture:
     """Write down all that is held of these groups, so that older records of them can go."""
 
     groups: Sequence[int]
+
+
+@frozen
+class Conclude:
+    """The member ends: write down how much is committed by now."""

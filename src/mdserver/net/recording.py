@@ -12,7 +12,16 @@ from itertools import chain, islice
 import trio
 
 from mdserver.cluster.node import Node
-from mdserver.cluster.records import Begun, Ended, Held, Learned, Picture, Record, Recorded
+from mdserver.cluster.records import (
+    Begun,
+    Conclude,
+    Ended,
+    Held,
+    Learned,
+    Picture,
+    Record,
+    Recorded,
+)
 from mdserver.config import JournalFsync
 from mdserver.journal.records import LOG, Large, line_of
 from mdserver.journal.rows import Place
@@ -127,7 +136,8 @@ class Recording:
         self._grown.set()
 
     def end(self) -> None:
-        """Nothing is recorded any more: write all that waits, and that it is all."""
+        """Record how much is committed; then write all that waits, and that it is all."""
+        self._engine.dispatch(Conclude())
         for _, lines in self._queue:
             self._writer.write(LOG, list(lines))
         self._queue.clear()
