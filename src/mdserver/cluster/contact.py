@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from mdserver.cluster.dedupe import too_many
 from mdserver.core.proposal import Outcome, Proposal
 from mdserver.limits import (
     FORWARD_BYTES_MAX,
     FORWARD_PUBLICATIONS_MAX,
     NS_PER_S,
     PENDING_PER_GROUP_MAX,
+    PUBLISHER_NUMBERS_KEPT,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -25,23 +27,43 @@ if TYPE_CHECKING:
 
 
 class Waiting:
-    """What waits in one group. `sent`: the tickets below it were forwarded at least once."""
+    """What waits in one group. `sent`: the tickets below it were forwarded at least once.
 
-    __slots__ = ("next", "proposals", "sent")
+    `numbered`: sessions -> how many of their publications with a number wait.
+    """
+
+    __slots__ = ("next", "numbered", "proposals", "sent")
 
     def __init__(self) -> None:
         self.next = 1
         self.sent = 1
         self.proposals: dict[int, Proposal] = {}
+        self.numbered: dict[int, int] = {}
+
+    def take(self, ticket: int) -> Proposal | None:
+        """Have a ticket wait no longer; None where it does not."""
+        proposal = self.proposals.pop(ticket, None)
+        if proposal is not None and proposal.publication.number:
+            session = proposal.origin.session
+            left = self.numbered[session] - 1
+            if left:
+                self.numbered[session] = left
+            else:
+                del self.numbered[session]
+        return proposal
 
 
 class Contact:
-    """Everything that waits at one member. `name` is never reused: it holds the incarnation."""
+    """Everything that waits at one member. `name` is never reused: it holds the incarnation.
 
-    __slots__ = ("groups", "name")
+    `numbers_max` is how many publications with a number may wait in a group for one session.
+    """
 
-    def __init__(self, name: str, groups: int) -> None:
+    __slots__ = ("groups", "name", "numbers_max")
+
+    def __init__(self, name: str, groups: int, numbers_max: int = PUBLISHER_NUMBERS_KEPT) -> None:
         self.name = name
+        self.numbers_max = numbers_max
         self.groups = [Waiting() for _ in range(groups)]
 
     def rename(self, name: str) -> None:
@@ -52,12 +74,19 @@ class Contact:
         """Give proposals their tickets; returns the refusals of those that are too many."""
         waiting = self.groups[group]
         ticket = waiting.next
-        pending = waiting.proposals
+        pending, numbered = waiting.proposals, waiting.numbered
         refused: list[Outcome] = []
         for proposal in proposals:
             if len(pending) >= PENDING_PER_GROUP_MAX:
                 refused.append(Outcome(proposal.origin, reason="too many publications wait here"))
                 continue
+            if proposal.publication.number:
+                session = proposal.origin.session
+                waits = numbered.get(session, 0)
+                if waits >= self.numbers_max:
+                    refused.append(Outcome(proposal.origin, reason=too_many(self.numbers_max)))
+                    continue
+                numbered[session] = waits + 1
             pending[ticket] = proposal
             ticket += 1
         waiting.next = ticket
@@ -115,18 +144,18 @@ class Contact:
         self, group: int, start: int, entries: "list[Entry]", run: "Run"
     ) -> list[Outcome]:
         """The outcomes of a run of this contact, `entries` being the log from `start` on."""
-        taken = self.groups[group].proposals.pop
+        taken = self.groups[group].take
         outcomes: list[Outcome] = []
         at = run.start - start
         for ticket, entry in enumerate(entries[at : at + run.count], run.first):
-            proposal = taken(ticket, None)
+            proposal = taken(ticket)
             if proposal is not None:
                 outcomes.append(Outcome(proposal.origin, entry.epoch, entry.seq))
         return outcomes
 
     def answered(self, answer: "Answered") -> Outcome | None:
         """The outcome of a ticket that the coordinator answered by itself."""
-        proposal = self.groups[answer.group].proposals.pop(answer.ticket, None)
+        proposal = self.groups[answer.group].take(answer.ticket)
         if proposal is None:
             return None
         return Outcome(
@@ -142,7 +171,7 @@ class Contact:
                 ticket, proposal = next(iter(waiting.proposals.items()))
                 if proposal.publication.time + timeout > now:
                     break
-                del waiting.proposals[ticket]
+                waiting.take(ticket)
                 outcomes.append(
                     Outcome(
                         proposal.origin,
@@ -157,9 +186,10 @@ class Contact:
         """Give up what was forwarded in a group whose log was replaced unseen."""
         waiting = self.groups[group]
         outcomes: list[Outcome] = []
-        for ticket in [ticket for ticket in waiting.proposals if ticket < waiting.sent]:
-            proposal = waiting.proposals.pop(ticket)
-            outcomes.append(
-                Outcome(proposal.origin, reason="this member was left behind", certain=False)
-            )
+        for ticket, proposal in list(waiting.proposals.items()):
+            if ticket < waiting.sent:
+                waiting.take(ticket)
+                outcomes.append(
+                    Outcome(proposal.origin, reason="this member was left behind", certain=False)
+                )
         return outcomes

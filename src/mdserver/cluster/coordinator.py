@@ -9,7 +9,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mdserver.cluster.dedupe import Verdict
+from mdserver.cluster.dedupe import Verdict, too_many
 from mdserver.cluster.log import GroupLog, Run
 from mdserver.cluster.messages import Answered, Promised
 from mdserver.errors import LocalProtocolError
@@ -224,8 +224,9 @@ class Coordinator:
             self.log.number(self.epoch, publications, run)
             return []
         answers: list[Answered] = []
+        tail = self._tail(len(publications))
         for ticket, publication in enumerate(publications, first):
-            answer = self._check(publication, ticket) if publication.number else None
+            answer = self._check(publication, ticket, tail) if publication.number else None
             if answer is None:
                 run = Run(self.log.length, 1, contact, ticket)
                 self.log.number(self.epoch, (publication,), run)
@@ -235,11 +236,28 @@ class Coordinator:
                 answers.append(answer)
         return answers
 
-    def _check(self, publication: "Publication", ticket: int) -> Answered | None:
-        number = publication.number
-        verdict, expected, position = self.log.publishers.verdict(publication.publisher, number)
+    def _tail(self, more: int) -> dict[str, int] | None:
+        """How many numbers of each publisher are not committed; None if no bound is in reach."""
+        log = self.log
+        if log.length - log.committed + more <= log.numbers_kept:
+            return None  # nearly always
+        return log.uncommitted()
+
+    def _check(
+        self, publication: "Publication", ticket: int, tail: dict[str, int] | None
+    ) -> Answered | None:
+        """The answer to a number that has no place in the log; None if it goes there now."""
+        number, name, kept = publication.number, publication.publisher, self.log.numbers_kept
+        verdict, expected, position = self.log.publishers.verdict(name, number)
         if verdict is Verdict.NEXT:
-            return None
+            if tail is None:
+                return None
+            open_numbers = tail.get(name, 0)
+            if open_numbers < kept:
+                tail[name] = open_numbers + 1
+                return None
+            # It may come through another member than those before it: the log alone counts all.
+            return Answered(self.group, ticket, 0, 0, False, too_many(kept), expected)
         if verdict is Verdict.TAKEN:
             return Answered(self.group, ticket, position.epoch, position.seq, True, None, None)
         reason = f"number {number} does not follow: the next of this publisher is {expected}"

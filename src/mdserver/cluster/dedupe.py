@@ -172,3 +172,11 @@ class Publishers:
         self._long.clear()
         for name, numbers in told.items():
             self.remember(name, Publisher(numbers.last, list(numbers.positions), at))
+
+
+def too_many(numbers: int) -> str:
+    """Why a number is refused whose publisher has so many without a result."""
+    return (
+        f"{numbers:,} numbers of this publisher have no result yet in this subject group, and no "
+        "more may: send this one again once one of them has its result"
+    )

@@ -138,7 +138,7 @@ class Ground:
         self.coordinators: dict[int, Coordinator] = {}
         self.members = Membership(cluster)
         self.following = Following(self)
-        self.contact = Contact(self.contact_name(), settings.groups)
+        self.contact = Contact(self.contact_name(), settings.groups, cluster.numbers_kept)
         self.weight = 1
         self.joined = False
         self.now = 0

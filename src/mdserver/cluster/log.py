@@ -119,6 +119,15 @@ class GroupLog:
             last = self.runs[-1]
             self.runs[-1] = msgspec.structs.replace(last, count=length - last.start)
 
+    def uncommitted(self) -> dict[str, int]:
+        """How many numbers of each publisher are not committed."""
+        found: dict[str, int] = {}
+        for entry in self.since(self.committed):
+            if entry.publication.number:
+                name = entry.publication.publisher
+                found[name] = found.get(name, 0) + 1
+        return found
+
     def since(self, start: int) -> list[Entry]:
         """The entries from `start` on, which is not before `base`."""
         return self.entries[start - self.base :]
