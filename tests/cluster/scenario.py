@@ -27,7 +27,7 @@ from tests.cluster.virtual import MS, Cluster, Member
 from tests.core.scenario import read_command, seconds, show
 
 PAUSE = 50 * MS
-HISTORY = re.compile(r"\b[0-9a-f]{16}\b")
+HISTORY = re.compile(r"\b[0-9a-f]{16}(?:[0-9a-f]{12})?\b")
 EPOCH = re.compile(
     r"(?<= )[1-9][0-9]*(?=,[0-9]+ \")|(?<=epoch=)[1-9][0-9]*|(?<=h[0-9]:)[1-9][0-9]*(?=,)"
 )

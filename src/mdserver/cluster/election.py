@@ -347,11 +347,12 @@ class Election:
             and ground.views[group].quiet <= ground.now and not self.votable(group)
         ]  # fmt: skip
         if groups:
-            self.round_history = ground.new_history() if ground.durable else ground.first_history
             ordered = needed is not None
             highest = self._highest_promise(ordered)
             for group in groups:
                 self.newest[group] = max(self.newest[group], highest)
+            # No seed promised any epoch above: the id is newer than those of all earlier rounds.
+            self.round_history = ground.first_history or ground.new_history(highest + 1)
             needed = needed or len(ground.settings.seeds)
             self.force(groups, cold=True, ordered=ordered, needed=needed)
 

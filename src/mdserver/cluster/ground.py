@@ -140,6 +140,7 @@ class Ground:
         self.following = Following(self)
         self.contact = Contact(self.contact_name(), settings.groups, cluster.numbers_kept)
         self.weight = 1
+        self._named_count = 0
         self.joined = False
         self.now = 0
         self.out: list[Output] = []
@@ -167,9 +168,9 @@ class Ground:
         self._forwards: dict[str, list[Forwarded]] = {}
         self._answers: dict[str, list[Answered]] = {}
 
-    def new_history(self) -> str:
-        """A history id that nobody used before."""
-        return f"{self.rng.getrandbits(64):016x}"
+    def new_history(self, age: int = 0) -> str:
+        """A history id that nobody used before; ids of a greater age sort behind (`Histories`)."""
+        return f"{age:012x}{self.rng.getrandbits(64):016x}"
 
     def contact_name(self) -> str:
         """The name under which this incarnation's tickets stand in logs."""
@@ -470,7 +471,10 @@ class Ground:
             self.views[group].history = history
             self.views[group].active = False
         self.log("history", history=history, groups=len(groups))
-        return history if self.settings.guaranteed else self.new_history()
+        if self.settings.guaranteed:
+            return history
+        self._named_count += 1
+        return self.new_history(self._named_count)
 
     def join(self) -> None:
         """Serve clients from now on, once every group has a coordinator that is followed here."""

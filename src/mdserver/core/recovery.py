@@ -64,7 +64,9 @@ class Histories:
     """The history id of each subject group.
 
     `current` is the newest one, which clients are told. A group that kept its numbering when
-    another began anew has an older id of its own; positions under either are the same.
+    another began anew has an older id of its own; positions under either are the same. Ids sort by
+    their age, so that all servers that know the same ones tell the same one, in whatever order
+    they heard of them.
     """
 
     def __init__(self, history: str, groups: int) -> None:
@@ -89,6 +91,7 @@ class Histories:
 
     def begin(self, history: str, groups: Sequence[int]) -> None:
         """These groups are numbered anew."""
-        self.current = history
         for group in groups:
             self._of[group] = history
+        # Ids of earlier versions are shorter, and sort before those of today.
+        self.current = max(dict.fromkeys(self._of), key=lambda known: (len(known), known))
