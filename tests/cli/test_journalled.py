@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from attrs import define
+from structlog.testing import capture_logs
 
 from mdserver.cli import journalled
 from mdserver.cli.clustered import member_of
@@ -16,10 +18,12 @@ from mdserver.cli.journalled import node_of, store_of
 from mdserver.client import Client
 from mdserver.cluster.node import Node
 from mdserver.cluster.records import Added
+from mdserver.cluster.votes import VoteRecord
 from mdserver.config import Config, load
 from mdserver.errors import StartError
 from mdserver.journal import segments
-from mdserver.journal.records import LOG, line_of, record_of
+from mdserver.journal.records import LOG, record_of
+from mdserver.journal.segments import StreamWriter
 from mdserver.net import recording
 from mdserver.net.server import Server
 from tests.net.serving import serving
@@ -212,7 +216,6 @@ def found_by_seed(folder: Path, fsync: str = "commit") -> int | None:
     if store.begun is None:
         store.writer.close()
         return None
-    store.writer.write(LOG, [line_of(store.begun)])
     store.writer.start(lambda _: None)
     store.writer.close()
     return len(store.records)
@@ -252,3 +255,80 @@ def test_the_journal_of_another_member_is_refused(tmp_path: Path) -> None:
     found_by_seed(tmp_path)
     with pytest.raises(StartError, match="by a member of a cluster, and this is a single server"):
         store_of(config_of(tmp_path / "journal"), None)
+
+
+def copied(source: Path, target: Path) -> None:
+    """What a backup that is restored does."""
+    if target.is_dir():
+        shutil.rmtree(target)
+        shutil.copytree(source, target)
+    else:
+        shutil.copyfile(source, target)
+
+
+@pytest.mark.parametrize("older", ["log", "votes", "segment", "middle"])
+def test_an_older_copy_is_not_taken_for_whole(tmp_path: Path, older: str) -> None:
+    """The log or the vote file is of an earlier start than the other, or a segment is missing."""
+    assert [found_by_seed(tmp_path) for _ in range(2)] == [0, 1]
+    (votes,) = tmp_path.glob("votes-*.json")
+    record = msgspec.json.decode(votes.read_bytes(), type=VoteRecord)
+    record.admitted = True
+    votes.write_bytes(record.encode())
+    folder = tmp_path / "journal" / "log"
+    shutil.copytree(folder, tmp_path / "backup")
+    shutil.copyfile(votes, tmp_path / "votes-backup")
+    assert found_by_seed(tmp_path) == 2
+    if older == "log":
+        copied(tmp_path / "backup", folder)
+    elif older == "votes":
+        copied(tmp_path / "votes-backup", votes)
+    else:
+        segments.sealed(folder)[1 if older == "middle" else -1].path.unlink()
+    with capture_logs() as logs:
+        assert found_by_seed(tmp_path) == 0
+    (said,) = [line for line in logs if line["event"].startswith("journal not used")]
+    expected = {
+        "log": "last start that it knows of is 2, and the vote file says that 3 wrote",
+        "votes": "the vote file is an older copy: it knows of start 2 of this seed, and the log of"
+        " start 3",
+        "segment": "its last segment, 3, is missing",
+        "middle": "a segment is missing before",
+    }[older]
+    assert expected in said["reason"]
+    assert Path(said["kept_in"]).is_dir()
+    record = msgspec.json.decode(votes.read_bytes(), type=VoteRecord)
+    assert (record.admitted, record.incarnation) == (older != "votes", 4)
+    assert [found_by_seed(tmp_path) for _ in range(2)] == [1, 2]
+
+
+@pytest.mark.parametrize(("ends_at", "found"), [("append", 2), ("sync", 3)])
+def test_a_start_that_ends_at_any_moment_leaves_what_fits(
+    tmp_path: Path, ends_at: str, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vote file, the log and the vote file again are written: cut off between two of them."""
+    folder = tmp_path / "seed"
+    assert [found_by_seed(folder) for _ in range(2)] == [0, 1]
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StreamWriter, ends_at, end)
+        with pytest.raises(KeyboardInterrupt):
+            found_by_seed(folder)
+    assert found_by_seed(crashed(folder)) == found
+
+
+async def test_a_single_server_without_its_last_segment_begins_a_new_history(
+    tmp_path: Path,
+) -> None:
+    async with life(tmp_path) as first:
+        await first.publish("one")
+        history = first.history
+    async with life(tmp_path) as second:
+        await second.publish("two")
+        assert second.history == history
+    segments.sealed(tmp_path / LOG)[-1].path.unlink()
+    async with life(tmp_path) as again:
+        assert again.history != history
+        assert again.held() == {"/a/b": ["one"]}

@@ -122,7 +122,7 @@ def test_deleting_twice_is_no_error(tmp_path: Path) -> None:
     found = segments.sealed(tmp_path)
     writer.delete(found)
     writer.delete(found)
-    assert [path.name for path in tmp_path.iterdir()] == ["writer.lock"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stream.id", "writer.lock"]
 
 
 def test_a_reader_that_begins_has_everything_kept(tmp_path: Path) -> None:
@@ -132,3 +132,90 @@ def test_a_reader_that_begins_has_everything_kept(tmp_path: Path) -> None:
     set_position(tmp_path, "early", 9)
     attend(tmp_path, "late")
     assert positions(tmp_path) == {"early": 9, "late": 7}
+
+
+def test_a_number_is_given_once_however_much_was_deleted(tmp_path: Path) -> None:
+    for number in range(1, 4):
+        with StreamWriter(tmp_path, LARGE) as writer:
+            writer.append([b"a"])
+            assert segments.numbers(tmp_path) == [number]
+        for path in tmp_path.glob("seg-*"):
+            path.unlink()
+
+
+def test_numbers_stay_above_positions_of_an_earlier_version(tmp_path: Path) -> None:
+    (tmp_path / "archive.position").write_text("7\n")
+    with StreamWriter(tmp_path, LARGE) as writer:
+        writer.append([b"a"])
+    assert segments.numbers(tmp_path) == [8]
+
+
+def test_a_stream_keeps_its_identifier_until_it_is_replaced(tmp_path: Path) -> None:
+    first, moved = tmp_path / "first", tmp_path / "moved"
+    with StreamWriter(first, LARGE) as writer:
+        writer.append([b"a"])
+        identifier = writer.identifier
+    set_position(first, "archive", 1)
+    first.rename(moved)
+    with StreamWriter(moved, LARGE) as writer:
+        assert writer.identifier == identifier
+    assert positions(moved) == {"archive": 1}
+    position = (moved / "archive.position").read_bytes()
+    with StreamWriter(first, LARGE) as writer:
+        assert writer.identifier != identifier
+    (first / "archive.position").write_bytes(position)
+    assert positions(first) == {"archive": 0}, "it is about another stream"
+    attend(first, "archive")
+    set_position(first, "archive", 2)
+    assert positions(first) == {"archive": 2}
+
+
+def test_a_damaged_identity_makes_another_stream_with_higher_numbers(tmp_path: Path) -> None:
+    with StreamWriter(tmp_path, LARGE) as writer:
+        writer.append([b"a"])
+        identifier = writer.identifier
+    (tmp_path / "stream.id").write_bytes(b"0" * 46)
+    with StreamWriter(tmp_path, LARGE) as writer:
+        writer.append([b"b"])
+        assert writer.identifier != identifier
+    assert segments.numbers(tmp_path) == [1, 2]
+
+
+@pytest.mark.parametrize("left", [b"", b"half a line"])
+def test_a_segment_without_a_line_is_gone_on_with(tmp_path: Path, left: bytes) -> None:
+    with StreamWriter(tmp_path, LARGE) as writer:
+        writer.append([b"a"])
+    (tmp_path / "seg-000000000002.open").write_bytes(left)
+    known = segments.identified(tmp_path)
+    assert known is not None
+    (tmp_path / "stream.id").write_bytes(segments.Identified(known.identifier, 2).encode())
+    for _ in range(2):
+        with StreamWriter(tmp_path, LARGE) as writer:
+            assert writer.ends_at == 0
+    with StreamWriter(tmp_path, LARGE) as writer:
+        writer.append([b"b"])
+    assert [segment.number for segment in segments.sealed(tmp_path)] == [1, 2]
+
+
+def test_a_missing_last_segment_is_noticed(tmp_path: Path) -> None:
+    with StreamWriter(tmp_path, segment_bytes_max=1) as writer:
+        for _ in range(3):
+            writer.append([b"a"])
+    segments.sealed(tmp_path)[-1].path.unlink()
+    with StreamWriter(tmp_path, LARGE) as writer:
+        assert writer.ends_at == 3
+        writer.append([b"b"])
+    assert segments.numbers(tmp_path) == [1, 2, 4]
+
+
+def test_what_is_set_aside_is_no_part_of_the_stream_and_stays(tmp_path: Path) -> None:
+    for number in (1, 2):
+        with StreamWriter(tmp_path, LARGE) as writer:
+            writer.append([b"a"])
+            writer.seal()
+            aside = writer.set_aside(writer.sealed)
+            assert aside == tmp_path / f"aside-{number}"
+            assert writer.sealed == segments.sealed(tmp_path) == []
+    assert [path.name for path in sorted(tmp_path.glob("aside-*/*"))] == [
+        "seg-000000000001.jsonl", "seg-000000000002.jsonl",
+    ]  # fmt: skip

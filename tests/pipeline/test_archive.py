@@ -1,6 +1,7 @@
 """The archive holds what the journal held: every row, once, bad ones aside."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,44 @@ def test_segments_of_earlier_batches_may_be_deleted(spark: object, tmp_path: Pat
     run_archive(spark, journal, tables, files_per_batch=1)
     assert len(places(tables)) == 3
     assert segments.positions(journal / "messages") == {"archive": 2}
+
+
+def test_what_comes_after_all_segments_were_deleted_is_archived(
+    spark: object, tmp_path: Path
+) -> None:
+    """Limits on age or an operator emptied the folder, and the server was started again."""
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    for number in range(1, 4):
+        write_messages(journal, [Publication(f"/a/{number}", b"x")])
+        run_archive(spark, journal, tables)
+        for path in (journal / "messages").glob("seg-*"):
+            path.unlink()
+    assert places(tables) == [(f"/a/{number}", 1, 1) for number in (1, 2, 3)]
+
+
+def test_a_journal_that_was_replaced_is_refused_by_name(spark: object, tmp_path: Path) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    write_messages(journal, [Publication("/a/1", b"x")])
+    run_archive(spark, journal, tables)
+    shutil.rmtree(journal / "messages")
+    write_messages(journal, [Publication("/a/2", b"x")])
+    with pytest.raises(PipelineError, match=r"^the stream messages is not the one .* --new-source"):
+        run_archive(spark, journal, tables)
+    source = JournalSource(journal)
+    jobs.run_archive(spark, source, tables, lambda _: None, once=True, new_source=True)  # type: ignore[arg-type]
+    assert places(tables) == [("/a/1", 1, 1), ("/a/2", 1, 1)]
+
+
+def test_an_older_copy_of_a_journal_is_refused_by_name(spark: object, tmp_path: Path) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    write_messages(journal, [Publication("/a/1", b"x")])
+    shutil.copytree(journal, tmp_path / "backup")
+    write_messages(journal, [Publication("/a/2", b"x")])
+    run_archive(spark, journal, tables)
+    shutil.rmtree(journal)
+    (tmp_path / "backup").rename(journal)
+    with pytest.raises(PipelineError, match="is an older copy: its last segment is 1, and 2 segm"):
+        run_archive(spark, journal, tables)
 
 
 def test_compaction_deletes_what_is_of_no_use(spark: object, tmp_path: Path) -> None:

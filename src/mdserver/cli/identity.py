@@ -10,6 +10,7 @@ from mdserver.cluster.records import Begun
 from mdserver.config import Config, JournalFsync
 from mdserver.errors import StartError
 from mdserver.journal.records import LOG, beginning
+from mdserver.journal.segments import identified
 
 
 def check_log(config: Config, member: Member | None) -> None:
@@ -23,15 +24,15 @@ def check_log(config: Config, member: Member | None) -> None:
         check_begun(config, member, begun)
     if member is None or member.file is None:
         return
+    if member.votes.recorded:
+        if not folder.is_dir():
+            raise _another_log(config, member, "has no log")
+        here, there = identified(folder), member.votes.log
+        if there and here is not None and here.identifier != there:
+            raise _another_log(config, member, f"has the log {here.identifier}")
     if begun is None:
-        if member.votes.recorded and not folder.is_dir():
-            raise StartError(
-                f"The vote file {member.file.path} says that this seed has a log, and JournalFolder"
-                f" = {config.journal_folder} has no log. Set it back; or, if the journal is lost,"
-                f" move the vote file away too, and have the seed taken back with `mdserver cluster"
-                f" readmit {member.cluster.me}`"
-            )
-    elif member.recorded and not member.votes.recorded:
+        return
+    if member.recorded and not member.votes.recorded:
         is_on = "on" if config.journal else "off"
         now = f"JournalFsync = {config.journal_fsync.value}" if config.journal else "Journal = off"
         raise StartError(
@@ -39,13 +40,23 @@ def check_log(config: Config, member: Member | None) -> None:
             f" {JournalFsync.COMMIT.value}. With Journal = {is_on} and {now} it would not be used."
             " Set it back; or, if the other seeds hold the same, move that folder away"
         )
-    elif not member.file.found and member.file.damage is None:
+    if not member.file.found and member.file.damage is None:
         raise StartError(
             f"There is no vote file {member.file.path}, and {folder} was written by this seed,"
             " which had one. Set ClusterMemberCoordinationFolder back; or, if that file is lost,"
             f" move {folder} away, and have the seed taken back with `mdserver cluster readmit"
             f" {member.cluster.me}`"
         )
+
+
+def _another_log(config: Config, member: Member, what: str) -> StartError:
+    assert member.file is not None
+    return StartError(
+        f"The vote file {member.file.path} says that this seed has a log, {member.votes.log}, and"
+        f" JournalFolder = {config.journal_folder} {what}. Set it back; or, if the journal is lost,"
+        " move the vote file away too, and have the seed taken back with `mdserver cluster readmit"
+        f" {member.cluster.me}`"
+    )
 
 
 def check_begun(config: Config, member: Member | None, begun: Begun) -> None:

@@ -22,6 +22,7 @@ from mdserver.config import Config, JournalFsync
 from mdserver.errors import StartError
 from mdserver.journal.records import LOG, Found, cut, line_of, read
 from mdserver.journal.rows import written
+from mdserver.journal.segments import IDENTITY, StreamWriter
 from mdserver.journal.writer import JournalWriter
 from mdserver.net.engine import Engine
 from mdserver.net.journalling import STREAMS, Journal
@@ -34,18 +35,27 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @define
 class Store:
-    """An opened journal. `begun` is None where the member does not write its logs down."""
+    """An opened journal. `begun` is None if the member does not write its logs down; `has_begun`:
+    it stands there already.
+    """
 
     config: Config
     writer: JournalWriter
     begun: Begun | None = None
     records: list[AnyRecord] = attrs.Factory(list)
+    has_begun: bool = False
 
     def journal(self, node: Node, engine: Engine) -> Journal:
         """What the running server writes."""
         recording = None
         if self.begun is not None:
-            recording = Recording(self.writer, engine, self.begun, self.config.journal_fsync)
+            recording = Recording(
+                self.writer,
+                engine,
+                self.begun,
+                self.config.journal_fsync,
+                begins=not self.has_begun,
+            )
         rows = written(self.writer.stream(MESSAGES).sealed, tail_of(node))
         return Journal(self.writer, self.config.node_name, engine, recording, rows)
 
@@ -67,7 +77,6 @@ def store_of(config: Config, member: Member | None) -> Store | None:
     # What a member records it takes no faster than its disk does: nothing of that is ever dropped.
     kept = (MESSAGES, LOG) if recording else ()
     writer = JournalWriter(config.journal_folder, streams, writer_settings(config), last, kept)
-    hand_over(config)
     if member is not None:
         member.begin(log)
     for stream, repair in writer.repairs.items():
@@ -84,18 +93,23 @@ def store_of(config: Config, member: Member | None) -> Store | None:
                 _find_seed(store, member)
         except OSError as error:
             raise StartError(f"JournalFolder = {config.journal_folder}: {error}") from None
+    hand_over(config)
     return store
 
 
 def hand_over(config: Config) -> None:
-    """Let the user that the server runs as add to the folders that root made for it.
+    """Let the user that the server runs as add to the folders and files that root made for it.
 
     Raises StartError.
     """
     if config.run_as_user is None or os.geteuid() != 0:
         return
     try:
-        for path in (config.journal_folder, *config.journal_folder.iterdir()):
+        folder = config.journal_folder
+        files = [
+            path for name in ("*.open", "*.lock", IDENTITY) for path in folder.glob(f"*/{name}")
+        ]
+        for path in (folder, *folder.iterdir(), *files):
             shutil.chown(path, config.run_as_user)
     except (OSError, LookupError) as error:
         raise StartError(f"JournalFolder = {config.journal_folder}: {error}") from None
@@ -150,11 +164,7 @@ def _find_seed(store: Store, member: Member) -> None:
     found = read(stream.sealed)
     if found.begun is not None:
         check_begun(store.config, member, found.begun)
-    reason = None
-    if not votes.recorded:
-        reason = "this seed ran without it"
-    elif found.damage is not None:
-        reason = f"{found.damage.segment.path} is damaged at byte {found.damage.offset}"
+    reason = _misfit(stream, votes, found)
     if reason is not None:
         if stream.sealed:
             aside = stream.set_aside(stream.sealed)
@@ -163,14 +173,60 @@ def _find_seed(store: Store, member: Member) -> None:
                 kept_in=str(aside),
             )  # fmt: skip
         found = Found([], None, 0)
-    votes.recorded = True
-    assert member.file is not None, "a seed has a vote file"
-    member.file.write(votes.encode())
     store.records = found.records
     store.begun = Begun(
         member.cluster.me, votes.cluster, store.config.cluster_subject_groups, votes.incarnation,
         boot_id(), True, list(member.cluster.seeds),
     )  # fmt: skip
+    _begin(store, member)
+
+
+def _begin(store: Store, member: Member) -> None:
+    """Note in the log and then in the vote file that this incarnation has begun, both on the disk.
+
+    From now on the two have to fit each other: the vote file was of this incarnation before the log
+    was, and says so of the log after it was.
+    """
+    stream, votes = store.writer.stream(LOG), member.votes
+    assert store.begun is not None
+    assert member.file is not None, "a seed has a vote file"
+    try:
+        stream.append([line_of(store.begun)])
+        stream.sync()
+    except OSError as error:
+        # What is read needs no room. The line is written before any other, once there is some.
+        log.warning("journal not begun yet", reason=error.strerror)
+    else:
+        store.has_begun = True
+        votes.logged = votes.incarnation
+    votes.recorded, votes.log = True, stream.identifier
+    member.file.begin(votes)
+
+
+def _misfit(stream: StreamWriter, votes: VoteRecord, found: Found) -> str | None:
+    """Why a seed cannot rely on its log, None if it can (docs/cluster.md, "Older copies")."""
+    before = votes.incarnation - 1
+    begun = 0 if found.begun is None else found.begun.incarnation
+    if begun > before and votes.admitted:
+        votes.admitted = False
+        votes.incarnation = begun + 1
+        return (
+            f"the vote file is an older copy: it knows of start {before} of this seed, and the log"
+            f" of start {begun}. It may not vote until it is taken back with `mdserver cluster"
+            f" readmit {votes.member}`"
+        )
+    if not votes.recorded:
+        return "this seed ran without it"
+    if found.damage is not None:
+        return str(found.damage)
+    if stream.ends_at:
+        return f"its last segment, {stream.ends_at}, is missing"
+    if begun < votes.logged:
+        return (
+            f"it is an older copy: the last start that it knows of is {begun}, and the vote file"
+            f" says that {votes.logged} wrote to it"
+        )
+    return None
 
 
 def _find_alone(store: Store) -> None:
@@ -179,7 +235,7 @@ def _find_alone(store: Store) -> None:
     found = read(stream.sealed)
     if found.begun is not None:
         check_begun(config, None, found.begun)
-    reason = _gap(found, config.cluster_subject_groups)
+    reason = _gap(found, stream.ends_at, config.cluster_subject_groups)
     if found.damage is not None:
         aside = cut(stream, found.damage)
         log.warning("journal damaged: what follows is set aside", kept_in=str(aside))
@@ -195,10 +251,12 @@ def _find_alone(store: Store) -> None:
     store.begun = Begun(config.node_name, "", groups, incarnation, boot_id(), synced)
 
 
-def _gap(found: Found, groups: int) -> str | None:
+def _gap(found: Found, ends_at: int, groups: int) -> str | None:
     """Why the end of the log may be missing; None where nothing that was acknowledged is."""
     if found.damage is not None:
-        return f"{found.damage.segment.path} is damaged at byte {found.damage.offset}"
+        return str(found.damage)
+    if ends_at:
+        return f"its last segment, {ends_at}, is missing"
     begun = found.begun
     if begun is None or found.groups < groups:
         return f"it holds {found.groups} of {groups} subject groups"

@@ -35,6 +35,8 @@ class VoteRecord(msgspec.Struct):
     `known` are the incarnations below which nothing of a seed counts any more. `recorded`: this
     incarnation acks nothing that it does not write down (`mdserver.cluster.records`). `seeds` are
     the cluster's, in their order; earlier versions left them out.
+    `log` is the identifier of the stream that its logs are written down in, empty if that is not
+    known, and `logged` the newest incarnation that is known to have begun there.
     """
 
     member: str
@@ -46,6 +48,8 @@ class VoteRecord(msgspec.Struct):
     format: int = FORMAT
     recorded: bool = False
     seeds: list[str] = []
+    log: str = ""
+    logged: int = 0
 
     def encode(self) -> bytes:
         """The content of the vote file."""

@@ -39,18 +39,33 @@ class Portion(Noted, frozen=True, tag=7):
     last: bool
 
 
+class Chained(Noted, frozen=True, tag=8):
+    """A segment of a stream begins here; the number of the segment before it, 0 for none."""
+
+    stream: str
+    before: int
+
+
+AnyLine = AnyRecord | Portion | Chained
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[AnyRecord | Portion] = msgspec.msgpack.Decoder(
-    AnyRecord | Portion
-)
+_decoder: msgspec.msgpack.Decoder[AnyLine] = msgspec.msgpack.Decoder(AnyLine)
 
 
 @frozen
 class Damage:
-    """Where the first line stands that is not whole: its segment, and the byte it begins at."""
+    """Where the first line stands that is not whole: its segment, and the byte it begins at.
+
+    `missing`: that line is whole, but the segment before it is not there.
+    """
 
     segment: Segment
     offset: int
+    missing: bool = False
+
+    def __str__(self) -> str:
+        if self.missing:
+            return f"a segment is missing before {self.segment.path}"
+        return f"{self.segment.path} is damaged at byte {self.offset}"
 
 
 @frozen
@@ -187,12 +202,12 @@ def _whole(parts: Sequence[bytes]) -> AnyRecord:
         record = _decoder.decode(b"".join(parts))
     except msgspec.MsgspecError as error:
         raise ValueError(f"portions that are no record: {error}") from None
-    if isinstance(record, Portion):
+    if isinstance(record, Portion | Chained):
         raise ValueError("portions of a portion")
     return record
 
 
-def line_of(record: AnyRecord | Portion) -> bytes:
+def line_of(record: AnyLine) -> bytes:
     """A record as a line, without its line end."""
     return _line(_encode(record))
 
@@ -202,7 +217,12 @@ def _line(content: bytes) -> bytes:
     return b2a_base64(checksum + content, newline=False)
 
 
-def record_of(line: bytes) -> AnyRecord | Portion:
+def header(stream: str, before: int) -> bytes:
+    """Return the first line of a segment, which says what stood before it."""
+    return line_of(Chained(stream, before))
+
+
+def record_of(line: bytes) -> AnyLine:
     """The record of a line; ValueError where it is damaged."""
     try:
         content = a2b_base64(line, strict_mode=True)
@@ -220,6 +240,7 @@ def read(segments: Iterable[Segment]) -> Found:
     """What sealed segments hold. Raises OSError."""
     records = Assembly()
     size = 0
+    last: Segment | None = None
     for segment in segments:
         with segment.path.open("rb") as file:
             offset = 0
@@ -227,22 +248,27 @@ def read(segments: Iterable[Segment]) -> Found:
                 try:
                     if not line.endswith(b"\n"):
                         raise ValueError("no line end")
-                    records.take(record_of(line[:-1]))
+                    record = record_of(line[:-1])
+                    if not isinstance(record, Chained):
+                        records.take(record)
+                    elif last is not None and record.before != last.number:
+                        return Found(records.records, Damage(segment, 0, missing=True), size)
                 except ValueError:
                     return Found(records.records, Damage(segment, offset), size + offset)
                 offset += len(line)
         size += offset
+        last = segment
     return Found(records.records, None, size)
 
 
 def beginning(folder: Path) -> Begun | None:
     """How the oldest segment of a stream begins; None if it does not say. Raises OSError."""
     for path in paths(folder)[:1]:
-        with path.open("rb") as file:
-            line = file.readline(JOURNAL_BEGUN_BYTES_MAX)
-        with contextlib.suppress(ValueError):
-            record = record_of(line.removesuffix(b"\n"))
-            return record if isinstance(record, Begun) else None
+        with path.open("rb") as file, contextlib.suppress(ValueError):
+            for line in (file.readline(JOURNAL_BEGUN_BYTES_MAX) for _ in range(2)):
+                record = record_of(line.removesuffix(b"\n"))
+                if isinstance(record, Begun):
+                    return record
     return None
 
 
@@ -252,6 +278,8 @@ def cut(stream: StreamWriter, damage: Damage) -> Path:
     Raises OSError.
     """
     at = [segment.number for segment in stream.sealed].index(damage.segment.number)
+    if not damage.offset:
+        return stream.set_aside(stream.sealed[at:])
     aside = stream.set_aside(stream.sealed[at + 1 :])
     shutil.copyfile(damage.segment.path, aside / damage.segment.path.name)
     with damage.segment.path.open("r+b") as file:

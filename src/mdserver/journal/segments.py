@@ -5,8 +5,12 @@ by a rename to `seg-N.jsonl`, which never changes again: readers that want whole
 file source) take only sealed ones. N is a count with twelve digits, so names sort by age. There is
 one writer a folder, which a lock on the file `writer.lock` makes sure of.
 
-A reader that leaves `NAME.position` in the folder says up to which segment it needs none any more;
-segments that every such reader is done with may be deleted.
+A reader that leaves `NAME.position` in the folder says up to which segment it needs none any more,
+and of which stream; segments that every such reader is done with may be deleted.
+
+`stream.id` holds the stream's identifier, which is random, and the last number that a segment got:
+a number is given once, however many segments were deleted meanwhile. It is on the disk before a
+segment's first line, and after the segment's name, so a missing last segment is noticed.
 
 Everything here blocks; `mdserver.journal.writer` calls it from a thread.
 """
@@ -14,7 +18,8 @@ Everything here blocks; `mdserver.journal.writer` calls it from a thread.
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -24,6 +29,8 @@ from mdserver.errors import MdserverError
 
 SEGMENT = re.compile(r"seg-(\d{12})\.(open|jsonl)\Z")
 POSITION = ".position"
+IDENTITY = "stream.id"
+IDENTIFIED = re.compile(rb"([0-9a-f]{32}) (\d{12})\n\Z")
 ASIDE = "aside-"
 """How the folders begin that hold segments which are no part of the stream any more."""
 
@@ -54,23 +61,44 @@ class Repair:
     torn_bytes: int
 
 
+@frozen
+class Identified:
+    """A stream's identifier, and the last number that a segment of it got."""
+
+    identifier: str
+    number: int
+
+    def encode(self) -> bytes:
+        """The content of `stream.id`, always of the same length."""
+        return f"{self.identifier} {self.number:012d}\n".encode()
+
+
+Header = Callable[[str, int], bytes]
+"""Makes a segment's first line of the stream's identifier and the number of the segment before."""
+
+
 class StreamWriter:
     """The one writer of a stream. Not safe for several threads at a time.
+
+    `identifier` is the stream's; `ends_at` the number of its last segment if that was missing at
+    the opening, else 0. With a `header` each segment begins with a line of that.
 
     Opening one raises JournalError. Whatever else raises OSError changed nothing and may be tried
     again. After a SyncError nobody knows what of the segment is on the disk, and trying again does
     not tell (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
     """
 
-    def __init__(self, folder: Path, segment_bytes_max: int) -> None:
+    def __init__(self, folder: Path, segment_bytes_max: int, header: Header | None = None) -> None:
         self.folder = folder
         self._bytes_max = segment_bytes_max
+        self._header = header
         self._lock = self._locked()
         self.repair = Repair(0, 0)
         try:
-            self._number = self._seal_leftovers()
+            found = self._seal_leftovers()
             self.sealed = sealed(folder)
             """The sealed segments, oldest first; whoever deletes some takes them off."""
+            self.identifier, self._number = self._identify(found)
         except OSError as error:
             os.close(self._lock)
             raise JournalError(f"{folder}: {error.strerror}") from error
@@ -99,6 +127,9 @@ class StreamWriter:
         if self._file < 0:
             self._open_next()
         block = b"".join([part for line in lines for part in (line, b"\n")])
+        if not self._size and self._header is not None:
+            before = self.sealed[-1].number if self.sealed else 0
+            block = self._header(self.identifier, before) + b"\n" + block
         try:
             self._write_all(block)
         except OSError:
@@ -170,10 +201,10 @@ class StreamWriter:
     def close(self) -> None:
         """Seal, and let another writer have the folder."""
         self.seal()
-        if self._file >= 0:
+        if self._file >= 0:  # empty: the next writer goes on with it
             os.close(self._file)
-            self._path(self._number, "open").unlink()
             self._file = -1
+        os.close(self._identity)
         os.close(self._lock)
 
     def _locked(self) -> int:
@@ -192,6 +223,28 @@ class StreamWriter:
                 f"{self.folder}: another process writes this journal; give each member its own"
             ) from error
         return lock
+
+    def _identify(self, found: int) -> tuple[str, int]:
+        """Return the identifier, made if there is none, and the last number that was given.
+
+        `found` is the number of the last segment that is there.
+        """
+        path = self.folder / IDENTITY
+        known = identified(self.folder)
+        if known is None:
+            known = Identified(secrets.token_hex(16), found)
+            fresh = path.with_suffix(".new")
+            fresh.write_bytes(known.encode())
+            fresh.replace(path)
+        self._identity = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        os.fsync(self._identity)
+        _sync_folder(self.folder)
+        self.ends_at = known.number if known.number > found else 0
+        number = max(known.number, *positions(self.folder).values(), found)
+        # One that was left empty got its number, and no line: it is the next one to be opened.
+        if not self.ends_at and number == found and self._path(found, "open").exists():
+            number -= 1
+        return known.identifier, number
 
     def _seal_leftovers(self) -> int:
         """Cut torn lines off segments that a crash left open and seal them; the last number."""
@@ -213,14 +266,23 @@ class StreamWriter:
             os.fsync(file.fileno())
         if whole:
             self._rename_sealed(number)
-        else:
-            path.unlink()
 
     def _open_next(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._file = os.open(self._path(self._number + 1, "open"), flags, 0o640)
-        self._number += 1
-        self._size = 0
+        number = self._number + 1
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        file = os.open(self._path(number, "open"), flags, 0o640)
+        try:
+            os.pwrite(self._identity, Identified(self.identifier, number).encode(), 0)
+        except OSError:
+            os.close(file)  # and tried again: it is empty
+            raise
+        self._file, self._number, self._size = file, number, 0
+        try:
+            # In this order: a number on the disk says that the segment's name is there as well.
+            _sync_folder(self.folder)
+            os.fdatasync(self._identity)
+        except OSError as error:
+            raise SyncError(f"{self.folder}: syncing failed: {error.strerror}") from error
 
     def _write_all(self, block: bytes) -> None:
         view = memoryview(block)
@@ -294,25 +356,46 @@ def read_by_all(segments: Sequence[Segment], positions: Mapping[str, int]) -> li
     return [segment for segment in segments if segment.number <= done]
 
 
+def identified(folder: Path) -> Identified | None:
+    """What `stream.id` says; None if it is missing or damaged. Raises OSError."""
+    try:
+        found = IDENTIFIED.match((folder / IDENTITY).read_bytes())
+    except FileNotFoundError:
+        return None
+    return Identified(found[1].decode(), int(found[2])) if found else None
+
+
 def positions(folder: Path) -> dict[str, int]:
-    """Up to which segment each reader of a stream is done; 0 for a file that says nothing."""
+    """Up to which segment each reader of a stream is done; 0 for a file that says nothing.
+
+    Nor does one that is about a stream which stood here before. Earlier versions named no stream.
+    """
+    known = identified(folder)
     found = {}
     for path in sorted(folder.glob(f"*{POSITION}")):
-        text = path.read_text(encoding="ascii", errors="replace").strip()
-        found[path.stem] = int(text) if text.isdecimal() else 0
+        number, _, stream = (
+            path.read_text(encoding="ascii", errors="replace").strip().partition(" ")
+        )
+        fits = number.isdecimal() and (known is None or stream in ("", known.identifier))
+        found[path.stem] = int(number) if fits else 0
     return found
 
 
 def attend(folder: Path, reader: str) -> None:
     """Have all segments kept for a reader from now on; one that is known stays where it is."""
-    if not (folder / f"{reader}{POSITION}").exists():
-        set_position(folder, reader, 0)
+    set_position(folder, reader, positions(folder).get(reader, 0))
 
 
-def set_position(folder: Path, reader: str, number: int) -> None:
-    """Say for a reader that it needs the segment `number` and those before it no more."""
+def set_position(folder: Path, reader: str, number: int, stream: str | None = None) -> None:
+    """Say for a reader that it needs the segment `number` and those before it no more.
+
+    `stream` is the identifier of what it has read; without one it is what stands there now.
+    """
+    known = identified(folder)
+    if stream is None:
+        stream = "" if known is None else known.identifier
     fresh = folder / f".{reader}.new"
-    fresh.write_text(f"{number}\n", encoding="ascii")
+    fresh.write_text(f"{number} {stream}".rstrip() + "\n", encoding="ascii")
     fresh.replace(folder / f"{reader}{POSITION}")
 
 

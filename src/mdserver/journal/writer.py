@@ -20,6 +20,7 @@ from attrs import frozen
 from mdserver import limits
 from mdserver.config import JournalDiskFull, JournalFsync
 from mdserver.journal import segments
+from mdserver.journal.records import header
 from mdserver.journal.segments import Repair, StreamWriter, SyncError
 from mdserver.limits import NS_PER_S
 
@@ -110,7 +111,8 @@ class JournalWriter:
         self._last = last
         with contextlib.ExitStack() as opened:
             for name in sorted(streams, key=lambda name: name == last):
-                stream = StreamWriter(folder / name, settings.segment_bytes_max)
+                chained = header if name == last else None
+                stream = StreamWriter(folder / name, settings.segment_bytes_max, chained)
                 self._streams[name] = opened.enter_context(stream)
             opened.pop_all()
         self._tell: Callable[[Event], None] = _ignore

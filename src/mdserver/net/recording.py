@@ -39,7 +39,8 @@ MESSAGES = "messages"
 
 
 class Recording:
-    """Carries `Record` outputs out. `begun` is how this run's part of the stream begins.
+    """Carries `Record` outputs out. `begun` is how this run's part of the stream begins,
+    and `begins`: it does not stand there yet.
 
     The thread that writes is given `JOURNAL_AHEAD_BYTES` at a time; what comes beyond waits here as
     the objects that it is made of, so nothing that was taken is ever too much for the disk. The
@@ -48,7 +49,13 @@ class Recording:
     """
 
     def __init__(
-        self, writer: JournalWriter, engine: Engine, begun: Begun, fsync: JournalFsync
+        self,
+        writer: JournalWriter,
+        engine: Engine,
+        begun: Begun,
+        fsync: JournalFsync,
+        *,
+        begins: bool = True,
     ) -> None:
         self._writer = writer
         self._engine = engine
@@ -68,7 +75,8 @@ class Recording:
         self._picture: Iterator[bytes] | None = None
         self._asked = False
         self.when_whole: Callable[[], None] = _nothing
-        writer.write(LOG, (line_of(begun),))
+        if begins:
+            writer.write(LOG, (line_of(begun),))
         engine.carry(Record, self._record)
 
     def _record(self, output: Record) -> None:

@@ -74,6 +74,8 @@ class Archive:
             )
             for name in streams
         ]
+        for checkpoint in opened:
+            checkpoint.check_last(self._tables, self._source.last(checkpoint.stream))
         return [self._query(checkpoint, once, trigger_s) for checkpoint in opened]
 
     def _query(self, checkpoint: Checkpoint, once: bool, trigger_s: float) -> StreamingQuery:
@@ -97,7 +99,7 @@ class Archive:
 
         def sink(raw: DataFrame, batch_id: int) -> None:
             try:
-                self._archive(raw, Batch(checkpoint.job, batch_id, check), stream)
+                self._archive(raw, Batch(checkpoint.job, batch_id, check), stream, checkpoint)
             except Exception as error:
                 # Spark cannot cope with a long text, such as a stack of Java's within Python's.
                 reason = self.failures[f"archive-{stream.name}"] = reason_of(error)
@@ -105,12 +107,16 @@ class Archive:
 
         return sink
 
-    def _archive(self, raw: DataFrame, batch: Batch, stream: rows.Stream) -> None:
+    def _archive(
+        self, raw: DataFrame, batch: Batch, stream: rows.Stream, checkpoint: Checkpoint
+    ) -> None:
         began = time.monotonic()
         # Spark asks for no file of an earlier batch again once it begins another one.
-        self._source.done(stream.name, self._read.get(stream.name, 0))
+        self._source.done(stream.name, self._read.get(stream.name, 0), checkpoint.source)
         written, bad, last = archive_batch(raw, batch, stream, self._tables)
         self._read[stream.name] = last
+        if last:
+            checkpoint.note(self._tables, last)
         self._report(Archived(stream.name, batch.number, written, bad, time.monotonic() - began))
         self._compact_when_due(stream.table)
 

@@ -1,8 +1,9 @@
 """Where a streaming job stands in its source, and which source that is.
 
 Spark's own checkpoint knows topics by their names and files by their paths. Of a topic that was
-deleted and created again it reads on from the old offset and says nothing, so what makes a source
-itself - the identifiers of the Kafka cluster and of each topic - is kept beside the checkpoint.
+deleted and created again it reads on from the old offset, of a journal that was emptied it takes
+new segments for read, and says nothing. So what makes a source itself - the identifiers of the
+Kafka cluster and of each topic, or of a journal's stream - is kept beside the checkpoint.
 """
 
 import contextlib
@@ -49,6 +50,32 @@ class Checkpoint:
                     f" is {now}. To go on with it from its beginning, give --new-source; what was"
                     " not yet read of the old one is not archived"
                 )
+
+    def note(self, tables: Path, segment: int) -> None:
+        """Note that the segments up to this one are archived."""
+        file = self._read(tables)
+        fresh = file.with_suffix(".new")
+        fresh.write_text(f"{segment}\n", encoding="ascii")
+        fresh.replace(file)
+
+    def check_last(self, tables: Path, last: int | None) -> None:
+        """Raise PipelineError if the source ends before what was archived of it already.
+
+        Its segments then get numbers that other segments had, and would be taken for archived.
+        """
+        file = self._read(tables)
+        if last is None or not file.exists():
+            return
+        read = int(file.read_text(encoding="ascii"))
+        if last < read:
+            raise PipelineError(
+                f"the stream {self.stream} is an older copy: its last segment is {last}, and"
+                f" {read} segments of it were archived. To go on with it from its beginning, give"
+                " --new-source; what both have is then archived twice"
+            )
+
+    def _read(self, tables: Path) -> Path:
+        return tables / FOLDER / f"{self.stream}-{self.number}.read"
 
 
 def opened(tables: Path, stream: str, source: Mapping[str, str], *, new: bool) -> Checkpoint:

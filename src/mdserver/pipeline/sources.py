@@ -24,6 +24,15 @@ SEGMENT_NUMBER = (5, 12)
 """Where the number stands in the name of a segment file, counted from 1, and its digits."""
 
 
+FOLDER = "the journal"
+"""Under this name the identity of a source has the folder of a journal."""
+
+
+def name_of(stream: str) -> str:
+    """Under this name the identity of a source has the identifier of a stream."""
+    return f"the stream {stream}"
+
+
 @frozen
 class JournalSource:
     """The sealed segments of a journal folder that holds one folder a stream."""
@@ -57,18 +66,31 @@ class JournalSource:
         """Whether the journal has this stream at all."""
         return (self.folder / stream).is_dir()
 
-    def done(self, stream: str, segment: int) -> None:
+    def done(self, stream: str, segment: int, source: Mapping[str, str]) -> None:
         """The archive needs this segment no more, nor those before it: the server may delete them.
 
-        Where the folder cannot be written to they stay until the server's own limits.
+        `source` is the identity of what was read. If the folder cannot be written to they stay
+        until the server's own limits.
         """
         if segment:
+            identifier = source.get(name_of(stream))
             with contextlib.suppress(OSError):
-                segments.set_position(self.folder / stream, "archive", segment)
+                segments.set_position(self.folder / stream, "archive", segment, identifier)
 
     def identity(self, spark: SparkSession, stream: str) -> dict[str, str]:  # noqa: ARG002
-        """A journal has no identifier of its own: a checkpoint belongs to its folder."""
-        return {"the journal": str(self.folder)}
+        """What tells this stream from another one that stands in the same place.
+
+        The folder too, because Spark knows files by their paths. A stream of a server of an earlier
+        version has no identifier until its server is started again.
+        """
+        known = segments.identified(self.folder / stream)
+        found = {FOLDER: str(self.folder)}
+        return found if known is None else found | {name_of(stream): known.identifier}
+
+    def last(self, stream: str) -> int | None:
+        """The number of the stream's last segment, None if nothing says so."""
+        known = segments.identified(self.folder / stream)
+        return None if known is None else known.number
 
     def _path(self, stream: str) -> str:
         return str(self.folder / stream)
@@ -110,8 +132,12 @@ class KafkaSource:
         """All records there are now."""
         return self._raw(spark.read.format("kafka").options(**self._options(stream)).load())
 
-    def done(self, stream: str, partition: int) -> None:
+    def done(self, stream: str, partition: int, source: Mapping[str, str]) -> None:
         """Topics are deleted from by their own rules."""
+
+    def last(self, stream: str) -> int | None:  # noqa: ARG002
+        """Kafka itself refuses to read from where nothing is yet."""
+        return None
 
     def has(self, stream: str) -> bool:
         """Whether a topic of this stream was named."""

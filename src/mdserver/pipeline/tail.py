@@ -71,6 +71,8 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._folder = folder
         self._target: dict[str, int] | None = None
         self._told = 0
+        known = segments.identified(folder)
+        self._identifier = None if known is None else known.identifier
 
     def initialOffset(self) -> dict[str, int]:
         """Before the first line there is."""
@@ -97,7 +99,7 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end["segment"] != self._told:
             self._told = end["segment"]
             with contextlib.suppress(OSError):
-                segments.set_position(self._folder, READER, self._told - 1)
+                segments.set_position(self._folder, READER, self._told - 1, self._identifier)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
         """One range a segment."""
