@@ -16,11 +16,12 @@ from mdserver.codec.streaming import (
     read_event_id,
 )
 from mdserver.core.commands import PositionAfter
-from mdserver.core.events import Closed, Connected, Delivery, Reset
+from mdserver.core.events import Closed, Connected, Delivery, Pong, Reset, WireEvent
 from mdserver.core.message import Entry, MessageType, Publication
 from mdserver.errors import LocalProtocolError
 from mdserver.limits import SSE_POSITIONS_MAX
 
+PONG = Pong(t=msgspec.Raw(b"null"))
 CONNECTED = Connected(
     session="s", member="m", version=1, history="h1", groups=1, keepalive_ms=1, message_bytes_max=1
 )
@@ -84,15 +85,24 @@ def test_a_stream_ends_with_closed_and_the_last_chunk(media_type: str) -> None:
         assert BinaryClient().stream(content) == [expected]
 
 
+def sent(form: SseForm, event: Delivery | WireEvent) -> dict[str, str]:
+    frame = form.delivery(event) if isinstance(event, Delivery) else form.event(event)
+    return fields(unchunked(form.wire([frame])))
+
+
+def known(event: dict[str, str]) -> dict[str, PositionAfter]:
+    return read_event_id(event["id"]).after()
+
+
 def test_an_sse_id_holds_the_positions_of_all_subjects() -> None:
     form = SseForm()
-    assert fields(form.event(CONNECTED))["event"] == "connected"
-    form.delivery(update("/a/b", 1))
-    form.delivery(update("/a/c", 5))
-    event = fields(form.delivery(update("/a/b", 2)))
+    assert sent(form, CONNECTED)["event"] == "connected"
+    sent(form, update("/a/b", 1))
+    sent(form, update("/a/c", 5))
+    event = sent(form, update("/a/b", 2))
     assert event["event"] == "message"
     assert msgspec.json.decode(event["data"])["seq"] == 2
-    assert read_event_id(event["id"]) == {
+    assert known(event) == {
         "/a/c": PositionAfter("h1", 1, 5),
         "/a/b": PositionAfter("h1", 1, 2),
     }
@@ -100,33 +110,65 @@ def test_an_sse_id_holds_the_positions_of_all_subjects() -> None:
 
 def test_a_message_without_a_place_leaves_the_id() -> None:
     form = SseForm()
-    assert "id" not in fields(form.delivery(update("/a/b", 0)))
+    assert "id" not in sent(form, update("/a/b", 0))
 
 
-def test_the_id_is_bounded_and_keeps_the_newest() -> None:
+def test_an_id_says_nothing_of_what_still_waits() -> None:
     form = SseForm()
-    for number in range(SSE_POSITIONS_MAX + 3):
-        event = form.delivery(update(f"/a/{number}", 1))
-    known = read_event_id(fields(event)["id"])
-    assert len(known) == SSE_POSITIONS_MAX
-    assert "/a/2" not in known
-    assert "/a/3" in known
+    sent(form, CONNECTED)
+    first, second = form.delivery(update("/a/b", 1)), form.delivery(update("/a/b", 2))
+    reset = form.event(Reset(history="h2", subjects=["/a/b"]))
+    assert known(fields(unchunked(form.wire([first])))) == {"/a/b": PositionAfter("h1", 1, 1)}
+    *_, last = unchunked(form.wire([second, reset, first])).split(b"\n\n")[:-1]
+    assert known(fields(last + b"\n\n")) == {"/a/b": PositionAfter("h2", 1, 1)}
+
+
+def test_the_id_is_bounded_and_keeps_the_newest_and_what_was_named() -> None:
+    form = SseForm(["/named/one", "/a/*"])
+    sent(form, CONNECTED)
+    assert set(known(sent(form, PONG))) == {"/named/one", "/a/*"}
+    sent(form, update("/named/one", 1))
+    for number in range(SSE_POSITIONS_MAX):
+        event = sent(form, update(f"/a/{number}", 1))
+    assert known(event)["/a/*"] == PositionAfter("h1", 0, 0)
+    for number in range(SSE_POSITIONS_MAX, SSE_POSITIONS_MAX + 3):
+        event = sent(form, update(f"/a/{number}", 1))
+    names = known(event)
+    assert len(names) == SSE_POSITIONS_MAX + 1
+    assert "/named/one" in names
+    # A pattern that has more subjects than it names: the others bring the snapshot.
+    assert "/a/*" not in names
+    assert "/a/2" not in names
+    assert "/a/3" in names
+
+
+def test_a_session_that_goes_on_keeps_the_positions_with_which_it_came() -> None:
+    before = SseForm(["/a/b", "/c/*"])
+    for event in (CONNECTED, PONG, update("/a/b", 3), update("/c/d", 4)):
+        last = sent(before, event)
+    for history in ("h1", "h2"):
+        form = SseForm(["/a/b", "/c/*"], read_event_id(last["id"]))
+        sent(form, msgspec.structs.replace(CONNECTED, history=history))
+        names = known(sent(form, update("/c/e", 1)))
+        assert names["/c/*"] == PositionAfter(history, 0, 0)
+        assert names["/a/b"].seq == (3 if history == "h1" else 0)
+        assert ("/c/d" in names) == (history == "h1")
 
 
 def test_a_reset_forgets_the_positions() -> None:
     form = SseForm()
-    form.event(CONNECTED)
-    form.delivery(update("/a/b", 9))
-    form.event(Reset(history="h2", subjects=["/a/b"]))
-    event = fields(form.delivery(update("/a/c", 1)))
-    assert read_event_id(event["id"]) == {"/a/c": PositionAfter("h2", 1, 1)}
+    sent(form, CONNECTED)
+    sent(form, update("/a/b", 9))
+    sent(form, Reset(history="h2", subjects=["/a/b"]))
+    assert known(sent(form, update("/a/c", 1))) == {"/a/c": PositionAfter("h2", 1, 1)}
 
 
 def test_the_end_of_server_sent_events() -> None:
     form = SseForm()
     assert fields(unchunked(form.goodbye(4001, "slow")))["event"] == "closed"
     assert unchunked(form.alive()) == b":\n\n"
-    assert unchunked(form.wire([b"a", b"b"])) == b"ab"
+    events = [form.event(CONNECTED), form.event(CONNECTED)]
+    assert unchunked(form.wire(events)) == b"".join(event + b"\n" for event in events)
     with pytest.raises(LocalProtocolError):
         form.alias_frame(1)
 

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from mdserver.core.commands import Publish, Subscribe
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
 from mdserver.http.router import Router
+from mdserver.limits import MB
 from mdserver.net.server import Server
 from mdserver.net.settings import ServerSettings
 from tests.net.raw import RawClient
@@ -116,7 +118,7 @@ async def messages(events: Events, count: int) -> list[tuple[str, str, str]]:
     found = []
     while len(found) < count:
         event = await events.sse()
-        if event["event"] == "message":
+        if event.get("event") == "message":
             message = json.loads(event["data"])
             found.append((message["subject"], message["content"], message["type"]))
     return found
@@ -139,7 +141,7 @@ async def test_last_event_id_recovers_every_subject(query: str) -> None:
                 await produce(running, subject, content)
             last = ""
             for _ in range(3):
-                while (event := await events.sse())["event"] != "message":
+                while (event := await events.sse()).get("event") != "message":
                     pass
                 last = event["id"]
         for subject, content in (("/a/c", "4"), ("/a/b", "5"), ("/a/c", "6")):
@@ -316,3 +318,69 @@ async def test_curl_reads_a_stream() -> None:
                 read += await curl.stdout.receive_some()
             curl.terminate()
         assert b"event: message" in read
+
+
+def contents(found: list[dict[str, str]]) -> list[str]:
+    return [
+        json.loads(event["data"])["content"] for event in found if event.get("event") == "message"
+    ]
+
+
+async def test_a_slow_reader_that_is_cut_off_comes_back_and_misses_nothing() -> None:
+    published = [f"{number:04}" + "x" * 20_000 for number in range(60)]
+    async with server(ServerSettings(outbox_bytes_max=64 * MB)) as running:
+        seen: list[str] = []
+        last = ""
+        sock = trio.socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await sock.connect(("127.0.0.1", port_of(running)))
+        async with trio.SocketStream(sock) as stream:
+            client = RawClient(stream)
+            await client.send(b"GET /sse?subject=/a/* HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await status(client))[0] == 200
+            for content in published[:-20]:
+                await produce(running, "/a/b", content)
+            for content in published[-20:]:
+                await produce(running, "/a/c", content)
+            (outbox,) = running.engine.outboxes.values()
+            assert outbox.unsent, "the reader keeps up: nothing is tried"
+            events = Events(client, b"\n\n")
+            while len(seen) < 20:
+                event = await events.sse()
+                last = event.get("id", last)
+                seen += contents([event])
+        async with event_source(running, "subject=/a/*", f"Last-Event-ID: {last}") as events:
+            found: list[dict[str, str]] = []
+            while len(contents(found)) < len(published) - len(seen):
+                found.append(await events.sse())
+            seen += contents(found)
+    assert sorted(content[:4] for content in seen) == [content[:4] for content in published]
+
+
+async def test_who_comes_back_twice_misses_nothing_of_what_was_quiet_meanwhile() -> None:
+    async with server() as running:
+        last = ""
+        async with event_source(running, "subject=/a/b&subject=/a/c") as events:
+            for subject in ("/a/b", "/a/c"):
+                await produce(running, subject, "1")
+                last = (await next_message(events))["id"]
+        async with event_source(
+            running, "subject=/a/b&subject=/a/c", f"Last-Event-ID: {last}"
+        ) as events:
+            await produce(running, "/a/b", "2")
+            last = (await next_message(events))["id"]
+        for content in ("2", "3"):
+            await produce(running, "/a/c", content)
+        async with event_source(
+            running, "subject=/a/b&subject=/a/c", f"Last-Event-ID: {last}"
+        ) as events:
+            assert await messages(events, 2) == [
+                ("/a/c", "2", "RECOVERED"),
+                ("/a/c", "3", "RECOVERED"),
+            ]
+
+
+async def next_message(events: Events) -> dict[str, str]:
+    while (event := await events.sse()).get("event") != "message":
+        pass
+    return event

@@ -18,7 +18,14 @@ from mdserver.codec.frames import SKIPPABLE, frame
 from mdserver.codec.http import Headers, RequestRefusedError
 from mdserver.codec.json_form import JSON
 from mdserver.core.commands import AnyCommand, PositionAfter
-from mdserver.core.events import Closed, Connected, Delivery, Reset, WireEvent
+from mdserver.core.events import (
+    Closed,
+    Connected,
+    Delivery,
+    Pong,
+    Reset,
+    WireEvent,
+)
 from mdserver.errors import LocalProtocolError
 from mdserver.limits import SSE_POSITIONS_MAX
 
@@ -84,50 +91,105 @@ class StreamForm:
         return self.wire([self.event(Closed(code=code, reason=reason))]) + END
 
 
+class _Telling(bytes):
+    """An event without its id, and what whoever has it knows beside what came before.
+
+    `place` is a message's (subject, epoch, seq); `subscribed` that all subscriptions have begun;
+    `history` the id under which all is numbered from now on.
+    """
+
+    place: tuple[str, int, int] | None = None
+    subscribed: bool = False
+    history: str | None = None
+
+
 class SseForm:
     """Server-sent events of one session: it remembers how far the client got.
 
-    The `id` of an event names the last position of each of the newest SSE_POSITIONS_MAX subjects,
-    so that a client that comes back to any member gets what it missed of all of them.
+    An event's `id` is made when the event is sent, not before: it says what a client has that has
+    this event, whatever still waits. It names the positions of the subjects that were subscribed to
+    by their names and of SSE_POSITIONS_MAX others, those that had a message last; and, while these
+    are all, patterns as well, so that a client that comes back to any member gets all messages
+    of subjects that are new. `known` is what the id says with which this client came. The answer to
+    the ping that follows the subscription becomes an id without an event.
     """
 
     name = "sse"
     answers = False
     aliased = False
 
-    def __init__(self) -> None:
-        self._history = ""
+    def __init__(self, subjects: Sequence[str] = (), known: "EventId | None" = None) -> None:
+        self._subjects = subjects
+        self._named = frozenset(subject for subject in subjects if "*" not in subject)
+        self._history = "" if known is None else known.history
         self._positions: dict[str, tuple[int, int]] = {}
+        self._subscribed: Sequence[str] = ()
+        self._others = 0
+        self._all = True
+        if known is not None:
+            self._subscribed = [subject for subject in subjects if subject in known.positions]
+            for subject, (epoch, seq) in known.positions.items():
+                if seq:
+                    self._move(subject, epoch, seq)
 
     def delivery(self, delivery: Delivery) -> bytes:
-        """A message, with the id that recovers from it."""
+        """A message."""
         entry = delivery.entry
-        lines = b"event: message\ndata: " + JSON.delivery(delivery) + b"\n"
-        if not entry.seq:
-            return lines + b"\n"
-        positions = self._positions
-        subject = entry.publication.subject
-        positions.pop(subject, None)
-        positions[subject] = (entry.epoch, entry.seq)
-        if len(positions) > SSE_POSITIONS_MAX:
-            del positions[next(iter(positions))]
-        return lines + b"id: " + event_id(self._history, positions) + b"\n\n"
+        event = _Telling(b"event: message\ndata: " + JSON.delivery(delivery) + b"\n")
+        if entry.seq:
+            event.place = entry.publication.subject, entry.epoch, entry.seq
+        return event
 
     def event(self, event: WireEvent) -> bytes:
         """Any other event; its name is its `op`."""
+        if isinstance(event, Pong):
+            told = _Telling()
+            told.subscribed = True
+            return told
+        name = str(event.__struct_config__.tag).encode()
+        told = _Telling(b"event: " + name + b"\ndata: " + JSON.event(event) + b"\n")
         if isinstance(event, Connected | Reset):
+            told.history = event.history
+        return told
+
+    def wire(self, frames: Sequence[bytes]) -> bytes:
+        """All events in one chunk, with their ids: what comes in it is sent in this order."""
+        return chunk(b"".join(self._with_id(frame) for frame in frames))
+
+    def _with_id(self, event: bytes) -> bytes:
+        assert isinstance(event, _Telling)
+        if event.history is not None and event.history != self._history:
             self._history = event.history
             self._positions.clear()
-        name = str(event.__struct_config__.tag).encode()
-        return b"event: " + name + b"\ndata: " + JSON.event(event) + b"\n\n"
+            self._others = 0
+        if event.place is not None:
+            self._move(*event.place)
+        elif event.subscribed:
+            self._subscribed = self._subjects
+        else:
+            return event + b"\n"
+        return event + b"id: " + event_id(self._history, self._known()) + b"\n\n"
+
+    def _move(self, subject: str, epoch: int, seq: int) -> None:
+        positions = self._positions
+        if subject not in self._named:
+            self._others += positions.pop(subject, None) is None
+        positions[subject] = (epoch, seq)
+        if self._others > SSE_POSITIONS_MAX:
+            del positions[next(other for other in positions if other not in self._named)]
+            self._others -= 1
+            self._all = False
+
+    def _known(self) -> dict[str, tuple[int, int]]:
+        return {
+            subject: _BEGINNING
+            for subject in self._subscribed
+            if subject in self._named or self._all
+        } | self._positions
 
     def alias_frame(self, alias: int) -> bytes:
         """There are none in JSON."""
         raise LocalProtocolError(f"alias {alias} of a form without aliases")
-
-    def wire(self, frames: Sequence[bytes]) -> bytes:
-        """All events in one chunk."""
-        return chunk(b"".join(frames))
 
     def alive(self) -> bytes:
         """A comment."""
@@ -135,32 +197,38 @@ class SseForm:
 
     def goodbye(self, code: int, reason: str) -> bytes:
         """The event `closed`, and the end of the answer: a browser then comes back by itself."""
-        return chunk(self.event(Closed(code=code, reason=reason))) + END
+        return self.wire([self.event(Closed(code=code, reason=reason))]) + END
 
 
-class _EventId(msgspec.Struct, frozen=True, array_like=True):
+class EventId(msgspec.Struct, frozen=True, array_like=True):
+    """What a client has: the last position (epoch, seq) of each subject, under a history id."""
+
     history: str
     positions: dict[str, tuple[int, int]]
 
+    def after(self) -> dict[str, PositionAfter]:
+        """As a subscription takes it."""
+        return {
+            subject: PositionAfter(self.history, epoch, seq)
+            for subject, (epoch, seq) in self.positions.items()
+        }
 
-_ids = msgspec.msgpack.Decoder(_EventId)
+
+_BEGINNING = (0, 0)
+_ids = msgspec.msgpack.Decoder(EventId)
 
 
 def event_id(history: str, positions: dict[str, tuple[int, int]]) -> bytes:
     """Opaque to clients, which give it back as `Last-Event-ID`."""
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(_EventId(history, positions)))
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(EventId(history, positions)))
 
 
-def read_event_id(text: str) -> dict[str, PositionAfter]:
-    """The positions of an id; RequestRefusedError (400) where this server gave no such id."""
+def read_event_id(text: str) -> EventId:
+    """What an id says; RequestRefusedError (400) where this server gave no such id."""
     try:
-        known = _ids.decode(base64.b64decode(text, b"-_", validate=True))
+        return _ids.decode(base64.b64decode(text, b"-_", validate=True))
     except (msgspec.MsgspecError, binascii.Error, UnicodeError, ValueError):
         raise RequestRefusedError(400, "Last-Event-ID is not an id that a server gave.") from None
-    return {
-        subject: PositionAfter(known.history, epoch, seq)
-        for subject, (epoch, seq) in known.positions.items()
-    }
 
 
 @frozen

@@ -3,7 +3,7 @@
 from mdserver import limits
 from mdserver.codec.http import Request, RequestRefusedError
 from mdserver.codec.streaming import SSE_TYPE, SseForm, StreamAnswer, read_event_id, stream_headers
-from mdserver.core.commands import Connect, PositionAfter, Subscribe
+from mdserver.core.commands import Connect, Ping, Subscribe
 from mdserver.core.subjects import parse_interest
 from mdserver.errors import InvalidSubjectError
 from mdserver.http.answers import Answer, Exchange, Parameters, token_of
@@ -24,22 +24,19 @@ async def sse(request: Request, _exchange: Exchange) -> Answer | StreamAnswer:
             parse_interest(subject, 1)
         except InvalidSubjectError as error:
             raise RequestRefusedError(400, str(error)) from None
+    last = request.header(b"last-event-id")
+    known = read_event_id(last) if last else None
     subscribe = Subscribe(
         subjects=subjects,
         history=parameters.count("history", limits.CACHED_MESSAGES_PER_SUBJECT_MAX) or 0,
         conflation_ms=parameters.count("conflation", limits.CONFLATION_MS_MAX) or 0,
-        positions=_positions(request),
+        positions=None if known is None else known.after(),
     )
     if request.method == "HEAD":
         return Answer(200, HEADERS)
     return StreamAnswer(
         headers=HEADERS,
-        form=SseForm(),
+        form=SseForm(subjects, known),
         transport="sse",
-        commands=[Connect(token=token_of(request, parameters)), subscribe],
+        commands=[Connect(token=token_of(request, parameters)), subscribe, Ping()],
     )
-
-
-def _positions(request: Request) -> dict[str, PositionAfter] | None:
-    last = request.header(b"last-event-id")
-    return read_event_id(last) if last else None
