@@ -103,6 +103,8 @@ TOKEN_RENEW_BEFORE_S = 60
 # Numbered publications (docs/protocol.md, "Exactly once")
 PUBLISHER_NUMBERS_KEPT = 1000
 PUBLISHER_IDLE_S = 3600
+PUBLISHERS_MAX = 100_000  # of all groups at one member, 400 bytes each and 60 a number that is kept
+PUBLISHERS_FORGOTTEN_AT_ONCE = 1000  # of a group in a second, so that a look takes milliseconds
 
 # HTTP heads and bodies that come before any session exists
 HTTP_HEAD_BYTES_MAX = 16 * KB

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.dedupe import Verdict, too_many
+from mdserver.cluster.forgetting import Idleness
 from mdserver.cluster.log import GroupLog, Run
 from mdserver.cluster.messages import Answered, Promised
 from mdserver.errors import LocalProtocolError
@@ -55,11 +56,10 @@ class Coordinator:
 
     `seeds` are all seeds, `needed` how many have to promise: a majority, or all for a `cold` start.
     `own` is the seed of the candidate's member, if it is one. `readmit` are the incarnations that
-    its PREPARE takes back. `deadline` (ns) is when a candidacy is given up. `idle`: publisher ->
-    its last number, and since when (ns) this coordinator has seen no other.
+    its PREPARE takes back. `deadline` (ns) is when a candidacy is given up.
     """
 
-    __slots__ = ("acked", "base", "cold", "deadline", "epoch", "group", "held", "idle",
+    __slots__ = ("acked", "base", "cold", "deadline", "epoch", "group", "held", "idleness",
                  "incarnations", "known", "log", "majority", "needed", "own", "phase", "promises",
                  "readmit", "seeds", "supporters")  # fmt: skip
 
@@ -84,19 +84,7 @@ class Coordinator:
         self.acked: dict[str, int] = {}
         self.base = 0
         self.held: list[tuple[int, str, Answered]] = []
-        self.idle: dict[str, tuple[int, int]] = {}
-
-    def idle_since(self, oldest: int, now: int) -> list[str]:
-        """Publishers that this coordinator has seen idle since `oldest` (ns); looks now.
-
-        By its own clock alone: the time of a publication is that of another member's clock, which
-        may be wrong, and who is forgotten too soon is taken twice.
-        """
-        before, self.idle = self.idle, {}
-        for publisher, numbers in self.log.publishers.table.items():
-            last, since = before.get(publisher, (0, now))
-            self.idle[publisher] = (numbers.last, since if last == numbers.last else now)
-        return [publisher for publisher, (_, since) in self.idle.items() if since <= oldest]
+        self.idleness = Idleness()
 
     def _go(self, move: Move) -> None:
         target = TRANSITIONS.get((self.phase, move))

@@ -4,7 +4,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.coordinator import Coordinator, Phase
-from mdserver.cluster.log import FORGET
+from mdserver.cluster.forgetting import Forgetting
 from mdserver.cluster.messages import (
     Ack,
     Acked,
@@ -23,8 +23,7 @@ from mdserver.cluster.messages import (
     portions,
 )  # fmt: skip
 from mdserver.cluster.placement import ranking
-from mdserver.core.message import Publication
-from mdserver.limits import JOURNAL_HOLD_BYTES, NS_PER_S, PUBLISHER_IDLE_S
+from mdserver.limits import JOURNAL_HOLD_BYTES, NS_PER_S
 
 if TYPE_CHECKING:
     from mdserver.cluster.election import Election
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from mdserver.cluster.learner import Learner
 
 HAND_OVER_EVERY = NS_PER_S
-FORGET_EVERY = 60 * NS_PER_S
+FORGET_EVERY = NS_PER_S
 
 
 class Leading:
@@ -42,12 +41,21 @@ class Leading:
     held back, in the order of its coming.
     """
 
-    __slots__ = ("_held", "_next_forget", "_next_hand_over", "election", "ground", "learner")
+    __slots__ = (
+        "_held",
+        "_next_forget",
+        "_next_hand_over",
+        "election",
+        "forgetting",
+        "ground",
+        "learner",
+    )
 
     def __init__(self, ground: "Ground", election: "Election", learner: "Learner") -> None:
         self.ground = ground
         self.election = election
         self.learner = learner
+        self.forgetting = Forgetting(ground.logs, ground.settings.publishers_max)
         self._held: deque[tuple[str, Forwarded]] = deque()
         self._next_hand_over = 0
         self._next_forget = 0
@@ -192,6 +200,7 @@ class Leading:
         ground, log = self.ground, coordinator.log
         start = log.length
         runs = len(log.runs)
+        self.forgetting.make_room(coordinator, item.publications, ground.now)
         for answer in coordinator.append(item.publications, contact, item.first):
             ground.answer(contact, answer)
         if log.length > start:
@@ -291,25 +300,15 @@ class Leading:
             self.election.depose(group)
 
     def forget_idle(self) -> None:
-        """Forget publishers that were idle for long, by an entry of the log."""
+        """Forget publishers that were idle for long."""
         ground = self.ground
         if ground.now < self._next_forget:
             return
         self._next_forget = ground.now + FORGET_EVERY
         for coordinator in list(ground.coordinators.values()):
-            if coordinator.phase is Phase.ACTIVE:
-                self._forget(coordinator)
-
-    def _forget(self, coordinator: Coordinator) -> None:
-        log, now = coordinator.log, self.ground.now
-        idle = [
-            Publication(FORGET, b"", publisher=publisher, time=now)
-            for publisher in coordinator.idle_since(now - PUBLISHER_IDLE_S * NS_PER_S, now)
-        ]
-        if idle:
-            start, runs = log.length, len(log.runs)
-            log.number(coordinator.epoch, idle, None)
-            self._replicate(coordinator, start, runs)
+            start, runs = coordinator.log.length, len(coordinator.log.runs)
+            if coordinator.phase is Phase.ACTIVE and self.forgetting.idle(coordinator, ground.now):
+                self._replicate(coordinator, start, runs)
 
     def hurry(self) -> None:
         """Look at the next turn whether groups are to be handed over."""

@@ -11,7 +11,8 @@ class ClusterSettings:
 
     `members` is the ordered list of peer addresses; the first ones are the seeds. A member that is
     not in the list of another one is taken as a further member that never votes. `numbers_kept`
-    numbers of a publisher in a group can be told again, and may be without a result. `recording`: a
+    numbers of a publisher in a group can be told again, and may be without a result, and about
+    `publishers_max` publishers are known in all groups. `recording`: a
     seed has its logs written down; `acks_recorded`: and acks only what is on the disk.
     """
 
@@ -25,6 +26,7 @@ class ClusterSettings:
     publish_timeout: int = limits.PUBLISH_TIMEOUT_S * limits.NS_PER_S
     log_kept: int = limits.LOG_ENTRIES_KEPT
     numbers_kept: int = limits.PUBLISHER_NUMBERS_KEPT
+    publishers_max: int = limits.PUBLISHERS_MAX
     trace: bool = False
     recording: bool = False
     acks_recorded: bool = False

@@ -1,0 +1,94 @@
+"""Which publishers a coordinator forgets, each by an entry of its log.
+
+Those that published nothing for long, and where there are too many on this member, those that
+published nothing for the longest. A table is in that order, so nobody looks at the others.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from mdserver.cluster.log import FORGET, GroupLog
+from mdserver.core.message import Publication
+from mdserver.limits import NS_PER_S, PUBLISHER_IDLE_S, PUBLISHERS_FORGOTTEN_AT_ONCE
+
+if TYPE_CHECKING:
+    from mdserver.cluster.coordinator import Coordinator
+
+IDLE = PUBLISHER_IDLE_S * NS_PER_S
+MARK_EVERY = 60 * NS_PER_S
+
+
+class Idleness:
+    """What one coordinator has seen of a log's publishers, by its own clock alone.
+
+    The time of a publication is that of another member's clock, which may be wrong, and who is
+    forgotten too soon is taken twice. `marks`: when (ns) the log had which length.
+    """
+
+    __slots__ = ("_since", "marks")
+
+    def __init__(self) -> None:
+        self.marks: deque[tuple[int, int]] = deque()
+        self._since = -1
+
+    def names(self, log: GroupLog, now: int, most: int) -> list[str]:
+        """At most so many publishers without an entry in the log for as long as `IDLE`."""
+        marks = self.marks
+        if not marks or marks[-1][0] + MARK_EVERY <= now:
+            marks.append((now, log.length))
+        while marks[0][0] + IDLE <= now:
+            self._since = marks.popleft()[1]
+            if not marks:
+                marks.append((now, log.length))
+        return list(islice(log.publishers.idle(self._since), most))
+
+
+class Forgetting:
+    """For all groups of one member. `most` is how many publishers it knows in all of `logs`."""
+
+    __slots__ = ("_share", "logs", "most")
+
+    def __init__(self, logs: Sequence[GroupLog], most: int) -> None:
+        self.logs = logs
+        self.most = most
+        self._share = most // len(logs)
+
+    def idle(self, coordinator: "Coordinator", now: int) -> bool:
+        """Forget publishers that were idle for long, not all at once; whether there were some."""
+        log = coordinator.log
+        names = coordinator.idleness.names(log, now, PUBLISHERS_FORGOTTEN_AT_ONCE)
+        if names:
+            self._forget(coordinator, names, now)
+        return bool(names)
+
+    def make_room(
+        self, coordinator: "Coordinator", coming: Sequence[Publication], now: int
+    ) -> None:
+        """Forget the longest idle in favour of publishers that begin, where there are too many.
+
+        A group that has no more than its share of them forgets nobody: it may be the others that
+        have too many. At most two go for each that comes, so that a step stays short.
+        """
+        log = coordinator.log
+        table = log.publishers.table
+        if len(table) + len(coming) <= self._share:
+            return  # nearly always
+        new = {one.publisher for one in coming if one.number == 1 and one.publisher not in table}
+        if not new:
+            return
+        known = sum(len(other.publishers.table) for other in self.logs)
+        count = min(known + len(new) - self.most, len(table) + len(new) - self._share, 2 * len(new))
+        if count <= 0:
+            return
+        names = {one.publisher for one in coming}
+        idle = (name for name in table if name not in names)
+        self._forget(coordinator, list(islice(idle, count)), now)
+
+    def _forget(self, coordinator: "Coordinator", names: Sequence[str], now: int) -> None:
+        coordinator.log.number(
+            coordinator.epoch,
+            [Publication(FORGET, b"", publisher=name, time=now) for name in names],
+            None,
+        )
