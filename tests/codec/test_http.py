@@ -123,7 +123,7 @@ def test_no_content_has_no_length() -> None:
     connection = HttpConnection()
     connection.receive(GET)
     answer = connection.respond(204)
-    assert answer.startswith(b"HTTP/1.1 204 \r\n")
+    assert answer.startswith(b"HTTP/1.1 204 No Content\r\n")
     assert b"content-length" not in answer
 
 

@@ -15,8 +15,10 @@ from mdserver.bench import compared, results
 from mdserver.bench import connect as connect_bench
 from mdserver.bench import derive as derive_bench
 from mdserver.bench import fanout as fanout_bench
+from mdserver.bench import hostile as hostile_bench
 from mdserver.bench import publish as publish_bench
 from mdserver.bench import restart as restart_bench
+from mdserver.bench.attackers import ATTACKS
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.errors import MdserverError
 
@@ -112,8 +114,13 @@ def bench() -> None:
     """
 
 
-def measurement(*options: Option) -> Callable[[Measure], click.Command]:
-    """A command of the group: a function from progress and load to rows, which are then shown."""
+def measurement(
+    *options: Option, judge: Callable[[Sequence[results.Row]], str | None] = lambda _: None
+) -> Callable[[Measure], click.Command]:
+    """A command of the group: a function from progress and load to rows, which are then shown.
+
+    `judge` gives what is wrong with them, if anything, which makes the exit status 1.
+    """
 
     def decorate(measure: Measure) -> click.Command:
         @functools.wraps(measure)
@@ -121,6 +128,9 @@ def measurement(*options: Option) -> Callable[[Measure], click.Command]:
             with _console.status("") as status:
                 rows = measure(status.update, encoding=ENCODINGS[encoding], **load)
             report(rows, json_file)
+            wrong = judge(rows)
+            if wrong is not None:
+                raise click.ClickException(wrong)
 
         with_options: Callable[..., None] = command
         for option in reversed((*options, *SHARED)):
@@ -292,6 +302,27 @@ def derive(progress: Progress, kafka: str | None, **load: Any) -> Sequence[resul
 def cache(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Resident memory of the server for each subject, and for each cached message."""
     return cache_bench.measure(cache_bench.Load(**load), progress)
+
+
+@measurement(
+    click.option(
+        "--attack", "attacks", type=click.Choice(ATTACKS), multiple=True, default=ATTACKS,
+        help="Which attack; repeatable. All of them unless there is one.",
+    ),
+    SECONDS,
+    click.option(
+        "--rate-mb", type=click.FloatRange(0.01, 1000), default=2.0, show_default=True,
+        help="How many megabytes a second an attacker sends.",
+    ),
+    judge=hostile_bench.over_the_line,
+)  # fmt: skip
+def hostile(progress: Progress, **load: Any) -> Sequence[results.Row]:
+    """Round trips of a neighbour while an attacker floods the server, and the server's memory.
+
+    The first row is without an attacker. `kib each` is what the attack added to the resident
+    memory. The exit status is 1 if an attack adds more than 20 ms to the 99th percentile.
+    """
+    return hostile_bench.measure(hostile_bench.Load(**load), progress)
 
 
 def main() -> int:

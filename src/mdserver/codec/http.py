@@ -8,7 +8,10 @@ own: an idle connection keeps nothing but a few bytes.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
 from urllib.parse import parse_qsl
 
 import h11
@@ -17,6 +20,7 @@ from attrs import field, frozen
 from mdserver import limits
 from mdserver.core.text import safe_text
 from mdserver.errors import MdserverError
+from mdserver.limits import NS_PER_S
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -89,7 +93,8 @@ class HttpConnection:
     Feed what arrives to `receive`; answer each request with `respond`, or `start_stream`, `chunk`
     and `end_stream`; then go on with `receive(b"")` if `keeps_open`. After a RequestRefusedError
     send what `refuse` gives and close. `transport_security_s`, if it is not 0, is for how long
-    browsers are told to come back over TLS only (RFC 6797).
+    browsers are told to come back over TLS only (RFC 6797). With a `clock` (ns since the Unix
+    epoch) answers have a `Date`, which a server with a clock has to send (RFC 9110, 6.6.1).
     """
 
     __slots__ = (
@@ -97,6 +102,7 @@ class HttpConnection:
         "_body_bytes_max",
         "_buffer",
         "_chunks",
+        "_clock",
         "_h11",
         "_head_bytes_max",
         "_request",
@@ -109,7 +115,9 @@ class HttpConnection:
         head_bytes_max: int = limits.HTTP_HEAD_BYTES_MAX,
         body_bytes_max: int = limits.HTTP_BODY_BYTES_MAX,
         transport_security_s: int = 0,
+        clock: Callable[[], int] | None = None,
     ) -> None:
+        self._clock = clock
         self._head_bytes_max = head_bytes_max
         self._body_bytes_max = body_bytes_max
         self._buffer = b""
@@ -178,15 +186,14 @@ class HttpConnection:
         head = self._guarded(headers)
         if status != 204:  # RFC 9110 section 8.6
             head.append((b"content-length", str(len(body)).encode()))
-        out = _sent(exchange, h11.Response(status_code=status, headers=head))
+        out = _sent(exchange, self._response(status, head))
         if body and self._request is not None and self._request.method != b"HEAD":
             out += _sent(exchange, h11.Data(data=body))
         return out + self.end_stream()
 
     def start_stream(self, status: int, headers: Headers = ()) -> bytes:
         """The head of an answer without a length; its parts follow with `chunk`."""
-        head = self._guarded(headers)
-        return _sent(self._exchange(), h11.Response(status_code=status, headers=head))
+        return _sent(self._exchange(), self._response(status, self._guarded(headers)))
 
     def _guarded(self, headers: Headers) -> list[tuple[bytes, bytes]]:
         head = [*headers, *self._standing]
@@ -221,8 +228,15 @@ class HttpConnection:
         length = (b"content-length", str(len(body)).encode())
         close = (b"connection", b"close")
         head = self._guarded([*_TEXT, *error.headers, length, close])
-        out = _sent(exchange, h11.Response(status_code=error.status, headers=head))
+        out = _sent(exchange, self._response(error.status, head))
         return out + _sent(exchange, h11.Data(data=body)) + _sent(exchange, h11.EndOfMessage())
+
+    def _response(self, status: int, headers: list[tuple[bytes, bytes]]) -> h11.Response:
+        """The head of an answer, with its reason phrase."""
+        if self._clock is not None:
+            headers.append((b"date", _date(self._clock() // NS_PER_S)))
+        phrase = HTTPStatus(status).phrase.encode()
+        return h11.Response(status_code=status, headers=headers, reason=phrase)
 
     def _exchange(self) -> h11.Connection:
         assert self._h11 is not None, "there is no request to answer"
@@ -304,6 +318,12 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 def tokens(value: str | None) -> list[str]:
     """The members of a comma-separated header value, in lower case."""
     return [part.strip().lower() for part in value.split(",")] if value else []
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> bytes:
+    """A time as a header says it (RFC 9110, section 5.6.7); made once a second."""
+    return formatdate(second, usegmt=True).encode()
 
 
 def _check_ends(lines: bytes) -> None:

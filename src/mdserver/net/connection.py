@@ -79,7 +79,8 @@ class Connection:
     """Owns its socket, and its outbox once there is a session."""
 
     __slots__ = (
-        "_http", "_keepalive", "_nursery", "_readable", "_shared", "_sock", "_websocket",
+        "_flushed", "_http", "_keepalive", "_nursery", "_readable", "_shared", "_sock",
+        "_websocket",
         "address", "heard", "outbox", "phase",
     )  # fmt: skip
 
@@ -88,6 +89,7 @@ class Connection:
         self._shared = shared
         self._nursery: trio.Nursery | None = None
         self._readable: trio.Event | None = None
+        self._flushed: trio.Event | None = None
         self._http: HttpConnection | None = None
         self._websocket: WebSocket | None = None
         self._keepalive = shared.settings.keepalive
@@ -248,6 +250,8 @@ class Connection:
             self._read_on()
             if done:
                 self._shared.behaviour.congested(outbox, over=True)
+                if self._flushed is not None:
+                    self._flushed.set()
             await trio.lowlevel.checkpoint()
 
     def _read_on(self) -> None:
@@ -287,6 +291,7 @@ class Connection:
         http = self._http = HttpConnection(
             body_bytes_max=settings.http_body_bytes_max,
             transport_security_s=settings.transport_security // NS_PER_S if self.secure else 0,
+            clock=self._shared.engine.clock,
         )
         received = b""
         try:
@@ -310,7 +315,7 @@ class Connection:
         except RequestRefusedError as error:
             self.phase = Phase.CLOSING
             await self._send_all(http.refuse(error))
-        await self._linger()
+        await self._linger(settings.close_timeout)
         return None
 
     async def _read_request(self, http: HttpConnection, received: bytes) -> Request | None:
@@ -370,10 +375,14 @@ class Connection:
                 await trio.lowlevel.wait_writable(self._sock)
         self._shared.engine.traffic.sent += len(wire)
 
-    async def _linger(self) -> None:
-        """Let the client read the last answer: closing on unread bytes would reset it away."""
+    async def _linger(self, duration: int) -> None:
+        """Let the client read what was sent last: closing on unread bytes would reset it away.
+
+        This side has nothing more to send and says so; what the client still sends within
+        `duration` (ns) is read and thrown away. Then the timer ends the connection.
+        """
         self.phase = Phase.CLOSING
-        self._give_time(self._shared.settings.close_timeout)
+        self._give_time(duration)
         if isinstance(self._sock, ssl.SSLSocket):
             say_goodbye(self._sock)
         self._sock.shutdown(socket.SHUT_WR)
@@ -459,8 +468,12 @@ class Connection:
             self.phase = Phase.CLOSING
             self._give_time(self._shared.settings.close_timeout)
             outbox.finish(ended.answer)
-        if ended.violation:
-            await self._discard()
+        if outbox.unsent:
+            self._flushed = trio.Event()
+            await self._flushed.wait()
+        # Nothing more is to be said by either side, so this side ends the connection itself
+        # (RFC 6455, section 7.1.1) and does not wait for the client to do so.
+        await self._linger(limits.LINGER_MS * NS_PER_MS)
         return True
 
     async def _discard(self) -> None:

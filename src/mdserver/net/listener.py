@@ -10,9 +10,11 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
+from mdserver import limits
 from mdserver.codec.http import HttpConnection, RequestRefusedError
 from mdserver.config.values import Address
 from mdserver.errors import StartError
@@ -175,6 +177,7 @@ class Listener:
         self._admission = admission
         self._identity = identity
         self._complained = 0
+        self._lingering = 0
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Accept until cancelled; the connections run in `nursery`, and outlive that."""
@@ -183,10 +186,10 @@ class Listener:
             refusal = self._admission.enter(address)
             if refusal is None:
                 nursery.start_soon(self._serve, sock, address)
-            elif self._identity is not None:
-                sock.close()  # what could be said would cost a hand-shake
+            elif self._identity is not None or self._lingering >= limits.REFUSED_LINGERING_MAX:
+                sock.close()  # with TLS, what could be said would cost a hand-shake
             else:
-                _refuse(sock, refusal)
+                nursery.start_soon(self._refuse, sock, refusal)
 
         await accept_each(self._sock, accepted, self._complain)
 
@@ -196,20 +199,30 @@ class Listener:
         finally:
             self._admission.leave(address)
 
+    async def _refuse(self, sock: socket.socket, reason: str) -> None:
+        """Answer 503, and read what the client sends for a moment, so that it gets the answer.
+
+        Such connections are few at a time: beyond that number they are closed at once.
+        """
+        wait = (b"retry-after", str(RETRY_AFTER_S).encode())
+        http = HttpConnection(clock=self._shared.engine.clock)
+        self._lingering += 1
+        try:
+            with sock, suppress(OSError), trio.move_on_after(limits.LINGER_MS / 1000):
+                sock.send(http.refuse(RequestRefusedError(503, reason, [wait])))
+                sock.shutdown(socket.SHUT_WR)
+                left = limits.REFUSED_BYTES_MAX
+                while left > 0:
+                    await trio.lowlevel.wait_readable(sock)
+                    received = len(sock.recv(left))
+                    if not received:
+                        break
+                    left -= received
+        finally:
+            self._lingering -= 1
+
     def _complain(self, error: OSError) -> None:
         now = self._shared.engine.clock()
         if now - self._complained >= COMPLAIN_EVERY_NS:
             self._complained = now
             self._shared.log.warning("cannot accept connections", reason=error.strerror)
-
-
-def _refuse(sock: socket.socket, reason: str) -> None:
-    """503 at once and without waiting: a refused client costs nothing but this."""
-    wait = (b"retry-after", str(RETRY_AFTER_S).encode())
-    with sock:
-        try:
-            sock.send(HttpConnection().refuse(RequestRefusedError(503, reason, [wait])))
-            sock.shutdown(socket.SHUT_WR)
-            sock.recv(65536)  # unread bytes would make the kernel reset the answer away
-        except OSError:
-            pass  # gone, or its request is still on the way

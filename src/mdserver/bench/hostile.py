@@ -1,0 +1,145 @@
+"""What attackers do to a neighbour: its round trip, and the server's memory.
+
+The server has a core; the neighbour, which sends a command and waits for its answer again and
+again, shares another one with the attacker, which is a process of its own.
+"""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from attrs import frozen
+
+from mdserver.bench import processes, wire
+from mdserver.bench.attackers import (
+    ATTACKS,
+    HISTORY_CONTENT_BYTES,
+    HISTORY_MESSAGES,
+    HISTORY_SUBJECT,
+    KEY,
+    command,
+    opened,
+)
+from mdserver.bench.encodings import Encoding
+from mdserver.bench.results import Latencies, Row
+from mdserver.limits import MB, SUBPROTOCOL_JSON
+
+QUIET = "quiet"
+PAUSE_S = 0.004
+ADDED_MS_MAX = 20.0
+WARM_UP_S = 0.3
+
+
+@frozen
+class Load:
+    """What is measured: each attack for so long, at so many bytes a second."""
+
+    encoding: Encoding
+    attacks: Sequence[str] = ATTACKS
+    seconds: float = 5.0
+    rate_mb: float = 2.0
+    settings: Sequence[str] = ()
+
+
+def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+    """A row without an attack, and one for each attack, each on a server of its own."""
+    rows = []
+    with processes.running_on(processes.cores()[1]):
+        for attack in (None, *load.attacks):
+            progress(attack or QUIET)
+            rows.append(_measured(load, attack))
+    return rows
+
+
+def over_the_line(rows: Sequence[Row]) -> str | None:
+    """Which attacks add more than ADDED_MS_MAX to the quiet 99th percentile, None if none does."""
+    quiet = rows[0].p99_ms or 0.0
+    over = [row.mode for row in rows[1:] if (row.p99_ms or 0.0) > quiet + ADDED_MS_MAX]
+    return f"a neighbour waits too long under {'; '.join(over)}" if over else None
+
+
+def _measured(load: Load, attack: str | None) -> Row:
+    with processes.server(load.settings) as (process, port):
+        if attack == "histories":
+            fill_history(port)
+        before_kib = processes.resident_kib(process.pid)
+        latencies = Latencies()
+        if attack is None:
+            count, seconds = round_trips(port, load.seconds, latencies)
+            mode = QUIET
+        else:
+            with attacked(attack, port, load.rate_mb * MB) as attacker:
+                time.sleep(WARM_UP_S)
+                count, seconds = round_trips(port, load.seconds, latencies)
+                resident_kib = processes.resident_kib(process.pid)
+                attacker.terminate()
+                sent, took_s = processes.line(attacker).split()
+            mode = f"{attack}, {float(sent) / float(took_s) / MB:.2f} MB/s"
+        resident_kib = resident_kib if attack else processes.resident_kib(process.pid)
+        if process.poll() is not None:
+            raise processes.BenchError(f"the server ended under {mode}")
+    row = Row(
+        bench="hostile",
+        mode=mode,
+        encoding=load.encoding.name,
+        connections=1,
+        count=count,
+        seconds=seconds,
+        per_s=count / seconds,
+        resident_kib=resident_kib,
+        kib_each=float(resident_kib - before_kib),
+    )
+    latencies.fill(row)
+    return row
+
+
+@contextmanager
+def attacked(attack: str, port: int, bytes_per_s: float) -> Iterator[subprocess.Popen[bytes]]:
+    """An attacker until the end of the block."""
+    arguments = [
+        sys.executable, "-m", "mdserver.bench.attackers", attack, str(port), str(bytes_per_s),
+    ]  # fmt: skip
+    with processes.started(arguments, on=processes.cores()[1]) as process:
+        processes.line(process)
+        yield process
+
+
+def round_trips(port: int, seconds: float, latencies: Latencies) -> tuple[int, float]:
+    """How many commands of a neighbour were answered in how many seconds, each measured."""
+    ping = command(op="ping")
+    with opened(port, SUBPROTOCOL_JSON) as sock:
+        answered(sock, ping)  # `connected` comes first
+        count = 0
+        begun = time.monotonic()
+        while time.monotonic() - begun < seconds:
+            started_ns = time.monotonic_ns()
+            answered(sock, ping)
+            latencies.add(time.monotonic_ns() - started_ns, 1)
+            count += 1
+            time.sleep(PAUSE_S)
+        return count, time.monotonic() - begun
+
+
+def answered(sock: socket.socket, message: bytes) -> None:
+    """Send a ping command and wait for its pong."""
+    sock.sendall(message)
+    received = b""
+    while b'"pong"' not in received:
+        more = sock.recv(4096)
+        if not more:
+            raise processes.BenchError("the server ended the neighbour's connection")
+        received += more
+
+
+def fill_history(port: int) -> None:
+    """Publish the history that is asked for."""
+    publication = command(
+        op="publish", subject=HISTORY_SUBJECT, content="x" * HISTORY_CONTENT_BYTES
+    )
+    with opened(port, SUBPROTOCOL_JSON) as sock:
+        for _ in range(HISTORY_MESSAGES):
+            sock.sendall(publication)
+        answered(sock, wire.masked(b'{"op":"ping"}', wire.OPCODE_TEXT, KEY))
