@@ -95,7 +95,7 @@ def asked(spark: Any, folder: Path) -> Any:
 
 @pytest.mark.parametrize(
     ("program", "printed"),
-    zip(PROGRAMS, ["/vehicles/car66/speed", "20 19\n"], strict=True), ids=["sql", "history"],
+    [*zip(PROGRAMS, ["/vehicles/car66/speed", "20 19\n"], strict=True)], ids=["sql", "history"],
 )  # fmt: skip
 def test_a_program_of_the_page_runs(program: str, printed: str, folder: Path) -> None:
     done = subprocess.run(
