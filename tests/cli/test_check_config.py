@@ -6,6 +6,7 @@ import pytest
 
 from mdserver.cli.main import exit_status
 from mdserver.config import PARAMETERS
+from tests.net.certificates import make_certificate
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +42,7 @@ def test_every_parameter_with_its_origin(
 
 
 def test_what_should_be_seen_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    key = tmp_path / "key.pem"
-    key.write_text("a key")
+    key = make_certificate(tmp_path / "key.pem")
     key.chmod(0o644)
     sets = ["Entitlement=None", "ListenEncrypted=*:1", f"KeyStore={key}"]
     arguments = [word for each in sets for word in ("--set", each)]
@@ -66,3 +66,40 @@ def test_a_mistake_is_one_line_and_exit_status_2(
     assert out == ""
     expected = "MaxSubject: no such parameter; the nearest known name is MaxSubjects"
     assert err == f"{file}:1: {expected}\n"
+
+
+def test_files_and_classes_that_are_missing_are_all_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.conf"
+    file.write_text(
+        "ListenEncrypted = 127.0.0.1:0\n"
+        "KeyStore = chain.pem, key.pem\n"
+        "Entitlement = JWT\n"
+        "EntitlementJWT.HmacSecretFile = secret\n"
+        "Extension.Presence = true\n"
+        "Extension.Presence.Class = no_such_module:Hook\n"
+        "LogFolder = logs\n"
+        "ClusterMembers = a:1, b:1, c:1\n"
+        "ClusterMemberListen = a:1\n",
+        encoding="utf-8",
+    )
+    assert exit_status(["check-config", "--config", str(file)]) == 2
+    mistakes = capsys.readouterr().err.splitlines()
+    assert [any(about in line for line in mistakes) for about in (
+        f"Cannot read {tmp_path}/chain.pem and {tmp_path}/key.pem: No such file",
+        f"{tmp_path}/secret: cannot be read: No such file",
+        "Extension.Presence.Class = no_such_module:Hook: ModuleNotFoundError",
+        "ClusterPassword is missing",
+    )] == [True] * 4, mistakes  # fmt: skip
+    assert not (tmp_path / "logs").exists(), "a check writes nothing"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_all_mistakes_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "x.conf"
+    file.write_text("MaxSubject = 7\nMaxSubjects = many\n", encoding="utf-8")
+    assert exit_status(["check-config", "--config", str(file)]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"{file}:1: MaxSubject: no such parameter")
+    assert second.startswith(f"{file}:2: MaxSubjects = many: expected a whole number")

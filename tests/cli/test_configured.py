@@ -21,6 +21,7 @@ def test_the_defaults_of_the_table_are_those_of_the_network_side() -> None:
 
 
 def test_every_parameter_of_the_network_side_arrives() -> None:
+    here = Path.cwd()
     config = load(
         overrides=[
             "Listen=[::1]:1, *:2", "AllowedOrigins=https://a.example, https://B.example",
@@ -39,8 +40,8 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
         allowed_hosts=frozenset({"md.example"}), transport_security=60 * NS_PER_S,
         connections_max=3, connections_per_address_max=4, outbox_bytes_max=MB,
         receive_bytes_max=2 * MB, websocket_bytes_max=68 * KB, http_body_bytes_max=2 * MB,
-        listen_encrypted=(Address("::1", 7),), key_store=KeyStore(Path("all.pem")),
-        key_stores=((Address("::1", 7), KeyStore(Path("chain.pem"), Path("key.pem"))),),
+        listen_encrypted=(Address("::1", 7),), key_store=KeyStore(here / "all.pem"),
+        key_stores=((Address("::1", 7), KeyStore(here / "chain.pem", here / "key.pem")),),
         ciphers="ECDHE", run_as_user="push", slow_consumers=SlowConsumerPolicy.CONFLATE,
         batching=9 * NS_PER_MS, batching_bytes=KB,
         handshake_timeout=5 * NS_PER_S, keepalive=6 * NS_PER_S,

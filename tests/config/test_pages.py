@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mdserver.config import Config, load
-from mdserver.config.pages import PAGES, sample_file
+from mdserver.config import PARAMETERS, load
+from mdserver.config.pages import PAGES, PRODUCTION, sample_file
 
 TOP = Path(__file__).parents[2]
 
@@ -26,7 +26,8 @@ def test_the_sample_without_comment_marks_is_the_default_configuration(tmp_path:
         encoding="utf-8",
     )
     loaded = load(file)
-    assert loaded.config == Config()
+    file.write_text("")
+    assert loaded.config == load(file).config
     assert all(origin.startswith(str(file)) for origin in loaded.origins.values())
 
 
@@ -38,3 +39,9 @@ SERVERS = [
 @pytest.mark.parametrize("file", SERVERS, ids=str)
 def test_every_example_configuration_is_valid(file: Path) -> None:
     assert load(file).config is not None
+
+
+def test_what_production_changes_are_parameters() -> None:
+    names = [name for group in PRODUCTION for name in group]
+    assert len(names) == len(set(names))
+    assert set(names) <= set(PARAMETERS)

@@ -22,9 +22,46 @@ def write(tmp_path: Path):
     return write_file
 
 
+def defaults(folder: Path) -> Config:
+    """Return the default configuration, with paths from a folder."""
+    paths = {
+        row.attribute: folder / row.default
+        for row in PARAMETERS.values() if isinstance(row.default, Path)
+    }  # fmt: skip
+    assert len(paths) > 1
+    return Config(**paths)
+
+
+def test_relative_paths_go_from_the_file_or_from_the_working_directory(
+    write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    file = write("LogFolder = ../logs\nKeyStore = keys/all.pem\n")
+    environment = {"MDSERVER_JOURNALFOLDER": "journal"}
+    config = load(file, environment, ["KeyStore.a:1=a.pem", "ListenEncrypted=a:1"]).config
+    assert config.log_folder == tmp_path.parent / "logs"
+    assert config.key_store == (tmp_path / "keys" / "all.pem",)
+    assert config.journal_folder == here / "journal"
+    assert dict(config.key_stores) == {Address("a", 1): (here / "a.pem",)}
+    monkeypatch.chdir(tmp_path)
+    assert load(Path("x.conf")).config.log_folder == tmp_path.parent / "logs"
+
+
+def test_all_mistakes_are_named_in_their_order(write) -> None:
+    file = write("MaxSubjects = x\nno setting\nLsten = *\nMaxSubjects = 5\n")
+    with pytest.raises(ConfigError) as caught:
+        load(file, {"MDSERVER_NOSUCH": "1"}, ["LogLevel=loud"])
+    lines = str(caught.value).splitlines()
+    assert [line.partition(" ")[0] for line in lines] == [
+        f"{file}:1:", f"{file}:2:", f"{file}:3:", f"{file}:4:", "environment:", "--set:",
+    ]  # fmt: skip
+
+
 def test_nothing_given_means_the_defaults() -> None:
     loaded = load()
-    assert loaded.config == Config()
+    assert loaded.config == defaults(Path.cwd())
     assert set(loaded.origins.values()) == {DEFAULT_ORIGIN}
     assert list(loaded.origins) == [name for name, row in PARAMETERS.items() if row.per is None]
 
@@ -118,10 +155,10 @@ def test_a_family_has_a_value_for_each_member(write) -> None:
         "KeyStore = all.pem\nKeyStore.[::1]:8443 = six.pem\nKeyStore.*:443 = chain.pem, key.pem\n"
     )
     loaded = load(file, overrides=["KeyStore.[::1]:8443=other.pem"])
-    assert loaded.config.key_store == (Path("all.pem"),)
+    assert loaded.config.key_store == (file.parent / "all.pem",)
     assert dict(loaded.config.key_stores) == {
-        Address("::1", 8443): (Path("other.pem"),),
-        Address("*", 443): (Path("chain.pem"), Path("key.pem")),
+        Address("::1", 8443): (Path.cwd() / "other.pem",),
+        Address("*", 443): (file.parent / "chain.pem", file.parent / "key.pem"),
     }
     assert loaded.origins["KeyStore.[::1]:8443"] == "--set"
     assert loaded.origins["KeyStore.*:443"] == f"{file}:4"
@@ -132,7 +169,7 @@ def test_a_family_has_a_value_for_each_member(write) -> None:
 
 
 def test_mistakes_in_overrides() -> None:
-    with pytest.raises(ConfigError, match="--set Listen: expected `Name=value`"):
+    with pytest.raises(ConfigError, match="--set: Listen: expected `Name=value`"):
         load(overrides=["Listen"])
     with pytest.raises(ConfigError, match=r"--set: Lsten: no such parameter; .* Listen$"):
         load(overrides=["Lsten=*"])
@@ -174,4 +211,5 @@ def test_any_file_is_read_or_refused_with_one_line(tmp_path_factory, content: by
     except ConfigError as error:
         refusals.append(str(error))
     assert all("\n" not in refusal for refusal in refusals)
-    assert all(setting.name and "\n" not in setting.text for setting in settings)
+    assert all(setting.name or setting.mistake for setting in settings)
+    assert all("\n" not in setting.text for setting in settings)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
-START = TOP / "conf" / "cluster-3" / "start.py"
 MDSERVER = Path(sys.executable).with_name("mdserver")
 TIMEOUT_S = 120
 
@@ -20,8 +19,8 @@ def started(folder: Path) -> subprocess.Popen[str]:
     (folder / "conf").symlink_to(TOP / "conf")
     environment = {key: value for key, value in os.environ.items() if "MDSERVER" not in key}
     return subprocess.Popen(
-        [sys.executable, str(START), str(MDSERVER)], cwd=folder, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, "conf/cluster-3/start.py", str(MDSERVER)], cwd=folder, env=environment,
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 

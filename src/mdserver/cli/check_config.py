@@ -5,8 +5,10 @@ from pathlib import Path
 import click
 
 from mdserver.cli.configured import configuration_options, effective
+from mdserver.cli.usable import unusable
 from mdserver.config import PARAMETERS
 from mdserver.config.concerns import concerns
+from mdserver.errors import ConfigError
 
 
 @click.command("check-config")
@@ -15,8 +17,9 @@ def command(file: Path | None, overrides: tuple[str, ...]) -> None:
     """Print the effective configuration and where each value comes from.
 
     One parameter a line: name, value, origin. Values of secret parameters are not shown. What
-    should be seen to stands on stderr, one line each that begins with `warning:`. Exit status 2,
-    and one line on stderr, if something is wrong.
+    should be seen to stands on stderr, one line each that begins with `warning:`. Files and classes
+    that parameters name are looked at as well. Exit status 2, and one line on stderr for each
+    mistake, if something is wrong.
     """
     loaded = effective(file, overrides)
     lines = {
@@ -29,3 +32,6 @@ def command(file: Path | None, overrides: tuple[str, ...]) -> None:
         click.echo(f"{line:<{width}}  # {loaded.origins[name]}")
     for concern in concerns(loaded):
         click.echo(f"warning: {concern}", err=True)
+    mistakes = unusable(loaded.config)
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))

@@ -18,11 +18,54 @@ A parameter is taken from, the later one winning: its default, the file, the env
 as `mdserver run` and prints the effective configuration and where each value comes from.
 
 Times take the units `ms`, `s`, `min`, `h` and `d`, sizes `B`, `KB`, `MB` and `GB` (1,024 each). An
-unknown name, a bad value or a parameter that is set twice ends `mdserver run` with one line that
-says where, and exit status 2. *Reload* says whether SIGHUP makes a running server take a new value.
+unknown name, a bad value or a parameter that is set twice ends `mdserver run` with one line for each
+mistake that says where, and exit status 2. Relative paths go from the folder of the configuration
+file, in `--set` and the environment from the working directory. *Reload* says whether SIGHUP makes a
+running server take a new value.
 
 `make docs` makes this page from the sections in `src/mdserver/config/sections`.
 """
+
+PRODUCTION = {
+    ("Listen", "ListenEncrypted", "KeyStore"): """The default serves this machine alone; clients
+        outside need an address, and TLS unless a proxy before the server speaks it.""",
+    ("Entitlement",): """`Basic` lets anyone subscribe, and nobody publish until
+        `EntitlementAllowToken` is set. `JWT` or `Custom` decide for each user and subject.""",
+    ("AllowedOrigins",): """The web pages that may connect from a browser; the default lets all.""",
+    ("RunAsUser", "LogFolder"): """Ports below 1024 need root only until they are bound; logs that
+        outlive the terminal need a folder.""",
+    ("MonitorHTTP.Listen", "MonitorPassword"): """Health, sessions and the `cluster` commands, on an
+        address that only operators reach.""",
+    ("MaxConnections", "MaxConnectionsPerAddress"): """As many as the memory and `ulimit -n` of the
+        machine carry; one address may be a proxy or a whole office.""",
+    ("MaxMessageSize", "BufferLimit.Send"): """Memory: a slow client may keep `BufferLimit.Send`.""",
+    ("MaxCachedMessagesPerSubject", "CacheExpireTime", "MaxCacheBytes"): """How long a client may be
+        away and still recover all it missed, and what that costs.""",
+    ("SlowConsumerPolicy",): """What happens to a client that reads too slowly: by default it is
+        disconnected and recovers; prices may rather be conflated.""",
+    ("Journal", "JournalFolder", "JournalFsync"): """Without a journal a single server begins anew
+        after a restart. With `commit` every acknowledged message survives a power cut.""",
+    ("ClusterMembers", "ClusterMemberListen", "ClusterPassword",
+     "ClusterMemberCoordinationFolder"): """Three or five seeds lose nothing that was acknowledged
+        while a majority is up; the folder has to survive a restart.""",
+    ("ClientAddress",): """What clients are told to connect to when they move: the name by which they
+        reach this member.""",
+}  # fmt: skip
+"""The parameters that a production set-up changes, by purpose, and why."""
+
+
+def _production_table() -> str:
+    lines = ["\n## In production\n\nWhat a server for others changes, and why:\n"]
+    lines.append("\n| parameter | why |\n|---|---|\n")
+    for names, why in PRODUCTION.items():
+        links = ", ".join(f"[`{name}`](#{_anchor(name)})" for name in names)
+        lines.append(f"| {links} | {' '.join(why.split())} |\n")
+    return "".join(lines)
+
+
+def _anchor(name: str) -> str:
+    return name.lower().replace(".", "")
+
 
 _SAMPLE_HEAD = """\
 # Every parameter of mdserver with its default. Take the `#` away to change one, then try it with
@@ -34,7 +77,7 @@ _SAMPLE_HEAD = """\
 
 def reference_page() -> str:
     """The Markdown of docs/configuration.md."""
-    parts = [_REFERENCE_HEAD]
+    parts = [_REFERENCE_HEAD, _production_table()]
     for section in SECTIONS:
         parts.append(f"\n## {section.__doc__}\n")
         parts += [_reference_entry(row) for row in section_parameters(section)]

@@ -5,6 +5,7 @@ joins the next line to it, without that line's leading blanks.
 """
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,16 @@ class Loaded:
 
 @frozen
 class Setting:
-    """One `name = text` and where it stands."""
+    """One `name = text`, where it stands, and the folder from which relative paths in it go.
+
+    `mistake` says what is wrong with it if it is no setting at all.
+    """
 
     origin: str
     name: str
     text: str
+    folder: Path = field(factory=Path.cwd)
+    mistake: str = ""
 
 
 def load(
@@ -54,77 +60,124 @@ def load(
     environment: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
 ) -> Loaded:
-    """The effective configuration.
+    """Return the effective configuration.
 
-    `environment` holds the environment variables, `overrides` the arguments of `--set`. Raises
-    `ConfigError` with one line that says where the first mistake is and what would be right.
+    `environment` holds the environment variables, `overrides` the arguments of `--set`. Relative
+    paths in the file, and those that are defaults, go from the folder of the file, all others (and
+    defaults without a file) from the working directory; the result has absolute paths. Raises
+    `ConfigError` with a line for each mistake, which says where it is and what would be right.
     """
-    arguments: dict[str, Any] = {}
-    families: dict[str, dict[object, object]] = {}
-    origins = {row.name: DEFAULT_ORIGIN for row in PARAMETERS.values() if row.per is None}
+    reading = _Reading(file.parent.absolute() if file else Path.cwd())
     sources: list[Iterable[Setting]] = [
         file_settings(file) if file else (),
         environment_settings(environment or {}),
         override_settings(overrides),
     ]
     for source in sources:
-        seen: dict[str, str] = {}
-        for setting in source:
-            row, member = _known(setting)
-            name = row.name if row.per is None else row.prefix + row.per.show(member)
-            if name in seen:
-                raise ConfigError(
-                    f"{setting.origin}: {name} is already set at {seen[name]}; "
-                    "remove one of the two"
-                )
-            seen[name] = setting.origin
-            if row.per is None:
-                arguments[row.attribute] = _value(row, setting)
-            else:
-                families.setdefault(row.attribute, {})[member] = _value(row, setting)
-            origins[name] = setting.origin
-    arguments |= {attribute: tuple(members.items()) for attribute, members in families.items()}
+        try:
+            reading.take(source)
+        except ConfigError as error:
+            reading.mistakes.append(str(error))
+    _raise_all(reading.mistakes)
+    origins = reading.origins
     files = {
         name: file for name, origin in origins.items() if file and origin.startswith(f"{file}:")
     }
-    loaded = Loaded(Config(**arguments), origins, files)
-    _check_together(loaded)
+    loaded = Loaded(reading.config(), origins, files)
+    _raise_all(_contradictions(loaded))
     return loaded
 
 
-def _check_together(loaded: Loaded) -> None:
-    """Refuses values that make no sense beside each other."""
+def _raise_all(mistakes: Iterable[str]) -> None:
+    """Raise `ConfigError` if anything is wrong, with a line for each mistake."""
+    lines = list(mistakes)
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+class _Reading:
+    """What the sources say, one after the other; the later one wins."""
+
+    def __init__(self, folder: Path) -> None:
+        self.mistakes: list[str] = []
+        self.origins = {row.name: DEFAULT_ORIGIN for row in PARAMETERS.values() if row.per is None}
+        self._arguments: dict[str, Any] = {
+            row.attribute: _absolute(row.default, folder)
+            for row in PARAMETERS.values()
+            if row.per is None
+        }
+        self._families: dict[str, dict[object, object]] = {}
+
+    def take(self, source: Iterable[Setting]) -> None:
+        """Take all settings of a source and note the mistakes."""
+        seen: dict[str, str] = {}
+        for setting in source:
+            try:
+                self._take(setting, seen)
+            except ConfigError as error:
+                self.mistakes.append(str(error))
+
+    def _take(self, setting: Setting, seen: dict[str, str]) -> None:
+        row, member = _known(setting)
+        name = row.name if row.per is None else row.prefix + row.per.show(member)
+        if name in seen:
+            raise ConfigError(
+                f"{setting.origin}: {name} is already set at {seen[name]}; remove one of the two"
+            )
+        seen[name] = setting.origin
+        value = _absolute(_value(row, setting), setting.folder)
+        if row.per is None:
+            self._arguments[row.attribute] = value
+        else:
+            self._families.setdefault(row.attribute, {})[member] = value
+        self.origins[name] = setting.origin
+
+    def config(self) -> Config:
+        """Return the configuration; there are no mistakes."""
+        families = {name: tuple(members.items()) for name, members in self._families.items()}
+        return Config(**self._arguments | families)
+
+
+def _absolute(value: Any, folder: Path) -> Any:
+    """Return a value whose paths are absolute."""
+    if isinstance(value, Path):
+        return Path(os.path.abspath(folder / value))  # noqa: PTH100 - resolves no links
+    if isinstance(value, tuple) and any(isinstance(item, Path) for item in value):
+        return tuple(_absolute(item, folder) for item in value)
+    return value
+
+
+def _contradictions(loaded: Loaded) -> Iterator[str]:
+    """Yield a sentence for each value that makes no sense beside another one."""
     config, origins = loaded.config, loaded.origins
     for name in PARAMETERS:
         on = name.startswith("Extension.") and getattr(config, PARAMETERS[name].attribute) is True
         told = name == "Extension.Presence" and config.presence_class
         if on and config.log_folder is None and not told:
-            raise ConfigError(f"{origins[name]}: {name} = true: it needs a LogFolder")
+            yield f"{origins[name]}: {name} = true: it needs a LogFolder"
     if config.presence_class and not config.presence:
         name = "Extension.Presence.Class"
-        raise ConfigError(f"{origins[name]}: {name}: it needs Extension.Presence = true")
+        yield f"{origins[name]}: {name}: it needs Extension.Presence = true"
     names = _NEEDED.get(config.entitlement, ())
     if names and not any(getattr(config, PARAMETERS[name].attribute) for name in names):
-        raise ConfigError(
+        yield (
             f"{origins['Entitlement']}: Entitlement = {config.entitlement.value}: "
             f"it needs {' or '.join(names)}"
         )
     if config.max_batching_space and not config.max_batching_time:
-        raise ConfigError(
-            f"{origins['MaxBatchingSpace']}: MaxBatchingSpace: it needs MaxBatchingTime"
-        )
+        yield f"{origins['MaxBatchingSpace']}: MaxBatchingSpace: it needs MaxBatchingTime"
     if not (config.listen or config.listen_encrypted):
-        raise ConfigError(f"{origins['Listen']}: Listen and ListenEncrypted are both empty")
+        yield f"{origins['Listen']}: Listen and ListenEncrypted are both empty"
     stores = dict(config.key_stores)
     for address in config.listen_encrypted:
         if not (config.key_store or address in stores):
-            raise ConfigError(
+            yield (
                 f"{origins['ListenEncrypted']}: ListenEncrypted = {address}: "
                 f"it needs KeyStore or KeyStore.{address}"
             )
     for address in stores:
         if address not in config.listen_encrypted:
-            raise ConfigError(
+            yield (
                 f"{origins[f'KeyStore.{address}']}: KeyStore.{address}: "
                 "this address does not stand in ListenEncrypted"
             )
@@ -141,10 +194,7 @@ def file_settings(file: Path) -> Iterator[Setting]:
         raise ConfigError(f"{file}: larger than {limits.CONFIG_BYTES_MAX} bytes")
     for number, line in _logical_lines(file, content.removeprefix(b"\xef\xbb\xbf")):
         origin = f"{file}:{number}"
-        name, equals, text = line.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"{origin}: expected `Name = value`")
-        yield Setting(origin, name.strip(), text.strip())
+        yield _setting(origin, line, "expected `Name = value`", file.parent.absolute())
 
 
 def _logical_lines(file: Path, content: bytes) -> Iterator[tuple[int, str]]:
@@ -173,24 +223,31 @@ def environment_settings(environment: Mapping[str, str]) -> Iterator[Setting]:
     for variable, text in environment.items():
         if not variable.startswith("MDSERVER_") or variable in CLIENT_VARIABLES:
             continue
-        if variable not in by_variable:
-            raise ConfigError(
-                f"environment: {variable}: no such parameter{_nearest(variable, by_variable)}"
-            )
-        yield Setting(f"environment {variable}", by_variable[variable], text.strip())
+        if variable in by_variable:
+            yield Setting(f"environment {variable}", by_variable[variable], text.strip())
+        else:
+            mistake = f"{variable}: no such parameter{_nearest(variable, by_variable)}"
+            yield Setting("environment", variable, text, mistake=mistake)
 
 
 def override_settings(overrides: Iterable[str]) -> Iterator[Setting]:
     """The settings in arguments of the form `Name=value`."""
     for override in overrides:
-        name, equals, text = override.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"--set {override}: expected `Name=value`")
-        yield Setting("--set", name.strip(), text.strip())
+        yield _setting("--set", override, f"{override}: expected `Name=value`", Path.cwd())
+
+
+def _setting(origin: str, line: str, mistake: str, folder: Path) -> Setting:
+    """Return the setting in `Name = value`, or `mistake` if it is none."""
+    name, equals, text = line.partition("=")
+    if not equals or not name.strip():
+        return Setting(origin, "", line, folder, mistake)
+    return Setting(origin, name.strip(), text.strip(), folder)
 
 
 def _known(setting: Setting) -> tuple[Parameter, object]:
     """The parameter of a setting; for one of a family also which member it is about."""
+    if setting.mistake:
+        raise ConfigError(f"{setting.origin}: {setting.mistake}")
     row = PARAMETERS.get(setting.name)
     if row is None or row.per is not None:
         for family in (row for row in PARAMETERS.values() if row.per is not None):

@@ -240,4 +240,6 @@ def _parse_path(value: str) -> Path:
 BOOLEAN: Kind[bool] = Kind("true or false", _parse_boolean, lambda value: str(value).lower())
 SWITCH: Kind[bool] = Kind("off or on", _parse_switch, lambda value: "on" if value else "off")
 NETWORK: Kind[Network] = Kind("an IP address or network", _parse_network, str)
-PATH: Kind[Path] = Kind("a path, relative to the working folder", _parse_path, str)
+PATH: Kind[Path] = Kind(
+    "a path, relative to the folder of the configuration file", _parse_path, str
+)

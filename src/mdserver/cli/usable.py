@@ -1,0 +1,42 @@
+"""What a configuration names and a server could not use: files, keys, classes, addresses."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from mdserver.cli.clustered import member_of
+from mdserver.cli.configured import server_settings
+from mdserver.config import Config, Entitlement
+from mdserver.config.keys import token_verifier
+from mdserver.errors import MdserverError
+from mdserver.net.custom import load_class
+from mdserver.net.presence import METHODS
+from mdserver.net.tls import Identity, KeyStore
+
+
+def unusable(config: Config) -> list[str]:
+    """Return a sentence for each thing that would keep a server from starting; change nothing."""
+    mistakes = []
+    for check in _checks(config):
+        try:
+            check()
+        except MdserverError as error:
+            mistakes.append(str(error))
+    return mistakes
+
+
+def _checks(config: Config) -> Iterator[Callable[[], object]]:
+    """Yield what a start does with the configuration, up to its first effect."""
+    yield partial(server_settings, config)
+    stores = dict.fromkeys((config.key_store,) if config.key_store else ())
+    stores |= dict.fromkeys(files for _, files in config.key_stores)
+    for files in stores:
+        yield partial(Identity, KeyStore(*files), config.cipher_list)
+    if config.entitlement is Entitlement.JWT:
+        yield partial(token_verifier, config)
+    if config.entitlement is Entitlement.CUSTOM:
+        yield partial(load_class, config.custom_class)
+    if config.presence_class:
+        yield partial(
+            load_class, config.presence_class, "Extension.Presence.Class", METHODS.values()
+        )
+    yield partial(member_of, config)
