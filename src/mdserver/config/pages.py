@@ -18,10 +18,10 @@ A parameter is taken from, the later one winning: its default, the file, the env
 as `mdserver run` and prints the effective configuration and where each value comes from.
 
 Times take the units `ms`, `s`, `min`, `h` and `d`, sizes `B`, `KB`, `MB` and `GB` (1,024 each). An
-unknown name, a bad value or a parameter that is set twice ends `mdserver run` with one line for each
-mistake that says where, and exit status 2. Relative paths go from the folder of the configuration
-file, in `--set` and the environment from the working directory. *Reload* says whether SIGHUP makes a
-running server take a new value.
+unknown name, a bad value or a parameter that is set twice ends `mdserver run` with one line for
+each mistake that says where, and exit status 2. Relative paths go from the folder of the
+configuration file, in `--set` and the environment from the working directory. *Reload* says whether
+SIGHUP makes a running server take a new value.
 
 `make docs` makes this page from the sections in `src/mdserver/config/sections`.
 """
@@ -38,7 +38,8 @@ PRODUCTION = {
         address that only operators reach.""",
     ("MaxConnections", "MaxConnectionsPerAddress"): """As many as the memory and `ulimit -n` of the
         machine carry; one address may be a proxy or a whole office.""",
-    ("MaxMessageSize", "BufferLimit.Send"): """Memory: a slow client may keep `BufferLimit.Send`.""",
+    ("MaxMessageSize", "BufferLimit.Send"): """Memory: a slow client may keep
+        `BufferLimit.Send`.""",
     ("MaxCachedMessagesPerSubject", "CacheExpireTime", "MaxCacheBytes"): """How long a client may be
         away and still recover all it missed, and what that costs.""",
     ("SlowConsumerPolicy",): """What happens to a client that reads too slowly: by default it is
@@ -48,8 +49,8 @@ PRODUCTION = {
     ("ClusterMembers", "ClusterMemberListen", "ClusterPassword",
      "ClusterMemberCoordinationFolder"): """Three or five seeds lose nothing that was acknowledged
         while a majority is up; the folder has to survive a restart.""",
-    ("ClientAddress",): """What clients are told to connect to when they move: the name by which they
-        reach this member.""",
+    ("ClientAddress",): """What clients are told to connect to when they move: the name by which
+        they reach this member.""",
 }  # fmt: skip
 """The parameters that a production set-up changes, by purpose, and why."""
 
