@@ -108,7 +108,10 @@ class Member:
         votes.recorded = plan.recorded
         self.disk = votes.encode()
         settings = BrokerSettings(
-            member=self.name, groups=plan.groups, cached_messages_per_subject=plan.cached
+            member=self.name,
+            groups=plan.groups,
+            cached_messages_per_subject=plan.cached,
+            publisher_secret=b"simulated",
         )
         cluster = ClusterSettings(
             me=self.name, members=world.names, client=f"{self.name}:1", trace=True,

@@ -105,6 +105,10 @@ TOKEN_RENEW_BEFORE_S = 60
 
 # Numbered publications (docs/protocol.md, "Exactly once")
 PUBLISHER_NUMBERS_KEPT = 1000
+PUBLISHER_IDENTITY_CHARS_MAX = 2 * PUBLISHER_BYTES_MAX + 2  # user and name, and two signs
+PUBLISHER_KEY_CHARS_MAX = 128  # more than a key has, so that a longer one can come
+PUBLISHER_RANDOM_BYTES = 12  # so many that nobody draws what another one has
+PUBLISHER_SECRET_BYTES = 32
 PUBLISHER_IDLE_S = 3600
 PUBLISHERS_MAX = 100_000  # of all groups at one member, 400 bytes each and 60 a number that is kept
 PUBLISHERS_FORGOTTEN_AT_ONCE = 1000  # of a group in a second, so that a look takes milliseconds

@@ -1,6 +1,7 @@
 """A client with three times as many numbers in flight as it may have, and members that die."""
 
 import json
+import random
 import zlib
 from pathlib import Path
 
@@ -8,12 +9,16 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from mdserver.cli.secret import shared
+from mdserver.core.publishers import PublisherKeys
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT
 from tests.cluster.live_cluster import LiveCluster
 
 pytestmark = pytest.mark.slow
 SUBJECT = "/a/b"
 SENT = 3 * PUBLISHER_NUMBERS_KEPT
+KEYS = PublisherKeys(shared("secret of the tests"), random.Random(1))
+CONNECT = json.dumps({"op": "connect", "publisher": "p", "publisher_key": KEYS.key("p")})
 ANSWERED = (0, 1, 64, 500, 1200)  # how many results are there when the coordinator is killed
 
 
@@ -63,7 +68,7 @@ def sent_and_killed(
     """Send the burst at another member, kill the coordinator once so many results are there."""
     statuses: list[dict[str, object]] = []
     with connect(f"ws://{cluster.clients[(leader + 1) % 3]}/ws") as client:
-        client.send(json.dumps({"op": "connect", "publisher": "p"}))
+        client.send(CONNECT)
         client.send(burst(first))
         try:
             while len(statuses) < SENT:
@@ -78,7 +83,7 @@ def sent_and_killed(
 def resumed(cluster: LiveCluster, index: int, taken: int) -> int:
     """Say the numbers once more that have no result; the last that is taken now."""
     with connect(f"ws://{cluster.clients[index]}/ws") as client:
-        client.send(json.dumps({"op": "connect", "publisher": "p"}))
+        client.send(CONNECT)
         while True:
             client.send(json.dumps({"op": "publish", "subject": SUBJECT, "number": taken + 1,
                                     "content": str(taken + 1), "id": taken + 1}))  # fmt: skip

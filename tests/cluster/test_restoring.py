@@ -20,13 +20,14 @@ from mdserver.cluster.records import (
 from mdserver.cluster.restoring import RecordsError
 from mdserver.cluster.settings import alone
 from mdserver.cluster.votes import Vote, VoteRecord
-from mdserver.core.commands import Connect, PositionAfter, Publish, Subscribe
+from mdserver.core.commands import PositionAfter, Publish, Subscribe
 from mdserver.core.events import Delivery, Error, Status, StatusName
 from mdserver.core.inputs import Opened, Received, TimerDue
 from mdserver.core.message import Entry, MessageType
 from mdserver.core.outputs import Committed, Deliver, Output, Send
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import FORWARD_BYTES_MAX, JOURNAL_HOLD_BYTES
+from tests.cluster.publishers import SECRET, known
 from tests.cluster.virtual import MS, Cluster, S
 
 GROUPS = 4
@@ -49,7 +50,7 @@ class Single:
         settings = alone("one", recording=True, acks_recorded=synced)
         votes = VoteRecord("one", "", 1 + len(self.disk), False, [Vote()] * GROUPS, {})
         copied = RECORDS.decode(msgspec.msgpack.encode(self.disk))
-        broker = BrokerSettings(member="one", groups=GROUPS)
+        broker = BrokerSettings(member="one", groups=GROUPS, publisher_secret=SECRET)
         self.node = Node(broker, random.Random(7), settings, votes, copied, now)
         self.feed(TimerDue(TICK))
 
@@ -77,7 +78,7 @@ class Single:
 
     def connect(self, session: int, publisher: str | None = None) -> None:
         self.feed(Opened(session, "127.0.0.1"))
-        self.feed(Received(session, [Connect(publisher=publisher)]))
+        self.feed(Received(session, [known(publisher)]))
 
     def publish(self, session: int, subject: str, content: str, **more: Any) -> None:
         command = Publish(subject=subject, content=content, id=content, **more)

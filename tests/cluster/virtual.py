@@ -28,12 +28,13 @@ from mdserver.cluster.node import Node
 from mdserver.cluster.records import AnyRecord, Record, Recorded
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import started
-from mdserver.core.commands import AnyCommand, Connect, Publish, Subscribe
+from mdserver.core.commands import AnyCommand, Publish, Subscribe
 from mdserver.core.events import Status
 from mdserver.core.inputs import Closed, Opened, Received, TimerDue
 from mdserver.core.message import Entry
 from mdserver.core.outputs import CancelTimer, Committed, Deliver, Disconnect, Log, Send, SetTimer
 from mdserver.core.settings import BrokerSettings
+from tests.cluster.publishers import SECRET, known
 
 MS = 1_000_000
 S = 1000 * MS
@@ -109,7 +110,7 @@ class Cluster:
             votes = started(self.disks.get(name), name, "test", self.groups)
             self.disks[name] = votes.encode()
             cluster = ClusterSettings(name, self.names, client=f"c-{name}", **self.settings)
-            broker = BrokerSettings(member=name, groups=self.groups)
+            broker = BrokerSettings(member=name, groups=self.groups, publisher_secret=SECRET)
             node = Node(
                 broker, random.Random(self.rng.random()), cluster, votes,
                 RECORDS.decode(msgspec.msgpack.encode(self.records.get(name, []))),
@@ -274,7 +275,7 @@ class Cluster:
 
     def open(self, name: str, session: int, publisher: str | None = None) -> None:
         self.feed(name, Opened(session, "127.0.0.1"))
-        self.feed(name, Received(session, [Connect(publisher=publisher)]))
+        self.feed(name, Received(session, [known(publisher)]))
 
     def say(self, name: str, session: int, *commands: AnyCommand) -> None:
         self.feed(name, Received(session, list(commands)))

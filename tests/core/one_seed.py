@@ -1,5 +1,6 @@
 """The broker over the smallest log there is: what is proposed has its place at once."""
 
+import random
 from collections.abc import Sequence
 
 from mdserver.core.broker import Broker
@@ -17,7 +18,7 @@ class OneSeed:
 
     def __init__(self, settings: BrokerSettings, history: str = "h1") -> None:
         self.settings = settings
-        self.broker = Broker(settings, history)
+        self.broker = Broker(settings, history, random.Random(1))
         self.now = 0
         self.epoch = 1
         self.down = ""

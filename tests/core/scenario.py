@@ -197,6 +197,8 @@ def read_setting(word: str) -> tuple[str, Any]:
         return name, Policy(value)
     if isinstance(default, bool):
         return name, value == "true"
+    if isinstance(default, bytes):
+        return name, value.encode()
     if value.endswith("s") and value[:-1].isdigit():
         return name, seconds(value)
     return name, value if isinstance(default, str) else int(value)
@@ -276,7 +278,8 @@ def show_event(event: AnyEvent) -> str:
     }
     if isinstance(event, Connected):
         # The others are the server's settings.
-        values = {name: values[name] for name in ("session", "history", "keepalive_ms")}
+        shown = ("session", "history", "keepalive_ms", "publisher", "publisher_key")
+        values = {name: values[name] for name in shown if name in values}
     if isinstance(event, Status):
         return f"{values.pop('status').value}{show_keys(values)}"
     return f"{type(event).__struct_config__.tag}{show_keys(values)}"

@@ -1,5 +1,7 @@
 """The broker over the smallest log there is: what is proposed is committed at once."""
 
+import random
+
 from mdserver.core.broker import Broker
 from mdserver.core.commands import (
     Connect,
@@ -22,7 +24,7 @@ from tests.core.one_seed import OneSeed
 
 
 def test_a_publication_reaches_its_subscriber_and_is_acknowledged() -> None:
-    broker = Broker(BrokerSettings(), "h1")
+    broker = Broker(BrokerSettings(), "h1", random.Random(1))
     out: list[Output] = []
     broker.opened(Opened(1, "127.0.0.1"), 0, out)
     broker.received(1, [Connect(), Subscribe(subjects=["/a/b"])], 0, out)
@@ -46,7 +48,7 @@ def test_a_publication_reaches_its_subscriber_and_is_acknowledged() -> None:
 
 
 def test_only_so_many_commands_wait_for_verdicts() -> None:
-    broker = Broker(BrokerSettings(policy=Policy.ASK), "h1")
+    broker = Broker(BrokerSettings(policy=Policy.ASK), "h1", random.Random(1))
     out: list[Output] = []
     broker.opened(Opened(1, "127.0.0.1"), 0, out)
     broker.received(1, [Connect(token="t")], 0, out)
@@ -68,7 +70,7 @@ def test_only_so_many_commands_wait_for_verdicts() -> None:
 
 
 def test_a_number_that_was_taken_long_ago_has_no_position_any_more() -> None:
-    broker = Broker(BrokerSettings(), "h1")
+    broker = Broker(BrokerSettings(), "h1", random.Random(1))
     out: list[Output] = []
     broker.opened(Opened(1, "127.0.0.1"), 0, out)
     broker.received(1, [Connect(publisher="p")], 0, out)
@@ -83,7 +85,7 @@ def test_a_number_that_was_taken_long_ago_has_no_position_any_more() -> None:
 
 
 def test_receipts_are_written_down_with_who_received_and_when() -> None:
-    broker = Broker(BrokerSettings(), "h1")
+    broker = Broker(BrokerSettings(), "h1", random.Random(1))
     out: list[Output] = []
     broker.opened(Opened(1, "127.0.0.1"), 0, out)
     broker.received(1, [Connect(client="c/1", external_token="ann")], 0, out)

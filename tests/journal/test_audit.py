@@ -85,7 +85,7 @@ def test_a_folder_that_cannot_be_used_is_an_error_at_once(tmp_path: Path) -> Non
 
 
 def test_what_the_broker_says_of_sessions_fits_the_columns() -> None:
-    broker = Broker(BrokerSettings(audit_access=True, presence=True), "h1")
+    broker = Broker(BrokerSettings(audit_access=True, presence=True), "h1", random.Random(1))
     out: list[Output] = []
     broker.opened(Opened(1, "127.0.0.1"), NOW, out)
     after = PositionAfter("h1", 1, 1)

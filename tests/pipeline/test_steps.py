@@ -44,6 +44,19 @@ def test_a_step_is_pending_until_that_is_noted(tmp_path: Path, loaded: list[Rule
     assert again.numbering == Numbering(128, {7: 1})
 
 
+def test_the_identity_of_the_publisher_is_kept_before_anything_is_published(
+    tmp_path: Path, loaded: list[Rule]
+) -> None:
+    log = StepLog(tmp_path / "log", loaded)
+    log.published(Numbering(), {KEY: True})
+    step = log.append(0, [(KEY, True)], [DERIVED], [])
+    given = Numbering(128, {7: 1}, "~0f/derive", "key")
+    log.identified(given)
+    again = StepLog(tmp_path / "log", loaded)
+    assert (again.numbering, again.pending) == (given, step)
+    assert (tmp_path / "log" / "published.json").stat().st_mode & 0o777 == 0o600
+
+
 def test_only_the_last_step_can_be_pending(tmp_path: Path, loaded: list[Rule]) -> None:
     log = StepLog(tmp_path / "log", loaded)
     log.append(0, [(KEY, True)], [DERIVED], [ASIDE])

@@ -13,6 +13,7 @@ from attrs import define
 from mdserver.cli.clustered import Member
 from mdserver.cli.configured import broker_settings, writer_settings
 from mdserver.cli.identity import check_begun, check_log
+from mdserver.cli.secret import publisher_secret
 from mdserver.cluster.node import Node
 from mdserver.cluster.records import AnyRecord, Begun, Renewed
 from mdserver.cluster.restoring import RecordsError
@@ -132,8 +133,11 @@ def node_of(config: Config, member: Member | None, store: Store | None) -> Node:
     cluster = alone(config.node_name) if member is None else member.cluster
     votes = None if member is None else member.votes
     rng = random.SystemRandom()
+    broker = attrs.evolve(broker_settings(config), publisher_secret=publisher_secret(config))
+    if store is not None:
+        hand_over(config)
     if store is None or store.begun is None:
-        return Node(broker_settings(config), rng, cluster, votes)
+        return Node(broker, rng, cluster, votes)
     if votes is None:
         none = [Vote() for _ in range(config.cluster_subject_groups)]
         votes = VoteRecord(cluster.me, "", store.begun.incarnation, False, none, {})
@@ -141,7 +145,7 @@ def node_of(config: Config, member: Member | None, store: Store | None) -> Node:
     cluster = attrs.evolve(cluster, recording=True, acks_recorded=True)
     began = time.monotonic()
     try:
-        node = Node(broker_settings(config), rng, cluster, votes, store.records, time.time_ns())
+        node = Node(broker, rng, cluster, votes, store.records, time.time_ns())
     except RecordsError as error:
         raise StartError(
             f"JournalFolder = {config.journal_folder}: the stream `{LOG}` cannot be used: {error}. "

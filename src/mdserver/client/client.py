@@ -70,10 +70,12 @@ class Client:
     """A publisher and subscriber. `async with Client([...]) as client` connects in the background.
 
     `servers`: `[weight] [scheme://]host[:port]`, chosen by weight at each connection. `publisher`:
-    a name that is new with each run, made up where none is given; None for publications that are
-    repeated after a lost connection without the server telling repeats apart. `numbering`: that of
-    an earlier run of this publisher, which this one goes on with; what the earlier one published
-    since is published again first, in the same order, and taken once. `encryption`: TLS for servers
+    a name, made up where none is given; None for publications that are repeated after a lost
+    connection without the server telling repeats apart. `numbering`: that of an earlier run, which
+    this one goes on with, under the same identity; what the earlier one published since is
+    published again first, in the same order, and taken once. `publisher_key`: makes `publisher` the
+    identity that it belongs to, as an earlier client's properties had them. `encryption`: TLS for
+    servers
     without a scheme, by `tls` or Python's default context. `receipts`: tell the server what was
     received, once a minute and at the end, so that its journal can be audited. Raises ValueError
     for an address that is none.
@@ -91,6 +93,7 @@ class Client:
         encryption: bool = False,
         tls: ssl.SSLContext | None = None,
         publisher: str | None = "",
+        publisher_key: str | None = None,
         numbering: Numbering | None = None,
         keepalive_ms: int | None = None,
         reconnect: ReconnectSettings | None = None,
@@ -103,6 +106,7 @@ class Client:
         settings = ClientSettings(
             client=f"mdserver-python/{__version__}",
             publisher=self._name if publisher == "" else publisher,
+            publisher_key=publisher_key,
             numbering=numbering,
             token=token,
             keepalive_ms=keepalive_ms,
@@ -325,6 +329,16 @@ class Client:
     def numbering(self) -> Numbering:
         """How far this publisher has come; keep it for a later run of the same publisher."""
         return self._core.numbering
+
+    @property
+    def publisher(self) -> str | None:
+        """The identity under which the server counts publications; None before it said so."""
+        return self.numbering.publisher
+
+    @property
+    def publisher_key(self) -> str | None:
+        """What proves that `publisher` is this client's; keep both secret to go on with them."""
+        return self.numbering.publisher_key
 
     async def settled(self) -> None:
         """Wait until no publication lacks its result."""

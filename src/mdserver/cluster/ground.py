@@ -129,7 +129,7 @@ class Ground:
         self.votes = votes
         self.durable = len(cluster.members) > 1 or not cluster.guaranteed
         self.first_history = "" if self.durable else self.new_history()
-        self.broker = Broker(settings, self.first_history)
+        self.broker = Broker(settings, self.first_history, rng)
         self.logs = [
             GroupLog(cluster.log_kept, cluster.numbers_kept) for _ in range(settings.groups)
         ]

@@ -6,7 +6,7 @@ else holds back the later ones of its session.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -61,6 +61,7 @@ from mdserver.core.interest import Interest
 from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
 from mdserver.core.outputs import CancelTimer, Deliver, Disconnect, Output, Send, SetTimer
 from mdserver.core.proposal import Origin, Outcome, Proposal
+from mdserver.core.publishers import PublisherKeys
 from mdserver.core.publishing import (
     Refused,
     accepted,
@@ -86,8 +87,10 @@ from mdserver.limits import (
     NS_PER_MS,
     NS_PER_S,
     PROTOCOL_VERSION,
-    PUBLISHER_BYTES_MAX,
 )
+
+if TYPE_CHECKING:
+    import random
 
 EXPIRE_TIMER = ("broker", "expire")
 EXPIRE_STEP = NS_PER_S
@@ -114,13 +117,14 @@ class Broker:
     is what the journal suffers from, whether they are refused for it or not.
     """
 
-    def __init__(self, settings: BrokerSettings, history: str) -> None:
+    def __init__(self, settings: BrokerSettings, history: str, rng: "random.Random") -> None:
         self.settings = settings
         self.proposals: list[Proposal] = []
         self.publications = 0
         self.trouble: str | None = None
         self.refusing: str | None = None
         self._sessions: dict[int, Session] = {}
+        self._publishers = PublisherKeys(settings.publisher_secret, rng)
         self._verdicts = Verdicts(settings)
         self._cache = Cache(settings)
         self._interest = Interest()
@@ -275,6 +279,14 @@ class Broker:
         if isinstance(verdict, Denied) and verdict.busy:
             self._disconnect(session, CLOSE_BUSY, verdict.reason, now, out)
             return
+        publisher = ""
+        if not isinstance(verdict, Denied):
+            user = None if verdict is None else verdict.user
+            admitted = self._publishers.admit(command, user)
+            if isinstance(admitted, Denied):
+                verdict = admitted
+            else:
+                publisher = admitted
         if isinstance(verdict, Denied):
             status = Status(status=StatusName.CONNECT_DENY, reason=verdict.reason, id=command.id)
             self._send(session, status, out)
@@ -286,9 +298,7 @@ class Broker:
         session.happen(Happening.ADMIT)
         session.client = command.client
         session.external_token = command.external_token
-        publisher = command.publisher or ""
-        if len(publisher) <= PUBLISHER_BYTES_MAX:
-            session.publisher = publisher
+        session.publisher = publisher
         session.trusted = same_token(command.token, self.settings.allow_token)
         asked = command.keepalive_ms or 0
         longest = self.settings.keepalive // NS_PER_MS
@@ -302,6 +312,8 @@ class Broker:
                 groups=self.settings.groups,
                 keepalive_ms=max(min(asked or longest, longest), min(KEEPALIVE_MS_MIN, longest)),
                 message_bytes_max=self.settings.message_bytes_max,
+                publisher=publisher or None,
+                publisher_key=self._publishers.key(publisher) if publisher else None,
             ),
             out,
         )

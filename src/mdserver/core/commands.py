@@ -20,6 +20,8 @@ Number = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Token = Annotated[str, msgspec.Meta(max_length=limits.TOKEN_BYTES_MAX)]
 Name = Annotated[str, msgspec.Meta(max_length=limits.PUBLISHER_BYTES_MAX)]
+Publisher = Annotated[str, msgspec.Meta(max_length=limits.PUBLISHER_IDENTITY_CHARS_MAX)]
+PublisherKey = Annotated[str, msgspec.Meta(max_length=limits.PUBLISHER_KEY_CHARS_MAX)]
 Closure = Annotated[str, msgspec.Meta(max_length=limits.CLOSURE_BYTES_MAX)]
 Fields = Annotated[dict[str, str], msgspec.Meta(max_length=limits.FIELDS_MAX)]
 Subjects = Annotated[list[str], msgspec.Meta(max_length=limits.SUBJECTS_PER_COMMAND_MAX)]
@@ -39,11 +41,15 @@ class Command(msgspec.Struct, frozen=True, tag_field="op", kw_only=True, omit_de
 
 
 class Connect(Command, frozen=True, tag="connect"):
-    """First command, if sent at all. `external_token` means something to the application only."""
+    """First command, if sent at all. `external_token` means something to the application only.
+
+    `publisher` is a name, or with `publisher_key` an identity that an earlier `connected` gave.
+    """
 
     token: Token | None = None
     client: Name | None = None
-    publisher: Name | None = None
+    publisher: Publisher | None = None
+    publisher_key: PublisherKey | None = None
     external_token: Token | None = None
     keepalive_ms: Milliseconds | None = None
 

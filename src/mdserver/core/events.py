@@ -32,7 +32,11 @@ class Event(msgspec.Struct, frozen=True, tag_field="op", kw_only=True, omit_defa
 
 
 class Connected(Event, frozen=True, tag="connected"):
-    """The first event of a session that is served. `path`: of an HTTP stream, where commands go."""
+    """The first event of a session that is served. `path`: of an HTTP stream, where commands go.
+
+    `publisher` is the identity under which the session's numbers are counted, and `publisher_key`
+    proves later that it is the client's own.
+    """
 
     session: str
     member: str
@@ -41,6 +45,8 @@ class Connected(Event, frozen=True, tag="connected"):
     groups: int
     keepalive_ms: int
     message_bytes_max: int
+    publisher: str | None = None
+    publisher_key: str | None = None
     path: str | None = None
 
 

@@ -33,4 +33,5 @@ class BrokerSettings:
     audit_access: bool = False  # Log outputs of the stream "access"
     audit_message: bool = False  # Log outputs of the stream "message"
     audit_cache: bool = False  # Log outputs of the stream "cache"
+    publisher_secret: bytes = b""  # of the keys of publishers; empty: a random one
     presence: bool = False  # Log outputs of the stream "presence"

@@ -182,6 +182,7 @@ class Derive:
             self._derivation.changed.clear()
 
     def _carry_out(self, step: Step) -> None:
+        self._log.identified(self._outlet.numbering)
         unpublished = self._outlet.publish(step.derived) if step.derived else []
         aside = [*step.aside, *map(_unpublished, unpublished)]
         if aside:

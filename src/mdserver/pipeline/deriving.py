@@ -164,6 +164,7 @@ def _ready(
         )
     delta.table(tables, "quarantine")
     with Outlet(server, log.publisher, log.numbering) as outlet:
+        log.identified(outlet.numbering)
         progress = Progress(outlet, say)
         derive = Derive(loaded, log, outlet, tables, progress.add)
         yield Job(loaded, derive, progress, folder)

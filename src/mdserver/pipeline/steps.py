@@ -7,7 +7,7 @@ each message is published once, whatever a repeated batch would have given.
 
 A folder holds `publisher.json` (the name under which numbers are given), `snapshot.json` (all
 states up to a step), `step-N.json` for each later step, and `published.json` (the last step that
-was published, and how far the numbers had come).
+was published, how far the numbers had come, and the identity that the server gave, with its key).
 """
 
 import os
@@ -69,6 +69,7 @@ class StepLog:
         self._rules = {rule.name: fingerprint(rule) for rule in rules}
         snapshot = _read(folder / "snapshot.json", Snapshot) or Snapshot()
         published = _read(folder / "published.json", Published) or Published()
+        self._published_step = published.step
         same = {name for name, mark in snapshot.rules.items() if self._rules.get(name) == mark}
         states = dict(snapshot.states)
         self._number, self.batch = snapshot.step, snapshot.batch
@@ -106,9 +107,20 @@ class StepLog:
         """The last step is published; now and then all states become the new snapshot."""
         self.pending = None
         self.numbering = numbering
+        self._published_step = self._number
         _write(self._folder / "published.json", Published(self._number, numbering))
         if self._number - self._snapshot_step >= SNAPSHOT_EVERY:
             self.take_snapshot(states)
+
+    def identified(self, numbering: Numbering) -> None:
+        """Keep the identity that the server gave; to be called before anything is published.
+
+        Without it a later run would be another publisher, and what it repeats be taken twice.
+        """
+        if numbering.publisher_key != self.numbering.publisher_key:
+            self.numbering = numbering
+            path = self._folder / "published.json"
+            _write(path, Published(self._published_step, numbering), sync=True)
 
     def take_snapshot(self, states: Mapping[Key, State]) -> None:
         """Put all states in place of the steps that led to them, which must be published."""
@@ -144,9 +156,10 @@ def _read(path: Path, kind: type[T]) -> T | None:
 
 
 def _write(path: Path, value: object, *, sync: bool = False) -> None:
-    """Replace a file in one piece."""
+    """Replace a file in one piece; one of them holds a secret, so all are the owner's alone."""
     written = path.with_suffix(".new")
-    with written.open("wb") as file:
+    written.unlink(missing_ok=True)
+    with os.fdopen(os.open(written, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
         file.write(msgspec.json.encode(value))
         if sync:
             file.flush()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mdserver.client.core.values import Numbering
 from mdserver.core.commands import Publish
 from mdserver.core.events import StatusName
 from mdserver.core.message import Qos
@@ -102,6 +103,65 @@ def test_what_has_no_result_is_sent_again_with_its_number(stage: Any) -> None:
     assert published(it) == [(second, 2), (third, 3), (fourth, 4)]
     answer(it, second, duplicate=True)
     assert it.results[second].duplicate is True
+
+
+IDENTITY = {"publisher": "~1/p", "publisher_key": "k1"}
+
+
+def test_the_identity_is_shown_at_the_next_connection(stage: Any) -> None:
+    it = stage(publisher="p")
+    it.connect(**IDENTITY)
+    first = it.spoken()[0]
+    assert (first["publisher"], "publisher_key" in first) == ("p", False)
+    assert it.core.numbering == Numbering(4, {}, "~1/p", "k1")
+    it.lose()
+    it.wait("attempt")
+    it.greet(**IDENTITY)
+    again = it.spoken()[0]
+    assert (again["publisher"], again["publisher_key"]) == ("~1/p", "k1")
+
+
+@pytest.mark.parametrize("history", ["h1", "h2"])
+def test_another_identity_begins_at_one(stage: Any, history: str) -> None:
+    it = stage(publisher="p")
+    it.connect(**IDENTITY)
+    answer(it, publish(it))
+    unsure = publish(it)
+    it.lose()
+    unsent = publish(it)
+    it.wait("attempt")
+    it.spoken()
+    it.greet(history=history, publisher="~2/p", publisher_key="k2")
+    if history == "h1":
+        # It may be there, and the server would not know it again.
+        assert it.results[unsure].certain is False
+        assert published(it) == [(unsent, 1)]
+    else:
+        assert published(it) == [(unsure, 1), (unsent, 2)]
+    assert it.core.numbering == Numbering(4, {zlib.crc32(b"/a/b") % 4: 0}, "~2/p", "k2")
+
+
+def test_a_run_goes_on_under_the_identity_of_an_earlier_one(stage: Any) -> None:
+    kept = Numbering(GROUPS, {group("/a/b"): 7}, **IDENTITY)
+    for named in ({}, {"publisher": "another"}):
+        it = stage(numbering=kept, **named)
+        it.connect(groups=GROUPS, **IDENTITY)
+        [connect] = it.spoken()
+        assert (connect["publisher"], connect["publisher_key"]) == ("~1/p", "k1")
+        assert published_number(it) == 8
+        it = stage(numbering=kept, **named)
+        it.connect(groups=GROUPS, publisher="~2/p", publisher_key="k2")
+        it.spoken()
+        assert published_number(it) == 1
+    it = stage(publisher="~1/p", publisher_key="k1")
+    it.connect(groups=GROUPS, **IDENTITY)
+    assert it.spoken()[0]["publisher_key"] == "k1"
+
+
+def published_number(it: Any) -> int | None:
+    publish(it)
+    [(_, number)] = published(it)
+    return number
 
 
 @pytest.mark.parametrize(

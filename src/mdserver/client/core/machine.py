@@ -76,10 +76,15 @@ class ClientCore:
         self._choice = ServerChoice(self._parsed(servers))
         self._server: Server | None = None
         self._schedule = Schedule(settings.reconnect)
+        resumed = settings.numbering or Numbering()
+        if settings.publisher_key is not None:
+            resumed = attrs.evolve(
+                resumed, publisher=settings.publisher, publisher_key=settings.publisher_key
+            )
         self._publications = Publications(
-            numbered=settings.publisher is not None,
+            numbered=settings.publisher is not None or resumed.publisher is not None,
             publications_max=settings.publications_max,
-            resumed=settings.numbering,
+            resumed=resumed,
         )
         self._attempt = 0
         self._down_told = False
@@ -235,11 +240,13 @@ class ClientCore:
             self._now = self._heard = now
             self._codec = self._new_codec()
             self._fences = Fences(self._codec)
+            known = self._publications.numbering
             self._command(
                 commands.Connect(
                     token=self._token,
                     client=self.settings.client,
-                    publisher=self.settings.publisher,
+                    publisher=known.publisher or self.settings.publisher,
+                    publisher_key=known.publisher_key,
                     external_token=self.settings.external_token,
                     keepalive_ms=self.settings.keepalive_ms,
                 )
@@ -459,7 +466,7 @@ class ClientCore:
             self._set_timer(TIMER_LIVENESS, self._now + event.keepalive_ms * NS_PER_MS)
         if not self.paused:
             self._resubscribe(self.subscriptions)
-        for result in self._publications.connected(event.groups, event.message_bytes_max):
+        for result in self._publications.connected(event):
             self._published(result)
 
     def _on_status(self, event: events.Status) -> None:

@@ -18,7 +18,7 @@ import msgspec
 
 from mdserver.client.core.values import Numbering, PublishResult
 from mdserver.core.commands import Publish
-from mdserver.core.events import Status, StatusName
+from mdserver.core.events import Connected, Status, StatusName
 from mdserver.core.message import Qos
 from mdserver.errors import LocalProtocolError
 
@@ -70,6 +70,9 @@ class Publications:
     ) -> None:
         self._numbered = numbered
         self._resumed = resumed or Numbering()
+        self._publisher: str | None = self._resumed.publisher
+        self._publisher_key: str | None = self._resumed.publisher_key
+        self._history = ""
         self._max = publications_max
         self._groups = 0
         self._flowing = False
@@ -94,7 +97,9 @@ class Publications:
         taken = dict(self._resumed.taken) if self._resumed.groups == self._groups else {}
         taken |= {line.group: line.accepted for line in self._lines.values()}
         taken.pop(UNNUMBERED, None)
-        return Numbering(self._groups, taken) if self._groups else self._resumed
+        if not self._groups:
+            return self._resumed
+        return Numbering(self._groups, taken, self._publisher, self._publisher_key)
 
     def add(self, request: Publish) -> tuple[int, Publish | PublishResult | None]:
         """Take a publication; gives its id, and the command if it is to be sent at once.
@@ -119,14 +124,16 @@ class Publications:
         outgoing.number = line.last
         return publication, self._send(line, outgoing)
 
-    def connected(self, groups: int, message_bytes_max: int) -> list[PublishResult]:
+    def connected(self, server: Connected) -> list[PublishResult]:
         """Commands can be sent: everything without a result is to be sent, in order.
 
-        Gives the results of what is too large for this server; a server would close the connection
-        for some of it, again and again.
+        Gives the results of what is too large for this server, since a server would close the
+        connection for some of it, again and again; and of what cannot be repeated.
         """
         self._flowing = True
-        self._message_bytes_max = message_bytes_max
+        groups, self._message_bytes_max = server.groups, server.message_bytes_max
+        results = self._identified(server)
+        message_bytes_max = server.message_bytes_max
         oversized = [
             outgoing
             for outgoing in self._outstanding.values()
@@ -145,7 +152,35 @@ class Publications:
             if outgoing.line is None:
                 self._join_line(outgoing)
         self._ready = {group: line for group, line in self._lines.items() if line.queue}
-        return [self._oversized(outgoing) for outgoing in oversized]
+        return results + [self._oversized(outgoing) for outgoing in oversized]
+
+    def _identified(self, server: Connected) -> list[PublishResult]:
+        """Take the identity that the server counts under; another one begins at 1.
+
+        Where the history is another one as well, nothing of what was sent is there any more. Else
+        it may be, and nobody would recognise a repeat.
+        """
+        known, self._publisher = self._publisher, server.publisher
+        self._publisher_key = server.publisher_key
+        history, self._history = self._history, server.history
+        if known is None or known == server.publisher:
+            return []
+        self._resumed = Numbering()
+        unsure = []
+        if history == server.history:
+            unsure = [
+                outgoing
+                for outgoing in self._outstanding.values()
+                if outgoing.uncertain and outgoing.number
+            ]
+        for outgoing in unsure:
+            self._drop(outgoing)
+        self._lines = {}
+        for outgoing in self._outstanding.values():
+            outgoing.line = None
+            outgoing.uncertain = False
+        reason = "the server knows this publisher no more, so it would not recognise a repeat"
+        return [_failed(outgoing, reason, certain=False) for outgoing in unsure]
 
     def lost(self) -> list[PublishResult]:
         """The connection ended; gives the results of those that cannot be repeated."""

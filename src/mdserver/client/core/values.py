@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Mapping, Sequence
 
-from attrs import Factory, frozen
+from attrs import Factory, field, frozen
 
 from mdserver.client.core.schedule import ReconnectSettings
 from mdserver.client.core.servers import Server
@@ -50,24 +50,32 @@ class Notice:
 
 @frozen
 class Numbering:
-    """How far a publisher has come: of how many subject groups, the last number taken in each."""
+    """How far a publisher has come: of how many subject groups, the last number taken in each.
+
+    `publisher` is the identity under which the server counts, `publisher_key` what proves that it
+    is this client's: a secret, as it lets others go on with the numbers.
+    """
 
     groups: int = 0
     taken: Mapping[int, int] = Factory(dict)
+    publisher: str | None = None
+    publisher_key: str | None = field(default=None, repr=False)
 
 
 @frozen
 class ClientSettings:
     """What a client is told at its start.
 
-    `publisher` names this run of a publisher; with it publications are numbered and taken exactly
-    once. It must be new for each run, since a run counts from 1, unless `numbering` says how far
-    the run came whose publications this one goes on with. None: publications are repeated after a
-    lost connection, at least once.
+    With a `publisher` publications are numbered and taken exactly once. It is a name, or with
+    `publisher_key` the identity that a server gave. Where the server takes the name as it is, for
+    the user of a token, it must be new for each run, since a run counts from 1, unless `numbering`
+    says how far the run came whose publications this one goes on with. None: publications are
+    repeated after a lost connection, at least once.
     """
 
     client: str = "mdserver-python"
     publisher: str | None = None
+    publisher_key: str | None = field(default=None, repr=False)
     numbering: Numbering | None = None
     token: str | None = None
     external_token: str | None = None

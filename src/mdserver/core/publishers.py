@@ -1,0 +1,78 @@
+"""Under which identity the numbers of a publisher are counted.
+
+A name proves nothing, so it is qualified: by the user whom the token names, or, without one, by a
+random part. The key that `connected` gives with an identity is an HMAC (RFC 2104) of it, so any
+member that has the secret can check it and keeps nothing. A key says which secret it was made with:
+a server that has another one cannot tell a forgery from the key of a server that was here before,
+and gives a new identity instead.
+"""
+
+import hashlib
+import hmac
+import re
+import urllib.parse
+from typing import TYPE_CHECKING
+
+from mdserver.core.commands import Connect
+from mdserver.core.inputs import Denied
+from mdserver.limits import PUBLISHER_BYTES_MAX, PUBLISHER_RANDOM_BYTES, PUBLISHER_SECRET_BYTES
+
+if TYPE_CHECKING:
+    import random
+
+_KEY = re.compile(r"(?P<proof>[0-9a-f]{32})\.(?P<secret>[0-9a-f]{8})")
+_ALONE = "`publisher_key` goes with the `publisher` that came with it."
+_HALF = "`publisher` has half of a surrogate pair: send valid Unicode."
+_LONG = f"`publisher` is a name of at most {PUBLISHER_BYTES_MAX} characters."
+_WRONG = (
+    "The `publisher_key` is not that of this `publisher`: send both as `connected` gave them, or a "
+    "name without a key."
+)
+
+
+class PublisherKeys:
+    """Gives identities and their keys, and checks them.
+
+    Members that are to know each other's keys have the same `secret`; an empty one stands for a
+    random one.
+    """
+
+    def __init__(self, secret: bytes, rng: "random.Random") -> None:
+        self._rng = rng
+        self._secret = secret or rng.randbytes(PUBLISHER_SECRET_BYTES)
+        self._mark = self._digest("secret", "")[:8]
+
+    def key(self, identity: str) -> str:
+        """Return the key of an identity."""
+        return f"{self._digest('publisher', identity)[:32]}.{self._mark}"
+
+    def admit(self, command: Connect, user: str | None) -> str | Denied:
+        """Return the identity of who connects, empty for who names no publisher."""
+        name, key = command.publisher or "", command.publisher_key
+        if not name:
+            return "" if key is None else Denied(_ALONE)
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            return Denied(_HALF)
+        if key is not None:
+            found = _KEY.fullmatch(key)
+            if found is None or found["secret"] == self._mark:
+                right = found is not None and hmac.compare_digest(self.key(name), key)
+                return name if right else Denied(_WRONG)
+            name = name.partition("/")[2] or name
+        return Denied(_LONG) if len(name) > PUBLISHER_BYTES_MAX else self._qualified(name, user)
+
+    def _qualified(self, name: str, user: str | None) -> str:
+        """What stands before the first slash has none itself, and its sign says what it is."""
+        if not user:
+            drawn = self._rng.randbytes(PUBLISHER_RANDOM_BYTES).hex()
+            return f"~{drawn}/{name}"
+        quoted = urllib.parse.quote(user, safe="", errors="backslashreplace")
+        if len(quoted) > PUBLISHER_BYTES_MAX:
+            # A quoted user has no colon, so none is called like this.
+            quoted = "sha256:" + hashlib.sha256(quoted.encode()).hexdigest()
+        return f"@{quoted}/{name}"
+
+    def _digest(self, purpose: str, text: str) -> str:
+        return hmac.new(self._secret, f"{purpose}\0{text}".encode(), "sha256").hexdigest()
