@@ -32,7 +32,8 @@ SUBPROTOCOL_BINARY = "mdserver.v1"
 
 # Subjects
 SUBJECT_BYTES_MAX = 1024
-SUBJECT_SEGMENTS_MAX = 32
+SUBJECT_SEGMENTS_MAX = 32  # what `SubjectMaxSegments` may be
+SUBJECT_SEGMENTS = 16
 SUBJECTS_PER_COMMAND_MAX = 10_000
 SUBJECT_GROUPS = 128
 
@@ -59,10 +60,12 @@ EXPIRED_AT_ONCE = 5_000  # messages and snapshots that leave the cache by age in
 EXPIRE_PAUSE_MS = 1  # between two such steps
 RESERVATION_S = 60  # how long a subject is kept whose first publication has no result yet
 VALID_SUBJECTS_KEPT = 65_536  # subjects that are not checked again
+EMPTY_PATTERNS_KEPT = 4096  # branches of the tree of patterns in which nothing is any more
 AUDIENCES_MAX = 100_000  # subjects whose list of sessions is kept ready
 
 # Sessions
 SUBSCRIPTIONS_PER_SESSION_MAX = 100_000
+PATTERNS_PER_SESSION_MAX = 1_000
 CONNECTIONS_MAX = 100_000
 CONNECTIONS_PER_ADDRESS_MAX = 100_000
 OUTBOX_BYTES_MAX = 1 * MB
@@ -98,6 +101,7 @@ VERDICT_WAIT_S = 30  # how long a question waits for its turn before it is answe
 RECHECKS_AT_ONCE = 16  # subscriptions of a session that are asked about again after a new token
 VERDICT_DEADLINE_S = 5
 HELD_COMMANDS_MAX = 10_000  # commands of one session that wait for an entitlement verdict
+WORK_AT_ONCE = 5000  # subjects and patterns that a step looks at for new subscriptions, some 3 ms
 BROUGHT_AT_ONCE = 1000  # outputs of a step beyond which new subscriptions wait for the next one
 BRING_PAUSE_MS = 1  # between two such steps
 BEHIND_WAIT_S = 10  # how long a subscriber waits that is ahead of this member

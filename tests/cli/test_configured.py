@@ -51,7 +51,9 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
 def test_every_parameter_of_the_broker_arrives() -> None:
     config = load(
         overrides=[
-            "NodeName=n1", "SubjectMinSegments=1", "MaxMessageSize=1KB", "MaxSubjects=2",
+            "NodeName=n1", "SubjectMinSegments=1", "SubjectMaxSegments=9",
+            "MaxPatternsPerSession=5",
+            "MaxMessageSize=1KB", "MaxSubjects=2",
             "MaxSubscriptionsPerSession=3", "MaxCachedMessagesPerSubject=4", "CacheExpireTime=5",
             "MaxCacheBytes=6MB", "SnapshotExpireTime=7", "PublishSnapshotMessage=false",
             "KeepAliveInterval=8", "Entitlement=None", "EntitlementAllowToken=t",
@@ -61,7 +63,8 @@ def test_every_parameter_of_the_broker_arrives() -> None:
         ]
     ).config  # fmt: skip
     assert broker_settings(config) == BrokerSettings(
-        member="n1", subject_segments_min=1, message_bytes_max=KB, subjects_max=2,
+        member="n1", subject_segments_min=1, subject_segments_max=9, patterns_per_session_max=5,
+        message_bytes_max=KB, subjects_max=2,
         subscriptions_per_session_max=3, cached_messages_per_subject=4, cache_expire=5 * NS_PER_S,
         cache_bytes_max=6 * MB, snapshot_expire=7 * NS_PER_S, publish_snapshot=False,
         keepalive=8 * NS_PER_S, policy=Policy.NONE, allow_token="t",

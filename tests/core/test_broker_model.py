@@ -24,7 +24,10 @@ from mdserver.limits import NS_PER_S
 from tests.core.one_seed import OneSeed
 
 SUBJECTS = ["/a/b", "/a/c", "/a/b/c", "/__mdserver__/s"]
-PATTERNS = ["/**", "/*", "/a/*", "/a/**", "/*/c", "/*/b/*", "/__mdserver__/*"]
+PATTERNS = [
+    "/**", "/*", "/a/*", "/a/**", "/*/c", "/*/b/*", "/__mdserver__/*",
+    "/*/*", "/*/**", "/*/*/*", "/a/*/c", "/*/b", "/*/*/**",
+]  # fmt: skip
 KEPT, KEPT_S, SNAPSHOT_S, SNAPSHOT_FIELDS = 3, 50, 120, 3
 SETTINGS = BrokerSettings(
     groups=4,
@@ -33,6 +36,7 @@ SETTINGS = BrokerSettings(
     snapshot_expire=SNAPSHOT_S * NS_PER_S,
     snapshot_fields_max=SNAPSHOT_FIELDS,
     brought_at_once=3,
+    work_at_once=4,
 )
 PUBLICATIONS = st.builds(
     Publish,
@@ -247,7 +251,8 @@ class BrokerMachine(RuleBasedStateMachine):
         history=st.sampled_from([0, 0, 1, 2, 100]),
     )
     def subscribe(self, data: st.DataObject, wanted: str, history: int) -> None:
-        client = data.draw(st.sampled_from(self.clients))
+        # One client gets most of them, so that it comes to have many patterns.
+        client = data.draw(st.sampled_from([*self.clients, *[self.clients[0]] * 4]))
         if wanted not in client.wanted:
             client.wanted.append(wanted)
         expected = list(self.first(client, wanted, history, recover=False))
@@ -257,9 +262,11 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def unsubscribe(self, data: st.DataObject) -> None:
         client = data.draw(st.sampled_from(self.clients))
-        wanted = data.draw(st.sampled_from(client.wanted or SUBJECTS))
-        client.wanted = [other for other in client.wanted if other != wanted]
-        self.check(self.seed.receive(client.session, [Unsubscribe(subjects=[wanted])]), {})
+        ended = data.draw(
+            st.lists(st.sampled_from(client.wanted or SUBJECTS), min_size=1, max_size=5)
+        )
+        client.wanted = [other for other in client.wanted if other not in ended]
+        self.check(self.seed.receive(client.session, [Unsubscribe(subjects=ended)]), {})
 
     @rule(data=st.data(), history=st.sampled_from([0, 2]), forgotten=st.integers(0, 4))
     def reconnect(self, data: st.DataObject, history: int, forgotten: int) -> None:

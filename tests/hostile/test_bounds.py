@@ -76,3 +76,26 @@ async def test_snapshots_that_expired_make_room_for_others() -> None:
                 elif refused:
                     break
                 await trio.sleep(0.01)
+
+
+async def test_many_patterns_over_many_subjects_keep_nobody_waiting() -> None:
+    broker = BrokerSettings()
+    async with (
+        serving(SETTINGS, broker=broker) as server,
+        upgraded(port_of(server)) as publisher,
+        upgraded(port_of(server), timeout=60) as attacker,
+    ):
+        for first in range(0, 20_000, 500):
+            commands = [
+                {"op": "publish", "subject": f"/users/{user}/x{user % 4_000}", "content": "1"}
+                for user in range(first, first + 500)
+            ]
+            await publisher.send(frame(TEXT, json.dumps(commands).encode()))
+            await ask(publisher, {"op": "publish", "subject": "/a/b", "content": "", "id": first})
+        await send(
+            attacker,
+            {"op": "subscribe", "subjects": [f"/users/*/x{number}" for number in range(4_000)]},
+        )
+        # 20 s of work before: a neighbour's answer came after all of it.
+        with trio.fail_after(2):
+            await ask(publisher, {"op": "publish", "subject": "/a/b", "content": "", "id": "now"})

@@ -48,10 +48,12 @@ def broker_settings(config: Config) -> BrokerSettings:
     return BrokerSettings(
         member=config.node_name,
         subject_segments_min=config.subject_min_segments,
+        subject_segments_max=config.subject_max_segments,
         groups=config.cluster_subject_groups,
         message_bytes_max=config.max_message_size,
         subjects_max=config.max_subjects,
         subscriptions_per_session_max=config.max_subscriptions_per_session,
+        patterns_per_session_max=config.max_patterns_per_session,
         cached_messages_per_subject=config.max_cached_messages_per_subject,
         cache_expire=config.cache_expire_time,
         cache_bytes_max=config.max_cache_bytes,

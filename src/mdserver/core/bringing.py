@@ -1,11 +1,18 @@
 """What a subscriber gets of a subject before the live messages: its snapshot, its history, or what
 was missed.
 
-That may be a lot: a pattern may match every subject there is. So a step brings a bounded number of
-messages, and the rest of the subjects wait for later steps (`Subscription.pending`), and those of
-a client that takes no more until it does: the cache keeps them anyway. So does a subject wait of
-which the subscriber has seen more than this member (`Session.waiting`). While a subject waits, its
-live messages do not go to the session: they are part of what it gets later.
+That may be a lot: a pattern may match every subject there is, and a client may have many patterns.
+So a step does a bounded amount of it, counted in subjects and branches that it looks at
+(`work_at_once`) and in messages (`brought_at_once`), and later steps go on where it ended.
+
+A subscription to a pattern is first `searching`: the subjects of the cache are walked, then the
+positions that came with the command. Meanwhile it gets no live message. What was found is `pending`
+then: the live messages of a subject do not come before it had its turn, because they are part of
+what it gets then. Only the first subscription in the queue of a session searches, so a session has
+at most each subject of the cache waiting once, however many patterns it has.
+
+A client that takes no more waits until it does: the cache keeps everything anyway. So does a
+subject wait of which the subscriber has seen more than this member (`Session.waiting`).
 """
 
 from collections import deque
@@ -26,11 +33,59 @@ from mdserver.core.interest import Interest
 from mdserver.core.message import Entry, MessageType, Position
 from mdserver.core.outputs import CancelTimer, Output, Send, SetTimer
 from mdserver.core.recovery import Histories, Lost, Missed, forked, recover
-from mdserver.core.session import Backlog, Session, Subscription, Waiting
+from mdserver.core.session import Backlog, Known, Session, Subscription, Waiting
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.subjects import Pattern, segments_of, validate_subject
+from mdserver.errors import InvalidSubjectError
 from mdserver.limits import BEHIND_WAIT_S, BRING_PAUSE_MS, NS_PER_MS, NS_PER_S
 
 TIMER = ("broker", "bring")
+SEARCH_TURN = 256
+"""How much of a search is one turn of a session that waits."""
+
+
+class Work:
+    """How much the step may still do that can also be done later.
+
+    A step is known by its list of outputs, of which each has its own.
+    """
+
+    __slots__ = ("_most", "_out", "left")
+
+    def __init__(self, most: int) -> None:
+        self.left = self._most = most
+        self._out: list[Output] | None = None
+
+    def begin(self, out: list[Output]) -> None:
+        """Count anew if this is another step."""
+        if out is not self._out:
+            self._out = out
+            self.left = self._most
+
+
+class Search:
+    """What was found for one subscription so far.
+
+    `foreign` are positions of another history id; `newcomers` is how many of the cache's were
+    looked at.
+    """
+
+    __slots__ = ("candidates", "foreign", "found", "newcomers")
+
+    def __init__(self, newcomers: int) -> None:
+        self.candidates: Iterator[str | None] = iter(())
+        self.found: dict[str, None] = {}
+        self.foreign: list[str] = []
+        self.newcomers = newcomers
+
+
+def is_one_of(subject: str, pattern: Pattern, settings: BrokerSettings) -> bool:
+    """Return whether this is a subject that one can publish to, and one of the pattern's."""
+    try:
+        validate_subject(subject, settings.subject_segments_min, settings.subject_segments_max)
+    except InvalidSubjectError:
+        return False
+    return pattern.matches(segments_of(subject))
 
 
 class Bringing:
@@ -49,27 +104,115 @@ class Bringing:
         self.behind: dict[str, dict[Session, Waiting]] = {}
         """Subject -> the sessions that have seen more of it than this member has."""
         self._timed: dict[Session, None] = {}
+        self._searches: dict[Subscription, Search] = {}
+        self._work = Work(settings.work_at_once)
 
-    def begin(self, backlog: Backlog, subjects: list[str], now: int, out: list[Output]) -> None:
-        """Bring these subjects of a new subscription, later those for which this step is full."""
-        session = backlog.subscription.session
-        brought = 0
-        if not session.congested and session not in self._queues:
-            for subject in subjects[: self._settings.brought_at_once]:
-                if len(out) >= self._settings.brought_at_once:
+    def begin(
+        self, backlog: Backlog, now: int, out: list[Output], subjects: list[str] | None = None
+    ) -> None:
+        """Bring a subscription up to the live messages, as far as this step has room for it.
+
+        `subjects` are those to bring, if they are known; else they are searched for.
+        """
+        self._work.begin(out)
+        subscription = backlog.subscription
+        session = subscription.session
+        if subjects is None and subscription.pattern is None:
+            subjects = [subscription.subject]
+        if subjects is None:
+            subscription.searching = True
+        waits = session.congested or session in self._queues
+        if subscription.searching and not waits and self._search(backlog, self._work.left):
+            subjects = self._found(backlog, out)
+        if subjects is not None:
+            brought = 0
+            for subject in () if waits else subjects[: self._settings.brought_at_once]:
+                if self._full(out):
                     break
                 self._bring(backlog, subject, now, out)
                 brought += 1
-        if brought == len(subjects):
-            return
-        # The last one is the next one: only that end of a dict is cheap to take from.
-        backlog.subscription.pending = dict.fromkeys(reversed(subjects[brought:]))
-        if backlog.subscription.pattern is None:
-            self._interest.waiting_changed(backlog.subscription.subject)
+            if brought == len(subjects):
+                return
+            self._keep_waiting(subscription, subjects[brought:])
         if session.congested:
             self._stalled.setdefault(session, deque()).append(backlog)
         else:
             self._enqueue(session, (backlog,), now, out)
+
+    def _full(self, out: list[Output]) -> bool:
+        return self._work.left <= 0 or len(out) >= self._settings.brought_at_once
+
+    def _keep_waiting(self, subscription: Subscription, subjects: list[str]) -> None:
+        # The last one is the next one: only that end of a dict is cheap to take from.
+        subscription.pending = dict.fromkeys(reversed(subjects))
+        if subscription.pattern is None:
+            self._interest.waiting_changed(subscription, subscription.subject)
+        else:
+            self._interest.pattern_changed(subscription)
+
+    # -- Which subjects a pattern has ------------------------------------------------------------
+
+    def _search(self, backlog: Backlog, most: int) -> bool:
+        """Search on for so much work at most; returns whether all is found."""
+        search = self._searches.get(backlog.subscription)
+        if search is None:
+            if self._cache.newcomers is None:
+                self._cache.newcomers = []
+            search = Search(len(self._cache.newcomers))
+            search.candidates = self._candidates(backlog, search)
+            self._searches[backlog.subscription] = search
+        end = max(0, self._work.left - most)
+        while self._work.left > end:
+            before = self._interest.visited
+            try:
+                subject = next(search.candidates)
+            except StopIteration:
+                return True
+            finally:
+                self._work.left -= 1 + self._interest.visited - before
+            if subject is not None:
+                search.found[subject] = None
+        return False
+
+    def _candidates(self, backlog: Backlog, search: "Search") -> Iterator[str | None]:
+        """Yield the subjects that are to be brought, and None for what is looked at besides."""
+        subscription, known = backlog.subscription, backlog.known
+        pattern, settings = subscription.pattern, self._settings
+        assert pattern is not None
+        yield from self._cache.search(pattern)
+        for subject in list(known.positions):
+            yield subject if is_one_of(subject, pattern, settings) else None
+        for subject in list(known.foreign):
+            if is_one_of(subject, pattern, settings) and (
+                self._interest.chosen(subscription.session, subject) is subscription
+            ):
+                search.foreign.append(subject)
+            yield None
+        newcomers = self._cache.newcomers
+        while newcomers is not None and search.newcomers < len(newcomers):
+            subject = newcomers[search.newcomers]
+            search.newcomers += 1
+            yield subject if pattern.matches(segments_of(subject)) else None
+
+    def _found(self, backlog: Backlog, out: list[Output]) -> list[str]:
+        """The search is at its end: what it found is to be brought now."""
+        subscription = backlog.subscription
+        search = self._end_search(subscription)
+        assert search is not None
+        if search.foreign:
+            reset = Reset(history=self._histories.current, subjects=search.foreign)
+            out.append(Send(subscription.session.id, reset))
+        self._interest.pattern_changed(subscription)
+        return list(search.found)
+
+    def _end_search(self, subscription: Subscription) -> "Search | None":
+        subscription.searching = False
+        search = self._searches.pop(subscription, None)
+        if not self._searches:
+            self._cache.newcomers = None
+        return search
+
+    # -- Turn by turn ------------------------------------------------------------------------------
 
     def again(
         self, subscription: Subscription, subjects: list[str], now: int, out: list[Output]
@@ -78,8 +221,10 @@ class Bringing:
 
         The caller has the interest find all audiences anew.
         """
+        if subscription.searching:
+            return  # it will find them
         if subscription.pending is None:
-            self.begin(Backlog(subscription, {}, 0), subjects, now, out)
+            self.begin(Backlog(subscription, Known(), 0), now, out, subjects)
         else:
             # What it brings already waits in the queue: these wait there as well.
             subscription.pending.update(dict.fromkeys(subjects))
@@ -102,18 +247,25 @@ class Bringing:
 
     def due(self, now: int, out: list[Output]) -> None:
         """Go on with those who wait, one subject of each session in turn."""
+        self._work.begin(out)
         turns = self._settings.brought_at_once
-        while self._queues and turns and len(out) < self._settings.brought_at_once:
-            turns -= 1
+        while self._queues and turns and not self._full(out):
             session, queue = next(iter(self._queues.items()))
             del self._queues[session]
-            pending = queue[0].subscription.pending
-            if pending:
-                subject, _ = pending.popitem()
-                self._interest.waiting_changed(subject)
-                self._bring(queue[0], subject, now, out)
-            if not pending:
-                queue.popleft().subscription.pending = None
+            backlog = queue[0]
+            subscription = backlog.subscription
+            if subscription.searching:
+                if self._search(backlog, SEARCH_TURN):
+                    self._keep_waiting(subscription, self._found(backlog, out))
+            else:
+                turns -= 1
+                if subscription.pending:
+                    subject, _ = subscription.pending.popitem()
+                    self._interest.waiting_changed(subscription, subject)
+                    self._bring(backlog, subject, now, out)
+                if not subscription.pending:
+                    subscription.pending = None
+                    queue.popleft()
             if queue:
                 self._queues[session] = queue
         if self._queues:
@@ -122,16 +274,20 @@ class Bringing:
     def _bring(self, backlog: Backlog, subject: str, now: int, out: list[Output]) -> None:
         subscription = backlog.subscription
         session, match = subscription.session, subscription.match
-        if self._interest.chosen(session, subject) is not subscription:
+        before = self._interest.visited
+        chosen = self._interest.chosen(session, subject)
+        self._work.left -= 1 + self._interest.visited - before
+        if chosen is not subscription:
             return  # a more exact subscription brings it
         if session.waiting is not None and subject in session.waiting:
             self._release(session.waiting[subject])
-        after = backlog.positions.get(subject, backlog.positions.get(subscription.subject))
+        positions = backlog.known.positions
+        after = positions.get(subject, positions.get(subscription.subject))
         state = self._cache.find(subject)
         if after is not None:
             self._recover(subscription, subject, after, now, out)
         elif state is not None and backlog.history:
-            entries = list(self._cache.entries(state, now))[-backlog.history :]
+            entries = list(self._cache.entries(state, now)[-backlog.history :])
             brought = deliveries(entries, MessageType.HISTORICAL, match)
             out.extend(Send(session.id, delivery) for delivery in brought)
         else:
@@ -199,27 +355,37 @@ class Bringing:
         if session.waiting is None:
             session.waiting = {}
         session.waiting[waiting.subject] = waiting
+        subscription = waiting.subscription
+        if subscription.waiting is None:
+            subscription.waiting = {}
+        subscription.waiting[waiting.subject] = waiting
         self.behind.setdefault(waiting.subject, {})[session] = waiting
-        self._interest.waiting_changed(waiting.subject)
+        self._interest.waiting_changed(subscription, waiting.subject)
         self._time(session, out)
 
     def _release(self, waiting: Waiting) -> None:
-        session, subject = waiting.subscription.session, waiting.subject
+        subscription, subject = waiting.subscription, waiting.subject
+        session = subscription.session
         assert session.waiting is not None
+        assert subscription.waiting is not None
         del session.waiting[subject]
         if not session.waiting:
             session.waiting = None
+        del subscription.waiting[subject]
+        if not subscription.waiting:
+            subscription.waiting = None
         behind = self.behind[subject]
         del behind[session]
         if not behind:
             del self.behind[subject]
-        self._interest.waiting_changed(subject)
+        self._interest.waiting_changed(subscription, subject)
 
     def _time(self, session: Session, out: list[Output]) -> None:
         """Set the timer for the next moment at which the session has waited for too long."""
         if session.waiting and session not in self._timed:
             self._timed[session] = None
-            until = min(waiting.until for waiting in session.waiting.values())
+            # All wait for the same time, so the first one has waited for longest.
+            until = next(iter(session.waiting.values())).until
             out.append(SetTimer(("broker", "behind", session.id), until))
 
     def applied(self, state: SubjectState, now: int, out: list[Output]) -> None:
@@ -232,7 +398,7 @@ class Bringing:
     def too_long(self, session: Session, now: int, out: list[Output]) -> bool:
         """The session's timer is due: whether it has waited for too long."""
         self._timed.pop(session, None)
-        if any(waiting.until <= now for waiting in (session.waiting or {}).values()):
+        if session.waiting and next(iter(session.waiting.values())).until <= now:
             return True
         self._time(session, out)
         return False
@@ -241,10 +407,12 @@ class Bringing:
         """Nothing is to be brought for a subscription any more."""
         if subscription.pending is not None:
             subscription.pending = None
-            self._interest.waiting_changed(subscription.subject)
-        for waiting in list((subscription.session.waiting or {}).values()):
-            if waiting.subscription is subscription:
-                self._release(waiting)
+            if subscription.pattern is None:
+                self._interest.waiting_changed(subscription, subscription.subject)
+        if subscription.searching:
+            self._end_search(subscription)
+        for waiting in list((subscription.waiting or {}).values()):
+            self._release(waiting)
 
     def end(self, session: Session, out: list[Output]) -> None:
         """The session ends."""
@@ -269,10 +437,11 @@ class Bringing:
         for waiting in list((session.waiting or {}).values()):
             if self._histories.group(waiting.subject) in groups:
                 self._release(waiting)
-        for backlog in (*self._queues.get(session, ()), *self._stalled.get(session, ())):
-            backlog.positions = {
+        queued = (*self._queues.get(session, ()), *self._stalled.get(session, ()))
+        for known in {id(backlog.known): backlog.known for backlog in queued}.values():
+            known.positions = {
                 subject: after
-                for subject, after in backlog.positions.items()
+                for subject, after in known.positions.items()
                 if after.seq == 0 or self._histories.group(subject) not in groups
             }
 

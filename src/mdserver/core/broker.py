@@ -539,7 +539,11 @@ class Broker:
             for subject, subscription in session.subscriptions.items():
                 if subject not in matching:
                     pattern = subscription.pattern
-                    found = [subject] if pattern is None else self._cache.matching(pattern)
+                    found = (
+                        [subject]
+                        if pattern is None
+                        else [one for one in self._cache.search(pattern) if one is not None]
+                    )
                     matching[subject] = [s for s in found if self._histories.group(s) in affected]
                 if matching[subject]:
                     self._bringing.again(subscription, matching[subject], now, out)

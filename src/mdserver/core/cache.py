@@ -9,7 +9,7 @@ cache. Snapshots that expire stand in a queue of their own, in the order of thei
 
 import zlib
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -112,6 +112,8 @@ class Cache:
         )
         self._stale = 0
         self._tree: _Branch = {}
+        self.newcomers: list[str] | None = None
+        """Subjects that came up since this was set to a list."""
         self._groups: list[list[SubjectState]] | None = None
         self.bytes = 0
         self.expired = Dropped()
@@ -294,6 +296,8 @@ class Cache:
     def _add(self, subject: str, now: int) -> SubjectState:
         state = self._subjects[subject] = SubjectState(subject, now)
         _plant(self._tree, state)
+        if self.newcomers is not None:
+            self.newcomers.append(subject)
         self._groups = None
         return state
 
@@ -316,14 +320,12 @@ class Cache:
         self._remove(state)
         return True
 
-    def matching(self, pattern: Pattern) -> list[str]:
-        """The subjects of a pattern; the order is that in which their segments came up."""
-        found: list[str] = []
-        tree = self._tree
-        if RESERVED in tree and not pattern.is_reserved():
-            tree = {segment: branch for segment, branch in tree.items() if segment != RESERVED}
-        _walk(tree, pattern.segments, pattern.rest, found)
-        return found
+    def search(self, pattern: Pattern) -> Iterator[str | None]:
+        """Yield the subjects of a pattern, and None for each branch that is looked at besides.
+
+        The cache may change before it goes on: what comes up meanwhile is in `newcomers`.
+        """
+        return _search(self._tree, pattern)
 
     def group(self, number: int) -> Sequence[SubjectState]:
         """The subjects of a subject group."""
@@ -404,33 +406,36 @@ def _uproot(branch: _Branch, segments: Sequence[str]) -> None:
     del branch[first]
 
 
-def _walk(
-    branch: _Branch | SubjectState, segments: Sequence[str], rest: bool, found: list[str]
-) -> None:
-    """Add the subjects to `found` that go on from here with `segments` (and more with `rest`)."""
-    if not segments:
-        here = branch.get("") if type(branch) is dict else branch
-        if not rest and here is not None:
-            _collect(here, found)
-        elif rest and type(branch) is dict:
-            for segment, below in branch.items():
-                if segment:
-                    _collect(below, found)
-        return
-    if type(branch) is not dict:
-        return
-    if segments[0] != ONE:
-        if segments[0] in branch:
-            _walk(branch[segments[0]], segments[1:], rest, found)
-        return
-    for segment, below in branch.items():
-        if segment:
-            _walk(below, segments[1:], rest, found)
+def _search(tree: _Branch, pattern: Pattern) -> Iterator[str | None]:
+    """Walk a tree depth first; it may change between two items.
 
-
-def _collect(branch: _Branch | SubjectState, found: list[str]) -> None:
-    if isinstance(branch, SubjectState):
-        found.append(branch.subject)
-        return
-    for below in branch.values():
-        _collect(below, found)
+    `at` segments of the pattern lead to `node`; beyond all of them is what `**` stands for. Each
+    level is left to a list of its keys, as the dict itself must not change while it is iterated.
+    """
+    segments, rest = pattern.segments, pattern.rest
+    fixed = len(segments)
+    hidden = None if pattern.is_reserved() else RESERVED
+    levels: list[tuple[Iterator[str], _Branch, int]] = []
+    node: _Branch | SubjectState | None = tree
+    at = 0
+    while True:
+        if type(node) is not dict:
+            whole = at > fixed if rest else at == fixed
+            yield node.subject if isinstance(node, SubjectState) and whole else None
+        elif at == fixed and not rest:
+            here = node.get("")
+            yield here.subject if isinstance(here, SubjectState) else None
+        else:
+            one = at < fixed and segments[at] != ONE
+            levels.append((iter((segments[at],) if one else list(node)), node, at + 1))
+            yield None
+        node = None
+        while levels and node is None:
+            keys, branch, at = levels[-1]
+            key = next(keys, None)
+            if key is None:
+                levels.pop()
+            elif (key or at > fixed + 1) and not (at == 1 and key == hidden):
+                node = branch.get(key)
+        if node is None:
+            return

@@ -1,16 +1,28 @@
 """Who wants which subject.
 
 The lists that a publication is delivered to are kept ready for each subject, so that a publication
-costs one look-up; a change of subscriptions only marks them as old. A session gets one copy of a
-message: its exact subscription decides, else its most specific pattern.
+costs one look-up. A session gets one copy of a message: its exact subscription decides, else its
+most specific pattern.
+
+Patterns form a tree, one branch a segment. A subject is looked up by following, at each branch, its
+own segment and `*`: each branch is looked at once at most, so that takes no more than the segments
+of all patterns together. Literal segments are followed first and `**` last, which is the order from
+the most to the least specific pattern.
+
+Subscribing or unsubscribing marks the branch at which the pattern ends with the number of the
+change. A list that was made ready before the latest change is looked up again: if no branch on the
+way was marked since, the list is still right, and if one was, only the sessions that come through
+patterns are listed anew. A branch that becomes empty stays for a while, because its mark must be
+found; what is cut off later hands its mark to the branch above.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from mdserver.core.entitlement import permits
 from mdserver.core.session import Session, Subscription
-from mdserver.core.subjects import ONE, Pattern, segments_of
-from mdserver.limits import AUDIENCES_MAX
+from mdserver.core.subjects import ONE, RESERVED, Pattern, segments_of
+from mdserver.limits import AUDIENCES_MAX, EMPTY_PATTERNS_KEPT
 
 _FEW_PATTERNS = 8
 """Up to so many patterns of a session are tried one by one."""
@@ -20,15 +32,29 @@ class Audience:
     """The sessions of one subject: who gets a message at once, and who a conflated one.
 
     `direct` has one list of sessions for each way that the subject was asked for: None for its own
-    name, else the pattern. The lists are never changed.
+    name, else the pattern. The lists are never changed. Those before `exact` came by the name.
     """
 
-    __slots__ = ("conflated", "direct", "generation")
+    __slots__ = ("conflated", "direct", "exact", "generation")
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self.direct: list[tuple[str | None, list[int]]] = []
         self.conflated: list[Subscription] = []
+        self.exact = (0, 0)
+
+    def by_name(self, subject: str, subscriptions: Iterable[Subscription]) -> None:
+        """List the subscriptions to the subject itself."""
+        self.take(subject, None, subscriptions)
+        self.exact = len(self.direct), len(self.conflated)
+
+    def renewed(self, generation: int) -> "Audience":
+        """Return an audience with the same subscriptions by name, and none by patterns."""
+        audience = Audience(generation)
+        direct, conflated = audience.exact = self.exact
+        audience.direct = self.direct[:direct]
+        audience.conflated = self.conflated[:conflated]
+        return audience
 
     def all(self) -> Iterator[tuple[int, str | None]]:
         """Each session once, with the pattern through which the subject comes to it."""
@@ -45,7 +71,7 @@ class Audience:
             waiting, pending = subscription.session.waiting, subscription.pending
             if waiting is not None and subject in waiting:
                 continue
-            if pending is not None and subject in pending:
+            if subscription.searching or (pending is not None and subject in pending):
                 continue
             if subscription.conflation:
                 self.conflated.append(subscription)
@@ -56,11 +82,19 @@ class Audience:
 
 
 class _Node:
-    """A branch of the tree of patterns: `here` ends at it, `rest` goes on with `**`."""
+    """A branch of the tree of patterns: `here` ends at it, `rest` goes on with `**`.
 
-    __slots__ = ("below", "here", "rest")
+    `changed` is the number of its latest change, `above` the branch above it, `emptied` whether it
+    stands in the queue of those that were empty.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("above", "below", "changed", "emptied", "here", "rest", "segment")
+
+    def __init__(self, above: "_Node | None" = None, segment: str = "") -> None:
+        self.above = above
+        self.segment = segment
+        self.changed = 0
+        self.emptied = False
         self.below: dict[str, _Node] = {}
         self.here: dict[int, Subscription] = {}
         self.rest: dict[int, Subscription] = {}
@@ -68,72 +102,137 @@ class _Node:
     def empty(self) -> bool:
         return not (self.below or self.here or self.rest)
 
+    def at(self, pattern: Pattern) -> "_Node":
+        """The branch at which a pattern ends, which grows if there is none."""
+        node = self
+        for segment in pattern.segments:
+            below = node.below.get(segment)
+            if below is None:
+                below = node.below[segment] = _Node(node, segment)
+            node = below
+        return node
+
 
 class Interest:
-    """All subscriptions of all sessions, by subject and by pattern."""
+    """All subscriptions of all sessions, by subject and by pattern.
+
+    `visited` counts the branches and single patterns that were looked at.
+    """
 
     def __init__(self) -> None:
+        self.visited = 0
         self._exact: dict[str, dict[int, Subscription]] = {}
         self._patterns = _Node()
+        self._emptied: deque[_Node] = deque()
         self._audiences: dict[str, Audience] = {}
-        self._generation = 0
+        self._generation = 1
 
     def add(self, subscription: Subscription) -> None:
         """Take a subscription in; one of the same session to the same subject is replaced."""
-        session = subscription.session.id
         if subscription.pattern is None:
-            self._exact.setdefault(subscription.subject, {})[session] = subscription
+            sessions = self._exact.setdefault(subscription.subject, {})
+            sessions[subscription.session.id] = subscription
             self._audiences.pop(subscription.subject, None)
             return
-        if subscription.session.patterns is None:
-            subscription.session.patterns = {}
-        subscription.session.patterns[subscription.subject] = subscription
-        node = self._patterns
-        for segment in subscription.pattern.segments:
-            node = node.below.setdefault(segment, _Node())
-        (node.rest if subscription.pattern.rest else node.here)[session] = subscription
-        self._generation += 1
+        session = subscription.session
+        if session.patterns is None:
+            session.patterns = {}
+        session.patterns[subscription.subject] = subscription
+        if session.tree is not None:
+            _put(session.tree, subscription)
+        elif len(session.patterns) > _FEW_PATTERNS:
+            session.tree = _Node()
+            for held in session.patterns.values():
+                _put(session.tree, held)
+        self._mark(_put(self._patterns, subscription))
 
     def remove(self, subscription: Subscription) -> None:
         """Let a subscription go that was added."""
-        session = subscription.session.id
-        if subscription.pattern is None:
+        session, pattern = subscription.session, subscription.pattern
+        if pattern is None:
             sessions = self._exact[subscription.subject]
-            del sessions[session]
+            del sessions[session.id]
             if not sessions:
                 del self._exact[subscription.subject]
             self._audiences.pop(subscription.subject, None)
             return
-        assert subscription.session.patterns is not None
-        del subscription.session.patterns[subscription.subject]
-        self._remove_pattern(subscription.pattern, session)
+        assert session.patterns is not None
+        del session.patterns[subscription.subject]
+        if len(session.patterns) <= _FEW_PATTERNS:
+            session.tree = None
+        elif session.tree is not None:
+            _prune(_take(session.tree, subscription))
+        node = _take(self._patterns, subscription)
+        self._mark(node)
+        if node.empty():
+            self._empty(node)
+
+    def _mark(self, node: _Node) -> None:
         self._generation += 1
+        node.changed = self._generation
 
-    def _remove_pattern(self, pattern: Pattern, session: int) -> None:
-        path = [self._patterns]
-        for segment in pattern.segments:
-            path.append(path[-1].below[segment])
-        del (path[-1].rest if pattern.rest else path[-1].here)[session]
-        for segment in reversed(pattern.segments):
-            if not path.pop().empty():
-                break
-            del path[-1].below[segment]
+    def _empty(self, node: _Node) -> None:
+        """Cut off the branches that have been empty for longest, if there are too many."""
+        if not node.emptied:
+            node.emptied = True
+            self._emptied.append(node)
+        while len(self._emptied) > EMPTY_PATTERNS_KEPT:
+            _prune_one(self._emptied.popleft(), self._emptied)
 
-    def waiting_changed(self, subject: str) -> None:
-        """A session begins or ends to wait for the live messages of a subject."""
-        self._audiences.pop(subject, None)
+    def waiting_changed(self, subscription: Subscription, subject: str) -> None:
+        """A subscription begins or ends to wait for the live messages of a subject."""
+        if subscription.pattern is None:
+            self._audiences.pop(subject, None)
+        elif subject in self._audiences:
+            self._audiences[subject].generation = 0
+
+    def pattern_changed(self, subscription: Subscription) -> None:
+        """Who gets the subjects of a subscription's pattern may be another one now."""
+        assert subscription.pattern is not None
+        self._mark(self._patterns.at(subscription.pattern))
+
+    def rights_changed(self, session: Session) -> None:
+        """A session's rights changed, which decide what its patterns bring."""
+        for subscription in (session.patterns or {}).values():
+            self.pattern_changed(subscription)
 
     def changed(self) -> None:
-        """Every audience may be another one now: rights changed, or who waits for many subjects."""
-        self._generation += 1
+        """Every audience may be another one now."""
+        self._audiences.clear()
 
     def audience(self, subject: str) -> Audience:
         """The sessions that a message of this subject goes to now."""
         audience = self._audiences.get(subject)
         if audience is None or audience.generation != self._generation:
+            audience = self._renew(subject, audience)
+        return audience
+
+    def _renew(self, subject: str, audience: Audience | None) -> Audience:
+        exact = self._exact.get(subject, {})
+        found, changed = self._matching(segments_of(subject))
+        if audience is None:
             if len(self._audiences) >= AUDIENCES_MAX:
                 self._audiences.clear()
-            audience = self._audiences[subject] = self._find(subject)
+            audience = Audience(self._generation)
+            audience.by_name(subject, exact.values())
+        elif changed <= audience.generation:
+            audience.generation = self._generation
+            return audience
+        else:
+            audience = audience.renewed(self._generation)
+        seen: dict[int, object] = {}
+        for subscriptions in found:
+            chosen = [
+                subscription
+                for session, subscription in subscriptions.items()
+                if session not in seen
+                and session not in exact
+                and permits(subscription.session.readable, subject)
+            ]
+            if chosen:
+                seen.update(subscriptions)
+                audience.take(subject, chosen[0].subject, chosen)
+        self._audiences[subject] = audience
         return audience
 
     def chosen(self, session: Session, subject: str) -> Subscription | None:
@@ -142,44 +241,39 @@ class Interest:
         if exact is not None and exact.pattern is None:
             return exact
         patterns = session.patterns
-        if not patterns or not permits(session.readable, subject):
+        if not patterns:
             return None
-        if len(patterns) <= _FEW_PATTERNS:
-            segments = segments_of(subject)
-            matching = [s for s in patterns.values() if _pattern_of(s).matches(segments)]
-            return max(matching, key=lambda s: _pattern_of(s).specificity, default=None)
-        for subscriptions in self._matching(segments_of(subject)):
-            if session.id in subscriptions:
-                return subscriptions[session.id]
+        self.visited += len(session.readable or ())
+        if not permits(session.readable, subject):
+            return None
+        segments = segments_of(subject)
+        if session.tree is not None:
+            return self._first(session.tree, segments)
+        self.visited += len(patterns)
+        matching = [s for s in patterns.values() if _pattern_of(s).matches(segments)]
+        return max(matching, key=lambda s: _pattern_of(s).specificity, default=None)
+
+    def _first(self, tree: _Node, segments: Sequence[str]) -> Subscription | None:
+        """The most specific subscription of one session's tree that brings a subject."""
+        for _, held in _walk(tree, segments):
+            self.visited += 1
+            if held:
+                return next(iter(held.values()))
         return None
 
-    def _find(self, subject: str) -> Audience:
-        audience = Audience(self._generation)
-        exact = self._exact.get(subject, {})
-        audience.take(subject, None, exact.values())
-        patterns = self._matching(segments_of(subject)) if not self._patterns.empty() else []
-        seen: dict[int, object] = dict(exact) if patterns else {}
-        for subscriptions in patterns:
-            chosen = [
-                subscription
-                for session, subscription in subscriptions.items()
-                if session not in seen and permits(subscription.session.readable, subject)
-            ]
-            if chosen:
-                seen.update(subscriptions)
-                audience.take(subject, chosen[0].subject, chosen)
-        return audience
+    def _matching(self, segments: Sequence[str]) -> tuple[list[dict[int, Subscription]], int]:
+        """The subscriptions of each matching pattern, the most specific one first.
 
-    def _matching(self, segments: Sequence[str]) -> list[dict[int, Subscription]]:
-        """The subscriptions of each matching pattern, the most specific one first."""
-        found = [held for held in _matches(self._patterns, segments, 0) if held]
-        found = [held for held in found if _pattern(held).matches(segments)]
-        found.sort(key=lambda held: _pattern(held).specificity, reverse=True)
-        return found
-
-
-def _pattern(subscriptions: dict[int, Subscription]) -> Pattern:
-    return _pattern_of(next(iter(subscriptions.values())))
+        The second value is the latest change of a branch on the way.
+        """
+        found: list[dict[int, Subscription]] = []
+        changed = 1
+        for node, held in _walk(self._patterns, segments):
+            self.visited += 1
+            changed = max(changed, node.changed)
+            if held:
+                found.append(held)
+        return found, changed
 
 
 def _pattern_of(subscription: Subscription) -> Pattern:
@@ -187,12 +281,65 @@ def _pattern_of(subscription: Subscription) -> Pattern:
     return subscription.pattern
 
 
-def _matches(node: _Node, segments: Sequence[str], at: int) -> Iterator[dict[int, Subscription]]:
-    if at == len(segments):
-        yield node.here
+def _put(tree: _Node, subscription: Subscription) -> _Node:
+    pattern = _pattern_of(subscription)
+    node = tree.at(pattern)
+    (node.rest if pattern.rest else node.here)[subscription.session.id] = subscription
+    return node
+
+
+def _take(tree: _Node, subscription: Subscription) -> _Node:
+    pattern = _pattern_of(subscription)
+    node = tree.at(pattern)
+    del (node.rest if pattern.rest else node.here)[subscription.session.id]
+    return node
+
+
+def _prune(node: _Node) -> None:
+    """Cut off a branch, and those above it, as far as they are empty."""
+    while node.above is not None and node.empty():
+        del node.above.below[node.segment]
+        node = node.above
+
+
+def _prune_one(node: _Node, emptied: deque[_Node]) -> None:
+    """Cut off a branch if it is still empty; the one above gets its mark, and may be next."""
+    node.emptied = False
+    above = node.above
+    if above is None or not node.empty():
         return
-    yield node.rest
-    for key in (segments[at], ONE):
-        below = node.below.get(key)
-        if below is not None:
-            yield from _matches(below, segments, at + 1)
+    del above.below[node.segment]
+    above.changed = max(above.changed, node.changed)
+    if above.empty() and not above.emptied:
+        above.emptied = True
+        emptied.append(above)
+
+
+def _walk(
+    tree: _Node, segments: Sequence[str]
+) -> Iterator[tuple[_Node, dict[int, Subscription] | None]]:
+    """Yield the branches that a subject leads to, with the subscriptions that end there.
+
+    A branch with a `**` comes once more, after those below it.
+    """
+    last = len(segments)
+    reserved = segments[0] == RESERVED
+    stack: list[tuple[_Node, int]] = [(tree, 0)]
+    while stack:
+        node, at = stack.pop()
+        if at < 0:
+            yield node, node.rest
+            continue
+        if at == last:
+            yield node, node.here
+            continue
+        yield node, None
+        below = node.below
+        # What is wanted first is put on the stack last.
+        if at or not reserved:
+            if node.rest:
+                stack.append((node, -1))
+            if ONE in below:
+                stack.append((below[ONE], at + 1))
+        if segments[at] in below:
+            stack.append((below[segments[at]], at + 1))

@@ -44,9 +44,10 @@ def read_publication(
     """Check what the command says and what the session may do."""
     subject, number = command.subject, command.number or 0
     try:
-        _validate(subject, settings.subject_segments_min)
+        bounds = settings.subject_segments_min, settings.subject_segments_max
+        _validate(subject, *bounds)
         if command.reply_subject is not None:
-            _validate(command.reply_subject, settings.subject_segments_min)
+            _validate(command.reply_subject, *bounds)
         text = command.content is not None
         content = (
             command.content.encode() if command.content is not None else command.content_base64

@@ -2,6 +2,7 @@
 
 import enum
 from collections import deque
+from typing import Any
 
 from mdserver.core.commands import AnyCommand
 from mdserver.core.inputs import Denied, Grants, Opened
@@ -52,10 +53,14 @@ class Subscription:
     """One session's wish for a subject or a pattern.
 
     `conflation` is in ns, 0 for none; its windows are counted from `start`. `pending` holds the
-    subjects whose first messages are still to be brought: their live ones do not come yet.
+    subjects whose first messages are still to be brought: their live ones do not come yet. While
+    these are still `searching` for, no live message comes at all. `waiting` are those of
+    `Session.waiting` that are this subscription's.
     """
 
-    __slots__ = ("conflation", "pattern", "pending", "session", "start", "subject")
+    __slots__ = (
+        "conflation", "pattern", "pending", "searching", "session", "start", "subject", "waiting",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -71,11 +76,26 @@ class Subscription:
         self.conflation = conflation
         self.start = start
         self.pending: dict[str, None] | None = None
+        self.searching = False
+        self.waiting: dict[str, Waiting] | None = None
 
     @property
     def match(self) -> str | None:
         """What a message says about the way it came: the pattern, None for a single subject."""
         return None if self.pattern is None else self.subject
+
+
+class Known:
+    """The positions that a command named: those of the current history id, and the others.
+
+    All subscriptions of the command share it.
+    """
+
+    __slots__ = ("foreign", "positions")
+
+    def __init__(self) -> None:
+        self.positions: dict[str, Position] = {}
+        self.foreign: dict[str, None] = {}
 
 
 class Backlog:
@@ -84,13 +104,11 @@ class Backlog:
     After a position what was missed, else `history` messages, else the snapshot.
     """
 
-    __slots__ = ("history", "positions", "subscription")
+    __slots__ = ("history", "known", "subscription")
 
-    def __init__(
-        self, subscription: Subscription, positions: dict[str, Position], history: int
-    ) -> None:
+    def __init__(self, subscription: Subscription, known: Known, history: int) -> None:
         self.subscription = subscription
-        self.positions = positions
+        self.known = known
         self.history = history
 
 
@@ -112,15 +130,16 @@ class Session:
     """One client. `readable` and `writable` are its rights; None allows everything.
 
     `trusted` says that it gave the token of the Basic entitlement, `address_allowed` that it may
-    publish from where it is. `patterns` are those of its subscriptions that are patterns. `waiting`
-    holds the subjects of which it has seen more than this member, `held` the commands that wait for
-    a verdict or behind one that does. While its client takes no more it is `congested`.
+    publish from where it is. `patterns` are those of its subscriptions that are patterns, which are
+    in `tree` as well once there are many (`Interest`). `waiting` holds the subjects of which it has
+    seen more than this member, `held` the commands that wait for a verdict or behind one that does.
+    While its client takes no more it is `congested`.
     """
 
     __slots__ = (
         "address", "address_allowed", "client", "congested", "expires", "external_token", "held",
         "id", "patterns", "publisher", "readable", "secure", "state", "subscriptions", "transport",
-        "trusted", "user", "waiting", "writable",
+        "tree", "trusted", "user", "waiting", "writable",
     )  # fmt: skip
 
     def __init__(self, opened: Opened) -> None:
@@ -138,6 +157,7 @@ class Session:
         self.expires: int | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.patterns: dict[str, Subscription] | None = None
+        self.tree: Any = None
         self.congested = False
         self.trusted = False
         self.address_allowed = True

@@ -12,10 +12,12 @@ class BrokerSettings:
 
     member: str = "mdserver"
     subject_segments_min: int = 2
+    subject_segments_max: int = limits.SUBJECT_SEGMENTS
     groups: int = limits.SUBJECT_GROUPS
     message_bytes_max: int = limits.MESSAGE_BYTES_MAX
     subjects_max: int = limits.SUBJECTS_MAX
     subscriptions_per_session_max: int = limits.SUBSCRIPTIONS_PER_SESSION_MAX
+    patterns_per_session_max: int = limits.PATTERNS_PER_SESSION_MAX
     cached_messages_per_subject: int = limits.CACHED_MESSAGES_PER_SUBJECT
     cache_expire: int = limits.CACHE_EXPIRE_S * limits.NS_PER_S
     cache_bytes_max: int = limits.CACHE_BYTES_MAX
@@ -23,6 +25,7 @@ class BrokerSettings:
     snapshot_fields_max: int = limits.SNAPSHOT_FIELDS_MAX
     publish_snapshot: bool = True
     expired_at_once: int = limits.EXPIRED_AT_ONCE
+    work_at_once: int = limits.WORK_AT_ONCE
     brought_at_once: int = limits.BROUGHT_AT_ONCE
     keepalive: int = limits.KEEPALIVE_INTERVAL_S * limits.NS_PER_S
     policy: Policy = Policy.NONE

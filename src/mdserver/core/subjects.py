@@ -72,9 +72,11 @@ def is_pattern(text: str) -> bool:
     return "*" in text and any(s in (ONE, REST) for s in segments_of(text))
 
 
-def validate_subject(subject: str, segments_min: int = 2) -> None:
+def validate_subject(
+    subject: str, segments_min: int = 2, segments_max: int = SUBJECT_SEGMENTS_MAX
+) -> None:
     """Raise InvalidSubjectError unless this is a subject that one can publish to."""
-    segments = _split(subject)
+    segments = _split(subject, segments_max)
     if "*" in subject and (ONE in segments or REST in segments):
         raise InvalidSubjectError(
             f"Subject {shown(subject)} has a wildcard segment ('*' or '**'): one can subscribe to "
@@ -86,22 +88,24 @@ def validate_subject(subject: str, segments_min: int = 2) -> None:
         )
 
 
-def parse_interest(text: str, segments_min: int = 2) -> Pattern | None:
+def parse_interest(
+    text: str, segments_min: int = 2, segments_max: int = SUBJECT_SEGMENTS_MAX
+) -> Pattern | None:
     """The pattern that `text` is, or None where it is a single subject.
 
     Raises InvalidSubjectError where it is neither.
     """
     if "*" not in text:
-        validate_subject(text, segments_min)
+        validate_subject(text, segments_min, segments_max)
         return None
-    segments = _split(text)
+    segments = _split(text, segments_max)
     if REST in segments[:-1]:
         raise InvalidSubjectError(
             f"Pattern {shown(text)} has '**' before its end: it may only be the last segment."
         )
     if ONE in segments or segments[-1] == REST:
         return Pattern(text, segments)
-    validate_subject(text, segments_min)
+    validate_subject(text, segments_min, segments_max)
     return None
 
 
@@ -125,7 +129,7 @@ def shown(subject: str) -> str:
     return f"'{safe_text(subject, _SHOWN_MAX)}'"
 
 
-def _split(text: str) -> list[str]:
+def _split(text: str, segments_max: int = SUBJECT_SEGMENTS_MAX) -> list[str]:
     """The segments of a subject or pattern; raises InvalidSubjectError for what is wrong."""
     if not text.startswith("/"):
         what = f"Subject {shown(text)} does not start" if text else "A subject may not be empty"
@@ -141,10 +145,10 @@ def _split(text: str) -> list[str]:
     segments = text.split("/")[1:]
     if not all(segments):
         raise InvalidSubjectError(_empty_segment(text, segments))
-    if len(segments) > SUBJECT_SEGMENTS_MAX:
+    if len(segments) > segments_max:
         raise InvalidSubjectError(
             f"Subject {shown(text)} has {len(segments)} segments: "
-            f"at most {SUBJECT_SEGMENTS_MAX} are allowed."
+            f"at most {segments_max} are allowed."
         )
     if len(text) * 4 > SUBJECT_BYTES_MAX or not text.isascii():
         _check_bytes(text)

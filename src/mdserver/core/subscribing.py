@@ -14,7 +14,7 @@ from mdserver.core.interest import Interest
 from mdserver.core.message import Position
 from mdserver.core.outputs import Output, Send
 from mdserver.core.recovery import Histories
-from mdserver.core.session import Backlog, Session, Subscription
+from mdserver.core.session import Backlog, Known, Session, Subscription
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import Pattern, parse_interest, shown, validate_subject
 from mdserver.errors import InvalidSubjectError
@@ -39,6 +39,7 @@ class Subscriptions:
         self._conflation = conflation
         self._histories = histories
         self._bringing = bringing
+        self._segments = settings.subject_segments_min, settings.subject_segments_max
 
     def subscribe(
         self,
@@ -56,7 +57,7 @@ class Subscriptions:
         accepted: list[Subscription] = []
         for subject in dict.fromkeys(command.subjects):
             try:
-                pattern = parse_interest(subject, self._settings.subject_segments_min)
+                pattern = parse_interest(subject, *self._segments)
             except InvalidSubjectError as error:
                 out.append(Send(session.id, invalid_subject(error, command.id)))
                 continue
@@ -92,6 +93,9 @@ class Subscriptions:
         limit = self._settings.subscriptions_per_session_max
         if len(session.subscriptions) >= limit:
             return f"A session has at most {limit} subscriptions: end others first."
+        limit = self._settings.patterns_per_session_max
+        if pattern is not None and len(session.patterns or ()) >= limit:
+            return f"A session has at most {limit} patterns: end others first."
         return None
 
     def _add(self, subscription: Subscription, now: int, out: list[Output]) -> None:
@@ -112,58 +116,42 @@ class Subscriptions:
         now: int,
         out: list[Output],
     ) -> None:
-        positions, by_pattern = self._positions(session, command.positions or {}, accepted, out)
+        known = self._known(session, command.positions or {}, accepted, out)
         for subscription in accepted:
             if self._settings.policy is Policy.ASK:
                 allow = Status(
                     status=StatusName.SUBSCRIBE_ALLOW, subject=subscription.subject, id=command.id
                 )
                 out.append(Send(session.id, allow))
-            subjects = [subscription.subject]
-            if subscription.pattern is not None:
-                known = by_pattern.get(subscription.subject, [])
-                matching = self._cache.matching(subscription.pattern)
-                subjects = list(dict.fromkeys([*matching, *known]))
-            backlog = Backlog(subscription, positions, command.history)
-            self._bringing.begin(backlog, subjects, now, out)
+            self._bringing.begin(Backlog(subscription, known, command.history), now, out)
 
-    def _positions(
+    def _known(
         self,
         session: Session,
         positions: dict[str, PositionAfter],
         accepted: Sequence[Subscription],
         out: list[Output],
-    ) -> tuple[dict[str, Position], dict[str, list[str]]]:
-        """The positions that can be used, and the subjects among them that come by a pattern.
+    ) -> Known:
+        """The positions of a command.
 
-        Sends a reset for those of another history.
+        Sends a reset for those of another history that it subscribes to by name; for those that
+        come by a pattern it follows when the subjects of the pattern are searched.
         """
+        known = Known()
+        if not positions:
+            return known
         named = dict.fromkeys(subscription.subject for subscription in accepted)
-        usable: dict[str, Position] = {}
-        by_pattern: dict[str, list[str]] = {}
         foreign: list[str] = []
         for subject, after in positions.items():
-            pattern = None if subject in named else self._covering(session, subject)
-            if subject not in named and pattern not in named:
-                continue
-            if not self._histories.know(subject, after.history):
+            if self._histories.know(subject, after.history):
+                known.positions[subject] = Position(after.epoch, after.seq)
+            elif subject in named:
                 foreign.append(subject)
-                continue
-            usable[subject] = Position(after.epoch, after.seq)
-            if pattern is not None:
-                by_pattern.setdefault(pattern, []).append(subject)
+            else:
+                known.foreign[subject] = None
         if foreign:
             out.append(Send(session.id, Reset(history=self._histories.current, subjects=foreign)))
-        return usable, by_pattern
-
-    def _covering(self, session: Session, subject: str) -> str | None:
-        """The pattern through which a session gets a subject."""
-        try:
-            validate_subject(subject, self._settings.subject_segments_min)
-        except InvalidSubjectError:
-            return None
-        chosen = self._interest.chosen(session, subject)
-        return None if chosen is None else chosen.match
+        return known
 
     def unsubscribe(
         self, session: Session, command: Unsubscribe, now: int, out: list[Output]
@@ -178,7 +166,7 @@ class Subscriptions:
                     out.append(log)
                 continue
             try:
-                parse_interest(subject, self._settings.subject_segments_min)
+                parse_interest(subject, *self._segments)
             except InvalidSubjectError as error:
                 out.append(Send(session.id, invalid_subject(error, command.id)))
 
@@ -212,7 +200,7 @@ class Subscriptions:
 
     def rights_changed(self, session: Session, now: int, out: list[Output]) -> None:
         """End what the session's rights no longer carry."""
-        self._interest.changed()
+        self._interest.rights_changed(session)
         for subject, subscription in list(session.subscriptions.items()):
             denial = may_subscribe(session, subject, subscription.pattern)
             if denial is not None:
@@ -221,7 +209,7 @@ class Subscriptions:
     def fetch(self, session: Session, command: Fetch, now: int, out: list[Output]) -> None:
         """Read a subject once."""
         try:
-            validate_subject(command.subject, self._settings.subject_segments_min)
+            validate_subject(command.subject, *self._segments)
         except InvalidSubjectError as error:
             out.append(Send(session.id, invalid_subject(error, None)))
             return

@@ -53,12 +53,18 @@ class Verdicts:
         """A command as one or more, each of which needs one verdict at most."""
         if not (self._settings.ask_each and isinstance(command, Subscribe)):
             return (command,)
+        positions = command.positions or {}
         return [
             Subscribe(
                 subjects=[subject],
                 history=command.history,
                 conflation_ms=command.conflation_ms,
-                positions=command.positions,
+                # A pattern may need any of them, a subject needs its own only.
+                positions=positions
+                if "*" in subject
+                else {subject: positions[subject]}
+                if subject in positions
+                else None,
                 id=command.id,
             )
             for subject in dict.fromkeys(command.subjects)

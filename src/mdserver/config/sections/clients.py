@@ -41,6 +41,12 @@ class Clients:
         limits.SUBSCRIPTIONS_PER_SESSION_MAX,
         """How many subjects and patterns a client may be subscribed to at the same time.""",
     )
+    max_patterns_per_session: int = parameter(
+        "MaxPatternsPerSession",
+        values.whole(1, 1_000_000),
+        limits.PATTERNS_PER_SESSION_MAX,
+        """How many of these may be patterns, which cost more than subjects.""",
+    )
     buffer_limit_send: int = parameter(
         "BufferLimit.Send",
         values.size(64 * KB, GB),

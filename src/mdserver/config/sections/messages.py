@@ -18,6 +18,13 @@ class Messages:
         2,
         """How many segments a subject has at least: 2 refuses subjects such as `/stocks`.""",
     )
+    subject_max_segments: int = parameter(
+        "SubjectMaxSegments",
+        values.whole(2, limits.SUBJECT_SEGMENTS_MAX),
+        limits.SUBJECT_SEGMENTS,
+        """How many segments a subject or pattern has at most. Looking up who wants a subject costs
+        more with each.""",
+    )
     max_message_size: int = parameter(
         "MaxMessageSize",
         values.size(1, 64 * MB),
