@@ -117,6 +117,10 @@ verify-simulation: $(VENV)/.dev ## simulated runs of three levels, and deliberat
 	$(BIN)/python -m simulation run --seeds 2000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 2 --seeds 200 --first 5000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 3 --seeds 200 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile half-cut --seeds 300 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile half-cut --level 2 --seeds 50 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile half-cut --level 3 --seeds 20 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile disturbed-start --seeds 100 --jobs $(JOBS)
 	$(BIN)/python -m simulation mutants --jobs $(JOBS)
 
 verify-traces: $(VENV)/.dev ## traces of simulated runs against the specification, changed ones too

@@ -20,7 +20,8 @@ from simulation.diagram import diagram
 from simulation.levels import LEVELS
 from simulation.minimise import minimise as make_smaller
 from simulation.mutants import MUTANTS, Hunt, hunt
-from simulation.plan import make
+from simulation.plan import Plan, make
+from simulation.profiles import PROFILES
 from simulation.run import Result
 from simulation.run import run as run_plan
 from simulation.world import World
@@ -35,10 +36,14 @@ def regressions() -> list[int]:
     return [int(line.split("#")[0]) for line in lines if line.split("#")[0].strip()]
 
 
-def run_seed(seed: int, level: int) -> Result:
+def plan_of(seed: int, level: int, profile: str | None) -> Plan:
+    """The plan of a seed: everything drawn, or after a profile."""
+    return PROFILES[profile](seed) if profile else LEVELS[level].plan(seed)
+
+
+def run_seed(seed: int, level: int, profile: str | None) -> Result:
     """One seed's result; at module level, so that it can run in another process."""
-    chosen = LEVELS[level]
-    return chosen.run(chosen.plan(seed))[0]
+    return LEVELS[level].run(plan_of(seed, level, profile))[0]
 
 
 def hunt_number(number: int, most: int) -> Hunt:
@@ -54,6 +59,10 @@ level_option = click.option(
     help="1: the state machines; 2: links carry pieces of frames; 3: whole servers.",
 )
 
+profile_option = click.option(
+    "--profile", type=click.Choice(list(PROFILES)), help="Directed plans, not random ones."
+)
+
 
 @click.group(help="The deterministic simulator of the cluster.")
 def main() -> None:
@@ -66,15 +75,19 @@ def main() -> None:
 @click.option("--jobs", type=int, help="Processes (default: the number of cores).")
 @click.option("--diagrams", type=click.Path(path_type=Path), help="Folder for failing runs' SVGs.")
 @level_option
-def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None, level: int) -> None:
+@profile_option
+def run(
+    seeds: int, first: int, jobs: int | None, diagrams: Path | None, level: int, profile: str | None
+) -> None:
     """Run the regression seeds and then so many others; exit 1 if any fails."""
-    chosen = list(dict.fromkeys([*regressions(), *range(first, first + seeds)]))
+    before = [] if profile else regressions()
+    chosen = list(dict.fromkeys([*before, *range(first, first + seeds)]))
     console, errors = Console(), Console(stderr=True)
     began = time.monotonic()
     results: list[Result] = []
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("seeds", total=len(chosen))
-        for result in run_all(chosen, jobs or os.cpu_count() or 1, level):
+        for result in run_all(chosen, jobs or os.cpu_count() or 1, level, profile):
             results.append(result)
             progress.advance(task)
     seconds = time.monotonic() - began
@@ -86,25 +99,27 @@ def run(seeds: int, first: int, jobs: int | None, diagrams: Path | None, level: 
     for result in failed[:TROUBLES_SHOWN]:
         console.print(f"seed {result.seed}: {result.problems[0]}", markup=False, soft_wrap=True)
         if diagrams:
-            again = LEVELS[level].run(LEVELS[level].plan(result.seed))
+            again = LEVELS[level].run(plan_of(result.seed, level, profile))
             draw(diagrams / f"seed-{result.seed}.svg", *again)
-    never = coverage.missing(counted) if seeds >= coverage.LONG_RUN else []
+    never = coverage.missing(counted) if seeds >= coverage.LONG_RUN and not profile else []
     if never:
         console.print(f"never happened: {', '.join(never)}")
     if failed:
         console.print(
-            f"replay one with: python -m simulation replay --level {level} {failed[0].seed}"
+            f"replay one with: python -m simulation replay --level {level} "
+            + (f"--profile {profile} " if profile else "")
+            + str(failed[0].seed)
         )
     sys.exit(1 if failed or never else 0)
 
 
-def run_all(seeds: list[int], jobs: int, level: int) -> Iterator[Result]:
+def run_all(seeds: list[int], jobs: int, level: int, profile: str | None) -> Iterator[Result]:
     """The results of seeds, in their order."""
     if jobs == 1:
-        yield from map(run_seed, seeds, repeat(level))
+        yield from map(run_seed, seeds, repeat(level), repeat(profile))
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(run_seed, seeds, repeat(level), chunksize=4)
+        yield from pool.map(run_seed, seeds, repeat(level), repeat(profile), chunksize=4)
 
 
 def summary(results: list[Result], seconds: float) -> Table:
@@ -141,9 +156,12 @@ def draw(path: Path, result: Result, world: World) -> None:
 @click.option("--trace", type=click.Path(path_type=Path), help="Write the protocol steps there.")
 @click.option("--diagram", "svg", type=click.Path(path_type=Path), help="Write an SVG there.")
 @level_option
-def replay(seed: int, trace: Path | None, svg: Path | None, level: int) -> None:
+@profile_option
+def replay(
+    seed: int, trace: Path | None, svg: Path | None, level: int, profile: str | None
+) -> None:
     """Run one seed again and tell what happened."""
-    plan = LEVELS[level].plan(seed)
+    plan = plan_of(seed, level, profile)
     click.echo(plan.describe())
     result, world = LEVELS[level].run(plan)
     for problem in result.problems:

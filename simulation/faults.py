@@ -29,6 +29,7 @@ class Faults:
             "restart-storm": lambda fault, first, _: self._storm(fault, first),
             "cut": lambda _, first, second: world.links.cut(first.name, second.name),
             "one-way": lambda fault, first, second: self._block(fault, [(first, second)]),
+            "half-cut": self._half_cut,
             "isolate": self._isolate,
             "isolate-seeds": self._isolate_from_seeds,
             "slow": lambda fault, first, _: self._slow(fault, first),
@@ -187,6 +188,11 @@ class Faults:
                 links.unblock(*pair)
 
         self._for_a_while(fault, undo)
+
+    def _half_cut(self, fault: "Fault", first: "Member", second: "Member") -> None:
+        """One way between two members, or both; no other link is touched."""
+        ways = [(first, second), (second, first)]
+        self._block(fault, ways if fault.draw % 2 else ways[:1])
 
     def _isolate(self, fault: "Fault", first: "Member", second: "Member") -> None:
         del second

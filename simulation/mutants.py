@@ -14,13 +14,16 @@ from attrs import frozen
 
 from mdserver.cluster.coordinator import Coordinator, Phase
 from mdserver.cluster.dedupe import FORGOTTEN, Publishers, Verdict
+from mdserver.cluster.following import Following
 from mdserver.cluster.ground import Ground
 from mdserver.cluster.leading import Leading
 from mdserver.cluster.learner import Learner
+from mdserver.cluster.membership import Membership
 from mdserver.cluster.messages import Accept, Appended, Heartbeat, Need, Promised, Sync
 from mdserver.cluster.seed import Seed, Standing, Step
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.message import Position
+from mdserver.core.recovery import Histories
 from simulation import profiles
 from simulation.plan import Plan
 from simulation.run import Result, run
@@ -200,6 +203,29 @@ def answered_by_anybody(original: Callable[..., None]) -> Any:
     return need
 
 
+def nobody_is_missed(_: object) -> Any:
+    return lambda _, now: not now
+
+
+def every_member_serves(_: object) -> Any:
+    return lambda _: None
+
+
+def one_way_is_enough(original: Callable[..., bool]) -> Any:
+    def alive(self: Membership, name: str, now: int) -> bool:
+        return original(self, name, now) or name in self.hears(now)
+
+    return alive
+
+
+def the_last_history_is_told(original: Callable[..., None]) -> Any:
+    def begin(self: Histories, history: str, groups: Any) -> None:
+        original(self, history, groups)
+        self.current = history
+
+    return begin
+
+
 def mutant(title: str, owner: type, name: str, make: Wrap) -> Mutant:
     """A bug of one function that crowded plans with all kinds of faults bring to light."""
     return Mutant(title, ((owner, name, make),), profiles.crowded)
@@ -222,4 +248,11 @@ MUTANTS = (
     Mutant("entries below the promise are taken", ((Seed, "accepts", accepted_below_the_promise),),
            profiles.slow_successor),
     mutant("a gap is skipped", Learner, "accept", gap_is_skipped),
+    Mutant("half-cut members go on", ((Membership, "look", nobody_is_missed),
+                                      (Following, "unready", every_member_serves)),
+           profiles.half_cut),
+    Mutant("a link that carries one way counts", ((Membership, "alive", one_way_is_enough),),
+           profiles.half_cut),
+    Mutant("clients are told the history id heard last",
+           ((Histories, "begin", the_last_history_is_told),), profiles.disturbed_start),
 )  # fmt: skip

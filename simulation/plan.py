@@ -64,6 +64,7 @@ class Plan:
     faults: tuple[Fault, ...]
     sendings: tuple[Sending, ...]
     recorded: bool = False  # seeds write their logs down, so any number of them may crash
+    bound: int = 0  # from the last fault on, how late anything may be while it lasts; 0: any time
 
     def describe(self) -> str:
         """Every derived option, in one line each."""
@@ -105,7 +106,7 @@ def make(seed: int) -> Plan:
     return Plan(
         seed=seed,
         members=members,
-        groups=rng.choice((1, 2, 4)),
+        groups=draw_groups(seed, rng.choice((1, 2, 4))),
         publishers=publishers,
         subscribers=rng.randint(1, 3),
         subjects=subjects,
@@ -133,6 +134,11 @@ def make(seed: int) -> Plan:
         ),
         sendings=tuple(draw_sendings(rng, publishers, subjects, calm)),
     )
+
+
+def draw_groups(seed: int, few: int) -> int:
+    """How many groups: in some runs more than fit one message."""
+    return 40 if random.Random(f"groups {seed}").random() < 0.1 else few
 
 
 def draw_some(rng: random.Random, kind: str, members: int, calm: int) -> Iterator[Fault]:

@@ -5,7 +5,8 @@ random faults make once in thousands of runs. Here the order is given and only t
 """
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations
 
 from attrs import evolve
 
@@ -133,6 +134,50 @@ def lagging_peer(seed: int) -> Plan:
     return small(seed, 8 * NS_PER_S, faults, sendings)
 
 
+def half_cut(seed: int) -> Plan:
+    """One or two links between members carry one way only, or nothing, until the end.
+
+    Meanwhile every client is to be served: whatever is published has its result, and whatever was
+    acknowledged comes to every subscriber, at most 5 s later.
+    """
+    rng = random.Random(f"half-cut {seed}")
+    members = rng.choice((3, 3, 4, 5))
+    calm = 20 * NS_PER_S
+    pairs = list(combinations(range(members), 2))
+    faults = []
+    for one, other in rng.sample(pairs, rng.choice((1, 2))):
+        first, second = rng.sample((one, other), 2)
+        at = rng.randint(4000, 7000) * NS_PER_MS
+        faults.append(Fault(at, "half-cut", first, second, calm, rng.getrandbits(30)))
+    subjects = 6
+    sendings = [Sending(at, rng.randrange(3), rng.randrange(subjects))
+                for at in range(3 * NS_PER_S, calm, 60 * NS_PER_MS)]  # fmt: skip
+    return evolve(
+        small(seed, calm, faults, sendings),
+        members=members,
+        groups=rng.choice((1, 4, 40)),
+        subscribers=3,
+        subjects=subjects,
+        delay_max=rng.choice((1, 5, 20)) * NS_PER_MS,
+        bound=5 * NS_PER_S,
+    )
+
+
+def disturbed_start(seed: int) -> Plan:
+    """Links break while more groups than fit one message are started; then members restart."""
+    rng = random.Random(f"disturbed start {seed}")
+    broken = sorted(rng.randrange(200, 1500) * NS_PER_MS for _ in range(12))
+    faults = [Fault(at, "cut", 0, rng.choice((1, 2)), 0, 0) for at in broken]
+    for turn, member in enumerate(rng.sample(range(3), 3)):
+        at = (3 + 2 * turn) * NS_PER_S + rng.randrange(500) * NS_PER_MS
+        faults.append(Fault(at, "crash", member, 0, 300 * NS_PER_MS, 0))
+    subjects = 30
+    sendings = [Sending(at, rng.randrange(3), rng.randrange(subjects))
+                for at in range(2 * NS_PER_S, 10 * NS_PER_S, 20 * NS_PER_MS)]  # fmt: skip
+    plan = small(seed, 12 * NS_PER_S, faults, sendings)
+    return evolve(plan, groups=40, subjects=subjects, delay_max=50 * NS_PER_MS)
+
+
 def first_leaders() -> tuple[int, int, int]:
     """The members of a small plan in the order in which they should coordinate its group."""
     first, second, third = ranking(0, {f"m{member}": 1 for member in range(3)})
@@ -174,3 +219,11 @@ def slow_successor(seed: int) -> Plan:
     rng, plan = deaf_leader("slow successor", seed)
     slow = Fault(DRAINED, "slow", first_leaders()[1], 0, 3 * NS_PER_S, rng.randint(9, 19))
     return plan.with_parts([*plan.faults, slow], list(plan.sendings))
+
+
+PROFILES: dict[str, Callable[[int], Plan]] = {
+    "crowded": crowded,
+    "half-cut": half_cut,
+    "disturbed-start": disturbed_start,
+}
+"""Those that a run can be asked for by name."""

@@ -90,8 +90,13 @@ def _go(world: World, faults: Faults) -> str | None:
     """Until the calm, then until everything rests; what went wrong on the way."""
     heap, plan = world.heap, world.plan
     try:
-        while heap.step(plan.calm) and not world.watch.findings:
-            pass
+        late = None
+        for until in (*range(LOOK_EVERY, plan.calm, LOOK_EVERY), plan.calm):
+            while heap.step(until) and not world.watch.findings:
+                pass
+            late = world.overdue()
+            if late is not None:
+                return f"service: {plan.bound / 1e9:.0f} s later, {late} (at {until / 1e9:.1f} s)"
         faults.heal()
         unrest: str | None = "it was never looked at"
         until = plan.calm

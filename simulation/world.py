@@ -159,7 +159,31 @@ class World:
         for client in self.publishers:
             if client.waiting:
                 return f"{client.name} waits for {client.waiting} results"
+        told = {m.name: m.node.broker.history for m in self.members.values() if m.node}
+        if len(set(told.values())) > 1:
+            return f"members tell clients different history ids: {told}"
         return self._behind()
+
+    def overdue(self) -> str | None:
+        """What a client waits for longer than the plan's bound; None before that can be said."""
+        plan, now = self.plan, self.heap.now
+        if not plan.bound or now < plan.bound + max(fault.at for fault in plan.faults):
+            return None
+        for client in self.publishers:
+            late = [event for event in client.recorder.pending.values()
+                    if event.at + plan.bound < now]  # fmt: skip
+            if late:
+                return f"{client.name} has no result of {late[0].publication}"
+        newest: dict[str, int] = {}
+        for acked in self.checker.acked.values():
+            if acked.at + plan.bound < now:
+                newest[acked.subject] = max(acked.seq, newest.get(acked.subject, 0))
+        for client in self.subscribers:
+            for subject, seq in newest.items():
+                reached = client.recorder.positions.get(subject, ("", 0, 0))[2]
+                if reached < seq:
+                    return f"{client.name} is at {reached} of {subject}, {seq} was acknowledged"
+        return None
 
     def _behind(self) -> str | None:
         for group in range(self.plan.groups):

@@ -65,7 +65,13 @@ async def _main(plan: Plan, began: float) -> tuple[Result, ServerWorld]:
 async def _go(world: ServerWorld, faults: Faults) -> str | None:
     """Until the calm, then until everything rests; what went wrong on the way."""
     plan = world.plan
-    await _until(world, plan.calm)
+    for until in (*range(LOOK_EVERY, plan.calm, LOOK_EVERY), plan.calm):
+        await _until(world, until)
+        if world.watch.findings:
+            return None
+        late = world.overdue()
+        if late is not None:
+            return f"service: {plan.bound / 1e9:.0f} s later, {late} (at {until / 1e9:.1f} s)"
     faults.heal()
     until, unrest = plan.calm, "it was never looked at"
     while unrest and not world.watch.findings:

@@ -97,7 +97,7 @@ class Node:
     @property
     def history(self) -> str:
         """The history id that a new session is told."""
-        return self.ground.views[0].history
+        return self.broker.history
 
     @property
     def settled(self) -> bool:

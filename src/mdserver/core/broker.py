@@ -562,6 +562,11 @@ class Broker:
                 ]
                 self._bringing.reset(session, subjects, affected, out)
 
+    @property
+    def history(self) -> str:
+        """The history id that a new session is told."""
+        return self._histories.current
+
     def history_of(self, group: int) -> str:
         """The history id under which clients know the subjects of a group."""
         return self._histories.of_group(group)
