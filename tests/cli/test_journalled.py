@@ -235,7 +235,7 @@ def test_a_seed_relies_on_records_only_if_every_start_since_wrote_them(tmp_path:
 
 def test_a_seed_that_lost_its_vote_file_does_not_rely_on_its_records(tmp_path: Path) -> None:
     assert [found_by_seed(tmp_path) for _ in range(2)] == [0, 1]
-    (path,) = tmp_path.glob("votes-*")
+    (path,) = tmp_path.glob("votes-*.json")
     path.unlink()
     with pytest.raises(StartError, match="There is no vote file"):
         found_by_seed(tmp_path)

@@ -21,7 +21,8 @@ class LiveCluster:
 
     `settings`: further parameters, the same for all but for the word INDEX in them. `running`: how
     many of the members are started; `listed`: how many stand in `ClusterMembers`, where each has
-    itself as well. `traced`: members write down their steps of the protocol.
+    itself as well. `traced`: members write down their steps of the protocol. `environment`: further
+    variables of their processes.
     """
 
     def __init__(
@@ -34,8 +35,10 @@ class LiveCluster:
         running: int | None = None,
         listed: int | None = None,
         traced: bool = False,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.folder = folder
+        self.environment = environment or {}
         self.traced = traced
         self.running = range(count if running is None else running)
         self.listed = count if listed is None else listed
@@ -91,7 +94,7 @@ class LiveCluster:
             self.processes[index] = subprocess.Popen(
                 [sys.executable, "-m", "mdserver.cli.main", "run", *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**os.environ, "MDSERVER_CLUSTERPASSWORD": password},
+                env={**os.environ, "MDSERVER_CLUSTERPASSWORD": password, **self.environment},
             )  # fmt: skip
 
     def command(self, index: int, *words: str) -> subprocess.CompletedProcess[str]:

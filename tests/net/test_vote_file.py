@@ -39,7 +39,8 @@ def test_the_incarnation_rises_at_each_start_and_promises_stay(tmp_path: Path) -
     again = file.read(IDENTITY)
     assert (again.incarnation, again.promised, again.known) == (2, record.promised, {"other": 3})
     assert file.found
-    assert [path.name for path in (tmp_path / "votes").iterdir()] == [file.path.name]
+    names = {path.name for path in (tmp_path / "votes").iterdir()}
+    assert names == {file.path.name, file.path.with_suffix(".spare").name}
 
 
 def test_damaged_files_are_kept_aside_however_many(tmp_path: Path) -> None:
@@ -87,3 +88,50 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 def test_members_of_one_host_do_not_share_a_file(tmp_path: Path) -> None:
     assert VoteFile(tmp_path, ME).path != VoteFile(tmp_path, "127.0.0.1:8902").path
+
+
+def test_a_record_takes_no_space_that_the_file_does_not_have(tmp_path: Path) -> None:
+    """So that a full disk keeps no seed from voting: two files take turns."""
+    file = VoteFile(tmp_path, ME)
+    record = file.read(IDENTITY)
+    file.begin(record)
+    files = file.path, file.path.with_suffix(".spare")
+
+    def space() -> set[tuple[int, int, int]]:
+        return {(stat.st_ino, stat.st_size, stat.st_blocks) for stat in map(Path.stat, files)}
+
+    before = space()
+    for epoch in range(1, 6):
+        record.promised[0] = Vote(epoch * 1000, "candidate")
+        file.write(record.encode())
+        assert space() == before
+        assert VoteFile(tmp_path, ME).read(IDENTITY).promised == record.promised
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in files}
+
+
+@pytest.mark.parametrize("step", ["spare", "old"])
+def test_an_end_between_two_steps_leaves_the_old_record_or_the_new_one(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = VoteFile(tmp_path, ME)
+    record = file.read(IDENTITY)
+    file.begin(record)
+    record.promised[0] = Vote(7, "candidate")
+    replaced = Path.replace
+
+    def ends(path: Path, target: Path) -> Path:
+        if path.suffix == f".{step}":
+            raise KeyboardInterrupt
+        return replaced(path, target)
+
+    monkeypatch.setattr(Path, "replace", ends)
+    with pytest.raises(KeyboardInterrupt):
+        file.write(record.encode())
+    monkeypatch.undo()
+    again = VoteFile(tmp_path, ME)
+    found = again.read(IDENTITY)
+    assert found.promised[0].epoch == (7 if step == "old" else 0)
+    found.promised[0] = Vote(8, "candidate")
+    again.begin(found)
+    assert VoteFile(tmp_path, ME).read(IDENTITY).promised[0].epoch == 8
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".spare"}

@@ -77,7 +77,11 @@ def store_of(config: Config, member: Member | None) -> Store | None:
     last = LOG if recording else ""
     # What a member records it takes no faster than its disk does: nothing of that is ever dropped.
     kept = (MESSAGES, LOG) if recording else ()
-    writer = JournalWriter(config.journal_folder, streams, writer_settings(config), last, kept)
+    # What only this disk has to have is certainly not taken when the disk refuses it.
+    withdraws = recording and member is None
+    writer = JournalWriter(
+        config.journal_folder, streams, writer_settings(config), last, kept, withdraws
+    )
     if member is not None:
         member.begin(log)
     for stream, repair in writer.repairs.items():

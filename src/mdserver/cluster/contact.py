@@ -182,6 +182,16 @@ class Contact:
                 waiting.sent = max(waiting.sent, ticket + 1)
         return outcomes
 
+    def refused(self, group: int, reason: str) -> list[Outcome]:
+        """Give up all that waits in a group: nothing of it was taken, for certain."""
+        waiting = self.groups[group]
+        outcomes = [
+            Outcome(proposal.origin, reason=reason) for proposal in waiting.proposals.values()
+        ]
+        waiting.proposals.clear()
+        waiting.sent = waiting.next
+        return outcomes
+
     def unknown(self, group: int) -> list[Outcome]:
         """Give up what was forwarded in a group whose log was replaced unseen."""
         waiting = self.groups[group]

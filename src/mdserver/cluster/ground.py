@@ -245,6 +245,10 @@ class Ground:
             self._unwritten_bytes -= self._unwritten.popleft()[1]
         self._say_waiting()
 
+    def withdraw(self) -> None:
+        """Nothing that waits for the disk is said: what it was about is taken back."""
+        self._waiting.clear()
+
     def _say_waiting(self) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= self._stored and waiting[0][1] <= self._recorded:

@@ -196,6 +196,17 @@ class Leading:
                 answer = Answered(item.group, ticket, 0, 0, False, reason, None)
                 self.ground.answer(contact, answer)
 
+    def withdraw(self, reason: str) -> None:
+        """Take back what is not committed: the only seed's disk has nothing of it, and refuses."""
+        ground = self.ground
+        ground.withdraw()
+        for group, coordinator in ground.coordinators.items():
+            if coordinator.phase is Phase.ACTIVE:
+                coordinator.log.truncate(coordinator.log.committed)
+                coordinator.held.clear()
+            ground.outcomes(ground.contact.refused(group, reason))
+            self.own_ack(coordinator)
+
     def _append(self, coordinator: Coordinator, contact: str, item: Forwarded) -> None:
         ground, log = self.ground, coordinator.log
         start = log.length

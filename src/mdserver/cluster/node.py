@@ -110,8 +110,7 @@ class Node:
         out = ground.out
         ground.now = now
         if not self._started:
-            self._started = True
-            out.append(SetTimer(TICK, now))
+            self._start()
         match input:
             case Received():
                 self._received(input)
@@ -134,6 +133,15 @@ class Node:
         self._settle()
         ground.out = []
         return out
+
+    def _start(self) -> None:
+        ground = self.ground
+        self._started = True
+        if not ground.durable:
+            # Its disk is the majority: what was read from it is committed, and needs no free byte.
+            for group, log in enumerate(ground.logs):
+                ground.learn(group, log.length)
+        ground.out.append(SetTimer(TICK, ground.now))
 
     def _settle(self) -> None:
         """Handle what this member says to itself, and let out what was collected."""
@@ -162,6 +170,8 @@ class Node:
                 self.broker.refusing = input.reason if input.refusing else None
                 if self.broker.refusing is not None:
                     self.mode.leading.refuse_held(self.broker.refusing)
+                if input.withdrawn and input.reason is not None:
+                    self.mode.leading.withdraw(input.reason)
 
     # Clients
 

@@ -67,11 +67,13 @@ class RulesChanged:
 class Trouble:
     """The journal cannot be written, for this reason, or it can again (None).
 
-    `refusing`: publications that want a place in a log are refused meanwhile.
+    `refusing`: publications that want a place in a log are refused meanwhile. `withdrawn`: nothing
+    that is not `Recorded` yet is on the disk, nor will be.
     """
 
     reason: str | None
     refusing: bool
+    withdrawn: bool = False
 
 
 @frozen

@@ -15,6 +15,7 @@ segment's first line, and after the segment's name, so a missing last segment is
 Everything here blocks; `mdserver.journal.writer` calls it from a thread.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -133,10 +134,36 @@ class StreamWriter:
         try:
             self._write_all(block)
         except OSError:
-            os.ftruncate(self._file, self._size)
-            os.lseek(self._file, self._size, os.SEEK_SET)
+            self._cut()
             raise
         self._size += len(block)
+
+    def make_room(self, size_bytes: int) -> None:
+        """Raise OSError if there is no room for so many bytes more; nothing is written."""
+        if self._file < 0:
+            self._open_next()
+        if size_bytes:
+            try:
+                os.posix_fallocate(self._file, self._size, size_bytes)
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise
+            finally:
+                self._cut()
+
+    def _cut(self) -> None:
+        """Have the file end at the last whole line.
+
+        Raises SyncError: a line that was refused and is there all the same would be taken for one
+        that was not refused.
+        """
+        try:
+            os.ftruncate(self._file, self._size)
+            os.lseek(self._file, self._size, os.SEEK_SET)
+        except OSError as error:
+            raise SyncError(
+                f"{self.folder}: a refused line cannot be removed: {error.strerror}"
+            ) from error
 
     def sync(self) -> None:
         """Return once everything appended so far would survive a power cut. Raises SyncError."""
@@ -154,7 +181,8 @@ class StreamWriter:
         if self._file < 0 or not self._size:
             return
         self.sync()
-        self._rename_sealed(self._number)
+        self._path(self._number, "open").rename(self._path(self._number, "jsonl"))
+        self._sync_names()
         modified = os.fstat(self._file).st_mtime_ns
         path = self._path(self._number, "jsonl")
         self.sealed.append(Segment(self._number, path, self._size, modified))
@@ -179,8 +207,8 @@ class StreamWriter:
         aside.mkdir()
         for segment in segments:
             segment.path.rename(aside / segment.path.name)
-        _sync_folder(aside)
-        _sync_folder(self.folder)
+        sync_folder(aside)
+        sync_folder(self.folder)
         numbers = {segment.number for segment in segments}
         self.sealed = [segment for segment in self.sealed if segment.number not in numbers]
         return aside
@@ -210,6 +238,7 @@ class StreamWriter:
     def _locked(self) -> int:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            sync_folder(self.folder.parent)
             lock = os.open(
                 self.folder / "writer.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
             )
@@ -238,7 +267,7 @@ class StreamWriter:
             fresh.replace(path)
         self._identity = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         os.fsync(self._identity)
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
         self.ends_at = known.number if known.number > found else 0
         number = max(known.number, *positions(self.folder).values(), found)
         # One that was left empty got its number, and no line: it is the next one to be opened.
@@ -277,9 +306,9 @@ class StreamWriter:
             os.close(file)  # and tried again: it is empty
             raise
         self._file, self._number, self._size = file, number, 0
+        # In this order: a number on the disk says that the segment's name is there as well.
+        self._sync_names()
         try:
-            # In this order: a number on the disk says that the segment's name is there as well.
-            _sync_folder(self.folder)
             os.fdatasync(self._identity)
         except OSError as error:
             raise SyncError(f"{self.folder}: syncing failed: {error.strerror}") from error
@@ -291,7 +320,17 @@ class StreamWriter:
 
     def _rename_sealed(self, number: int) -> None:
         self._path(number, "open").rename(self._path(number, "jsonl"))
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
+
+    def _sync_names(self) -> None:
+        """Have the names in the folder on the disk.
+
+        Raises SyncError: like with a file, trying again does not tell what is there.
+        """
+        try:
+            sync_folder(self.folder)
+        except OSError as error:
+            raise SyncError(f"{self.folder}: syncing failed: {error.strerror}") from error
 
     def _path(self, number: int, state: str) -> Path:
         return self.folder / f"seg-{number:012d}.{state}"
@@ -399,7 +438,8 @@ def set_position(folder: Path, reader: str, number: int, stream: str | None = No
     fresh.replace(folder / f"{reader}{POSITION}")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Return once the names in a folder would survive a power cut. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

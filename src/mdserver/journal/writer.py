@@ -27,6 +27,9 @@ from mdserver.limits import NS_PER_S
 Step = Callable[[StreamWriter], None]
 """Something that the thread does with a stream in its turn. Raises OSError to be called again."""
 
+Queued = bytes | Step | int
+"""A line, a step, or the number of a request that is all written where it stands."""
+
 
 @frozen(kw_only=True)
 class WriterSettings:
@@ -51,9 +54,14 @@ class Stored:
 
 @frozen
 class Blocked:
-    """Nothing can be written now, for this reason."""
+    """Nothing can be written now, for this reason.
+
+    `withdrawn`: none of the requests after the last `Stored` is on the disk, nor will be: what was
+    queued of the last stream was dropped, and so is what follows until that is opened again.
+    """
 
     reason: str
+    withdrawn: bool = False
 
 
 @frozen
@@ -93,8 +101,9 @@ class JournalWriter:
 
     `last` names the stream whose lines are written after those of the others that were queued with
     them, and whose lines requests are about; it has no gaps, and its owner deletes its segments.
-    `kept` are the streams whose owner bounds what waits. Making one opens all streams and raises
-    JournalError.
+    `kept` are the streams whose owner bounds what waits. `withdraws`: with `refuse`, a disk that
+    refuses makes it drop what the last stream has queued (`Blocked.withdrawn`), so that the owner
+    can tell for certain what was not taken. Making one opens all streams and raises JournalError.
     """
 
     def __init__(
@@ -104,8 +113,13 @@ class JournalWriter:
         settings: WriterSettings,
         last: str = "",
         kept: Sequence[str] = (),
+        withdraws: bool = False,
     ) -> None:
         self.settings = settings
+        refuses = settings.disk_full is JournalDiskFull.REFUSE
+        self._withdraws = withdraws and refuses and bool(last)
+        self._withdrawn = self._skipping = False
+        self._missing_bytes = 0
         self._kept = kept if settings.disk_full is JournalDiskFull.REFUSE else ()
         self._streams: dict[str, StreamWriter] = {}
         self._last = last
@@ -117,8 +131,8 @@ class JournalWriter:
             opened.pop_all()
         self._tell: Callable[[Event], None] = _ignore
         self._changed = threading.Condition()
-        self._queued: dict[str, list[bytes | Step]] = {}
-        self._request = 0
+        self._queued: dict[str, list[Queued]] = {}
+        self._appended = 0
         self._stored = 0
         self._bytes = 0
         self._lost = 0
@@ -126,7 +140,7 @@ class JournalWriter:
         self._torn = False
         self._emptied = False
         self._closing = False
-        self._pending: dict[str, list[bytes | Step]] = {}
+        self._pending: dict[str, list[Queued]] = {}
         self._opened: dict[str, float] = {}
         self._unsynced: dict[str, None] = {}
         self._retry = 0.0
@@ -152,19 +166,18 @@ class JournalWriter:
         """
         size = sum(len(line) for line in lines if isinstance(line, bytes))
         with self._changed:
-            self._request = request or self._request
             full = self._bytes + size > self.settings.queue_bytes_max
             if self._closing or (full and stream not in self._kept):
                 self._lost += len(lines)
                 self._torn = self._torn or stream == self._last
-                self._changed.notify()
-                return
+                lines, size = (), 0
             queued = self._queued.get(stream)
             if queued is None:
-                self._queued[stream] = list(lines)
+                queued = self._queued[stream] = []
                 self._changed.notify()
-            else:
-                queued += lines
+            queued += lines
+            if request:
+                queued.append(request)
             self._bytes += size
             if self._bytes <= self.settings.queue_bytes_high:
                 return
@@ -188,7 +201,10 @@ class JournalWriter:
         else:
             self._thread.join(timeout_s)
         return self._lost + sum(
-            len(lines) for waiting in (self._queued, self._pending) for lines in waiting.values()
+            not isinstance(line, int)
+            for waiting in (self._queued, self._pending)
+            for lines in waiting.values()
+            for line in lines
         )
 
     # In the thread
@@ -214,13 +230,15 @@ class JournalWriter:
         with self._changed:
             self._changed.wait_for(lambda: self._queued or self._closing, self._pause())
             queued, self._queued = self._queued, {}
-            request, closing = self._request, self._closing
+            closing = self._closing
+        if self._skipping and self._last in queued:
+            queued[self._last] = self._opened_again(queued[self._last])
         for name, lines in queued.items():
             self._pending.setdefault(name, []).extend(lines)
         now = time.monotonic()
         self._empty_torn()
         if self._retry <= now or closing:
-            self._try(now, request)
+            self._try(now)
         return not closing
 
     def _pause(self) -> float:
@@ -237,8 +255,10 @@ class JournalWriter:
     def _age_s(self) -> float:
         return self.settings.segment_time / NS_PER_S
 
-    def _try(self, now: float, request: int) -> None:
+    def _try(self, now: float) -> None:
         try:
+            if self._withdrawn:
+                self._streams[self._last].make_room(self._missing_bytes)
             self._append_all(now)
             self._seal_old(now)
         except OSError as error:
@@ -246,10 +266,14 @@ class JournalWriter:
             if self.settings.disk_full is JournalDiskFull.CONTINUE:
                 self._drop()
                 self._empty_torn()
-                self._answer(request)
-            self._block(error.strerror or str(error))
+            self._synced(now)
+            reason = error.strerror or str(error)
+            if self._withdraws and not self._withdrawn:
+                self._withdraw(reason)
+            else:
+                self._block(reason)
         else:
-            self._synced(now, request)
+            self._synced(now)
             self._unblock()
         if self._next_clean <= now:
             self._next_clean = now + limits.JOURNAL_CLEAN_S
@@ -261,15 +285,39 @@ class JournalWriter:
         for name, stream in self._streams.items():
             lines = self._pending.get(name)
             while lines:
-                if isinstance(lines[0], bytes):
+                line = lines[0]
+                if isinstance(line, bytes):
                     self._append(name, stream, lines, now)
+                    continue
+                if isinstance(line, int):
+                    self._appended = line
                 else:
-                    lines[0](stream)
-                    del lines[0]
+                    line(stream)
+                del lines[0]
             self._pending.pop(name, None)
 
     def _open_last(self, _: StreamWriter) -> None:
         self._emptied = False
+
+    def _withdraw(self, reason: str) -> None:
+        """Drop what the last stream has queued: its owner is told that it is not on the disk."""
+        dropped = self._pending.pop(self._last, [])
+        size = sum(len(line) for line in dropped if isinstance(line, bytes))
+        with self._changed:
+            self._bytes -= size
+            self._blocked = True
+        # A line that says little may be taken where those that were refused would not be.
+        self._missing_bytes = max(self._missing_bytes, size)
+        self._withdrawn = self._skipping = True
+        self._tell(Blocked(reason, True))
+
+    def _opened_again(self, lines: list[Queued]) -> list[Queued]:
+        """Drop what comes before the opening of the last stream; return the rest."""
+        at = next((at for at, line in enumerate(lines) if line == self._open_last), len(lines))
+        with self._changed:
+            self._bytes -= sum(len(line) for line in lines[:at] if isinstance(line, bytes))
+        self._skipping = at == len(lines)
+        return lines[at:]
 
     def _empty_torn(self) -> None:
         """A line of the last stream was dropped: none that follows it can be used."""
@@ -280,10 +328,9 @@ class JournalWriter:
         self._emptied = True
         self._streams[self._last].empty()
 
-    def _append(
-        self, name: str, stream: StreamWriter, lines: list[bytes | Step], now: float
-    ) -> None:
-        run = list(leading(lines))
+    def _append(self, name: str, stream: StreamWriter, lines: list[Queued], now: float) -> None:
+        items = list(leading(lines))
+        run = [line for line in items if isinstance(line, bytes)]
         if self._emptied and name == self._last:
             self._count_lost(len(run))
         else:
@@ -291,7 +338,11 @@ class JournalWriter:
             self._unsynced[name] = None
             if name != self._last:
                 self._opened.setdefault(name, now)
-        del lines[: len(run)]
+        del lines[: len(items)]
+        if name == self._last:
+            self._appended = next(
+                (item for item in reversed(items) if isinstance(item, int)), self._appended
+            )
         with self._changed:
             self._bytes -= sum(map(len, run))
 
@@ -304,7 +355,7 @@ class JournalWriter:
                 del self._opened[name]
                 self._unsynced.pop(name, None)
 
-    def _synced(self, now: float, request: int) -> None:
+    def _synced(self, now: float) -> None:
         """Sync what the policy wants synced."""
         fsync = self.settings.fsync
         if fsync is JournalFsync.COMMIT and self._last in self._unsynced:
@@ -315,20 +366,19 @@ class JournalWriter:
             for name in list(self._unsynced):
                 self._streams[name].sync()
                 del self._unsynced[name]
-        self._answer(request)
-
-    def _answer(self, request: int) -> None:
-        if request > self._stored:
-            self._stored = request
-            self._tell(Stored(request))
+        if self._appended > self._stored:
+            self._stored = self._appended
+            self._tell(Stored(self._stored))
 
     def _count_lost(self, lines: int) -> None:
         with self._changed:
             self._lost += lines
 
     def _drop(self) -> None:
-        dropped = [line for lines in self._pending.values() for line in lines]
-        torn = self._last in self._pending
+        queued = [line for lines in self._pending.values() for line in lines]
+        dropped = [line for line in queued if not isinstance(line, int)]
+        torn = any(not isinstance(line, int) for line in self._pending.get(self._last, ()))
+        self._appended = max([self._appended, *(line for line in queued if isinstance(line, int))])
         self._pending.clear()
         with self._changed:
             self._lost += len(dropped)
@@ -344,9 +394,11 @@ class JournalWriter:
 
     def _unblock(self) -> None:
         with self._changed:
-            if not self._blocked or 2 * self._bytes > self.settings.queue_bytes_high:
+            crowded = 2 * self._bytes > self.settings.queue_bytes_high
+            if not self._blocked or self._skipping or crowded:
                 return
-            self._blocked = False
+            self._blocked = self._withdrawn = False
+            self._missing_bytes = 0
             lost, self._lost = self._lost, 0
         self._tell(Unblocked(lost, self._emptied))
 
@@ -371,9 +423,9 @@ def _ignore(_: Event) -> None:
     """Nobody listens yet."""
 
 
-def leading(lines: Sequence[bytes | Step]) -> Iterator[bytes]:
-    """The lines before the first step."""
+def leading(lines: Sequence[Queued]) -> Iterator[bytes | int]:
+    """The lines before the first step, and the requests among them."""
     for line in lines:
-        if not isinstance(line, bytes):
+        if not isinstance(line, bytes | int):
             return
         yield line

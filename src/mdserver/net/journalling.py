@@ -102,14 +102,17 @@ class Journal:
     async def settle(self, node: Node) -> None:
         """Have a single server commit what it finds in its logs, before it serves anybody.
 
-        Waits for the disk, but not for ever: one that is full is told of like at any other time.
+        Waits for the disk, but not for one that is full: that is told of like at any other time.
+        Raises JournalBrokenError.
         """
         if node.ground.durable:
             return  # members do so together, once they are in contact
         with trio.move_on_after(JOURNAL_SETTLE_S):
             self._engine.dispatch(TimerDue(TICK))
-            while not node.settled:
+            while not (node.settled or self._blocked or self._failed.is_set()):
                 await self._stored.park()
+        if self._failed.is_set():
+            raise self._broken()
 
     async def run(self) -> None:
         """Keep the journal in order. Raises JournalBrokenError once it is broken for good."""
@@ -118,7 +121,10 @@ class Journal:
                 nursery.start_soon(self._recording.run)
             await self._failed.wait()
             nursery.cancel_scope.cancel()
-        raise JournalBrokenError(f"The journal is broken: {self._failure}")
+        raise self._broken()
+
+    def _broken(self) -> JournalBrokenError:
+        return JournalBrokenError(f"The journal is broken: {self._failure}")
 
     def write(self, stream: str, row: msgspec.Struct) -> None:
         """Queue one row of a stream, and return at once."""
@@ -167,10 +173,13 @@ class Journal:
 
     def _heard(self, event: Event) -> None:
         match event:
-            case Blocked(reason):
+            case Blocked(reason, withdrawn):
                 self._blocked = True
                 log.error("journal blocked", reason=reason, refusing=self._refuses)
-                self._troubled(f"The journal cannot be written: {reason}.")
+                self._troubled(f"The journal cannot be written: {reason}.", withdrawn=withdrawn)
+                if withdrawn and self._recording is not None:
+                    self._recording.withdrawn()
+                self._stored.unpark_all()
             case Unblocked(lost, emptied):
                 self._blocked = False
                 log.warning("journal goes on", lines_lost=lost)
@@ -186,6 +195,7 @@ class Journal:
             case Broken(reason):
                 self._failure = reason
                 self._failed.set()
+                self._stored.unpark_all()
             case Stored(request):
                 if self._recording is not None:
                     self._recording.stored(request)
@@ -196,6 +206,6 @@ class Journal:
             log.info("journal whole again")
             self._troubled(None)
 
-    def _troubled(self, reason: str | None) -> None:
+    def _troubled(self, reason: str | None, *, withdrawn: bool = False) -> None:
         self.trouble = reason
-        self._engine.dispatch(Trouble(reason, self._refuses))
+        self._engine.dispatch(Trouble(reason, self._refuses, withdrawn))

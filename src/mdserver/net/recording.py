@@ -13,6 +13,7 @@ import trio
 
 from mdserver.cluster.node import Node
 from mdserver.cluster.records import (
+    Added,
     Begun,
     Conclude,
     Ended,
@@ -23,7 +24,7 @@ from mdserver.cluster.records import (
     Recorded,
 )
 from mdserver.config import JournalFsync
-from mdserver.journal.records import LOG, Large, line_of
+from mdserver.journal.records import LOG, Large, line_of, record_of
 from mdserver.journal.rows import Place
 from mdserver.journal.segments import StreamWriter
 from mdserver.journal.writer import JournalWriter
@@ -68,7 +69,7 @@ class Recording:
         self._queued = self._fed = 0
         self._requests = 0
         self._ahead = 0
-        self._given: deque[tuple[int, int, int]] = deque()
+        self._given: deque[tuple[int, int, int, list[bytes]]] = deque()
         self._grown = trio.Event()
         self._room = trio.Event()
         self._picturing = False
@@ -110,16 +111,19 @@ class Recording:
             if size >= JOURNAL_PORTION_BYTES:
                 ended = False
                 break
+        self._write(given, size, request if ended else 0)
+        if not self._picturing and self._size > self._size_max:
+            self._grown.set()
+        return ended
+
+    def _write(self, lines: list[bytes], size: int, answered: int) -> None:
         self._size += size
         if self._picturing:
             self._pictured += size
         self._requests += 1
         self._ahead += size
-        self._given.append((self._requests, size, request if ended else 0))
-        self._writer.write(LOG, given, self._requests)
-        if not self._picturing and self._size > self._size_max:
-            self._grown.set()
-        return ended
+        self._given.append((self._requests, size, answered, lines))
+        self._writer.write(LOG, lines, self._requests)
 
     @property
     def _size_max(self) -> int:
@@ -129,13 +133,33 @@ class Recording:
         """All up to this request is on the disk, as far as the policy asks for it."""
         answered = 0
         while self._given and self._given[0][0] <= request:
-            _, size, done = self._given.popleft()
+            _, size, done, _ = self._given.popleft()
             self._ahead -= size
             answered = done or answered
         self._room.set()
         if answered:
             self._engine.dispatch(Recorded(answered))
         self._feed()
+
+    def withdrawn(self) -> None:
+        """Nothing of what is not stored is on the disk: write it again, but not the new entries.
+
+        The node took them out of its logs.
+        """
+        lines, newest = [], 0
+        for _, _, answered, given in self._given:
+            lines += given
+            newest = answered or newest
+        for newest, rest in self._queue:  # noqa: B007 - the last one is answered
+            lines += rest
+        self._queue.clear()
+        self._fed = self._queued
+        self._given.clear()
+        self._ahead = 0
+        kept = [line for line in lines if not isinstance(record_of(line), Added)]
+        again = [line_of(self._begun), *kept]
+        self._writer.open_last()
+        self._write(again, sum(map(len, again)), newest)
 
     def begin_again(self) -> None:
         """The stream was emptied: begin it anew, and have `run` write all that is held."""

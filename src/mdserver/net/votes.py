@@ -1,16 +1,22 @@
-"""The vote file: written anew, synced, renamed over the old one, and the folder synced."""
+"""The vote file: a spare file is written, synced, and put in place of the one that counts."""
 
+import contextlib
+import errno
 import os
 from pathlib import Path
 
+import structlog
 import trio
 
 from mdserver.cluster.identity import Identity
 from mdserver.cluster.messages import Persist, Persisted
 from mdserver.cluster.votes import DamagedError, VoteRecord, started
 from mdserver.errors import StartError
-from mdserver.limits import VOTE_FILE_BYTES_MAX
+from mdserver.journal.segments import sync_folder
+from mdserver.limits import VOTE_FILE_BLOCK_BYTES, VOTE_FILE_BYTES_MAX, VOTE_FILE_RETRY_S
 from mdserver.net.engine import Engine
+
+log = structlog.get_logger()
 
 
 class VoteFile:
@@ -90,18 +96,45 @@ class VoteFile:
             return None
 
     def write(self, content: bytes) -> None:
-        """Have a record on the disk when this returns. Blocks."""
-        fresh = self.path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
+        """Have a record on the disk when this returns. Blocks; raises OSError, and may be repeated.
+
+        The record goes into the spare file, which takes the place of the old one, and the old one
+        becomes the spare: both have their space already, so a full disk keeps no seed from voting.
+        """
+        spare, old = self.path.with_suffix(".spare"), self.path.with_suffix(".old")
+        self._recover(spare, old)
         try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            _fill(spare, content)
+            self._exchange(spare, old)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                # Nobody can tell what is on the disk, and under which name: nothing of it is
+                # written over, and the next attempt begins with a new file.
+                spare.unlink(missing_ok=True)
+            raise
+        with contextlib.suppress(OSError):  # there was room for this record; the next may wait
+            if not spare.exists() or spare.stat().st_size < self.path.stat().st_size:
+                _fill(spare, b"", self.path.stat().st_size)
+
+    def _exchange(self, spare: Path, old: Path) -> None:
+        """Put the spare file in place of the one that counts, which becomes the spare."""
+        try:
+            os.link(self.path, old)
+        except FileNotFoundError:
+            spare.replace(self.path)
+        else:
+            spare.replace(self.path)
+            old.replace(spare)
+        sync_folder(self.path.parent)
+
+    def _recover(self, spare: Path, old: Path) -> None:
+        """Make good what an end or an error between two steps of `write` left."""
+        if not old.exists():
+            return
+        if old.stat().st_nlink > 1:
+            old.unlink()  # a second name of the record that counts
+        else:
+            old.replace(spare)
 
 
 def unused(path: Path) -> Path:
@@ -128,11 +161,45 @@ class VoteWriter:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Write until cancelled. A disk that fails ends the member: it could promise nothing."""
+        """Write until cancelled.
+
+        While the disk refuses it is tried again and again, and the seed promises nothing.
+        """
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
-            persist, self._newest = self._newest, None
-            assert persist is not None
-            await trio.to_thread.run_sync(self._file.write, persist.record)
-            self._engine.dispatch(Persisted(persist.request))
+            failed = False
+            while (persist := self._newest) is not None:
+                try:
+                    await trio.to_thread.run_sync(self._file.write, persist.record)
+                except OSError as error:
+                    if not failed:
+                        reason = error.strerror or str(error)
+                        log.error("vote file cannot be written: this seed does not answer until "
+                                  "it is", file=str(self._file.path), reason=reason)  # fmt: skip
+                    failed = True
+                    await trio.sleep(VOTE_FILE_RETRY_S)
+                    continue
+                if self._newest is persist:
+                    self._newest = None
+                self._engine.dispatch(Persisted(persist.request))
+            if failed:
+                log.warning("vote file written again", file=str(self._file.path))
+
+
+def _fill(path: Path, content: bytes, size_min: int = 0) -> None:
+    """Have a file hold the content, followed by spaces, on the disk. It keeps the space it has."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        size = max(os.fstat(file).st_size, size_min, _roomy(len(content)))
+        view = memoryview(content.ljust(size))
+        while view:
+            view = view[os.write(file, view) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _roomy(size: int) -> int:
+    """Return the size of a file for a record of this size, with room for it to grow."""
+    return -(-2 * size // VOTE_FILE_BLOCK_BYTES) * VOTE_FILE_BLOCK_BYTES
