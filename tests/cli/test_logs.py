@@ -1,6 +1,9 @@
 """The server log: JSON lines with stable names, levels, and a folder that can be used."""
 
+import os
+import pty
 import re
+import sys
 from pathlib import Path
 
 import msgspec
@@ -8,7 +11,7 @@ import pytest
 import structlog
 
 from mdserver.cli.logs import server_log, set_level
-from mdserver.config import Config, LogLevel
+from mdserver.config import Config, LogFormat, LogLevel
 from mdserver.errors import MdserverError
 
 
@@ -27,7 +30,7 @@ def test_a_line_is_an_object_with_time_level_event_and_values(tmp_path: Path) ->
         except ValueError:
             log.exception("session failed", session=3)
     first, second = lines_of(tmp_path)
-    assert list(first) == ["time", "level", "event", "limit", "path"]
+    assert list(first) == ["time", "level", "event", "node", "limit", "path"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", str(first["time"]))
     assert (first["level"], first["event"]) == ("warning", "out of descriptors")
     assert (first["limit"], first["path"]) == (1024, "/x")
@@ -65,3 +68,48 @@ def test_a_folder_that_cannot_be_used_is_one_clear_error(tmp_path: Path) -> None
     with pytest.raises(MdserverError) as caught, server_log(Config(log_folder=folder)):
         pass
     assert str(caught.value).startswith(f"LogFolder = {folder}: ")
+
+
+def on_a_terminal(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return what a few lines of the log look like on a terminal."""
+    controller, terminal = pty.openpty()
+    with os.fdopen(terminal, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with server_log(config):
+            log = structlog.get_logger()
+            log.warning("out of descriptors", limit=1024, address="\x1b[2Jevil\n")
+            try:
+                raise ValueError("boom")
+            except ValueError:
+                log.exception("session failed", session="mdserver-3")
+    shown = os.read(controller, 65536).decode()
+    os.close(controller)
+    return shown.replace("\r\n", "\n")
+
+
+def test_on_a_terminal_lines_are_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = on_a_terminal(Config(node_name="n7"), monkeypatch)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert plain != shown, "coloured"
+    assert "\x1b[2J" not in shown, "what came from outside cannot move the cursor"
+    first, second, *traceback = plain.splitlines()
+    assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z \[warning *\] out of descriptors +node=n7 ", first)
+    assert "limit=1024" in first
+    assert "session=mdserver-3" in second
+    assert traceback[0] == "Traceback (most recent call last):"
+    assert traceback[-1] == "ValueError: boom"
+
+
+def test_json_can_be_had_on_a_terminal_and_text_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = on_a_terminal(Config(log_format=LogFormat.JSON), monkeypatch)
+    assert [msgspec.json.decode(line)["level"] for line in shown.splitlines()] == [
+        "warning", "error",
+    ]  # fmt: skip
+    monkeypatch.undo()
+    with server_log(Config(log_folder=tmp_path, log_format=LogFormat.TEXT)):
+        structlog.get_logger().info("hello", count=1)
+    (line,) = (tmp_path / "mdserver.log").read_text().splitlines()
+    assert "\x1b" not in line
+    assert re.search(r"\[info *\] hello +node=mdserver count=1$", line)

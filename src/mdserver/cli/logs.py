@@ -1,22 +1,19 @@
-"""The server log: one JSON object a line, with `time`, `level`, `event` and what belongs to it."""
+"""The server log, a line an event, and the audit logs: opened, written by threads, closed."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import structlog
 
+from mdserver.cli.log_lines import Render, now, renderer
 from mdserver.config import Config, LogLevel
-from mdserver.core.text import safe_text
 from mdserver.errors import StartError
 from mdserver.journal.audit import AuditLogs
 from mdserver.journal.rotating import LineWriter, RotatingFile, Sink, StreamSink
 
-VALUE_CHARS_MAX = 8000  # of a value that cannot be encoded as it is; a traceback fits
 _LEVELS = {LogLevel.DEBUG: 10, LogLevel.INFO: 20, LogLevel.WARNING: 30, LogLevel.ERROR: 40}
 
 
@@ -34,17 +31,19 @@ class _LineLogger:
 
 @contextmanager
 def server_log(config: Config) -> Iterator[None]:
-    """Sends what the server logs to `LogFolder` or stderr until the end of the `with` block.
+    """Send what the server logs to `LogFolder` or stderr until the end of the `with` block.
 
-    Raises `StartError` if the folder cannot be written to.
+    Each line has the `NodeName` as `node`. Raises `StartError` if the folder cannot be written to.
     """
-    with LineWriter(_sink(config), _lost) as writer:
+    terminal = config.log_folder is None and sys.stderr.isatty()
+    lines = _Lines(renderer(config.log_format, terminal=terminal), config.node_name)
+    with LineWriter(_sink(config), lines.lost) as writer:
         structlog.configure(
             processors=[
                 structlog.contextvars.merge_contextvars,
                 structlog.processors.add_log_level,
                 structlog.processors.format_exc_info,
-                _timed_line,
+                lines,
             ],
             wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.log_level]),
             logger_factory=lambda *_: _LineLogger(writer),
@@ -109,24 +108,20 @@ def _unusable(folder: Path, error: OSError) -> StartError:
     return StartError(f"LogFolder = {folder}: {error.strerror}: {error.filename}")
 
 
-def _timed_line(_logger: object, _method: str, event: Any) -> bytes:
-    return _line(
-        {"time": _now(), "level": event.pop("level"), "event": event.pop("event"), **event}
-    )
+class _Lines:
+    """The last of structlog's processors: makes the line."""
 
+    def __init__(self, render: Render, node: str) -> None:
+        self._render = render
+        self._node = node
 
-def _lost(count: int) -> bytes:
-    return _line({"time": _now(), "level": "warning", "event": "log lines lost", "count": count})
+    def __call__(self, _logger: object, _method: str, event: Any) -> bytes:
+        return self._line(event.pop("level"), event.pop("event"), event)
 
+    def lost(self, count: int) -> bytes:
+        """Return the line that stands for lines that were left out."""
+        return self._line("warning", "log lines lost", {"count": count})
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _line(values: dict[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(values, enc_hook=str) + b"\n"
-    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
-        # A file name, or the text of an exception: a line with escapes is better than none.
-        safe = {name: safe_text(value, VALUE_CHARS_MAX) for name, value in values.items()}
-        return msgspec.json.encode(safe) + b"\n"
+    def _line(self, level: str, name: str, values: dict[str, Any]) -> bytes:
+        head = {"time": now(), "level": level, "event": name, "node": self._node}
+        return self._render({**head, **values})

@@ -4,7 +4,7 @@ from mdserver.config.parameter import Parameter
 from mdserver.config.reading import Loaded, load
 from mdserver.config.sections.clients import SlowConsumerPolicy
 from mdserver.config.sections.journal import JournalDiskFull, JournalFsync
-from mdserver.config.sections.logs import LogLevel
+from mdserver.config.sections.logs import LogFormat, LogLevel
 from mdserver.config.sections.members import DeliveryMode
 from mdserver.config.sections.monitoring import MonitorKind
 from mdserver.config.sections.rights import Entitlement
@@ -13,5 +13,6 @@ from mdserver.config.values import Address
 
 __all__ = [
     "PARAMETERS", "Address", "Config", "DeliveryMode", "Entitlement", "JournalDiskFull",
-    "JournalFsync", "Loaded", "LogLevel", "MonitorKind", "Parameter", "SlowConsumerPolicy", "load",
+    "JournalFsync", "Loaded", "LogFormat", "LogLevel", "MonitorKind", "Parameter",
+    "SlowConsumerPolicy", "load",
 ]  # fmt: skip

@@ -20,6 +20,14 @@ class LogLevel(enum.Enum):
     ERROR = "error"
 
 
+class LogFormat(enum.Enum):
+    """How a line of the server log looks."""
+
+    AUTO = "auto"
+    JSON = "json"
+    TEXT = "text"
+
+
 @attrs.frozen(kw_only=True, slots=False)
 class Logs:
     """Logs"""
@@ -28,8 +36,15 @@ class Logs:
         "LogFolder",
         values.optional(values.PATH, "stderr"),
         None,
-        """The folder of the server log `mdserver.log` and of the audit logs, all of them JSON
-        lines. `stderr` writes the server log to the standard error stream.""",
+        """The folder of the server log `mdserver.log` and of the audit logs. `stderr` writes the
+        server log to the standard error stream.""",
+    )
+    log_format: LogFormat = parameter(
+        "LogFormat",
+        values.choice(LogFormat),
+        LogFormat.AUTO,
+        """How a line of the server log looks: a JSON object for programs, or text for people.
+        `auto` is text on a terminal and JSON in a file or pipe. Audit logs are always JSON.""",
     )
     log_rotate_limit: int = parameter(
         "LogRotateLimit",

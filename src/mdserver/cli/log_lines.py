@@ -1,0 +1,63 @@
+"""How a line of the server log looks: a JSON object for programs, or text for people."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from structlog.dev import ConsoleRenderer, plain_traceback
+
+from mdserver.config import LogFormat
+from mdserver.core.text import safe_text
+
+VALUE_CHARS_MAX = 8000  # of a value that cannot be encoded as it is; a traceback fits
+EVENT_WIDTH = 32  # up to which events are padded, so that values stand below each other
+
+Render = Callable[[dict[str, Any]], bytes]
+
+
+def renderer(form: LogFormat, *, terminal: bool) -> Render:
+    """Return what makes a line, with its end, of `time`, `level`, `event` and other values.
+
+    `LogFormat.AUTO` is text if the log goes to a terminal, else JSON. Text is coloured there.
+    """
+    if form is LogFormat.TEXT or (form is LogFormat.AUTO and terminal):
+        return TextLines(colors=terminal)
+    return json_line
+
+
+def now() -> str:
+    """Return the time of a line: UTC with microseconds."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def json_line(values: dict[str, Any]) -> bytes:
+    """Return a JSON object."""
+    try:
+        return msgspec.json.encode(values, enc_hook=str) + b"\n"
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+        # A file name, or the text of an exception: a line with escapes is better than none.
+        safe = {name: safe_text(value, VALUE_CHARS_MAX) for name, value in values.items()}
+        return msgspec.json.encode(safe) + b"\n"
+
+
+class TextLines:
+    """Makes lines for people: time, level, event, `name=value`; a traceback below it."""
+
+    def __init__(self, *, colors: bool) -> None:
+        self._render = ConsoleRenderer(
+            colors=colors, pad_event_to=EVENT_WIDTH, sort_keys=False, timestamp_key="time",
+            exception_formatter=plain_traceback,
+        )  # fmt: skip
+
+    def __call__(self, values: dict[str, Any]) -> bytes:
+        """Return the line with its end."""
+        traceback = str(values.pop("exception", ""))
+        text = {name: _shown(value) for name, value in values.items()}
+        line = str(self._render(None, str(values["level"]), text)).rstrip()
+        below = [safe_text(row, VALUE_CHARS_MAX) for row in traceback.splitlines()]
+        return "\n".join([line, *below, ""]).encode()
+
+
+def _shown(value: object) -> object:
+    return value if isinstance(value, int | float) else safe_text(value, VALUE_CHARS_MAX)
