@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdserver.client.core.positions import Positions
+from mdserver.client.core.values import Notification
 from mdserver.core.events import MessageEvent
 from mdserver.core.message import MessageType
 from mdserver.errors import InvalidSubjectError
@@ -130,6 +131,9 @@ def test_another_history_is_recovered_from_nowhere(stage: Any) -> None:
     [command] = subscribes(it)
     assert command["positions"] == {"/a/b": {"history": "h1", "epoch": 1, "seq": 4}}
     it.hear({"op": "reset", "history": "h2", "subjects": ["/a/b"]})
+    [resync] = [n for n in it.notices if n.status is Notification.DATA_RESYNC]
+    assert (resync.subject, resync.missing) == ("/a/b", None)
+    assert "numbers messages anew (history h2)" in resync.info
     it.message("/a/b", 1, type="SNAPSHOT")
     assert contents(it) == ["/a/b 4", "/a/b 1"]
     it.lose()
@@ -156,7 +160,9 @@ def test_what_a_reset_does_not_name_goes_on_under_the_new_history(stage: Any) ->
     it.message("/a/b", 4)
     it.message("/a/c", 7)
     it.message("/w/1", 2, match="/w/*")
-    it.hear({"op": "reset", "history": "h2", "subjects": ["/a/b", "/w/*"]})
+    it.told()
+    it.hear({"op": "reset", "history": "h2", "subjects": ["/a/b", "/w/*", "/not/mine"]})
+    assert [n.subject for n in it.notices] == ["/a/b", "/w/*"]
     it.message("/a/c", 7)
     assert contents(it) == ["/a/b 4", "/a/c 7", "/w/1 2"]
     it.spoken()

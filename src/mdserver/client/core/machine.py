@@ -92,6 +92,9 @@ class ClientCore:
         self._moving = False
         self._now = 0
         self._heard = 0
+        self._asked: int | None = None
+        self._silence = 0
+        self._look = 0
         self._timers: dict[str, None] = {}
         self._fences = Fences(self._codec)
         self._singles: list[str] = []
@@ -399,18 +402,35 @@ class ClientCore:
         return int(self._rng.uniform(0, limits.CLIENT_MOVE_JITTER_S) * NS_PER_S)
 
     def _check_liveness(self) -> None:
-        assert self.connected_to is not None
-        keepalive = self.connected_to.keepalive_ms * NS_PER_MS
-        if self._now - self._heard >= 2 * keepalive:
+        late = self._now - self._look > limits.CLIENT_LATE_S * NS_PER_S
+        if self._asked is not None and self._heard > self._asked:
+            self._asked = None
+        if self._asked is not None and not late:
             self._abandon(
                 limits.CLOSE_KEEPALIVE_MISSED, "nothing was heard of the server for too long"
             )
-            return
-        if self._now - self._heard >= keepalive:
+        elif self._asked is not None or self._now - self._heard >= self._silence:
+            # A client that stood still itself may not have read what came: it asks once more.
             self._command(commands.Ping())
-            self._set_timer(TIMER_LIVENESS, self._heard + 2 * keepalive)
+            self._asked = self._now
+            self._look_at(self._now + self._bit_less(limits.CLIENT_PONG_S))
         else:
-            self._set_timer(TIMER_LIVENESS, self._heard + keepalive)
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """Look at the connection when the server has been silent for a while."""
+        self._silence = self._bit_less(limits.CLIENT_SILENCE_S)
+        self._look_at(max(self._now, self._heard + self._silence))
+
+    def _bit_less(self, longest_s: float) -> int:
+        """Another time each time, so that very many clients do not ask at once."""
+        assert self.connected_to is not None
+        keepalive = self.connected_to.keepalive_ms * NS_PER_MS
+        return int(min(longest_s * NS_PER_S, keepalive) * self._rng.uniform(0.75, 1))
+
+    def _look_at(self, at: int) -> None:
+        self._look = at
+        self._set_timer(TIMER_LIVENESS, at)
 
     # What the server says
 
@@ -463,7 +483,8 @@ class ClientCore:
         self.positions.connected(event.history)
         self.subscriptions.connected()
         if event.keepalive_ms:
-            self._set_timer(TIMER_LIVENESS, self._now + event.keepalive_ms * NS_PER_MS)
+            self._asked = None
+            self._look_again()
         if not self.paused:
             self._resubscribe(self.subscriptions)
         for result in self._publications.connected(event):
@@ -491,10 +512,18 @@ class ClientCore:
             self._refuse([event.subject], event.reason or "the subscription was refused")
 
     def _on_reset(self, event: events.Reset) -> None:
+        known = [
+            subject
+            for subject in event.subjects
+            if subject in self.subscriptions or self.positions.get(subject) is not None
+        ]
         try:
             self.positions.reset(event.history, event.subjects)
         except InvalidSubjectError as error:
             raise RemoteProtocolError(f"`reset` names a bad subject: {error}") from None
+        for subject in known:
+            info = f"the server numbers messages anew (history {event.history}): some may be lost"
+            self._notify(Notification.DATA_RESYNC, info=info, subject=subject)
 
     def _on_move(self, event: events.Move) -> None:
         self._moving = True
