@@ -304,3 +304,25 @@ async def test_progress_shows_on_a_terminal_only(shell: Shell) -> None:
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+@pytest.mark.parametrize(
+    "words", [("snapshot", "/a/b"), ("sub", "/a/b", "--count", "1", "--format", "json")]
+)
+async def test_a_terminal_gets_no_commands_and_a_pipe_what_was_published(
+    shell: Shell, words: tuple[str, ...]
+) -> None:
+    content = "a\x1b]0;title\x07\x9b2Jb\u202e"
+    assert await shell.call("pub", "/a/b", content) == 0
+    piped = (await shell.run(*words)).out
+    assert "\x9b2Jb\u202e" in piped
+    ours, theirs = pty.openpty()
+    try:
+        with trio.fail_after(20):
+            await trio.run_process(shell.words(*words), stdout=theirs)
+        shown = (await trio.to_thread.run_sync(os.read, ours, 65536)).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert r"a\u001b]0;title\u0007\u009b2Jb\u202e" in shown
+    assert shown.replace("\r\n", "").isprintable()

@@ -212,6 +212,8 @@ def test_root_becomes_another_user_before_the_first_client(tmp_path: Path) -> No
         nobody = pwd.getpwnam("nobody")
         assert f"Uid:{4 * f'{chr(9)}{nobody.pw_uid}'}\n" in status
         assert f"Gid:{4 * f'{chr(9)}{nobody.pw_gid}'}\n" in status
+        assert f"Groups:\t{nobody.pw_gid} \n" in status
+        assert "NoNewPrivs:\t1\n" in status
         assert post(server.url, "/a/b")["status"] == "OK"
 
 

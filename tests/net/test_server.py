@@ -15,7 +15,8 @@ from mdserver.core.outputs import Output
 from mdserver.errors import StartError
 from mdserver.http.router import Router
 from mdserver.limits import NS_PER_MS
-from mdserver.net.server import NodeFailedError, become
+from mdserver.net.privileges import become
+from mdserver.net.server import NodeFailedError
 from mdserver.net.settings import ServerSettings
 from tests.net.raw import CLOSE, TEXT, close_payload, connected, frame, upgraded
 from tests.net.serving import port_of, serving
@@ -87,14 +88,43 @@ def test_becoming_a_user_that_is_not_there() -> None:
         become("no-such-user-here")
 
 
-def test_becoming_oneself_changes_nothing() -> None:
-    become(pwd.getpwuid(os.geteuid()).pw_name)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has groups to take away")
+@pytest.mark.parametrize("capable", [True, False])
+def test_becoming_oneself_takes_the_groups_of_others_away(capable: bool) -> None:
+    program = (
+        "import os, pwd; from mdserver.errors import StartError\n"
+        "from mdserver.net.privileges import become\n"
+        "nobody = pwd.getpwnam('nobody'); os.setgroups([0, 6])\n"
+        "os.setresgid(*3 * [nobody.pw_gid])\n"
+        f"os.setresuid(nobody.pw_uid, nobody.pw_uid, {0 if capable else 'nobody.pw_uid'})\n"
+        f"if {capable}: os.seteuid(0)\n"
+        "try: become('nobody')\nexcept StartError as error: print(error)\n"
+        "print(os.getresuid(), os.getgroups())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
+    )
+    nobody = pwd.getpwnam("nobody")
+    *refused, after = done.stdout.splitlines()
+    if capable:
+        assert (refused, after) == ([], f"{(nobody.pw_uid,) * 3} [{nobody.pw_gid}]")
+    else:
+        assert "groups that this user has not (0, 6" in refused[0]
+
+
+def test_becoming_oneself_with_ones_own_groups_changes_nothing() -> None:
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    program = (
+        "import os, sys; from mdserver.net.privileges import become; before = os.getresuid()\n"
+        f"become({user!r}); sys.exit(os.getresuid() != before)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 def test_root_becomes_nobody_for_good() -> None:
     program = (
-        "import os; from mdserver.net.server import become; become('nobody'); "
+        "import os; from mdserver.net.privileges import become; become('nobody'); "
         "print(os.getuid(), os.getgid(), os.getgroups())\n"
         "try: os.setuid(0)\nexcept PermissionError: print('for good')"
     )

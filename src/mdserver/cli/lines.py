@@ -8,6 +8,7 @@ import msgspec
 import trio
 
 from mdserver.cli.options import CommandError
+from mdserver.cli.terminal import harmless_bytes
 from mdserver.client import Message
 from mdserver.core.events import MessageEvent
 from mdserver.limits import STDIN_LINE_BYTES_MAX
@@ -52,8 +53,14 @@ def content_line(message: Message) -> bytes:
 
 
 async def write_lines(lines: Sequence[bytes]) -> None:
-    """Write to stdout at once; a slow reader of a pipe holds this task only."""
-    await trio.to_thread.run_sync(_write, b"".join(lines))
+    """Write to stdout at once; a slow reader of a pipe holds this task only.
+
+    A pipe gets the lines as they are, a terminal nothing that it would obey.
+    """
+    block = b"".join(lines)
+    if sys.stdout.isatty():
+        block = harmless_bytes(block)
+    await trio.to_thread.run_sync(_write, block)
 
 
 def _write(block: bytes) -> None:

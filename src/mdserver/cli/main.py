@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import click
 
 from mdserver import __version__
+from mdserver.cli.terminal import harmless
 from mdserver.errors import ConfigError, MdserverError
 
 COMMANDS = {
@@ -72,10 +73,10 @@ def exit_status(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except ConfigError as error:
-        click.echo(str(error), err=True)
+        click.echo(harmless(str(error)), err=True)
         return EXIT_USAGE
     except MdserverError as error:
-        click.echo(f"mdserver: {error}", err=True)
+        click.echo(f"mdserver: {harmless(str(error))}", err=True)
         return EXIT_FAILED
     except BrokenPipeError:
         # Who read our output has gone, like `head`: there is nobody left to tell.

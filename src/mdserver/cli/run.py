@@ -39,6 +39,7 @@ from mdserver.net.journalling import Journal
 from mdserver.net.judges import TokenJudge
 from mdserver.net.operations import Operations
 from mdserver.net.presence import METHODS, PresenceHook
+from mdserver.net.privileges import take_no_new_privileges
 from mdserver.net.server import Server
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -58,6 +59,7 @@ def command(file: Path | None, overrides: tuple[str, ...], trace: Path | None) -
     Once every listener accepts, one line on stdout says so: `mdserver ready:` and their URLs.
     """
     read = partial(effective, file, overrides)
+    take_no_new_privileges()
     loaded = read()
     config = loaded.config
     with server_log(config):

@@ -1,8 +1,6 @@
 """The server: its nurseries, its timers, its start and its end."""
 
 import heapq
-import os
-import pwd
 import random
 import socket
 from collections.abc import Callable
@@ -29,6 +27,7 @@ from mdserver.net.listener import (
 )
 from mdserver.net.network import TCP, Network
 from mdserver.net.outbox import SessionView
+from mdserver.net.privileges import become
 from mdserver.net.session import Behaviour, NodeSessions
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import Identity, KeyStore
@@ -234,24 +233,3 @@ async def run_timers(engine: Engine) -> None:
         with trio.move_on_after(seconds):
             await earlier.wait()
         engine.timers_due()
-
-
-def become(user: str) -> None:
-    """Give up the rights of root for those of `user`, once the ports are bound.
-
-    Raises StartError where there is no such user or the process may not change.
-    """
-    try:
-        entry = pwd.getpwnam(user)
-    except KeyError:
-        raise StartError(f"RunAsUser = {user}: there is no such user") from None
-    if entry.pw_uid == os.geteuid():
-        return
-    try:
-        os.initgroups(user, entry.pw_gid)
-        os.setgid(entry.pw_gid)
-        os.setuid(entry.pw_uid)
-    except PermissionError:
-        raise StartError(
-            f"RunAsUser = {user}: only root can change its user; start the server as root"
-        ) from None

@@ -1,0 +1,49 @@
+"""What the process may do: less than whoever started it, from before its first client on."""
+
+import ctypes
+import os
+import pwd
+import sys
+
+from mdserver.errors import StartError
+
+_PR_SET_NO_NEW_PRIVS = 38  # linux/prctl.h
+
+
+def become(user: str) -> None:
+    """Give up the rights of whoever started the process for those of `user`, its groups as well.
+
+    Raises StartError where there is no such user or the process may not change.
+    """
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise StartError(f"RunAsUser = {user}: there is no such user") from None
+    groups = sorted({entry.pw_gid, *os.getgrouplist(user, entry.pw_gid)})
+    already = (
+        set(os.getresuid()) == {entry.pw_uid}
+        and set(os.getresgid()) == {entry.pw_gid}
+        and set(os.getgroups()) <= set(groups)
+    )
+    if already:
+        return
+    try:
+        os.setgroups(groups)
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+    except PermissionError:
+        if entry.pw_uid == os.geteuid():
+            raise StartError(
+                f"RunAsUser = {user}: the process has groups that this user has not "
+                f"({', '.join(map(str, os.getgroups()))}), and only root can take them away; start "
+                "it without them, or as root"
+            ) from None
+        raise StartError(
+            f"RunAsUser = {user}: only root can change its user; start the server as root"
+        ) from None
+
+
+def take_no_new_privileges() -> None:
+    """Have no program that this process starts get more rights than it has (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
