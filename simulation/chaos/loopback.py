@@ -5,7 +5,7 @@ from collections.abc import Collection
 import trio
 
 from mdserver.codec.frames import FrameReader
-from mdserver.codec.peer import GREETING, MESSAGE, PROOF, REFUSAL, Greeting, decoded
+from mdserver.codec.peer import GREETING, MESSAGE, PROOF, REFUSAL, TERMS, Greeting, decoded
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import PEER_GREETING_BYTES_MAX
 from simulation.chaos.proxy import Address, Proxy
@@ -13,7 +13,7 @@ from simulation.chaos.wire import Pair, text
 
 SLOW_S = 0.25
 CUT_BYTES_MAX = 3000
-KINDS = frozenset((GREETING, PROOF, REFUSAL, MESSAGE))
+KINDS = frozenset((GREETING, PROOF, REFUSAL, TERMS, MESSAGE))
 
 
 async def free_ports(count: int) -> list[int]:

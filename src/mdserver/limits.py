@@ -161,6 +161,7 @@ TLS_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 STRICT_TRANSPORT_SECURITY_S = 365 * 86400  # a year, as browsers' lists ask for
 
 # Files with keys and secrets
+PASSWORD_CHARS_MIN = 16  # whoever hears a proof can try passwords as fast as machines are
 KEY_FILE_BYTES_MAX = 1 * MB
 
 # Clients
@@ -206,7 +207,12 @@ PEER_GREETING_BYTES_MAX = 16 * KB
 PEER_OUTBOX_BYTES_MAX = 1024 * MB  # what may wait for a member that reads slowly
 PEER_HANDSHAKE_TIMEOUT_S = 5
 PEER_WRITE_TIMEOUT_S = 20
-PEER_LINKS_MAX = 256
+PEER_LINKS_MAX = 256  # of members that have proved themselves
+PEER_UNPROVEN_MAX = 64  # callers that are no listed members' addresses, together
+PEER_UNPROVEN_PER_ADDRESS_MAX = 16  # a member calls once at a time; many share a test machine's
+PEER_COMPLAINTS_MAX = 20  # lines about callers in the server log, in
+PEER_COMPLAINTS_S = 60
+PEER_COMPLAINTS_KEPT = 16  # reasons of one member that are not said again
 PEER_FORGOTTEN_S = 60  # after which a member that is in no list, and went, is dialed no more
 PEER_BACK_OFF_MAX_S = 2
 VOTE_FILE_BYTES_MAX = 16 * MB

@@ -201,7 +201,8 @@ async def test_the_log_is_written_anew_when_it_has_grown(
 def seed_config(folder: Path, fsync: str = "commit") -> Config:
     members = "127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3"
     return config_of(
-        folder / "journal", JournalFsync=fsync, ClusterMembers=members, ClusterPassword="p",
+        folder / "journal", JournalFsync=fsync, ClusterMembers=members,
+        ClusterPassword="sixteen or more characters",
         ClusterMemberListen="127.0.0.1:1", ClusterMemberCoordinationFolder=str(folder),
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from mdserver.net.engine import Engine
 from mdserver.net.flusher import Flusher
 
 CLUSTER = ("ClusterMembers=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "ClusterMemberListen=127.0.0.1:1",
-           "ClusterPassword=p", "ClusterSubjectGroups=2")  # fmt: skip
+           "ClusterPassword=sixteen or more characters", "ClusterSubjectGroups=2")  # fmt: skip
 
 
 def member(folder: Path) -> Member:

@@ -210,7 +210,7 @@ def test_the_monitor_listener_asks_for_its_password(tmp_path: Path) -> None:
 def test_a_member_with_another_password_is_refused_and_both_sides_say_so(tmp_path: Path) -> None:
     with LiveCluster(tmp_path, 3) as cluster:
         cluster.kill(2)
-        cluster.start(2, password="another one")
+        cluster.start(2, password="another one, long enough")
         cluster.wait(lambda: "ClusterPassword differs" in cluster.log(2), 15, "the reason")
         cluster.wait(lambda: "ClusterPassword differs" in cluster.log(0), 15, "the reason")
         publish_all(cluster, 0, "one")

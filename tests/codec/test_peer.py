@@ -17,22 +17,27 @@ from mdserver.codec.peer import (
     Handshake,
     RefusedError,
     Side,
+    Terms,
     message_frame,
     messages,
     refusal,
 )
 from mdserver.errors import RemoteProtocolError
 
-A = Greeting("a:1", b"a" * 32, 8, ["a:1", "b:1"], "Guaranteed")
-B = Greeting("b:1", b"b" * 32, 8, ["a:1", "b:1"], "Guaranteed")
+A = Greeting("a:1", b"a" * 32)
+B = Greeting("b:1", b"b" * 32)
+TERMS = Terms(8, ["a:1", "b:1"], "Guaranteed")
 
 
 def meet(
-    dialer: Greeting = A, listener: Greeting = B, passwords: tuple[str, str] = ("p", "p")
+    dialer: Greeting = A,
+    listener: Greeting = B,
+    passwords: tuple[str, str] = ("p", "p"),
+    terms: Terms = TERMS,
 ) -> tuple[Handshake, Handshake]:
     """Both sides, as far as they get with each other."""
-    left = Handshake(Side.DIALER, dialer, passwords[0])
-    right = Handshake(Side.LISTENER, listener, passwords[1])
+    left = Handshake(Side.DIALER, dialer, TERMS, passwords[0])
+    right = Handshake(Side.LISTENER, listener, terms, passwords[1])
     to_right, to_left = left.begin(), right.begin()
     while to_right or to_left:
         answer_left = left.feed(to_left) if to_left else b""
@@ -57,55 +62,80 @@ def test_another_password_is_refused_by_the_listener_first() -> None:
         ({"groups": 9}, "ClusterSubjectGroups is 9 at b:1 and 8 at a:1"),
         ({"seeds": ["b:1"]}, "list of seeds"),
         ({"mode": "Standard"}, "ClusterDeliveryMode is 'Standard' at b:1"),
-        ({"protocol": 2}, "version of the peer protocol"),
+        ({"protocol": 9}, "version of the peer protocol"),
         ({"member": "a:1"}, "both members are called a:1"),
         ({"nonce": b"short"}, "a nonce has 32 bytes"),
+        ({"member": "b:1\n" + 300 * "x"}, "a member's name is its address"),
+        ({"member": ""}, "a member's name is its address"),
     ],
 )
 def test_what_has_to_agree_is_named(changed: dict[str, object], reason: str) -> None:
+    greeting, terms = (
+        msgspec.structs.replace(
+            each, **{name: value for name, value in changed.items() if hasattr(each, name)}
+        )
+        for each in (B, TERMS)
+    )
     with pytest.raises(RemoteProtocolError, match=reason):
-        meet(listener=msgspec.structs.replace(B, **changed))
+        meet(listener=greeting, terms=terms)
+
+
+def test_who_has_proved_nothing_learns_no_terms() -> None:
+    for side in Side:
+        first = Handshake(side, A, TERMS, "p")
+        said = first.begin() + first.feed(Handshake(Side.LISTENER, B, TERMS, "q").begin())
+        assert b"b:1" not in said
+        assert b"Guaranteed" not in said
+        refused = refusal(RemoteProtocolError("ClusterSubjectGroups is 9 at b:1"), proven=False)
+        assert refused[-7:] == b"refused"
+
+
+def test_a_dialer_whose_proof_is_refused_knows_why() -> None:
+    left, right = Handshake(Side.DIALER, A, TERMS, "p"), Handshake(Side.LISTENER, B, TERMS, "q")
+    left.feed(right.begin())
+    with pytest.raises(RefusedError, match="ClusterPassword differs"):
+        left.feed(refusal(RemoteProtocolError("whatever it is"), proven=False))
 
 
 def test_a_member_that_is_not_the_one_called_is_refused() -> None:
-    left = Handshake(Side.DIALER, A, "p", "c:1")
+    left = Handshake(Side.DIALER, A, TERMS, "p", "c:1")
     with pytest.raises(RemoteProtocolError, match="c:1 was called, and b:1 answered"):
-        left.feed(Handshake(Side.LISTENER, B, "p").begin())
+        left.feed(Handshake(Side.LISTENER, B, TERMS, "p").begin())
 
 
 def test_the_refusal_reaches_the_other_side_with_its_reason() -> None:
-    left = Handshake(Side.DIALER, A, "p")
-    told = refusal(RemoteProtocolError("no room"))
+    left = Handshake(Side.DIALER, A, TERMS, "p")
+    told = refusal(RemoteProtocolError("no room"), proven=True)
     with pytest.raises(RefusedError, match="no room"):
         left.feed(told)
 
 
 def test_a_proof_is_of_no_use_on_another_link() -> None:
-    left, right = Handshake(Side.DIALER, A, "p"), Handshake(Side.LISTENER, B, "p")
+    left, right = Handshake(Side.DIALER, A, TERMS, "p"), Handshake(Side.LISTENER, B, TERMS, "p")
     proof = left.feed(right.begin())
-    other = Handshake(Side.LISTENER, msgspec.structs.replace(B, nonce=b"c" * 32), "p")
+    other = Handshake(Side.LISTENER, msgspec.structs.replace(B, nonce=b"c" * 32), TERMS, "p")
     with pytest.raises(RemoteProtocolError, match="ClusterPassword"):
         other.feed(left.begin() + proof)
 
 
 def test_a_sides_own_proof_cannot_be_sent_back_to_it() -> None:
-    left, right = Handshake(Side.DIALER, A, "p"), Handshake(Side.LISTENER, B, "p")
+    left, right = Handshake(Side.DIALER, A, TERMS, "p"), Handshake(Side.LISTENER, B, TERMS, "p")
     proof = left.feed(right.begin())
     with pytest.raises(RemoteProtocolError, match="ClusterPassword"):
         left.feed(proof)
 
 
 def test_the_password_and_its_hash_are_never_sent() -> None:
-    left = Handshake(Side.DIALER, A, "the password")
-    right = Handshake(Side.LISTENER, B, "the password")
+    left = Handshake(Side.DIALER, A, TERMS, "the password")
+    right = Handshake(Side.LISTENER, B, TERMS, "the password")
     sent = left.begin() + right.begin() + left.feed(right.begin())
     assert b"password" not in sent
 
 
 def test_a_proof_is_bound_to_the_encrypted_connection_under_it() -> None:
     """Somebody between two members has two TLS connections, and their bindings differ."""
-    left = Handshake(Side.DIALER, A, "p", binding=b"left of it")
-    right = Handshake(Side.LISTENER, B, "p", binding=b"right of it")
+    left = Handshake(Side.DIALER, A, TERMS, "p", binding=b"left of it")
+    right = Handshake(Side.LISTENER, B, TERMS, "p", binding=b"right of it")
     right.feed(left.begin())
     with pytest.raises(RemoteProtocolError, match="or somebody stands between them"):
         right.feed(left.feed(right.begin()))
@@ -113,25 +143,30 @@ def test_a_proof_is_bound_to_the_encrypted_connection_under_it() -> None:
 
 def test_a_plain_member_knows_an_encrypted_one() -> None:
     with pytest.raises(RemoteProtocolError, match="ClusterMemberKeyStore is not set at a:1"):
-        Handshake(Side.LISTENER, A, "p").feed(b"\x16\x03\x01\x02\x00\x01")
+        Handshake(Side.LISTENER, A, TERMS, "p").feed(b"\x16\x03\x01\x02\x00\x01")
 
 
 def test_messages_may_follow_the_last_proof_in_the_same_read() -> None:
-    left, right = Handshake(Side.DIALER, A, "p"), Handshake(Side.LISTENER, B, "p")
+    left, right = Handshake(Side.DIALER, A, TERMS, "p"), Handshake(Side.LISTENER, B, TERMS, "p")
     proof = right.feed(left.begin() + left.feed(right.begin()))
-    left.feed(proof + message_frame(HandOver([4])))
+    terms = left.feed(proof + message_frame(HandOver([4])))
     assert messages(left.early) == [HandOver([4])]
+    assert (right.proven, right.done) == (True, False)
+    right.feed(terms + message_frame(HandOver([5])))
+    assert messages(right.early) == [HandOver([5])]
 
 
 def test_messages_before_the_handshake_are_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="out of place"):
-        Handshake(Side.LISTENER, B, "p").feed(message_frame(HandOver([4])))
+        Handshake(Side.LISTENER, B, TERMS, "p").feed(message_frame(HandOver([4])))
 
 
 def test_a_stranger_cannot_make_a_member_keep_much() -> None:
-    handshake = Handshake(Side.LISTENER, B, "p")
+    handshake = Handshake(Side.LISTENER, B, TERMS, "p")
     with pytest.raises(RemoteProtocolError, match="too long"):
         handshake.feed(frame(MESSAGE, b"x" * 100_000)[:60_000])
+    with pytest.raises(RemoteProtocolError, match="too long"):
+        Handshake(Side.LISTENER, B, TERMS, "p").feed(frame(GREETING, b"x" * 60_000))
 
 
 def test_a_message_survives_its_frame() -> None:
@@ -144,7 +179,7 @@ def test_a_message_survives_its_frame() -> None:
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_nothing_but_a_protocol_error(data: bytes) -> None:
     for payload in (data, frame(GREETING, data), frame(PROOF, data)):
-        handshake = Handshake(Side.LISTENER, B, "p")
+        handshake = Handshake(Side.LISTENER, B, TERMS, "p")
         with suppress(RemoteProtocolError):
             handshake.feed(payload)
         assert not handshake.done

@@ -7,15 +7,16 @@ from functools import partial
 import trio
 
 from mdserver.codec.frames import frame
-from mdserver.codec.peer import MESSAGE, Greeting, Handshake, Side
+from mdserver.codec.peer import MESSAGE, Greeting, Handshake, Side, Terms
 from simulation.chaos.loopback import Loopback, caller
 from simulation.chaos.wire import text
 
 
 def greeting(member: str) -> bytes:
     """What a dialing member says first."""
-    said = Greeting(member, b"n" * 32, 4, [member], "Guaranteed")
-    return Handshake(Side.DIALER, said, "secret").begin()
+    said = Greeting(member, b"n" * 32)
+    terms = Terms(4, [member], "Guaranteed")
+    return Handshake(Side.DIALER, said, terms, "secret").begin()
 
 
 def test_a_caller_is_known_by_its_greeting_however_it_is_cut() -> None:

@@ -1,32 +1,39 @@
 """Peer links: the handshake that proves the password, and the messages of the cluster.
 
-Both sides greet with a nonce and the parameters that have to agree. Then each proves that it knows
-`ClusterPassword` by an HMAC (RFC 2104) over both greetings, which hold both nonces and addresses,
-and over what is unique to the TLS connection under it, so that a proof is of no use on another link
-and nobody can stand between; the dialer proves first, and the password itself is never sent. After
-that the link carries frames of MessagePack (docs/cluster.md, "Peer links").
+Both sides greet with their addresses and a nonce. Then each proves that it knows `ClusterPassword`
+by an HMAC (RFC 2104) over both greetings and over what is unique to the TLS connection under it, so
+that a proof is of no use on another link and nobody can stand between; the dialer proves first, and
+the password itself is never sent. Only then each says its terms, the parameters that have to agree:
+who has proved nothing learns nothing. After that the link carries frames of MessagePack
+(docs/cluster.md, "Peer links").
 """
 
 import enum
 import hashlib
 import hmac
+import re
 from typing import TypeVar
 
 import msgspec
 
 from mdserver.cluster.messages import AnyPeerMessage
 from mdserver.codec.frames import Frame, FrameReader, frame
+from mdserver.core.text import safe_text
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import PEER_FRAME_BYTES_MAX, PEER_GREETING_BYTES_MAX
 
-PEER_PROTOCOL = 1
+PEER_PROTOCOL = 2
 NONCE_BYTES = 32
 
 GREETING = 0x01
 PROOF = 0x02
 REFUSAL = 0x03
+TERMS = 0x04
 MESSAGE = 0x10
 TLS_HANDSHAKE = b"\x16"  # RFC 8446, 5.1: how the first record of a TLS connection begins
+
+UNPROVEN = b"refused"
+_NAME = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,270}")
 
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
@@ -34,14 +41,19 @@ _decoder = msgspec.msgpack.Decoder(AnyPeerMessage)
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """Who a side is. All but `member` and `nonce` have to be the same on both."""
+    """Who a side is. `protocol` has to be the same on both."""
 
     member: str
     nonce: bytes
+    protocol: int = PEER_PROTOCOL
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What has to be the same on both sides, told to who has proved itself."""
+
     groups: int
     seeds: list[str]
     mode: str
-    protocol: int = PEER_PROTOCOL
 
 
 class RefusedError(RemoteProtocolError):
@@ -59,31 +71,34 @@ class Handshake:
     """One side's part in the opening of a link, without I/O.
 
     `begin` is what to send first; `feed` takes what came and returns what to send; `peer` is the
-    other side's address once `done`. Raises RemoteProtocolError where the other side is no member
-    of this cluster; a `refusal` then tells it so. Messages may follow the last proof at once:
-    they are `early`, and `reader` goes on from there. `expected` is the
-    address that was dialed; `binding` the channel binding of an encrypted connection, empty for a
-    plain one.
+    other side's address once `done`, which it has shown once `proven`. Raises RemoteProtocolError
+    where the other side is no member of this cluster; a `refusal` then tells it so. Messages may
+    follow the last terms at once: they are `early`, and `reader` goes on from there. `expected` is
+    the address that was dialed; `binding` the channel binding of an encrypted connection, empty for
+    a plain one.
     """
 
     def __init__(
         self,
         side: Side,
         greeting: Greeting,
+        terms: Terms,
         password: str,
         expected: str = "",
         binding: bytes = b"",
     ) -> None:
         self._side = side
         self._own = greeting
+        self._terms = terms
         self._key = password.encode()
         self._expected = expected
         self._binding = binding
         self._theirs: Greeting | None = None
         self.reader = FrameReader(
-            frozenset((GREETING, PROOF, REFUSAL, MESSAGE)), PEER_FRAME_BYTES_MAX
+            frozenset((GREETING, PROOF, REFUSAL, TERMS, MESSAGE)), PEER_FRAME_BYTES_MAX
         )
         self.early: list[Frame] = []
+        self.proven = False
         self.done = False
 
     @property
@@ -108,6 +123,8 @@ class Handshake:
             if self.done:
                 self.early.append((kind, payload))
             else:
+                if len(payload) > PEER_GREETING_BYTES_MAX:
+                    raise RemoteProtocolError("a greeting is too long")
                 answer += self._take(kind, payload)
         if not self.done and self.reader.pending > PEER_GREETING_BYTES_MAX:
             raise RemoteProtocolError("a greeting is too long")
@@ -115,31 +132,37 @@ class Handshake:
 
     def _take(self, kind: int, payload: bytes) -> bytes:
         if kind == REFUSAL:
-            text = payload.decode(errors="replace")
+            if payload == UNPROVEN and self._theirs is not None and self._side is Side.DIALER:
+                raise RefusedError(
+                    "the other member refused the proof: ClusterPassword differs between the two "
+                    "members"
+                )
+            text = safe_text(payload.decode(errors="replace"), 500)
             raise RefusedError(f"the other member refused the link: {text}")
         if kind == GREETING and self._theirs is None:
             self._theirs = decoded(payload, Greeting)
             self._compare(self._theirs)
             return self._proof(self._side) if self._side is Side.DIALER else b""
-        if kind == PROOF and self._theirs is not None and not self.done:
+        if kind == PROOF and self._theirs is not None and not self.proven:
             other = Side.LISTENER if self._side is Side.DIALER else Side.DIALER
             if not hmac.compare_digest(frame(PROOF, payload), self._proof(other)):
                 between = ", or somebody stands between them" if self._binding else ""
                 raise RemoteProtocolError(
                     f"ClusterPassword differs between the two members{between}"
                 )
+            self.proven = True
+            terms = frame(TERMS, _encode(self._terms))
+            return self._proof(self._side) + terms if self._side is Side.LISTENER else terms
+        if kind == TERMS and self.proven:
+            self._agree(decoded(payload, Terms))
             self.done = True
-            return self._proof(self._side) if self._side is Side.LISTENER else b""
+            return b""
         raise RemoteProtocolError(f"a frame of type {kind} is out of place in the handshake")
 
     def _compare(self, theirs: Greeting) -> None:
-        for name in ("protocol", "mode", "groups", "seeds"):
-            ours, other = getattr(self._own, name), getattr(theirs, name)
-            if ours != other:
-                shown = PARAMETER_NAMES[name]
-                raise RemoteProtocolError(
-                    f"{shown} is {other!r} at {theirs.member} and {ours!r} at {self._own.member}"
-                )
+        if not _NAME.fullmatch(theirs.member):
+            raise RemoteProtocolError("a member's name is its address, host:port")
+        self._same("protocol", self._own.protocol, theirs.protocol)
         if theirs.member == self._own.member:
             raise RemoteProtocolError(f"both members are called {theirs.member}")
         if self._expected and theirs.member != self._expected:
@@ -149,6 +172,17 @@ class Handshake:
             )
         if len(theirs.nonce) != NONCE_BYTES:
             raise RemoteProtocolError(f"a nonce has {NONCE_BYTES} bytes")
+
+    def _agree(self, theirs: Terms) -> None:
+        for name in ("mode", "groups", "seeds"):
+            self._same(name, getattr(self._terms, name), getattr(theirs, name))
+
+    def _same(self, name: str, ours: object, other: object) -> None:
+        if ours != other:
+            raise RemoteProtocolError(
+                f"{PARAMETER_NAMES[name]} is {safe_text(repr(other), 500)} at {self.peer} and "
+                f"{ours!r} at {self._own.member}"
+            )
 
     def _proof(self, side: Side) -> bytes:
         assert self._theirs is not None
@@ -176,9 +210,9 @@ def decoded(payload: bytes, type_: type[T]) -> T:
         raise RemoteProtocolError(f"a greeting cannot be understood: {error}") from None
 
 
-def refusal(error: RemoteProtocolError) -> bytes:
-    """Tell the other side why not; it learns nothing else."""
-    return frame(REFUSAL, error.reason.encode()[:500])
+def refusal(error: RemoteProtocolError, *, proven: bool) -> bytes:
+    """Tell the other side that it is refused, and why if it has `proven` that it is a member."""
+    return frame(REFUSAL, error.reason.encode()[:500] if proven else UNPROVEN)
 
 
 def message_frame(message: AnyPeerMessage) -> bytes:

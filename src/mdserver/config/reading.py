@@ -164,6 +164,11 @@ def _contradictions(loaded: Loaded) -> Iterator[str]:
             f"{origins['Entitlement']}: Entitlement = {config.entitlement.value}: "
             f"it needs {' or '.join(names)}"
         )
+    if config.cluster_members and 0 < len(config.cluster_password) < limits.PASSWORD_CHARS_MIN:
+        raise ConfigError(
+            f"{origins['ClusterPassword']}: ClusterPassword: it needs at least "
+            f"{limits.PASSWORD_CHARS_MIN} characters, such as `openssl rand -hex 16` prints"
+        )
     if config.max_batching_space and not config.max_batching_time:
         yield f"{origins['MaxBatchingSpace']}: MaxBatchingSpace: it needs MaxBatchingTime"
     if not (config.listen or config.listen_encrypted):

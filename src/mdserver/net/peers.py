@@ -9,7 +9,8 @@ import random
 import secrets
 import socket
 import ssl
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import trio
 from attrs import frozen
@@ -21,6 +22,7 @@ from mdserver.codec.peer import (
     Handshake,
     RefusedError,
     Side,
+    Terms,
     message_frame,
     messages,
     refusal,
@@ -29,7 +31,6 @@ from mdserver.config import values
 from mdserver.config.values import Address
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import (
-    CLUSTER_MEMBERS_MAX,
     PEER_BACK_OFF_MAX_S,
     PEER_FORGOTTEN_S,
     PEER_FRAME_BYTES_MAX,
@@ -37,6 +38,7 @@ from mdserver.limits import (
     PEER_LINKS_MAX,
 )  # fmt: skip
 from mdserver.net.connection import Logger
+from mdserver.net.doorstep import Complaints, Doorstep
 from mdserver.net.engine import Engine
 from mdserver.net.link import Link, receive, send_all
 from mdserver.net.listener import accept_each
@@ -45,7 +47,6 @@ from mdserver.net.network import TCP, Network
 from mdserver.net.tls import say_goodbye
 
 READ_BYTES = 256 * 1024
-COMPLAINTS_KEPT = 16
 FIRST_BACK_OFF_S = 0.05
 LARGER_DIALS_AFTER_S = 1.0
 
@@ -75,7 +76,12 @@ class PeerSettings:
     def greeting(self) -> Greeting:
         """A greeting with a fresh nonce."""
         nonce = secrets.token_bytes(NONCE_BYTES)
-        return Greeting(self.me, nonce, self.groups, list(self.seeds), self.mode)
+        return Greeting(self.me, nonce)
+
+    @property
+    def terms(self) -> Terms:
+        """What the others have to be told the same of."""
+        return Terms(self.groups, list(self.seeds), self.mode)
 
 
 class Peers:
@@ -91,8 +97,8 @@ class Peers:
         self.links: dict[str, Link] = {}
         self._dirty: list[Link] = []
         self._buffer = bytearray(READ_BYTES)
-        self._opening = 0
-        self._complaints: dict[str, dict[str, None]] = {}
+        self._doorstep = Doorstep(address.host for address in settings.members)
+        self._complaints = Complaints(log)
         self._dialed: dict[str, None] = {}
         self._nursery: trio.Nursery | None = None
         engine.carry(SendPeer, self._send)
@@ -110,7 +116,7 @@ class Peers:
                 data = data or message_frame(output.message)
                 if len(data) > PEER_FRAME_BYTES_MAX:
                     # The other side would refuse it, and the link with it, again and again.
-                    self._complain(peer, f"a group's log and cache take {len(data)} bytes")
+                    self._complaints.say(peer, f"a group's log and cache take {len(data)} bytes")
                 elif link.put(data):
                     self._dirty.append(link)
 
@@ -131,7 +137,7 @@ class Peers:
         try:
             address = values.address(0).parse(name)
         except ValueError as error:
-            self._complain(name, str(error))
+            self._complaints.say(name, str(error))
             return
         self._dialed[name] = None
         self._nursery.start_soon(self._dial, address)
@@ -143,10 +149,7 @@ class Peers:
         async with trio.open_nursery() as nursery:
 
             def accepted(sock: socket.socket, address: str) -> None:
-                if self._opening + len(self.links) >= PEER_LINKS_MAX:
-                    sock.close()
-                else:
-                    nursery.start_soon(self._serve, sock, Side.LISTENER, "", address)
+                nursery.start_soon(self._serve, sock, Side.LISTENER, "", address)
 
             for listening in self._network.listen(self._settings.bind):
                 nursery.start_soon(accept_each, listening, accepted, self._unaccepted)
@@ -158,7 +161,7 @@ class Peers:
             task_status.started()
 
     def _unaccepted(self, error: OSError) -> None:
-        self._complain("any caller", broken(error))
+        self._complaints.say("any caller", broken(error))
 
     async def _dial(self, address: Address) -> None:
         """Dial a member whenever there is no link to it.
@@ -191,22 +194,22 @@ class Peers:
 
     async def _serve(self, sock: socket.socket, side: Side, expected: str, where: str) -> bool:
         """One link from its handshake to its end: what goes wrong here stays here."""
-        name = expected or "a caller"
+        name = expected
         opened = False
         try:
-            self._opening += 1
-            try:
-                with trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
-                    if self._settings.identity is not None:
-                        sock = await self._encrypted(sock, side, self._settings.identity)
-                    handshake = await self._open(sock, side, expected)
-            finally:
-                self._opening -= 1
+            with self._unproven(side, where), trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
+                if self._settings.identity is not None:
+                    sock = await self._encrypted(sock, side, self._settings.identity)
+                handshake = await self._open(sock, side, expected)
+            if handshake.peer not in self.links and len(self.links) >= PEER_LINKS_MAX:
+                raise RemoteProtocolError(f"there are {PEER_LINKS_MAX} links, which is all")
             opened = True
-            self._complaints.pop(name, None)
+            self._complaints.forget(name)
+            if side is Side.DIALER:
+                self._doorstep.list(sock.getpeername()[0])
             await self._carry(Link(handshake.peer, sock), handshake)
         except* (RemoteProtocolError, trio.TooSlowError, OSError) as group:
-            self._complain(name, told(first(group)), where)
+            self._complaints.say(name, told(first(group)), where)
         except* Exception as group:
             self._log.exception("peer link failed", peer=name, error=repr(first(group)))
         finally:
@@ -215,15 +218,20 @@ class Peers:
             sock.close()
         return opened
 
-    def _complain(self, name: str, reason: str, where: str = "") -> None:
-        """Say once why a link does not come about, not at each try; callers may differ in why."""
-        said = self._complaints.setdefault(name, {})
-        if reason in said or len(self._complaints) > CLUSTER_MEMBERS_MAX:
+    @contextmanager
+    def _unproven(self, side: Side, address: str) -> Iterator[None]:
+        """The block in which whoever calls from an address has proved nothing."""
+        if side is Side.DIALER:
+            yield
             return
-        if len(said) == COMPLAINTS_KEPT:
-            said.clear()
-        said[reason] = None
-        self._log.warning("no link", peer=name, address=where or name, reason=reason)
+        place = self._doorstep.enter(address)
+        try:
+            with place.scope:
+                yield
+        finally:
+            self._doorstep.leave(place)
+        if place.scope.cancelled_caught:
+            raise RemoteProtocolError("it proved nothing, and its place was needed")
 
     async def _encrypted(
         self, sock: socket.socket, side: Side, identity: MutualIdentity
@@ -233,14 +241,17 @@ class Peers:
                 f"the links of {self._settings.me} are encrypted: ClusterMemberKeyStore is not "
                 "set at the other member"
             )
-            await refuse(sock, error)
+            # It says what whoever calls sees anyway: that TLS is spoken here.
+            await refuse(sock, error, proven=True)
             raise error
         return await identity.encrypt(sock, side)
 
     async def _open(self, sock: socket.socket, side: Side, expected: str) -> Handshake:
         settings = self._settings
         binding = binding_of(sock)
-        handshake = Handshake(side, settings.greeting(), settings.password, expected, binding)
+        handshake = Handshake(
+            side, settings.greeting(), settings.terms, settings.password, expected, binding
+        )
         answer = handshake.begin()
         if binding and side is Side.DIALER:
             # The listener greets once it accepted the certificate; where it does not, bytes that
@@ -255,7 +266,7 @@ class Peers:
         except RefusedError:
             raise
         except RemoteProtocolError as error:
-            await refuse(sock, error)
+            await refuse(sock, error, proven=handshake.proven)
             raise
 
     async def _received(self, sock: socket.socket) -> bytes:
@@ -300,10 +311,10 @@ class Peers:
             link.close(error.reason)
 
 
-async def refuse(sock: socket.socket, error: RemoteProtocolError) -> None:
-    """Tell the other side why, if it is still there."""
+async def refuse(sock: socket.socket, error: RemoteProtocolError, *, proven: bool) -> None:
+    """Tell the other side, if it is still there, and why if it is a member."""
     with suppress(OSError):
-        await send_all(sock, refusal(error))
+        await send_all(sock, refusal(error, proven=proven))
 
 
 def told(error: BaseException) -> str:

@@ -37,7 +37,7 @@ class Listening:
         None,
         """As which user the server runs once it listens, before its first client, if it is started
         as root. `LogFolder` has to belong to that user, who also has to be able to read the files
-        that SIGHUP reads again. Groups that the user has not are given up; where they cannot be, the
+        that SIGHUP reads again. Groups that the user has not are given up; if they cannot be, the
         server does not start. Empty leaves user and groups as they are.""",
     )
     allowed_origins: tuple[str, ...] = parameter(

@@ -49,8 +49,9 @@ class Members:
         "ClusterPassword",
         values.text(1024),
         "",
-        """What members prove to each other that they know. It is never sent. Give it by the
-        environment rather than in a file that others may read.""",
+        """What members prove to each other that they know, at least 16 characters. It is never
+        sent, but whoever hears a proof can try passwords: `openssl rand -hex 16` makes one. Give it
+        by the environment rather than in a file that others may read.""",
         secret=True,
     )
     cluster_member_key_store: tuple[Path, ...] = parameter(
