@@ -56,12 +56,14 @@ class Coordinator:
 
     `seeds` are all seeds, `needed` how many have to promise: a majority, or all for a `cold` start.
     `own` is the seed of the candidate's member, if it is one. `readmit` are the incarnations that
-    its PREPARE takes back. `deadline` (ns) is when a candidacy is given up.
+    its PREPARE takes back. `deadline` (ns) is when a candidacy is given up. `awaited` are the seeds
+    that have to promise too if a promise is of a log that may be an older copy; `acked_by` are the
+    incarnations of the seeds that acked last.
     """
 
-    __slots__ = ("acked", "base", "cold", "deadline", "epoch", "group", "held", "idleness",
-                 "incarnations", "known", "log", "majority", "needed", "own", "phase", "promises",
-                 "readmit", "seeds", "supporters")  # fmt: skip
+    __slots__ = ("acked", "acked_by", "awaited", "base", "cold", "deadline", "epoch", "group",
+                 "held", "idleness", "incarnations", "known", "log", "majority", "needed", "own",
+                 "phase", "promises", "readmit", "seeds", "supporters")  # fmt: skip
 
     def __init__(
         self, group: int, epoch: int, log: GroupLog, seeds: Sequence[str], deadline: int
@@ -82,6 +84,8 @@ class Coordinator:
         self.known: dict[str, int] = {}
         self.incarnations: dict[str, int] = {}
         self.acked: dict[str, int] = {}
+        self.acked_by: dict[str, int] = {}
+        self.awaited: Sequence[str] = ()
         self.base = 0
         self.held: list[tuple[int, str, Answered]] = []
         self.idleness = Idleness()
@@ -138,6 +142,10 @@ class Coordinator:
         }
         if len(valid) < self.needed or (self.own and self.own not in valid):
             return None
+        if any(promise.doubted for _, promise in valid.values()) and any(
+            seed not in self.promises and seed not in self.readmit for seed in self.awaited
+        ):
+            return None
         self._go(Move.ELECTED)
         self.incarnations = {name: promise[0] for name, promise in valid.items()}
         return max((item for _, item in valid.values()), key=lambda i: (i.accepted, i.length))
@@ -174,6 +182,25 @@ class Coordinator:
             return False
         return self.readmit.get(seed) != incarnation
 
+    def forgot(self, seed: str, incarnation: int, accepted: int, length: int) -> bool:
+        """Whether a seed holds less than it acked before it started again: its disk is older."""
+        if seed not in self.acked or incarnation <= self.acked_by.get(seed, incarnation):
+            return False
+        return (accepted, length) < (self.epoch, self.acked[seed])
+
+    def lacking(self, accepted: int, committed: int, last: int) -> bool:
+        """Whether this log lacks what was committed in an epoch: older copies elected it.
+
+        Whatever was committed before is in the log with which an epoch begins. `last` is the
+        checksum of the last committed entry, 0 if that is not known.
+        """
+        if accepted > self.epoch or not committed:
+            return False
+        if committed > (self.log.length if accepted == self.epoch else self.base):
+            return True
+        here = self.log.checksum_at(committed - 1)
+        return bool(last and here) and last != here
+
     def unregistered(self) -> dict[str, int]:
         """The seeds that this epoch was elected for and that were not taken back yet."""
         return {
@@ -186,6 +213,7 @@ class Coordinator:
         if incarnation < self.incarnations.get(seed, 0) or seed not in self.seeds:
             return None
         acked = self.acked
+        self.acked_by[seed] = incarnation
         if length >= acked.get(seed, 0):
             acked[seed] = length
         if self.phase is Phase.ACTIVE and length <= self.log.committed:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.coordinator import Coordinator, Phase
-from mdserver.cluster.learner import runs_from
+from mdserver.cluster.learner import lacks, runs_from
 from mdserver.cluster.messages import (
     Ballot,
     Canvass,
@@ -42,9 +42,10 @@ class Election:
 
     `retry`: until when a group is not tried again (ns). `newest`: the highest epoch heard of.
     `late`: how many candidacies in a row ran out of time, since a coordinator was last in sight.
+    `_doubting`: since when (ns) seeds that are out of sight are waited for.
     """
 
-    __slots__ = ("attended", "ground", "late", "newest", "retry", "round_history")
+    __slots__ = ("_doubting", "attended", "ground", "late", "newest", "retry", "round_history")
 
     def __init__(self, ground: "Ground") -> None:
         self.ground = ground
@@ -53,6 +54,7 @@ class Election:
         self.late = [0] * groups
         self.newest = [vote.epoch for vote in ground.votes.promised] or [0] * groups
         self.attended: int | None = None
+        self._doubting: int | None = None
         self.round_history = ""
 
     # When
@@ -90,9 +92,25 @@ class Election:
                        view.quiet + 2 * rank * ground.settings.heartbeat)  # fmt: skip
             if turn <= ground.now and self.votable(group) and view.history:
                 mine.append(group)
-        if mine:
+        if mine and not self._doubts():
             self.canvass(mine)
         self._cold_start(orphans)
+
+    def _doubts(self) -> bool:
+        """Whether to wait for seeds out of sight: logs as disks had them may be older copies.
+
+        A seed that did not start again, or has the newer copy, holds what the others lack.
+        """
+        ground, members = self.ground, self.ground.members
+        peers = [members.peers[seed] for seed in ground.settings.seeds if seed != ground.me]
+        own = ground.seed is not None and any(ground.seed.doubted)
+        doubted = own or any(peer.up and peer.doubted for peer in peers)
+        if not doubted or all(peer.up and peer.away is not None for peer in peers):
+            self._doubting = None
+            return False
+        if self._doubting is None:
+            self._doubting = ground.now
+        return self._doubting + COLD_GRACE * ground.settings.suspect > ground.now
 
     def _rank(self, group: int, weights: dict[str, int]) -> int:
         order = ranking(group, weights)
@@ -100,10 +118,12 @@ class Election:
 
     def votable(self, group: int) -> bool:
         """Whether a majority of seeds is in sight and votes in a group."""
+        return 2 * len(self._voting(group)) > len(self.ground.settings.seeds)
+
+    def _voting(self, group: int) -> list[str]:
         ground = self.ground
         away = ground.seed.away if ground.seed is not None else []
-        voting = ground.members.voting(group, away, ground.now)
-        return 2 * len(voting) > len(ground.settings.seeds)
+        return ground.members.voting(group, away, ground.now)
 
     def delay(self, turns: float) -> int:
         """A random time of about `turns` heartbeats (ns)."""
@@ -200,11 +220,30 @@ class Election:
             coordinator = self.ground.coordinators.get(item.group)
             if coordinator is None or coordinator.epoch != item.epoch:
                 continue
+            if item.doubted:
+                coordinator.awaited = self._voting(item.group)
             best = coordinator.promised(seed, promise.incarnation, promise.known, item)
-            if best is not None:
-                self._adopt(coordinator, best)
-                won.append(coordinator)
+            if best is None:
+                continue
+            if self._contradicts(coordinator, best):
+                self.depose(item.group)
+                self.retry[item.group] = 0
+                self.renew(item.group)
+                continue
+            self._adopt(coordinator, best)
+            won.append(coordinator)
         return won
+
+    def _contradicts(self, coordinator: Coordinator, best: Promised) -> bool:
+        """Whether the best log lacks what is committed here: some seed's disk is an older copy."""
+        ground, group = self.ground, coordinator.group
+        if coordinator.cold or best.history != ground.views[group].history:
+            return False
+        if not lacks(best, coordinator.log):
+            return False
+        ground.log("acknowledged messages are missing", group=group, seed=ground.me,
+                   committed=coordinator.log.committed, base=best.length)  # fmt: skip
+        return True
 
     def outbid(self, group: int, promised: int) -> None:
         """Stand again with an epoch above what a seed promised to somebody."""
@@ -312,9 +351,23 @@ class Election:
         return Promised(
             group, ballot.epoch, log.epoch, log.length, log.committed, history, start,
             log.since(start), log.runs_since(start), state,
+            ground.seed is not None and ground.seed.doubted[group],
         )  # fmt: skip
 
     # Cold start
+
+    def renew(self, group: int) -> None:
+        """Put the log that is held here under a new history id: it lacks what was acknowledged.
+
+        A majority has to promise, as at any election; clients are told of a reset.
+        """
+        ground = self.ground
+        lost = any(peer.up and peer.lost for peer in ground.members.peers.values())
+        if lost or self.retry[group] > ground.now:
+            return  # asked for again; the promise of a seed that lost its record says too little
+        self.newest[group] = max(self.newest[group], self._highest_promise(ordered=False))
+        self.round_history = ground.new_history(self.newest[group] + 1)
+        self.force([group], cold=True, needed=ground.settings.majority)
 
     def _cold_start(self, orphans: list[int]) -> None:
         """With every seed in contact and no majority left that votes, waiting brings nothing."""

@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from mdserver.core.proposal import Outcome
     from mdserver.core.settings import BrokerSettings
 
+START_BITS = 52
+"""Of the number of a start: exact in every JSON reader, and never the same twice."""
+
 ASK_AGAIN = 2 * NS_PER_S
 
 
@@ -128,6 +131,9 @@ class Ground:
         self.rng = rng
         self.votes = votes
         self.durable = len(cluster.members) > 1 or not cluster.guaranteed
+        self.start = 0
+        if self.durable and cluster.guaranteed:
+            self.start = 1 + rng.getrandbits(START_BITS)
         self.first_history = "" if self.durable else self.new_history()
         self.broker = Broker(settings, self.first_history, rng)
         self.logs = [
@@ -180,7 +186,12 @@ class Ground:
         """Who this member is, for a link that is new."""
         votes = self.votes
         return Hello(
-            votes.incarnation, self.admitted, self.settings.client, dict(votes.known), self._linked
+            votes.incarnation,
+            self.admitted,
+            self.settings.client,
+            dict(votes.known),
+            self._linked,
+            self.start,
         )
 
     # What is said

@@ -46,6 +46,7 @@ class Guaranteed:
         """A member said who it is, and what it knows of this one."""
         ground = self.ground
         known, votes, seed = hello.known.get(ground.me, 0), ground.votes, ground.seed
+        self._compare_starts(peer, hello)
         if seed is None or not known:
             return
         if votes.admitted or seed.returning:
@@ -55,6 +56,16 @@ class Guaranteed:
             missed = known >= votes.incarnation or not seed.lost
         if missed:
             self._lost(peer, known)
+
+    def _compare_starts(self, peer: str, hello: say.Hello) -> None:
+        """Tell a seed whose incarnation another start of it had: its record is an older copy."""
+        ground, votes = self.ground, self.ground.votes
+        same = hello.admitted and votes.known.get(peer, 0) == hello.incarnation
+        if same and votes.starts.get(peer, hello.start) != hello.start:
+            ground.log("older copy", seed=peer, incarnation=hello.incarnation)
+            votes.starts.pop(peer)
+            ground.note({peer: hello.incarnation + 1})
+            ground.say((peer,), ground.greeting())
 
     def _lost(self, peer: str, known: int) -> None:
         """Others know more of this seed than its record does: wait to be readmitted."""
@@ -75,7 +86,10 @@ class Guaranteed:
         """Remember the incarnations of seeds, and compare logs."""
         ground = self.ground
         if heartbeat.admitted and peer in ground.settings.seeds:
-            ground.note({peer: ground.members.peers[peer].incarnation})
+            told = ground.members.peers[peer]
+            if told.incarnation > ground.votes.known.get(peer, 0):
+                ground.votes.starts[peer] = told.start
+            ground.note({peer: told.incarnation})
         self.learner.heartbeat(peer, heartbeat)
 
     def _sync(self, peer: str, sync: say.Sync) -> None:

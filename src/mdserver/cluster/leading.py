@@ -88,7 +88,9 @@ class Leading:
         if coordinator.cold:
             return 0
         least = min(item.committed for _, item in coordinator.promises.values())
-        return min(least, coordinator.log.committed)
+        start = min(least, coordinator.log.committed)
+        # With one entry more, everybody can see that what is committed there is in it.
+        return start - 1 if start > coordinator.log.base else start
 
     def _renew(self, groups: list[int]) -> None:
         ground = self.ground
@@ -255,6 +257,14 @@ class Leading:
                 # The seed promised a candidate that came to nothing: only a newer epoch has it.
                 self.election.outbid(item.group, item.promised)
                 continue
+            if not item.recovering and peer in coordinator.seeds:
+                if coordinator.forgot(peer, need.incarnation, item.accepted, item.length):
+                    least = max(least, need.incarnation + 1)
+                    self.ground.log("older copy", seed=peer, group=item.group,
+                                    acked=coordinator.acked[peer], holds=item.length)  # fmt: skip
+                    continue
+                if self._lacks(coordinator, peer, item):
+                    continue
             register = self._register(coordinator, peer, need, item)
             if item.recovering and not register:
                 least = max(least, coordinator.known.get(peer, 0))
@@ -280,6 +290,17 @@ class Leading:
             rounds.setdefault(tuple(readmit.items()), []).append(coordinator.group)
         for named, groups in rounds.items():
             self.election.force(groups, readmit=dict(named))
+
+    def _lacks(self, coordinator: Coordinator, peer: str, item: Needed) -> bool:
+        """Whether a seed holds what was committed and is not in this log; clients then hear so."""
+        ground = self.ground
+        same = item.history == ground.views[item.group].history
+        if not same or not coordinator.lacking(item.accepted, item.committed, item.last):
+            return False
+        ground.log("acknowledged messages are missing", seed=peer, group=item.group,
+                   committed=item.committed, base=coordinator.base)  # fmt: skip
+        self.election.renew(item.group)
+        return True
 
     def _register(self, coordinator: Coordinator, peer: str, need: Need, item: Needed) -> int:
         if not item.recovering or peer not in coordinator.seeds:

@@ -23,7 +23,8 @@ from mdserver.limits import JOURNAL_BEHIND_BYTES
 
 if TYPE_CHECKING:
     from mdserver.cluster.ground import Ground
-    from mdserver.cluster.messages import Accept, Agreed, Appended, Commit, Sync
+    from mdserver.cluster.log import GroupLog
+    from mdserver.cluster.messages import Accept, Agreed, Appended, Commit, Promised, Sync
 
 
 class Learner:
@@ -83,6 +84,12 @@ class Learner:
                 self.ask(peer, {group: item.epoch})
             # Until it is active it would not answer: its heartbeats then say that it leads.
             return
+        if step is Step.SYNC and item.history == ground.views[group].history and lacks(item, log):
+            # Its log lacks what a majority held: older copies elected it. It has to hear so.
+            ground.views[group].asked = 0
+            if item.active:
+                self.ask(peer, {group: item.epoch})
+            return
         if item.state is not None and item.start > log.committed:
             ground.install(group, item.start, item.state)
         keep = max(log.committed, item.start)
@@ -117,6 +124,8 @@ class Learner:
         ground = self.ground
         view = ground.views[group]
         view.active = True
+        if ground.seed is not None:
+            ground.seed.doubted[group] = False
         if view.forwarded != view.epoch:
             view.forwarded = view.epoch
             log = ground.logs[group]
@@ -191,7 +200,10 @@ class Learner:
                 # Without publications nobody else would tell it, and nobody is elected meanwhile.
                 over.append(Refusal(led.group, led.epoch, log.epoch, view.coordinator))
                 continue
-            if led.epoch > log.epoch or led.length > log.length or led.group in away:
+            if (
+                led.epoch > log.epoch or led.length > log.length or led.group in away
+                or self._unlike(led.group, led.length)
+            ):  # fmt: skip
                 behind[led.group] = led.epoch, led.committed
             elif view.coordinator in (peer, "") and view.epoch == led.epoch:
                 view.coordinator = peer  # a log that was restored knows its epoch only
@@ -204,6 +216,13 @@ class Learner:
             ground.say((peer,), Nack(over))
         if behind:
             self._fill(peer, behind)
+
+    def _unlike(self, group: int, length: int) -> bool:
+        """Whether this seed has to ask: its log is as the disk had it, or it holds more than is."""
+        seed = self.ground.seed
+        if seed is None:
+            return False
+        return seed.doubted[group] or self.ground.logs[group].committed > length
 
     def _fill(self, peer: str, gaps: Gaps) -> None:
         """Have gaps filled: by a copy of what is committed, or by the coordinator."""
@@ -226,7 +245,10 @@ class Learner:
                 continue
             recovering = ground.seed is not None and not ground.seed.may(group, Step.ACCEPT)
             promised = ground.votes.promised[group].epoch if ground.seed is not None else 0
-            items.append(Needed(group, log.committed, view.history, promised, recovering))
+            items.append(
+                Needed(group, log.committed, view.history, promised, recovering, log.epoch,
+                       log.length, log.checksum_at(log.committed - 1))
+            )  # fmt: skip
         if items:
             returning = ground.seed is not None and ground.seed.returning
             votes = ground.votes
@@ -241,6 +263,20 @@ class Learner:
                 view.forwarded = 0
                 view.asked = 0
                 view.quiet = 0
+
+
+def lacks(item: "Synced | Promised", log: "GroupLog") -> bool:
+    """Whether another member's log lacks what is committed here."""
+    if item.start + len(item.entries) < log.committed:
+        return True
+    at = log.committed - 1
+    if not max(item.start, log.base) <= at:
+        return False
+    theirs, ours = item.entries[at - item.start], log.entries[at - log.base]
+    return (theirs.epoch, theirs.seq) != (ours.epoch, ours.seq) or (
+        theirs.publication.subject != ours.publication.subject
+        or theirs.publication.content != ours.publication.content
+    )
 
 
 def runs_from(runs: list[Run], start: int) -> list[Run]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from mdserver.cluster.dedupe import Numbers, Publisher, Publishers
-from mdserver.core.message import Entry, Publication
+from mdserver.core.message import Entry, Publication, checksum
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT
 
 FORGET = ""
@@ -127,6 +127,14 @@ class GroupLog:
                 name = entry.publication.publisher
                 found[name] = found.get(name, 0) + 1
         return found
+
+    def checksum_at(self, place: int) -> int:
+        """A checksum of the entry at a place, and not 0; 0 if it is not held."""
+        if not self.base <= place < self.length:
+            return 0
+        entry = self.entries[place - self.base]
+        publication = entry.publication
+        return 1 + checksum(publication.subject, entry.epoch, entry.seq, publication.content)
 
     def since(self, start: int) -> list[Entry]:
         """The entries from `start` on, which is not before `base`."""

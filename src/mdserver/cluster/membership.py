@@ -31,9 +31,9 @@ class Peer:
     `hears` is None until it said so.
     """
 
-    __slots__ = ("admitted", "away", "client", "follows", "greeted", "heard", "hears",
+    __slots__ = ("admitted", "away", "client", "doubted", "follows", "greeted", "heard", "hears",
                  "incarnation", "known", "leads", "lost", "misses", "promised", "ready", "sees",
-                 "sure", "up", "weight")  # fmt: skip
+                 "start", "sure", "up", "weight")  # fmt: skip
 
     def __init__(self) -> None:
         self.up = False
@@ -58,6 +58,8 @@ class Peer:
         self.sees: Sequence[str] = ()
         self.misses: Sequence[str] = ()
         self.follows = False
+        self.doubted = False
+        self.start = 0
 
 
 class Membership:
@@ -132,6 +134,7 @@ class Membership:
         peer.incarnation = max(hello.incarnation, peer.incarnation)
         peer.admitted = hello.admitted
         peer.client = hello.client
+        peer.start = hello.start
         peer.known = hello.known
         return True
 
@@ -150,6 +153,7 @@ class Membership:
         peer.sees = heartbeat.sees
         peer.misses = heartbeat.misses
         peer.follows = heartbeat.follows
+        peer.doubted = heartbeat.doubted
         peer.leads = {led.group: led for led in heartbeat.leads}
         return changed
 

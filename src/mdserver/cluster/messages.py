@@ -27,7 +27,8 @@ class PeerMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Hello(PeerMessage, frozen=True, tag=1):
     """First on each link: who the sender is, and which incarnations of seeds it knows.
 
-    `linked`: the members that it can speak to, among which may be some that no list names.
+    `linked`: the members that it can speak to, among which may be some that no list names. `start`
+    is a random number of this start of the sender.
     """
 
     incarnation: int
@@ -35,6 +36,7 @@ class Hello(PeerMessage, frozen=True, tag=1):
     client: str
     known: dict[str, int]
     linked: Sequence[str] = ()
+    start: int = 0
 
 
 class Led(Item, frozen=True):
@@ -54,7 +56,7 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     share of the groups, 0 while it is drained; `sure`: it knows whether others know of it.
     `hears`: from whom something came lately; `sees`: those of them that hear the sender as well;
     `misses`: members that others see and the sender does not; `follows`: it has what is committed
-    of all groups, as their coordinators go on.
+    of all groups, as their coordinators go on. `doubted`: a log of it is as its disk had it.
     """
 
     ready: bool
@@ -69,6 +71,7 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     sees: Sequence[str] = ()
     misses: Sequence[str] = ()
     follows: bool = False
+    doubted: bool = False
 
 
 class Ballot(Item, frozen=True):
@@ -113,7 +116,10 @@ class State(Item, frozen=True):
 
 
 class Promised(Item, frozen=True):
-    """A promise, and the seed's log from `start` on; with `state`, that stands for the rest."""
+    """A promise, and the seed's log from `start` on; with `state`, that stands for the rest.
+
+    `doubted`: that log is as its disk had it, and may be an older copy.
+    """
 
     group: int
     epoch: int
@@ -125,6 +131,7 @@ class Promised(Item, frozen=True):
     entries: list[Entry]
     runs: list[Run]
     state: State | None
+    doubted: bool = False
 
 
 class Promise(PeerMessage, frozen=True, tag=6):
@@ -245,13 +252,20 @@ class Commit(PeerMessage, frozen=True, tag=11):
 
 
 class Needed(Item, frozen=True):
-    """A member's log of a group does not follow; `recovering`: it is a seed that does not vote."""
+    """A member's log of a group does not follow; `recovering`: it is a seed that does not vote.
+
+    The log has `length` entries of which `committed` are agreed, and is of the epoch `accepted`;
+    `last` is the checksum of the last of the agreed ones, 0 if that is not held any more.
+    """
 
     group: int
     committed: int
     history: str
     promised: int
     recovering: bool
+    accepted: int = 0
+    length: int = 0
+    last: int = 0
 
 
 class Need(PeerMessage, frozen=True, tag=12):

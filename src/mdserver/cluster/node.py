@@ -301,6 +301,7 @@ class Node:
             ground.weight, promised, seed.away if seed is not None else [],
             self.mode.leading.leads(), members.hears(ground.now), members.sees(ground.now),
             members.misses, ground.following.whole and self.unready() is None,
+            seed is not None and any(seed.doubted),
         )  # fmt: skip
 
     # Time

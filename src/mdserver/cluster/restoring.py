@@ -34,6 +34,7 @@ def restore(ground: "Ground", records: Iterable[AnyRecord], now: int) -> list[in
         view = ground.views[group]
         view.epoch = ground.logs[group].epoch
         view.stale = True
+        restoring.seed.doubted[group] = ground.durable
     return list(restoring.groups)
 
 

@@ -68,15 +68,20 @@ STEP_TRACES = {Step.SYNC: "Sync", Step.INSTALL: "Install", Step.INSTALL_COLD: "C
 
 
 class Seed:
-    """The votes and standings of one seed. `name` is its peer address."""
+    """The votes and standings of one seed. `name` is its peer address.
 
-    __slots__ = ("logs", "name", "standing", "votes")
+    `doubted`: the log of a group is as the disk had it, and no coordinator has compared it since.
+    It may be an older copy, so who is elected with it waits for everybody in sight.
+    """
+
+    __slots__ = ("doubted", "logs", "name", "standing", "votes")
 
     def __init__(self, name: str, votes: "VoteRecord", logs: "list[GroupLog]") -> None:
         self.name = name
         self.votes = votes
         self.logs = logs
         self.standing = [Standing.RECOVERING] * len(logs)
+        self.doubted = [False] * len(logs)
 
     def may(self, group: int, step: Step) -> bool:
         """Whether the transition table has the step."""
@@ -116,6 +121,7 @@ class Seed:
         The caller replaces the entries; ACKs wait for the vote record where it changed.
         """
         self._go(group, step)
+        self.doubted[group] = False
         if self.votes.promised[group].epoch == epoch:
             return False
         self.votes.promised[group] = Vote(epoch, coordinator)

@@ -32,11 +32,12 @@ class VoteRecord(msgspec.Struct):
 
     `incarnation` rises at each start. `admitted`: this seed promised in full attendance, or was
     taken in by a quorum, so that others know it; a record without it may replace a lost one.
-    `known` are the incarnations below which nothing of a seed counts any more. `recorded`: this
-    incarnation acks nothing that it does not write down (`mdserver.cluster.records`). `seeds` are
-    the cluster's, in their order; earlier versions left them out.
-    `log` is the identifier of the stream that its logs are written down in, empty if that is not
-    known, and `logged` the newest incarnation that is known to have begun there.
+    `known` are the incarnations below which nothing of a seed counts any more, `starts` the random
+    numbers of the starts that had these: an older copy of a record gives an incarnation again.
+    `recorded`: this incarnation acks nothing that it does not write down
+    (`mdserver.cluster.records`). `seeds` are the cluster's, in their order; earlier versions left
+    them out. `log` is the identifier of the stream that its logs are written down in, empty if that
+    is not known, and `logged` the newest incarnation that is known to have begun there.
     """
 
     member: str
@@ -50,6 +51,7 @@ class VoteRecord(msgspec.Struct):
     seeds: list[str] = []
     log: str = ""
     logged: int = 0
+    starts: dict[str, int] = {}
 
     def encode(self) -> bytes:
         """The content of the vote file."""

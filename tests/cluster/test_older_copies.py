@@ -1,0 +1,162 @@
+"""Seeds whose disks are put back to an earlier state: nothing is dropped without a word."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.cluster.virtual import MS, Cluster, S
+
+SUBJECT = "/a/b"
+
+
+class Copies:
+    """A cluster that records, and copies of its disks."""
+
+    def __init__(self, count: int = 3, seed: int = 1) -> None:
+        self.cluster = Cluster(count, groups=2, seed=seed, recording=True, acks_recorded=True)
+        self.cluster.start()
+        self.cluster.until(self.cluster.ready, limit=1000 * S)
+        self.kept: dict[str, tuple[bytes, int]] = {}
+        self.session = 0
+
+    def publish(self, name: str, *contents: str) -> None:
+        """Publish at a member, and wait until all is acknowledged."""
+        self.session += 1
+        self.cluster.open(name, self.session)
+        statuses = self.cluster.members[name].statuses
+        before = len(statuses)
+        for content in contents:
+            self.cluster.publish(name, self.session, SUBJECT, content)
+        self.cluster.until(lambda: len(statuses) == before + len(contents))
+        self.cluster.run(S)
+
+    def back_up(self) -> None:
+        cluster = self.cluster
+        self.kept = {
+            name: (cluster.disks[name], len(cluster.records[name])) for name in cluster.names
+        }
+
+    def kill_all(self) -> None:
+        for name in list(self.cluster.members):
+            self.cluster.kill(name)
+
+    def restore(self, names: Iterable[str], *, votes: bool = True, logs: bool = True) -> None:
+        for name in names:
+            content, count = self.kept[name]
+            if votes:
+                self.cluster.disks[name] = content
+            if logs:
+                del self.cluster.records[name][count:]
+
+    def texts(self, name: str) -> list[str]:
+        group = self.cluster.group(SUBJECT)
+        images = self.cluster.members[name].node.broker.export_group(group).subjects
+        return [
+            entry.publication.content.decode()
+            for image in images if image.subject == SUBJECT for entry in image.entries
+        ]  # fmt: skip
+
+    def history(self, name: str) -> str:
+        return self.cluster.members[name].node.ground.views[self.cluster.group(SUBJECT)].history
+
+    def standings(self) -> set[str]:
+        return {
+            standing.value
+            for member in self.cluster.members.values()
+            if member.node.ground.seed is not None
+            for standing in member.node.ground.seed.standing
+        }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_two_seeds_put_back_to_a_moment_of_their_last_run_take_it_from_the_third(seed: int) -> None:
+    copies = Copies(seed=seed)
+    cluster, names = copies.cluster, copies.cluster.names
+    good = names[seed % 3]
+    copies.publish(good, "old")
+    copies.back_up()
+    copies.publish(good, *[f"new {index}" for index in range(5)])
+    history, held = copies.history(good), copies.texts(good)
+    copies.kill_all()
+    copies.restore(name for name in names if name != good)
+    others = [name for name in names if name != good]
+    cluster.start(*others)
+    cluster.run((seed % 4) * 500 * MS)
+    cluster.start(good)
+    cluster.until(cluster.ready)
+    cluster.run(S)
+    assert {tuple(copies.texts(name)) for name in names} == {tuple(held)}
+    assert {copies.history(name) for name in names} == {history}
+
+
+@pytest.mark.parametrize("more", [0, 3, 30])
+def test_where_the_third_comes_too_late_clients_are_told_of_a_new_history(more: int) -> None:
+    copies = Copies()
+    cluster, names = copies.cluster, copies.cluster.names
+    copies.publish(names[0], "old")
+    copies.back_up()
+    copies.publish(names[0], *[f"new {index}" for index in range(5)])
+    history = copies.history(names[0])
+    copies.kill_all()
+    copies.restore(names[:2])
+    cluster.start(*names[:2])
+    cluster.until(lambda: cluster.ready(*names[:2]))
+    assert copies.history(names[0]) == history, "nobody there can know"
+    if more:
+        copies.publish(names[1], *[f"other {index}" for index in range(more)])
+    cluster.start(names[2])
+    cluster.until(lambda: len({copies.history(name) for name in names} - {history}) == 1
+                  and cluster.ready())  # fmt: skip
+    copies.publish(names[2], "after")
+    (texts,) = {tuple(copies.texts(name)) for name in names}
+    assert texts[: 1 + more] == ("old", *[f"other {index}" for index in range(more)])
+    assert texts[-1] == "after"
+    assert len(set(texts)) == len(texts)
+    assert any(
+        "acknowledged messages are missing" in member.logs for member in cluster.members.values()
+    )
+
+
+def test_seeds_put_back_to_an_earlier_start_wait_for_an_operator() -> None:
+    copies = Copies()
+    cluster, names = copies.cluster, copies.cluster.names
+    copies.publish(names[2], "old")
+    copies.back_up()
+    copies.kill_all()
+    cluster.start()
+    cluster.until(cluster.ready)
+    copies.publish(names[2], "new")
+    history = copies.history(names[2])
+    copies.kill_all()
+    copies.restore(names[:2])
+    cluster.start()
+    cluster.run(20 * S)
+    assert copies.standings() == {"lost", "normal"}
+    assert not any(cluster.ready(name) for name in names)
+    answer = cluster.operate(names[2], "cold-start", force=True)
+    assert answer.refused is None
+    cluster.until(cluster.ready, limit=60 * S)
+    assert {tuple(copies.texts(name)) for name in names} == {("old", "new")}
+    assert history not in {copies.history(name) for name in names}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_seed_put_back_while_the_others_go_on_is_found_out(seed: int) -> None:
+    """The coordinator knows what the seed acked before it started again."""
+    copies = Copies(seed=seed)
+    cluster, names = copies.cluster, copies.cluster.names
+    copies.publish(names[0], "old")
+    copies.back_up()
+    copies.publish(names[0], "new")
+    coordinator = cluster.coordinator(cluster.group(SUBJECT))
+    stale = next(name for name in names if name != coordinator)
+    cluster.kill(stale)
+    copies.restore([stale])
+    cluster.start(stale)
+    cluster.run(5 * S)
+    seats = cluster.members[stale].node.ground.seed
+    assert seats is not None
+    assert seats.lost
+    assert cluster.operate(stale, "readmit", stale).refused is None
+    cluster.until(cluster.ready)
+    assert {tuple(copies.texts(name)) for name in names} == {("old", "new")}
