@@ -6,7 +6,7 @@ import pytest
 
 from mdserver.core.commands import Connect, PositionAfter, Publish, Subscribe, Unsubscribe
 from mdserver.core.events import Delivery, Status, StatusName
-from mdserver.core.outputs import Deliver, Output, Send
+from mdserver.core.outputs import Deliver, Log, Output, Send
 from mdserver.core.settings import BrokerSettings
 from tests.core.one_seed import OneSeed
 
@@ -42,6 +42,15 @@ def filled(settings: BrokerSettings, subjects: list[str]) -> Watched:
     seed.open(2)
     seed.receive(2, [Connect()])
     return seed
+
+
+def delivered_to(seed: OneSeed, subject: str) -> list[int]:
+    return [
+        session
+        for output in seed.receive(1, [Publish(subject=subject, content="x")])
+        if isinstance(output, Deliver)
+        for session in output.sessions
+    ]
 
 
 def test_many_patterns_over_many_subjects_are_searched_bit_by_bit() -> None:
@@ -170,3 +179,51 @@ def test_toggling_a_pattern_leaves_the_lists_of_other_subjects_alone() -> None:
         if isinstance(output, Deliver)
     ]
     assert [delivery.sessions for delivery in deliveries] == [first.sessions]
+
+
+def test_the_subscriptions_of_a_session_that_ended_end_bit_by_bit() -> None:
+    seed = filled(BrokerSettings(subjects_at_once=100, presence=True), [])
+    subjects = [f"/a/{number}" for number in range(950)] + [
+        f"/b/{number}/*" for number in range(50)
+    ]
+    seed.receive(2, [Subscribe(subjects=subjects)])
+    left = [len([log for log in seed.close(2, "gone") if isinstance(log, Log)])]
+    seed.open(3)
+    seed.receive(3, [Subscribe(subjects=["/a/949"])])
+    assert 3 in delivered_to(seed, "/a/949")
+    while leaves := [log for log in seed.pass_time(seed.now + 1_000_000) if isinstance(log, Log)]:
+        left.append(len(leaves))
+    assert left == [100] * 10
+    assert delivered_to(seed, "/a/949") == [3]
+    assert list(seed.broker._interest._exact) == ["/a/949"]
+
+
+def test_windows_that_end_together_are_sent_bit_by_bit() -> None:
+    subjects = [f"/a/{number}" for number in range(250)]
+    seed = filled(BrokerSettings(conflated_at_once=100), [])
+    seed.receive(2, [Subscribe(subjects=["/a/*"], conflation_ms=1000)])
+    for content in "xy":
+        for subject in subjects:
+            seed.receive(1, [Publish(subject=subject, content=content)])
+    sent: list[list[Deliver]] = []
+    for step in range(4):
+        outputs = seed.pass_time(1_000_000_000 + step * 1_000_000)
+        sent.append([output for output in outputs if isinstance(output, Deliver)])
+    assert [len(deliveries) for deliveries in sent] == [100, 100, 50, 0]
+    messages = [output.delivery.entry.publication for row in sent for output in row]
+    assert sorted(message.subject for message in messages) == sorted(subjects)
+    assert {message.content for message in messages} == {b"y"}
+
+
+def test_a_new_numbering_looks_at_each_subject_once() -> None:
+    seed = filled(BrokerSettings(), [f"/a/{number}" for number in range(2_000)])
+    cache = seed.broker._cache
+    seed.reset("h2", None)
+    assert (len(cache), cache.bytes) == (0, 0)
+    index = cache._groups
+    assert index is not None
+    seed.receive(1, [Publish(subject="/a/b", content="x")])
+    assert cache._groups is index  # kept up to date, not made anew for each group
+    seed.reset("h3", [3, 7])
+    (state,) = [state for number in range(128) for state in cache.group(number)]
+    assert state.subject == "/a/b"

@@ -5,6 +5,7 @@ as committed entries and outcomes. Nothing here waits: a command that needs a ve
 else holds back the later ones of its session.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,7 @@ from mdserver.core.subjects import shown
 from mdserver.core.subscribing import Subscriptions, deny
 from mdserver.core.verdicts import Recheck, Verdicts
 from mdserver.limits import (
+    BRING_PAUSE_MS,
     CLOSE_BUSY,
     CLOSE_CONNECT_DENIED,
     CLOSE_MOVED,
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
     import random
 
 EXPIRE_TIMER = ("broker", "expire")
+ENDING_TIMER = ("broker", "ending")
 EXPIRE_STEP = NS_PER_S
 """The cache is looked through for old messages at most this often, in ns."""
 
@@ -128,8 +131,10 @@ class Broker:
         self._verdicts = Verdicts(settings)
         self._cache = Cache(settings)
         self._interest = Interest()
-        self._conflation = Conflation()
+        self._conflation = Conflation(settings.conflated_at_once)
         self._histories = Histories(history, settings.groups)
+        self._ending: deque[Session] = deque()
+        """Sessions that ended with more subscriptions than one step ends."""
         self._expiring = False
         self._shortest_age = min(
             settings.cache_expire, settings.snapshot_expire or settings.cache_expire
@@ -228,23 +233,29 @@ class Broker:
             return
         was_connected = session.state is SessionState.CONNECTED
         if session.state is not SessionState.ENDED:
-            self._end(session, now, out)
+            self._end(session, now, out, gone=True)
         if was_connected and self.settings.ask_each:
             self._verdicts.ask(session, "disconnect", out)
         if self.settings.audit_access:
             out.append(session_log(ACCESS, "disconnect", session, now, reason=input.reason))
 
-    def _end(self, session: Session, now: int, out: list[Output]) -> None:
+    def _end(self, session: Session, now: int, out: list[Output], *, gone: bool) -> None:
         session.happen(Happening.END)
         self._verdicts.end(session)
-        self._subscriptions.end_all(session, now, out)
+        # While its client is connected nothing may come after the `Disconnect`. Once it is gone,
+        # what is addressed to it reaches nobody, so its subscriptions can end bit by bit.
+        while not self._subscriptions.end_some(session, now, out):
+            if gone:
+                self._ending.append(session)
+                out.append(SetTimer(ENDING_TIMER, now + BRING_PAUSE_MS * NS_PER_MS))
+                break
         if session.expires is not None:
             out.append(CancelTimer(("broker", "token", session.id)))
 
     def _disconnect(
         self, session: Session, code: int, reason: str, now: int, out: list[Output]
     ) -> None:
-        self._end(session, now, out)
+        self._end(session, now, out, gone=False)
         out.append(Disconnect(session.id, code, reason))
 
     def decided(self, input: Decided, now: int, out: list[Output]) -> None:  # noqa: A002
@@ -610,6 +621,11 @@ class Broker:
                 following = min(following, now + self._shortest_age)
                 pause = EXPIRE_STEP if following > now else EXPIRE_PAUSE_MS * NS_PER_MS
                 out.append(SetTimer(EXPIRE_TIMER, max(following, now + pause)))
+        elif input.timer == ENDING_TIMER:
+            if self._subscriptions.end_some(self._ending[0], now, out):
+                self._ending.popleft()
+            if self._ending:
+                out.append(SetTimer(ENDING_TIMER, now + BRING_PAUSE_MS * NS_PER_MS))
         elif input.timer == CONFLATE_TIMER:
             self._conflation.due(now, out)
         elif input.timer == BRING_TIMER:

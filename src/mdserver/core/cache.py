@@ -114,7 +114,8 @@ class Cache:
         self._tree: _Branch = {}
         self.newcomers: list[str] | None = None
         """Subjects that came up since this was set to a list."""
-        self._groups: list[list[SubjectState]] | None = None
+        self._groups: list[dict[SubjectState, None]] | None = None
+        """The subjects of each group; there from when it was asked for first."""
         self.bytes = 0
         self.expired = Dropped()
         self.evicted = Dropped()
@@ -298,7 +299,8 @@ class Cache:
         _plant(self._tree, state)
         if self.newcomers is not None:
             self.newcomers.append(subject)
-        self._groups = None
+        if self._groups is not None:
+            self._groups[group_of(subject, len(self._groups))][state] = None
         return state
 
     def _remove(self, state: SubjectState) -> None:
@@ -310,7 +312,8 @@ class Cache:
             self._stale += 1
         self._drop_snapshot(state)
         _uproot(self._tree, segments_of(state.subject))
-        self._groups = None
+        if self._groups is not None:
+            del self._groups[group_of(state.subject, len(self._groups))][state]
 
     def _drop_unused(self, now: int) -> bool:
         """Drop the subject whose first publication came to nothing, if there is one."""
@@ -330,10 +333,10 @@ class Cache:
     def group(self, number: int) -> Sequence[SubjectState]:
         """The subjects of a subject group."""
         if self._groups is None:
-            self._groups = [[] for _ in range(self._settings.groups)]
+            self._groups = [{} for _ in range(self._settings.groups)]
             for state in self._subjects.values():
-                self._groups[group_of(state.subject, self._settings.groups)].append(state)
-        return self._groups[number]
+                self._groups[group_of(state.subject, self._settings.groups)][state] = None
+        return list(self._groups[number])
 
     def drop_group(self, number: int) -> None:
         """Forget the subjects of a group."""

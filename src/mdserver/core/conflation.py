@@ -12,7 +12,7 @@ from mdserver.core.events import Delivery
 from mdserver.core.message import Entry, MessageType, Qos
 from mdserver.core.outputs import CancelTimer, Deliver, Output, SetTimer
 from mdserver.core.session import Subscription
-from mdserver.limits import CONFLATION_STEP_MS, NS_PER_MS
+from mdserver.limits import BRING_PAUSE_MS, CONFLATED_AT_ONCE, CONFLATION_STEP_MS, NS_PER_MS
 
 TIMER = ("broker", "conflate")
 _STALE_SLACK = 64
@@ -60,7 +60,8 @@ class Window:
 class Conflation:
     """The open windows of all subscriptions."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int = CONFLATED_AT_ONCE) -> None:
+        self._at_once = at_once
         self._windows: dict[Subscription, dict[str, Window]] = {}
         self._ends: list[tuple[int, int, Subscription]] = []
         self._count = 0
@@ -99,11 +100,25 @@ class Conflation:
         self._ends.clear()
 
     def due(self, now: int, out: list[Output]) -> None:
-        """Send what the windows hold that end now."""
-        while self._ends and self._ends[0][0] <= now:
-            _, _, subscription = heapq.heappop(self._ends)
-            _send(subscription, self._windows.pop(subscription, {}), out)
-        out.append(SetTimer(TIMER, self._ends[0][0]) if self._ends else CancelTimer(TIMER))
+        """Send what the windows hold that end now, so much at most; the rest follows soon."""
+        left = self._at_once
+        while self._ends and self._ends[0][0] <= now and left > 0:
+            subscription = self._ends[0][2]
+            windows = self._windows.get(subscription, {})
+            if len(windows) <= left:
+                heapq.heappop(self._ends)
+                self._windows.pop(subscription, None)
+                left -= max(1, len(windows))
+                _send(subscription, windows, out)
+                continue
+            # The last ones first: only that end of a dict is cheap to take from. Subjects are
+            # independent of each other.
+            _send(subscription, dict(windows.popitem() for _ in range(left)), out)
+            left = 0
+        if not self._ends:
+            out.append(CancelTimer(TIMER))
+        else:
+            out.append(SetTimer(TIMER, max(self._ends[0][0], now + BRING_PAUSE_MS * NS_PER_MS)))
 
 
 def _send(subscription: Subscription, windows: dict[str, Window], out: list[Output]) -> None:

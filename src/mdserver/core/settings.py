@@ -26,6 +26,8 @@ class BrokerSettings:
     publish_snapshot: bool = True
     expired_at_once: int = limits.EXPIRED_AT_ONCE
     work_at_once: int = limits.WORK_AT_ONCE
+    subjects_at_once: int = limits.SUBJECTS_AT_ONCE
+    conflated_at_once: int = limits.CONFLATED_AT_ONCE
     brought_at_once: int = limits.BROUGHT_AT_ONCE
     keepalive: int = limits.KEEPALIVE_INTERVAL_S * limits.NS_PER_S
     policy: Policy = Policy.NONE

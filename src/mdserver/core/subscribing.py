@@ -1,6 +1,7 @@
 """Subscriptions from their command to their end."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 from mdserver.core.audit import ACCESS, presence_log, session_log
 from mdserver.core.bringing import Bringing
@@ -183,11 +184,17 @@ class Subscriptions:
         self._conflation.drop(subscription)
         self._bringing.let_go(subscription)
 
-    def end_all(self, session: Session, now: int, out: list[Output]) -> None:
-        """The session ends."""
+    def end_some(self, session: Session, now: int, out: list[Output]) -> bool:
+        """End subscriptions of a session that ended, so many at most.
+
+        Returns whether these were all; the others still stand in the lists of their subjects, with
+        the number of a session that nobody has any more.
+        """
         self._bringing.end(session, out)
-        for subscription in list(session.subscriptions.values()):
+        most = self._settings.subjects_at_once
+        for subscription in list(islice(session.subscriptions.values(), most)):
             self._end(subscription, now, out)
+        return not session.subscriptions
 
     def revoke(
         self, session: Session, subject: str, reason: str, now: int, out: list[Output]
