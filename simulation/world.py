@@ -15,6 +15,7 @@ from simulation.history import Event, Settled
 from simulation.links import Links
 from simulation.members import Member
 from simulation.plan import Plan
+from simulation.service import overdue
 from simulation.sessions import Session
 from simulation.watch import Watch
 
@@ -169,21 +170,11 @@ class World:
         plan, now = self.plan, self.heap.now
         if not plan.bound or now < plan.bound + max(fault.at for fault in plan.faults):
             return None
-        for client in self.publishers:
-            late = [event for event in client.recorder.pending.values()
-                    if event.at + plan.bound < now]  # fmt: skip
-            if late:
-                return f"{client.name} has no result of {late[0].publication}"
-        newest: dict[str, int] = {}
-        for acked in self.checker.acked.values():
-            if acked.at + plan.bound < now:
-                newest[acked.subject] = max(acked.seq, newest.get(acked.subject, 0))
-        for client in self.subscribers:
-            for subject, seq in newest.items():
-                reached = client.recorder.positions.get(subject, ("", 0, 0))[2]
-                if reached < seq:
-                    return f"{client.name} is at {reached} of {subject}, {seq} was acknowledged"
-        return None
+        return overdue(
+            (client.recorder for client in self.publishers),
+            (client.recorder for client in self.subscribers),
+            self.checker, now - plan.bound,
+        )  # fmt: skip
 
     def _behind(self) -> str | None:
         for group in range(self.plan.groups):

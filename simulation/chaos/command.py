@@ -17,7 +17,15 @@ from simulation.chaos import namespaces
 from simulation.chaos.loopback import Loopback
 from simulation.chaos.members import fake_clock
 from simulation.chaos.namespaces import Namespaces
-from simulation.chaos.plan import BLACKOUT, CLOCK, OTHER_KINDS, PROCESS_KINDS, Plan, make
+from simulation.chaos.plan import (
+    BLACKOUT,
+    CLOCK,
+    HALF_CUT,
+    OTHER_KINDS,
+    PROCESS_KINDS,
+    Plan,
+    make,
+)  # fmt: skip
 from simulation.chaos.run import Chaos, Outcome
 from simulation.chaos.wire import Wire
 
@@ -41,8 +49,8 @@ INTERRUPTED = 130
     help="Namespaces, where they are permitted; else processes behind a proxy.",
 )  # fmt: skip
 @click.option(
-    "--only", type=click.Choice((*PROCESS_KINDS, *OTHER_KINDS, CLOCK, BLACKOUT)), multiple=True,
-    help="Nothing but faults of this kind (repeatable).",
+    "--only", type=click.Choice((*PROCESS_KINDS, *OTHER_KINDS, CLOCK, BLACKOUT, HALF_CUT)),
+    multiple=True, help="Nothing but faults of this kind (repeatable).",
 )  # fmt: skip
 @click.option(
     "--keep", type=click.Path(path_type=Path, file_okay=False), default="build/chaos",
@@ -65,7 +73,10 @@ def chaos(
     clock = fake_clock()
     if clock is None:
         told.print("[bold]NO CLOCK JUMPS[/bold]: libfaketime is missing (package libfaketime)")
-    plan = make(seed, seconds, members, clocks=clock is not None, only=only)
+    try:
+        plan = make(seed, seconds, members, clocks=clock is not None, only=only)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     console = Console()
     console.print(plan.describe(), markup=False, highlight=False, soft_wrap=True)
     folder = Path(tempfile.mkdtemp(prefix="mdserver-chaos-"))

@@ -1,14 +1,16 @@
 """The faults of a plan, done to real processes."""
 
+import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from itertools import combinations
 
 import trio
 
 from mdserver.limits import NS_PER_S
 from simulation.chaos.cluster import Cluster
 from simulation.chaos.members import Member
-from simulation.chaos.plan import BLACKOUT, CLOCK
+from simulation.chaos.plan import BLACKOUT, CLOCK, HALF_CUT, SERVED_WITHIN_S
 from simulation.chaos.proxy import Route
 from simulation.chaos.statuses import NoAnswerError, ask
 from simulation.chaos.wire import Pair, text
@@ -20,20 +22,25 @@ STORM = 4
 CUT_BYTES_MAX = 500
 DELAY_S = 0.3
 JUMP_MAX_S = 100_000
+LOOK_EVERY_S = 0.25
 
 
 class Faults:
     """Counts in `happened` what was done and in `skipped` what could not be done in time.
 
     While `careful`, no process ends that a majority of logs needs. `lost` is called before one
-    ends all the same.
+    ends all the same. `unserved` is called again and again while clients have to be served in spite
+    of a fault.
     """
 
-    def __init__(self, cluster: Cluster, lost: Callable[[], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, lost: Callable[[], None], unserved: Callable[[], None]
+    ) -> None:
         self.cluster = cluster
         self.happened: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self._lost = lost
+        self._unserved = unserved
         self._busy: dict[int, None] = {}
         self._do: dict[str, Callable[[Fault], Awaitable[bool]]] = {
             "kill": self._kill,
@@ -50,6 +57,7 @@ class Faults:
             "delay-clients": self._delay_clients,
             "cut-clients": self._cut_clients,
             CLOCK: self._clock,
+            HALF_CUT: self._half_cut,
             BLACKOUT: self._blackout,
         }
 
@@ -225,6 +233,24 @@ class Faults:
         victim = self._order(fault)[0].number
         seeds = [seed for seed in self.cluster.seeds if seed != victim]
         return await self._blocked(fault, both_ways([victim], seeds), [victim])
+
+    async def _half_cut(self, fault: Fault) -> bool:
+        """One or two links between members, each one way or both."""
+        rng = random.Random(fault.draw)
+        links = list(combinations(range(self.cluster.plan.members), 2))
+        pairs: list[Pair] = []
+        for one, other in rng.sample(links, rng.choice((1, 2))):
+            pairs += rng.choice(([(one, other)], [(other, one)], [(one, other), (other, one)]))
+        for one, other in pairs:
+            self.cluster.mark(one, f"{fault.kind} towards {other + 1}")
+        await self.cluster.block(pairs)
+        with trio.move_on_after(fault.lasting / NS_PER_S):
+            await trio.sleep(SERVED_WITHIN_S)
+            while True:
+                self._unserved()
+                await trio.sleep(LOOK_EVERY_S)
+        await self.cluster.unblock(pairs)
+        return True
 
     async def _slow(self, fault: Fault) -> bool:
         self.cluster.mark(fault.first, f"{fault.kind} {fault.lasting / NS_PER_S:.1f} s")

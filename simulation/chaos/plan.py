@@ -17,6 +17,14 @@ OTHER_KINDS = (
 CLOCK = "clock-jump"
 BLACKOUT = "blackout"
 """All members are killed at once: memory is lost, and clients have to be told so."""
+HALF_CUT = "half-cut"
+"""One or two links between members are cut, one way or both, and clients are served meanwhile.
+
+It is only drawn where it is asked for, and then alone: with other faults clients may wait longer.
+"""
+SERVED_WITHIN_S = 5
+HALF_CUT_S = 60
+HALF_CUT_REST_S = 10.0  # until everything is back where it belongs
 SPACING_MIN_S, SPACING_MAX_S = 2.0, 4.0
 LASTING_S = (0.5, 1.5, 4.0)  # means
 LASTING_MAX_S = 8.0
@@ -61,6 +69,8 @@ class Plan:
 
 def make(seed: int, seconds: int, members: int, *, clocks: bool, only: Sequence[str] = ()) -> Plan:
     """The plan of a seed; `clocks`: wall clocks can be set; `only`: nothing but these kinds."""
+    if HALF_CUT in only and len(only) > 1:
+        raise ValueError(f"{HALF_CUT} is a fault of its own: no other kind goes with it")
     rng = random.Random(f"chaos {seed}")
     seeds = rng.choice((3, 5)) if members >= 5 else 3
     reckless = rng.random() < RECKLESS and not only
@@ -75,8 +85,21 @@ def make(seed: int, seconds: int, members: int, *, clocks: bool, only: Sequence[
         subjects=rng.randint(3, 12),
         per_second=rng.choice((5.0, 20.0, 40.0)),
         reckless=reckless,
-        faults=tuple(draw(rng, seconds, members, only or kinds, reckless)),
-    )
+        faults=tuple(
+            half_cuts(rng, seconds) if HALF_CUT in only
+            else draw(rng, seconds, members, only or kinds, reckless)
+        ),
+    )  # fmt: skip
+
+
+def half_cuts(rng: random.Random, seconds: int) -> Iterator[Fault]:
+    """One after the other, for a minute each; for a third of a shorter run."""
+    lasting = max(2.0 * SERVED_WITHIN_S, min(HALF_CUT_S, seconds / 3))
+    at = 1.0
+    while at < 2.0 or at + lasting <= seconds:
+        draw = rng.getrandbits(30)
+        yield Fault(int(at * NS_PER_S), HALF_CUT, 0, 0, int(lasting * NS_PER_S), draw)
+        at += lasting + HALF_CUT_REST_S
 
 
 def draw(

@@ -12,17 +12,19 @@ import trio
 from attrs import define, field
 
 from mdserver.client.driver import now
+from mdserver.limits import NS_PER_S
 from simulation.chaos.clients import RecordedClient
 from simulation.chaos.cluster import Cluster
 from simulation.chaos.faults import Faults
 from simulation.chaos.members import logged
-from simulation.chaos.plan import BLACKOUT, Plan
+from simulation.chaos.plan import BLACKOUT, SERVED_WITHIN_S, Plan
 from simulation.chaos.statuses import NoAnswerError, ask
 from simulation.chaos.wire import Wire, text
 from simulation.checker import Checker
 from simulation.diagram import drawing
 from simulation.history import Event, Settled, line_of
 from simulation.recording import Recorder
+from simulation.service import overdue
 
 START_TIMEOUT_S = 120
 PATIENCE_S = 120  # after the faults, until everything must have come to rest
@@ -54,10 +56,11 @@ class Chaos:
         self.outcome = Outcome(plan)
         self.checker = Checker(majority_kept=True)
         self.cluster = Cluster(plan, wire, folder, self._tell)
-        self.faults = Faults(self.cluster, self._lost)
+        self.faults = Faults(self.cluster, self._lost, self._watch_service)
         self.publishers: list[RecordedClient] = []
         self.subscribers: list[RecordedClient] = []
         self.subjects = [f"/s/{number}" for number in range(plan.subjects)]
+        self._unserved = False
         self._step = step
         self._lines: IO[str] | None = None
 
@@ -67,6 +70,17 @@ class Chaos:
     def _lost(self) -> None:
         """A majority of the seeds is about to lose its memory: clients will be told of it."""
         self.checker.majority_kept = False
+
+    def _watch_service(self) -> None:
+        """Every client has to be served by now, in spite of a fault that lasts."""
+        found = overdue(
+            (client.recorder for client in self.publishers),
+            (client.recorder for client in self.subscribers),
+            self.checker, now() - SERVED_WITHIN_S * NS_PER_S,
+        )  # fmt: skip
+        if found is not None and not self._unserved:
+            self._unserved = True
+            self.outcome.problems.append(f"service: {SERVED_WITHIN_S} s later, {found}")
 
     def _see(self, event: Event) -> None:
         self.checker.see(event)

@@ -1,12 +1,22 @@
 """Plans of chaos runs, who may be killed when, and what counts as silence."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from mdserver.limits import NS_PER_S
 from simulation.chaos.cluster import Availability, Cluster
 from simulation.chaos.loopback import Loopback
-from simulation.chaos.plan import BLACKOUT, CLOCK, OTHER_KINDS, PROCESS_KINDS, make
+from simulation.chaos.plan import (
+    BLACKOUT,
+    CLOCK,
+    HALF_CUT,
+    OTHER_KINDS,
+    PROCESS_KINDS,
+    SERVED_WITHIN_S,
+    make,
+)  # fmt: skip
 
 
 def test_a_plan_follows_from_its_seed_and_a_minute_has_every_kind() -> None:
@@ -18,6 +28,17 @@ def test_a_plan_follows_from_its_seed_and_a_minute_has_every_kind() -> None:
     assert all((BLACKOUT in plan.kinds) == plan.reckless for plan in plans)
     assert any(plan.reckless for plan in plans)
     assert CLOCK not in make(1, 60, 3, clocks=False).kinds
+
+
+def test_half_cut_networks_are_faults_of_their_own_and_last() -> None:
+    (short,) = make(1, 15, 3, clocks=False, only=[HALF_CUT]).faults
+    long = make(1, 300, 4, clocks=False, only=[HALF_CUT]).faults
+    assert short.lasting == 2 * SERVED_WITHIN_S * NS_PER_S
+    assert [fault.lasting for fault in long] == [60 * NS_PER_S] * 4
+    assert all(a.at + a.lasting < b.at for a, b in pairwise(long))
+    assert long[-1].at + long[-1].lasting <= 300 * NS_PER_S
+    with pytest.raises(ValueError, match="half-cut is a fault of its own"):
+        make(1, 15, 3, clocks=False, only=[HALF_CUT, "kill"])
 
 
 def test_short_runs_differ_in_what_they_do() -> None:
