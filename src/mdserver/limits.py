@@ -45,7 +45,8 @@ CLOSURE_BYTES_MAX = 256
 PUBLISHER_BYTES_MAX = 128
 TOKEN_BYTES_MAX = 16 * KB
 RECEIPTS_PER_COMMAND_MAX = 1000
-MALFORMED_PER_MESSAGE_MAX = 100  # commands that are answered by an error of their own
+MALFORMED_MAX = 100  # commands of a session that are answered by an error of their own
+HINTS_MAX = 3  # of those errors name the command that was perhaps meant: looking for it takes time
 
 # Cache
 CACHED_MESSAGES_PER_SUBJECT = 1000
@@ -75,6 +76,10 @@ CATCH_UP_BYTES_MAX = 64 * MB  # history and recovery that wait for one client
 RECEIVE_BYTES_MAX = 1 * MB
 HANDSHAKE_TIMEOUT_S = 10
 KEEPALIVE_INTERVAL_S = 25
+TURN_MS = 2  # of a reader, before the others have a turn
+FRAMES_PER_TURN = 1024  # of WebSocket that are read at once
+SUBJECTS_PER_STEP = 250  # of a command with many, which takes several steps
+RATED_ADDRESSES_KEPT = 10_000  # with their rates, before those that are idle are forgotten
 LINGER_MS = 500  # after the last byte, so that it is read and not reset away
 REFUSED_LINGERING_MAX = 64  # connections beyond the limit; half of the descriptors kept back
 REFUSED_BYTES_MAX = 64 * KB  # what is read of a request that is refused for such a limit

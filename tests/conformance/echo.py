@@ -65,12 +65,13 @@ class Echo:
     def opened(self, outbox: Outbox, opened: Opened) -> None:
         """Nobody has to know."""
 
-    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> None:
+    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> int:
         for message in messages:
             frame = frame_header(len(message.payload), message.text) + message.payload
             if outbox.append(frame):
                 self._flusher.dirty.append(outbox)
         self._flusher.wake()
+        return len(messages)
 
     def congested(self, outbox: Outbox, *, over: bool) -> None:
         """Nobody has to know."""

@@ -14,7 +14,9 @@ from tests.net.raw import CLOSE, PING, TEXT, RawClient, close_payload, connected
 from tests.net.serving import port_of, serving
 
 LIMITED = evolve(ServerSettings(), connections_max=1)
-REQUEST = b"POST /rest/produce?subject=/a/b HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n"
+REQUEST = (
+    b"POST /rest/produce?subject=/a/b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 60000\r\n\r\n"
+)
 ENOUGH_S = 5.0  # ten times what the server lingers
 
 
@@ -105,7 +107,7 @@ async def gone(server: object) -> None:
 
 async def test_answers_have_a_reason_phrase_and_a_date() -> None:
     async with serving() as server, connected(port_of(server)) as client:
-        await client.send(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+        await client.send(b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         head = await client.until(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 404 Not Found\r\n")
         assert b" GMT\r\n" in head.lower().partition(b"date: ")[2].upper()

@@ -97,13 +97,13 @@ def publications() -> Iterator[bytes]:
 
 def requests() -> Iterator[bytes]:
     """HTTP requests on one connection, each after the other."""
-    return repeated(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n" * 4)
+    return repeated(b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 4)
 
 
 def histories() -> Iterator[bytes]:
     """Requests for a long history, by clients that do not read the answer."""
     path = f"/rest/consume?subject={HISTORY_SUBJECT}&history={HISTORY_MESSAGES}"
-    yield f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    yield f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
 
 
 def unfinished_messages() -> Iterator[bytes]:
@@ -117,7 +117,8 @@ def unfinished_bodies() -> Iterator[bytes]:
     """Bodies of requests that never end."""
     size = 1000 * KB
     yield (
-        b"POST /rest/produce?subject=/a/b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size
+        b"POST /rest/produce?subject=/a/b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
+        % size
     )
     for _ in range(size // BLOCK_BYTES):
         yield b"x" * BLOCK_BYTES

@@ -50,7 +50,7 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
     with processes.running_on(processes.cores()[1]):
         for attack in (None, *load.attacks):
             progress(attack or QUIET)
-            rows.append(_measured(load, attack))
+            rows.append(measured(load, attack))
     return rows
 
 
@@ -61,7 +61,7 @@ def over_the_line(rows: Sequence[Row]) -> str | None:
     return f"a neighbour waits too long under {'; '.join(over)}" if over else None
 
 
-def _measured(load: Load, attack: str | None) -> Row:
+def measured(load: Load, attack: str | None) -> Row:
     with processes.server(load.settings) as (process, port):
         if attack == "histories":
             fill_history(port)

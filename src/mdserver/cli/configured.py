@@ -14,6 +14,7 @@ from mdserver.core.settings import BrokerSettings
 from mdserver.errors import ConfigError
 from mdserver.journal.writer import WriterSettings
 from mdserver.limits import WEBSOCKET_SLACK_BYTES
+from mdserver.net.rates import RateLimits
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import KeyStore
 
@@ -118,6 +119,12 @@ def server_settings(config: Config) -> ServerSettings:
         receive_bytes_max=config.buffer_limit_receive,
         websocket_bytes_max=4 * config.max_message_size + WEBSOCKET_SLACK_BYTES,
         http_body_bytes_max=config.buffer_limit_receive,
+        rates=RateLimits(
+            config.max_command_rate,
+            config.max_bytes_rate,
+            config.max_command_rate_per_address,
+            config.max_bytes_rate_per_address,
+        ),
         handshake_timeout=config.handshake_timeout,
         keepalive=config.keep_alive_interval,
     )

@@ -48,14 +48,14 @@ class BinaryCodec:
         self._aliases = AliasTable(aliases_max)
         self._reader = CommandReader(msgspec.msgpack.Decoder)
 
-    def commands(self, data: bytes) -> list[AnyCommand]:
+    def commands(self, data: bytes, mistakes: int = 0) -> list[AnyCommand]:
         """Decode the frames of one message; RemoteProtocolError where they are none."""
-        return self.frames(read_frames(data, FROM_CLIENTS))
+        return self.frames(read_frames(data, FROM_CLIENTS), mistakes)
 
-    def frames(self, frames: Sequence[Frame]) -> list[AnyCommand]:
+    def frames(self, frames: Sequence[Frame], mistakes: int = 0) -> list[AnyCommand]:
         """Decode frames that a `FrameReader(FROM_CLIENTS)` took from a stream."""
         try:
-            read = self._reader.read_all(payload for _, payload in frames)
+            read = self._reader.read_all((payload for _, payload in frames), mistakes)
             return [_echoable(command) for command in read]
         except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None

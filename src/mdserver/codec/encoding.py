@@ -17,11 +17,11 @@ class ServerCodec(Protocol):
     text: bool
     """Whether its WebSocket messages are text messages."""
 
-    def commands(self, data: bytes) -> list[AnyCommand]:
-        """Decode one WebSocket message.
+    def commands(self, data: bytes, mistakes: int = 0) -> list[AnyCommand]:
+        """Decode one WebSocket message of a client that made so many `mistakes` before.
 
-        Raises RemoteProtocolError where the whole message is beyond understanding; a single
-        command that is gives `Malformed` in its place.
+        Raises RemoteProtocolError if the whole message is beyond understanding, or if there are
+        too many mistakes; a single command that is gives `Malformed` in its place.
         """
 
     def event(self, event: WireEvent) -> bytes:

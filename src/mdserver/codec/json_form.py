@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mdserver import limits
 from mdserver.codec.encoding import message_event
 from mdserver.codec.reading import (
     NOT_WELL_FORMED,
@@ -12,9 +11,9 @@ from mdserver.codec.reading import (
     EventReader,
     checked,
     ill_formed,
-    too_many_malformed,
+    mistakes_in,
 )
-from mdserver.core.commands import AnyCommand, Malformed, Ping, Publish, WireCommand
+from mdserver.core.commands import AnyCommand, Ping, Publish, WireCommand
 from mdserver.core.events import Delivery, MessageEvent, WireEvent
 from mdserver.errors import RemoteProtocolError
 
@@ -32,7 +31,7 @@ class JsonCodec:
     def __init__(self) -> None:
         self._fast = msgspec.json.Decoder(WireCommand | list[WireCommand])
 
-    def commands(self, data: bytes) -> list[AnyCommand]:
+    def commands(self, data: bytes, mistakes: int = 0) -> list[AnyCommand]:
         """Decode one message (section "JSON" of docs/protocol.md).
 
         Raises RemoteProtocolError (4100) for what is not JSON and for a top-level scalar.
@@ -45,30 +44,27 @@ class JsonCodec:
                 for command in commands
             ]
         except msgspec.ValidationError:
-            return self._one_by_one(data)
+            return self._one_by_one(data, mistakes)
         except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
 
-    def lines(self, data: bytes) -> list[AnyCommand]:
+    def lines(self, data: bytes, mistakes: int = 0) -> list[AnyCommand]:
         """Decode a body with an object or an array a line; empty lines do not count."""
         commands: list[AnyCommand] = []
-        malformed = 0
         for line in data.split(b"\n"):
             if line and not line.isspace():
-                found = self.commands(line)
-                malformed += sum(type(command) is Malformed for command in found)
-                if malformed > limits.MALFORMED_PER_MESSAGE_MAX:
-                    raise too_many_malformed()
+                found = self.commands(line, mistakes)
+                mistakes += mistakes_in(found)
                 commands += found
         return commands
 
-    def _one_by_one(self, data: bytes) -> list[AnyCommand]:
+    def _one_by_one(self, data: bytes, mistakes: int) -> list[AnyCommand]:
         start = data.lstrip(b" \t\r\n")[:1]
         if start not in (b"{", b"["):
             raise RemoteProtocolError("A message is an object or an array of objects.")
         try:
             parts = _objects.decode(data) if start == b"[" else [data]
-            return [_echoable(command) for command in _reader.read_all(parts)]
+            return [_echoable(command) for command in _reader.read_all(parts, mistakes)]
         except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
 

@@ -6,7 +6,7 @@ key and to say what would be right.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -99,8 +99,8 @@ class CommandReader:
             for op, kind in OPS.items()
         }
 
-    def read(self, data: bytes) -> WireCommand | Malformed:
-        """The command in `data`, or what is wrong with it.
+    def read(self, data: bytes, *, hint: bool = True) -> WireCommand | Malformed:
+        """The command in `data`, or what is wrong with it, perhaps with a `hint` of what was meant.
 
         Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError where `data` is not even
         well-formed in this encoding.
@@ -108,27 +108,26 @@ class CommandReader:
         try:
             command: WireCommand = self._command.decode(data)
         except msgspec.ValidationError as error:
-            return self._explain(data, str(error))
+            return self._explain(data, str(error), hint)
         return checked(command) if type(command) is Publish else command
 
-    def read_all(self, parts: Iterable[bytes]) -> list[WireCommand | Malformed]:
-        """The commands of one message.
+    def read_all(self, parts: Iterable[bytes], mistakes: int = 0) -> list[WireCommand | Malformed]:
+        """The commands of one message, of a client that made so many mistakes before.
 
         A few mistakes are explained one by one. Thousands would take the time of everybody else and
         are answered with far more bytes than they have: RemoteProtocolError.
         """
         commands = []
-        left = limits.MALFORMED_PER_MESSAGE_MAX
         for part in parts:
-            command = self.read(part)
+            command = self.read(part, hint=mistakes < limits.HINTS_MAX)
             if type(command) is Malformed:
-                left -= 1
-                if left < 0:
+                mistakes += 1
+                if mistakes > limits.MALFORMED_MAX:
                     raise too_many_malformed()
             commands.append(command)
         return commands
 
-    def _explain(self, data: bytes, error: str) -> Malformed:
+    def _explain(self, data: bytes, error: str, hint: bool) -> Malformed:
         try:
             keys: dict[str, bytes] = self._object.decode(data)
         except msgspec.ValidationError:
@@ -144,7 +143,7 @@ class CommandReader:
         except msgspec.ValidationError as problem:
             return _bad_key(reading, problem, id_)
         if op not in OPS:
-            return _bad_op(op, id_)
+            return _bad_op(op, id_, hint)
         return self._explain_keys(op, keys, id_) or Malformed(
             INVALID_VALUE, f"{safe_text(error)}.", id_
         )
@@ -206,10 +205,9 @@ def checked(command: Publish) -> Publish | Malformed:
 
 
 def too_many_malformed() -> RemoteProtocolError:
-    """What to tell the sender of a message that is nothing but mistakes."""
+    """What to tell a client that makes nothing but mistakes."""
     return RemoteProtocolError(
-        f"More than {limits.MALFORMED_PER_MESSAGE_MAX} commands of one message cannot be "
-        "understood."
+        f"More than {limits.MALFORMED_MAX} commands of one session cannot be understood."
     )
 
 
@@ -227,11 +225,18 @@ def _bad_key(name: str, problem: msgspec.ValidationError, id_: CommandId) -> Mal
     return Malformed(code, f"`{name}` must be {EXPECTED[name]}.", id_)
 
 
-def _bad_op(op: str | None, id_: CommandId) -> Malformed:
+def mistakes_in(commands: Sequence[object]) -> int:
+    """How many commands could not be understood."""
+    if len(commands) == 1:  # nearly always, and every message is looked at
+        return int(type(commands[0]) is Malformed)
+    return list(map(type, commands)).count(Malformed)
+
+
+def _bad_op(op: str | None, id_: CommandId, hint: bool) -> Malformed:
     known = ", ".join(f'"{known}"' for known in OPS)
     if op is None:
         return Malformed(MISSING_KEY, f"A command needs the key `op`: {known}.", id_)
     shown = safe_text(op, 32)
-    near = difflib.get_close_matches(shown, OPS, 1)
-    hint = f'the nearest is "{near[0]}"' if near else f"there are {known}"
-    return Malformed(UNKNOWN_OP, f'There is no command "{shown}": {hint}.', id_)
+    near = difflib.get_close_matches(shown, OPS, 1) if hint else []
+    instead = f'the nearest is "{near[0]}"' if near else f"there are {known}"
+    return Malformed(UNKNOWN_OP, f'There is no command "{shown}": {instead}.', id_)

@@ -8,6 +8,7 @@ permessage-deflate is not negotiated, because wsproto inflates without a limit.
 
 import base64
 import binascii
+import re
 import struct
 from codecs import IncrementalDecoder, getincrementaldecoder
 
@@ -24,6 +25,7 @@ PROTOCOL_ERROR = 1002
 INVALID_TEXT = 1007
 
 _CLOSE, _PING, _PONG = 0x88, 0x89, 0x8A
+_EMPTY_CONTROLS = re.compile(rb"(?:[\x89\x8a]\x80.{4})+", re.DOTALL)
 _DIRECT = frozenset((0x00, 0x01, 0x02, 0x80, 0x81, 0x82, _PING, _PONG))
 _NOT_UTF_8 = "A text message is not valid UTF-8."
 _VERSION = "13"
@@ -129,7 +131,8 @@ class WebSocket:
     """One connection after its upgrade: bytes in, events out.
 
     `message_bytes_max` bounds a message, fragments together; beyond it the connection ends with
-    1009. After an `Ended` nothing is read any more.
+    1009. After an `Ended` nothing is read any more. `more` says that bytes wait which may already
+    be a frame: `feed` them with nothing.
     """
 
     __slots__ = (
@@ -140,6 +143,7 @@ class WebSocket:
         "_fragments",
         "_message_bytes_max",
         "_needed",
+        "more",
     )
 
     def __init__(self, message_bytes_max: int) -> None:
@@ -150,6 +154,7 @@ class WebSocket:
         self._decoder: IncrementalDecoder | None = None  # checks the fragments of a text
         self._closing = False
         self._ended = False
+        self.more = False
 
     @property
     def ended(self) -> bool:
@@ -162,7 +167,8 @@ class WebSocket:
         return close_frame(code, reason)
 
     def feed(self, received: bytes) -> list[WebSocketEvent]:
-        """What these bytes complete, in order."""
+        """What these bytes complete, in order, and at most FRAMES_PER_TURN frames at a time."""
+        self.more = False
         if self._buffer:
             if isinstance(self._buffer, bytes):
                 self._buffer = bytearray(self._buffer)
@@ -172,11 +178,17 @@ class WebSocket:
             received = bytes(self._buffer)
         events: list[WebSocketEvent] = []
         at = 0
-        while at < len(received) and not self._ended:
+        size = len(received)
+        for _ in range(limits.FRAMES_PER_TURN):
+            if at == size or self._ended:
+                break
             end = self._step(received, at, events)
             if end == at:
                 break
             at = end
+        else:
+            self.more = at < size
+            self._needed = 0
         self._buffer = b"" if self._ended else received[at:]
         return events
 
@@ -199,6 +211,8 @@ class WebSocket:
         if end > len(data):
             self._needed = end - at
             return at
+        if not length and first in (_PING, _PONG):
+            return _skip_empty_controls(data, at, events)
         payload = _unmasked(data[start:end], data[start - 4 : start])
         if first == _PING:
             events.append(Pinged(_header(_PONG, length) + payload))
@@ -270,6 +284,21 @@ class WebSocket:
         self._ended = True
         answer = b"" if self._closing else close_frame(code, reason)
         events.append(Ended(code, reason, answer, violation=True))
+
+
+def _skip_empty_controls(data: bytes, at: int, events: list[WebSocketEvent]) -> int:
+    """Read a run of empty pings and pongs at once: the last ping is answered (section 5.5.3).
+
+    They are the cheapest flood for a client, and this way the cheapest for the server.
+    """
+    run = _EMPTY_CONTROLS.match(data, at)
+    assert run is not None
+    frames = data[at : run.end()]
+    if _PING in frames[::6]:
+        events.append(Pinged(_header(_PONG, 0)))
+    if _PONG in frames[::6]:
+        events.append(Ponged(b""))
+    return run.end()
 
 
 def _payload_start(data: bytes, at: int) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ is parked. Time-outs are one entry of the timer wheel.
 import enum
 import socket
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -17,7 +18,14 @@ from mdserver import limits
 from mdserver.codec.cors import PREFLIGHT, WebRule, is_preflight
 from mdserver.codec.http import CONTINUE, Headers, HttpConnection, Request, RequestRefusedError
 from mdserver.codec.streaming import StreamAnswer
-from mdserver.codec.websocket import Ended, Message, Pinged, WebSocket, accept_upgrade
+from mdserver.codec.websocket import (
+    Ended,
+    Message,
+    Pinged,
+    WebSocket,
+    WebSocketEvent,
+    accept_upgrade,
+)
 from mdserver.core.inputs import Opened
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import NS_PER_MS, NS_PER_S
@@ -25,6 +33,7 @@ from mdserver.net.engine import INTERNAL_ERROR, Engine
 from mdserver.net.exchange import Exchange, Handler, give_commands
 from mdserver.net.forms import Form
 from mdserver.net.outbox import WRITE_BLOCKED, Outbox, SessionView
+from mdserver.net.rates import Meter, Rates
 from mdserver.net.session import Behaviour
 from mdserver.net.settings import ServerSettings
 from mdserver.net.tls import Identity, say_goodbye, shake_hands
@@ -59,11 +68,16 @@ class Shared:
     behaviour: Behaviour
     handler: Handler
     log: Logger
+    rates: Rates = field(init=False)
     buffer: bytearray = field(factory=lambda: bytearray(READ_BYTES))
     upgrade_paths: tuple[str, ...] = UPGRADE_PATHS
     web: WebRule = field(factory=WebRule)
     awaiting: dict["Connection", None] = field(factory=dict)
     draining: trio.Event = field(factory=trio.Event)
+
+    @rates.default
+    def _rates(self) -> Rates:
+        return Rates(self.settings.rates, self.engine.clock)
 
 
 class Phase(enum.Enum):
@@ -79,9 +93,19 @@ class Connection:
     """Owns its socket, and its outbox once there is a session."""
 
     __slots__ = (
-        "_flushed", "_http", "_keepalive", "_nursery", "_readable", "_shared", "_sock",
+        "_flushed",
+        "_http",
+        "_keepalive",
+        "_meter",
+        "_nursery",
+        "_readable",
+        "_shared",
+        "_sock",
         "_websocket",
-        "address", "heard", "outbox", "phase",
+        "address",
+        "heard",
+        "outbox",
+        "phase",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, address: str, shared: Shared) -> None:
@@ -90,6 +114,7 @@ class Connection:
         self._nursery: trio.Nursery | None = None
         self._readable: trio.Event | None = None
         self._flushed: trio.Event | None = None
+        self._meter: Meter | None = shared.rates.of(address)
         self._http: HttpConnection | None = None
         self._websocket: WebSocket | None = None
         self._keepalive = shared.settings.keepalive
@@ -280,6 +305,9 @@ class Connection:
                 continue
             self.heard = shared.engine.clock()
             shared.engine.traffic.received += size
+            if self._meter is not None:
+                self._meter.take(bytes_=size)
+            shared.engine.turn.begin()
             return bytes(memoryview(shared.buffer)[:size])
 
     async def _serve_http(self) -> bytes | None:
@@ -310,8 +338,13 @@ class Connection:
                     return None
                 if not http.keeps_open or self._shared.draining.is_set():
                     break
+                if self._meter is not None:
+                    self._meter.take(1)
+                    await self._meter.wait(self._hear)
                 self.phase = Phase.READING
                 received = b""
+                if self._shared.engine.turn.over:
+                    await self._shared.engine.turn.pause()
         except RequestRefusedError as error:
             self.phase = Phase.CLOSING
             await self._send_all(http.refuse(error))
@@ -423,6 +456,8 @@ class Connection:
             if self._crowded():
                 self._readable = trio.Event()
                 await self._readable.wait()
+            if self._meter is not None:
+                await self._meter.wait(self._hear)
             received = await self._receive()
             if not received:
                 self._abort()
@@ -444,23 +479,41 @@ class Connection:
         """Handle what came; whether the connection is at its end."""
         outbox = self.outbox
         assert outbox is not None
+        turn = self._shared.engine.turn
+        while True:
+            ended = await self._take_some(websocket.feed(received), outbox)
+            if ended is not None:
+                return await self._ended(ended, outbox)
+            if not websocket.more:
+                return False
+            received = b""
+            if turn.over:
+                await turn.pause()
+
+    async def _take_some(self, events: Sequence[WebSocketEvent], outbox: Outbox) -> Ended | None:
+        """Handle some events; the one that ends the connection, if it is among them."""
         messages: list[Message] = []
+        pong = b""
         ended: Ended | None = None
-        for event in websocket.feed(received):
+        for event in events:
             if isinstance(event, Message):
                 messages.append(event)
             elif isinstance(event, Pinged):
-                outbox.urge(event.answer)
+                pong = event.answer  # the last one stands for all (RFC 6455, section 5.5.3)
             elif isinstance(event, Ended):
                 ended = event
+        if pong:
+            outbox.urge(pong)
         if messages:
             try:
-                await self._shared.behaviour.messages(outbox, messages)
+                commands = await self._shared.behaviour.messages(outbox, messages)
+                if self._meter is not None:
+                    self._meter.take(commands)
             except RemoteProtocolError as error:
                 self.close(error.code, error.reason)
             except Exception:
                 self.failed()
-        return ended is not None and await self._ended(ended, outbox)
+        return ended
 
     async def _ended(self, ended: Ended, outbox: Outbox) -> bool:
         self._shared.behaviour.closed(outbox, ended.reason or f"closed with {ended.code}")
@@ -480,6 +533,10 @@ class Connection:
         discarded = 0
         while discarded < DISCARD_BYTES_MAX and (received := await self._receive()):
             discarded += len(received)
+
+    def _hear(self) -> None:
+        """A client that the server does not read from is not silent."""
+        self.heard = self._shared.engine.clock()
 
     def _give_time(self, duration: int) -> None:
         engine = self._shared.engine

@@ -30,6 +30,7 @@ from mdserver.net.forms import Form
 from mdserver.net.outbox import Outbox
 from mdserver.net.timers import TimerWheel
 from mdserver.net.traffic import Traffic
+from mdserver.net.turn import Turn
 
 O = TypeVar("O", bound=Output)  # noqa: E741 - an output
 FOR_CLIENTS = (Send, Disconnect, Ask, Log)
@@ -79,6 +80,7 @@ class Engine:
         self.streams: dict[str, int] = {}
         """Secret paths of HTTP streams -> their sessions."""
         self.traffic = Traffic()
+        self.turn = Turn()
         self.deliveries = 0
         """How many messages were put into outboxes since the start."""
         self.rested = 0

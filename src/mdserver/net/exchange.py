@@ -3,18 +3,23 @@
 So that a request takes the same way through entitlement and limits as a command over WebSocket.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import trio
+from msgspec import structs
 
 from mdserver.codec.http import Headers, Request
+from mdserver.codec.reading import mistakes_in, too_many_malformed
 from mdserver.codec.streaming import StreamAnswer
-from mdserver.core.commands import AnyCommand, Connect
+from mdserver.core.commands import AnyCommand, Connect, Subscribe, Unsubscribe
 from mdserver.core.events import AnyEvent, Connected, Status, StatusName
 from mdserver.core.inputs import Opened, Received
+from mdserver.limits import CLOSE_PROTOCOL_ERROR, MALFORMED_MAX, SUBJECTS_PER_STEP
 from mdserver.net.engine import Engine
 
+_WITH_SUBJECTS = (Subscribe, Unsubscribe)
+_KINDS_WITH_SUBJECTS: frozenset[type] = frozenset(_WITH_SUBJECTS)
 COMMANDS_PER_STEP = 64
 COMMANDS_PER_STEP_MAX = 256
 DELIVERIES_PER_TURN = 2000  # some milliseconds: then the flusher and other readers have a turn
@@ -72,7 +77,15 @@ class Exchange:
 
     async def give(self, secret: str, commands: Sequence[AnyCommand]) -> None:
         """Give commands to that stream, which is there."""
-        await give_commands(self._engine, self._engine.streams[secret], commands)
+        engine = self._engine
+        session = engine.streams[secret]
+        outbox = engine.outboxes.get(session)
+        if outbox is not None:
+            outbox.mistakes += mistakes_in(commands)
+            if outbox.mistakes > MALFORMED_MAX:
+                outbox.end(CLOSE_PROTOCOL_ERROR, too_many_malformed().reason)
+                return
+        await give_commands(engine, session, commands)
 
     def put(self, event: AnyEvent) -> bool:
         """The first event that is an answer is kept."""
@@ -97,18 +110,64 @@ class Exchange:
 async def give_commands(engine: Engine, session: int, commands: Sequence[AnyCommand]) -> None:
     """Give a session's commands to the node, in steps that leave the others a turn.
 
-    Steps grow while they deliver little: a larger one costs the cluster less a publication.
+    Steps grow while they take little time and deliver little: a larger one costs the cluster less a
+    publication.
     """
+    turn = engine.turn
+    if not _KINDS_WITH_SUBJECTS.isdisjoint(map(type, commands)):
+        for step in portions(commands):
+            engine.dispatch(Received(session, step))
+            if turn.over or engine.deliveries - engine.rested > DELIVERIES_PER_TURN:
+                engine.rested = engine.deliveries
+                await turn.pause()
+        return
     start, size = 0, COMMANDS_PER_STEP
     while start < len(commands):
         engine.dispatch(Received(session, commands[start : start + size]))
         start += size
-        if engine.deliveries - engine.rested > DELIVERIES_PER_TURN:
+        if turn.over or engine.deliveries - engine.rested > DELIVERIES_PER_TURN:
             engine.rested = engine.deliveries
             size = COMMANDS_PER_STEP
-            await trio.lowlevel.checkpoint()
+            await turn.pause()
         else:
             size = min(2 * size, COMMANDS_PER_STEP_MAX)
+
+
+def portions(commands: Sequence[AnyCommand]) -> Iterator[list[AnyCommand]]:
+    """Divide commands into steps, of which each is about SUBJECTS_PER_STEP subjects at most."""
+    step: list[AnyCommand] = []
+    weight = 0
+    for command in commands:
+        for part in _parts(command):
+            more = len(part.subjects) if isinstance(part, _WITH_SUBJECTS) else 1
+            if step and weight + more > SUBJECTS_PER_STEP:
+                yield step
+                step, weight = [], 0
+            step.append(part)
+            weight += more
+    if step:
+        yield step
+
+
+def _parts(command: AnyCommand) -> Iterator[AnyCommand]:
+    """A command about many subjects as several about some of them, with the same answers."""
+    if not isinstance(command, _WITH_SUBJECTS) or len(command.subjects) <= SUBJECTS_PER_STEP:
+        yield command
+        return
+    subjects = list(dict.fromkeys(command.subjects))
+    positions = command.positions if isinstance(command, Subscribe) else None
+    # Positions that no subject names belong to whichever pattern covers them.
+    named = dict.fromkeys(subjects)
+    covered = {name: after for name, after in (positions or {}).items() if name not in named}
+    for start in range(0, len(subjects), SUBJECTS_PER_STEP):
+        some = subjects[start : start + SUBJECTS_PER_STEP]
+        if positions is None:
+            yield structs.replace(command, subjects=some)
+            continue
+        own = {name: positions[name] for name in some if name in positions}
+        if any("*" in name for name in some):
+            own |= covered
+        yield structs.replace(command, subjects=some, positions=own or None)
 
 
 class Handler(Protocol):

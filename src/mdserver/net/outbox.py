@@ -88,12 +88,12 @@ class Outbox:
     `size` is the number of bytes of `frames`. While it is parked, what comes goes into the backlog;
     `since` (ns) is when that began, `limit` what the backlog may grow to. What a session asked
     for itself (answers, history, snapshots) raises the limit until the outbox is empty again:
-    only live messages make a slow consumer.
+    only live messages make a slow consumer. `mistakes` counts commands that were not understood.
     """
 
     __slots__ = (
-        "backlog", "control", "form", "frames", "known", "last", "limit", "limit_least", "owner",
-        "session", "since", "size", "sock", "traffic", "unsent",
+        "backlog", "control", "form", "frames", "known", "last", "limit", "limit_least",
+        "mistakes", "owner", "session", "since", "size", "sock", "traffic", "unsent",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +108,7 @@ class Outbox:
         self.backlog: Backlog | None = None
         self.since = 0
         self.size = 0
+        self.mistakes = 0
         self.limit = self.limit_least = limit
         self.unsent: bytes | memoryview = b""
         self.control = b""

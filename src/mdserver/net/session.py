@@ -6,6 +6,7 @@ The object is shared by all connections; what belongs to one of them is in its o
 from collections.abc import Sequence
 from typing import Protocol
 
+from mdserver.codec.reading import mistakes_in
 from mdserver.codec.websocket import Message
 from mdserver.core.commands import AnyCommand
 from mdserver.core.inputs import Congested, Opened
@@ -26,8 +27,11 @@ class Behaviour(Protocol):
     def opened(self, outbox: Outbox, opened: Opened) -> None:
         """A connection is open."""
 
-    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> None:
-        """Messages came; RemoteProtocolError where they are nothing that belongs here."""
+    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> int:
+        """Handle messages, and give the number of commands in them.
+
+        Raises RemoteProtocolError if they are nothing that belongs here.
+        """
 
     def congested(self, outbox: Outbox, *, over: bool) -> None:
         """The client takes no more for now, or all that waited was sent."""
@@ -51,7 +55,7 @@ class NodeSessions:
         self._engine.outboxes[outbox.session] = outbox
         self._engine.opened(outbox.session, outbox, opened)
 
-    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> None:
+    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> int:
         """Decode commands and give them to the node, those before a bad message too."""
         form = outbox.form
         assert isinstance(form, WebSocketForm)
@@ -62,10 +66,13 @@ class NodeSessions:
                 if message.text is not codec.text:
                     kind = "text" if codec.text else "binary"
                     raise RemoteProtocolError(f"This subprotocol has {kind} messages only.")
-                commands += codec.commands(message.payload)
+                found = codec.commands(message.payload, outbox.mistakes)
+                outbox.mistakes += mistakes_in(found)
+                commands += found
         finally:
             if commands:
                 await give_commands(self._engine, outbox.session, commands)
+        return len(commands)
 
     def congested(self, outbox: Outbox, *, over: bool) -> None:
         """What the session is to be brought waits."""

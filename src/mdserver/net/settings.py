@@ -6,6 +6,7 @@ from mdserver import limits
 from mdserver.config import SlowConsumerPolicy
 from mdserver.config.values import Address
 from mdserver.limits import NS_PER_S
+from mdserver.net.rates import RateLimits
 from mdserver.net.tls import CIPHERS, KeyStore
 
 
@@ -40,6 +41,7 @@ class ServerSettings:
     slow_consumers: SlowConsumerPolicy = SlowConsumerPolicy.DISCONNECT
     batching: int = 0
     batching_bytes: int = 0
+    rates: RateLimits = field(factory=RateLimits)
     receive_bytes_max: int = limits.RECEIVE_BYTES_MAX
     websocket_bytes_max: int = field(
         default=4 * limits.MESSAGE_BYTES_MAX + limits.WEBSOCKET_SLACK_BYTES

@@ -47,6 +47,32 @@ class Clients:
         limits.PATTERNS_PER_SESSION_MAX,
         """How many of these may be patterns, which cost more than subjects.""",
     )
+    max_command_rate: int = parameter(
+        "MaxCommandRate",
+        values.whole(0, 10_000_000),
+        0,
+        """How many commands a second a session may send, and HTTP requests a connection; 0 for any
+        number. Of a client that sends more the server reads more slowly; bursts of a second's worth
+        pass.""",
+    )
+    max_bytes_rate: int = parameter(
+        "MaxBytesRate",
+        values.size(0, GB),
+        0,
+        """The same for bytes a second.""",
+    )
+    max_command_rate_per_address: int = parameter(
+        "MaxCommandRatePerAddress",
+        values.whole(0, 10_000_000),
+        0,
+        """As `MaxCommandRate`, for all connections of one IP address together.""",
+    )
+    max_bytes_rate_per_address: int = parameter(
+        "MaxBytesRatePerAddress",
+        values.size(0, GB),
+        0,
+        """As `MaxBytesRate`, for all connections of one IP address together.""",
+    )
     buffer_limit_send: int = parameter(
         "BufferLimit.Send",
         values.size(64 * KB, GB),

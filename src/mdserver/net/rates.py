@@ -1,0 +1,120 @@
+"""Optional rates: how many commands and bytes a second are taken of a session and of an address.
+
+A client that sends more is not ended: the server reads on only when the rate allows it, so that TCP
+slows the client down. Bursts of up to a second's worth pass.
+"""
+
+from collections.abc import Callable
+
+import trio
+from attrs import frozen
+
+from mdserver.limits import NS_PER_S, RATED_ADDRESSES_KEPT
+
+_PIECE_S = 1.0
+
+
+@frozen
+class RateLimits:
+    """How many a second; 0 does not ask."""
+
+    commands: int = 0
+    bytes: int = 0
+    commands_per_address: int = 0
+    bytes_per_address: int = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit at all."""
+        return bool(
+            self.commands or self.bytes or self.commands_per_address or self.bytes_per_address
+        )
+
+
+class Rate:
+    """One rate, as the time (ns) until which what was taken is paid for."""
+
+    __slots__ = ("_each", "paid_until")
+
+    def __init__(self, per_s: int) -> None:
+        self._each = NS_PER_S / per_s if per_s else 0.0
+        self.paid_until = 0
+
+    def take(self, amount: int, now: int) -> int:
+        """Take an amount at `now`; until when to wait (ns) before taking more."""
+        if not self._each:
+            return 0
+        # A second that was not used may be used at once.
+        self.paid_until = max(self.paid_until, now - NS_PER_S) + int(amount * self._each)
+        return self.paid_until
+
+
+class Pair:
+    """The rates of commands and bytes of one session, or of one address."""
+
+    __slots__ = ("bytes", "commands")
+
+    def __init__(self, commands: int, bytes_: int) -> None:
+        self.commands = Rate(commands)
+        self.bytes = Rate(bytes_)
+
+    def take(self, commands: int, bytes_: int, now: int) -> int:
+        """Until when to wait (ns)."""
+        return max(self.commands.take(commands, now), self.bytes.take(bytes_, now))
+
+    def idle(self, now: int) -> bool:
+        """Whether a new object would say the same."""
+        return max(self.commands.paid_until, self.bytes.paid_until) <= now - NS_PER_S
+
+
+class Rates:
+    """The rates of all addresses. They outlive connections: coming back is no way around them."""
+
+    def __init__(self, limits: RateLimits, clock: Callable[[], int]) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._addresses: dict[str, Pair] = {}
+
+    def of(self, address: str) -> "Meter | None":
+        """What measures a new connection of this address; None if there is no limit."""
+        if not self._limits.any:
+            return None
+        known = self._addresses
+        pair = known.get(address)
+        if pair is None:
+            if len(known) >= RATED_ADDRESSES_KEPT:
+                now = self._clock()
+                self._addresses = known = {
+                    address: pair for address, pair in known.items() if not pair.idle(now)
+                }
+            limits = self._limits
+            pair = known[address] = Pair(limits.commands_per_address, limits.bytes_per_address)
+        own = Pair(self._limits.commands, self._limits.bytes)
+        return Meter(own, pair, self._clock)
+
+
+class Meter:
+    """What one connection took, of its own rates and of those of its address."""
+
+    __slots__ = ("_address", "_clock", "_own", "_until")
+
+    def __init__(self, own: Pair, address: Pair, clock: Callable[[], int]) -> None:
+        self._own = own
+        self._address = address
+        self._clock = clock
+        self._until = 0
+
+    def take(self, commands: int = 0, bytes_: int = 0) -> None:
+        """Count what came."""
+        now = self._clock()
+        self._until = max(
+            self._until,
+            self._own.take(commands, bytes_, now),
+            self._address.take(commands, bytes_, now),
+        )
+
+    async def wait(self, heard: Callable[[], None]) -> None:
+        """Wait until more may be read; `heard` is called meanwhile, as the client is not silent."""
+        while (left := self._until - self._clock()) > 0:
+            await trio.sleep(min(left / NS_PER_S, _PIECE_S))
+            heard()

@@ -1,0 +1,35 @@
+"""A neighbour's round trip and the server's memory while an attacker is at work.
+
+The server and each attacker are processes of their own. Machines that run tests are busy, so the
+bound on the round trip is ten times that of `python -m mdserver.bench hostile`.
+"""
+
+import pytest
+
+from mdserver.bench import hostile
+from mdserver.bench.attackers import FLOODS
+from mdserver.bench.encodings import ENCODINGS
+from mdserver.bench.results import Row
+
+SECONDS = 1.5
+LOAD = hostile.Load(encoding=ENCODINGS["json"], seconds=SECONDS)
+ADDED_MS_MAX = 10 * hostile.ADDED_MS_MAX
+
+
+def shown(row: Row) -> str:
+    """The figures, for whoever reads the test's output."""
+    return (
+        f"{row.mode}: p50 {row.p50_ms:.1f} ms, p99 {row.p99_ms:.1f} ms, "
+        f"resident {row.resident_kib} KiB, of which the attack added {row.kib_each:.0f}"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", FLOODS)
+def test_a_flood_costs_a_neighbour_little(attack: str) -> None:
+    quiet = hostile.measured(LOAD, None)
+    row = hostile.measured(LOAD, attack)
+    print(f"\n{shown(quiet)}\n{shown(row)}")
+    assert row.count > 0
+    assert (row.p99_ms or 0) < (quiet.p99_ms or 0) + ADDED_MS_MAX
+    assert (row.kib_each or 0) < 64 * 1024
