@@ -24,7 +24,7 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
     here = Path.cwd()
     config = load(
         overrides=[
-            "Listen=[::1]:1, *:2", "AllowedOrigins=https://a.example, https://B.example",
+            "NodeName=n7", "Listen=[::1]:1, *:2", "AllowedOrigins=https://a.example, https://B.example",
                 "AllowedHosts=MD.example", "StrictTransportSecurity=60",
             "MaxConnections=3", "MaxConnectionsPerAddress=4", "BufferLimit.Send=1MB",
             "BufferLimit.Receive=2MB", "HandshakeTimeout=5", "KeepAliveInterval=6",
@@ -35,6 +35,7 @@ def test_every_parameter_of_the_network_side_arrives() -> None:
         ]
     ).config  # fmt: skip
     assert server_settings(config) == ServerSettings(
+        node_name="n7",
         listen=(Address("::1", 1), Address("*", 2)),
         allowed_origins=frozenset({"https://a.example", "https://b.example"}),
         allowed_hosts=frozenset({"md.example"}), transport_security=60 * NS_PER_S,

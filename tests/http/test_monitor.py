@@ -41,12 +41,15 @@ def basic(user: str, password: str) -> str:
 async def test_each_session_with_what_waits_for_it() -> None:
     async with monitored() as server, upgraded(port_of(server)) as client:
         await client.send(frame(TEXT, b'{"op":"subscribe","subjects":["/a/b"]}'))
-        await client.frame()
+        _, payload = await client.frame()
+        told = json.loads(payload)
+        told = told[0] if isinstance(told, list) else told
         async with connected(monitor_port(server)) as raw:
             ask = Http(raw)
             status, _, body = await ask("GET", "/sessions")
             (session,) = json.loads(body)
             assert status == 200
+            assert session["session"] == told["session"], "one name everywhere"
             assert session["address"] == "127.0.0.1"
             assert session["transport"] == "websocket json"
             assert (session["outbox_bytes"], session["waiting_ms"]) == (0, 0)

@@ -57,10 +57,10 @@ def test_values_of_an_output_are_columns() -> None:
         {"time": NOW, "session": 3, "subject": "/a/b", "history": 5},
     )
     written = msgspec.json.decode(line(row(log, "n1")))
-    assert (written["session"], written["subject"], written["history"]) == (3, "/a/b", 5)
+    assert (written["session"], written["subject"], written["history"]) == ("n1-3", "/a/b", 5)
 
 
-@pytest.mark.parametrize("values", [{"colour": "red"}, {"session": "three"}])
+@pytest.mark.parametrize("values", [{"colour": "red"}, {"session": 3.5}])
 def test_an_output_that_does_not_fit_its_stream_is_our_bug(values: dict[str, str]) -> None:
     with pytest.raises(msgspec.ValidationError):
         row(Log("access", "connect", {"time": NOW, **values}), "n1")

@@ -9,7 +9,7 @@ from mdserver.core.outputs import Log
 from mdserver.limits import NS_PER_S
 from mdserver.net.presence import PresenceHook, Subscriber
 
-ANN = Subscriber(1, "127.0.0.1", "ann", "phone-1")
+ANN = Subscriber("n1-1", "127.0.0.1", "ann", "phone-1")
 
 
 class Told:
@@ -42,7 +42,7 @@ def line(name: str, subject: str, session: int = 1, stream: str = "presence") ->
 
 async def tell(*lines: Log) -> list[tuple[str, Subscriber, str]]:
     told = Told()
-    hook = PresenceHook(told, 5 * NS_PER_S)
+    hook = PresenceHook(told, 5 * NS_PER_S, "n1")
     async with trio.open_nursery() as nursery:
         await nursery.start(hook.run)
         for each in lines:

@@ -99,6 +99,7 @@ def server_settings(config: Config) -> ServerSettings:
     """What the network side is told."""
     origins, hosts = config.allowed_origins, config.allowed_hosts
     return ServerSettings(
+        node_name=config.node_name,
         listen=config.listen,
         listen_encrypted=config.listen_encrypted,
         key_store=KeyStore(*config.key_store) if config.key_store else None,

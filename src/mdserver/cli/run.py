@@ -204,7 +204,7 @@ def presence_hook(config: Config) -> PresenceHook | None:
     if not name:
         return None
     made = load_class(name, "Extension.Presence.Class", METHODS.values())
-    return PresenceHook(made, config.presence_deadline)
+    return PresenceHook(made, config.presence_deadline, config.node_name)
 
 
 def told(takers: Sequence[Callable[[Log], None]], line: Log) -> None:

@@ -73,7 +73,7 @@ from mdserver.core.publishing import (
     undecided,
 )
 from mdserver.core.recovery import Histories, Lost
-from mdserver.core.session import Happening, Session, SessionState
+from mdserver.core.session import Happening, Session, SessionState, session_name
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import shown
 from mdserver.core.subscribing import Subscriptions, deny
@@ -316,7 +316,7 @@ class Broker:
         self._send(
             session,
             Connected(
-                session=f"{self.settings.member}-{session.id}",
+                session=session_name(self.settings.member, session.id),
                 member=self.settings.member,
                 version=PROTOCOL_VERSION,
                 history=self._histories.current,

@@ -11,6 +11,11 @@ from mdserver.core.subjects import Pattern
 from mdserver.errors import LocalProtocolError
 
 
+def session_name(member: str, number: int) -> str:
+    """Return the name under which clients, operators and logs know a session of a member."""
+    return f"{member}-{number}"
+
+
 class SessionState(enum.Enum):
     """Where a session is in its life."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from mdserver.core.outputs import Log
+from mdserver.core.session import session_name
 from mdserver.journal.rotating import LineWriter, RotatingFile
 
 ROW_VERSION = 1
@@ -32,7 +33,7 @@ class AccessRow(AuditRow, frozen=True, kw_only=True):
     and the refusals of each with the suffix -denied.
     """
 
-    session: int | None = None
+    session: str | None = None
     address: str | None = None
     transport: str | None = None
     secure: bool | None = None
@@ -50,7 +51,7 @@ class AccessRow(AuditRow, frozen=True, kw_only=True):
 class PresenceRow(AuditRow, frozen=True, kw_only=True):
     """join, leave: a session began or ended to be subscribed to a subject or pattern."""
 
-    session: int | None = None
+    session: str | None = None
     address: str | None = None
     transport: str | None = None
     client: str | None = None
@@ -62,7 +63,7 @@ class PresenceRow(AuditRow, frozen=True, kw_only=True):
 class PublishRow(AuditRow, frozen=True, kw_only=True):
     """publish, publish-denied, publish-failed: one line a publication, without its content."""
 
-    session: int | None = None
+    session: str | None = None
     subject: str | None = None
     bytes: int | None = None
     retained: bool | None = None
@@ -149,10 +150,15 @@ class AuditLogs:
 
 
 def row(log: Log, node: str) -> AuditRow:
-    """The line of a `Log` output: its value `time` (ns since the Unix epoch) becomes `ts`, the
+    """Return the line of a `Log` output of the member `node`.
+
+    The value `time` (ns since the Unix epoch) becomes `ts`, the number of a session its name; the
     others are columns of its stream.
     """
     values: dict[str, object] = dict(log.values)
+    session = values.get("session")
+    if isinstance(session, int):
+        values["session"] = session_name(node, session)
     time = values.pop("time")
     assert isinstance(time, int)
     head = {"v": ROW_VERSION, "ts": time // NS_PER_US, "node": node, "event": log.name}
@@ -171,6 +177,9 @@ def fast_line(log: Log, node: str) -> bytes:
     columns["ts"] = columns.pop("time") // NS_PER_US  # type: ignore[operator]  # always an integer
     columns["node"] = node
     columns["event"] = log.name
+    session = columns.get("session")
+    if isinstance(session, int):
+        columns["session"] = session_name(node, session)
     return msgspec.json.encode(columns)
 
 

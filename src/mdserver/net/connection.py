@@ -27,6 +27,7 @@ from mdserver.codec.websocket import (
     accept_upgrade,
 )
 from mdserver.core.inputs import Opened
+from mdserver.core.session import session_name
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import NS_PER_MS, NS_PER_S
 from mdserver.net.engine import INTERNAL_ERROR, Engine
@@ -160,7 +161,7 @@ class Connection:
         outbox = self.outbox
         assert outbox is not None
         return SessionView(
-            session=outbox.session,
+            session=session_name(self._shared.settings.node_name, outbox.session),
             address=self.address,
             transport=outbox.form.name,
             secure=self.secure,

@@ -45,7 +45,7 @@ class SessionView:
     nothing was heard from it.
     """
 
-    session: int
+    session: str
     address: str
     transport: str
     secure: bool

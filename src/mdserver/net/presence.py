@@ -18,6 +18,7 @@ from attrs import frozen
 
 from mdserver import limits
 from mdserver.core.outputs import Log
+from mdserver.core.session import session_name
 from mdserver.net.backstage import Backstage
 
 PRESENCE = "presence"
@@ -27,9 +28,11 @@ log = structlog.get_logger()
 
 @frozen
 class Subscriber:
-    """Who came or went. `external_token` is what its application gave as such."""
+    """Who came or went. `session` is the name that the client was told in `connected`,
+    `external_token` what its application gave as such.
+    """
 
-    session: int
+    session: str
     address: str
     user: str | None
     external_token: str | None
@@ -38,9 +41,10 @@ class Subscriber:
 class PresenceHook(Backstage):
     """Tells the operator's object what the presence stream says."""
 
-    def __init__(self, told: Any, deadline: int) -> None:
+    def __init__(self, told: Any, deadline: int, node: str) -> None:
         super().__init__()
         self._told = told
+        self._node = node
         self._deadline_s = deadline / limits.NS_PER_S
         self._waiting: dict[int, deque[tuple[str, Subscriber, str]]] = {}
         self._count = 0
@@ -54,7 +58,10 @@ class PresenceHook(Backstage):
             return
         values: dict[str, Any] = line.values
         session = values["session"]
-        who = Subscriber(session, values["address"], values["user"], values["external_token"])
+        who = Subscriber(
+            session_name(self._node, session), values["address"], values["user"],
+            values["external_token"],
+        )  # fmt: skip
         self._count += 1
         waiting = self._waiting.get(session)
         if waiting is None:

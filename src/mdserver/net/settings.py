@@ -24,6 +24,7 @@ class ServerSettings:
     `transport_security` is for how long browsers are to use TLS alone.
     """
 
+    node_name: str = "mdserver"
     listen: tuple[Address, ...] = (Address("127.0.0.1", 8800),)
     listen_encrypted: tuple[Address, ...] = ()
     monitor_listen: tuple[Address, ...] = ()
