@@ -115,7 +115,8 @@ class Member:
         )
         cluster = ClusterSettings(
             me=self.name, members=world.names, client=f"{self.name}:1", trace=True,
-            log_kept=plan.log_kept, recording=plan.recorded, acks_recorded=plan.recorded,
+            log_kept=plan.log_kept, numbers_kept=plan.numbers_kept, recording=plan.recorded,
+            acks_recorded=plan.recorded,
         )  # fmt: skip
         self.life += 1
         self._codec = CODECS[plan.encoding]()

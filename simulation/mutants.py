@@ -22,7 +22,7 @@ from mdserver.cluster.membership import Membership
 from mdserver.cluster.messages import Accept, Appended, Heartbeat, Need, Promised, Sync
 from mdserver.cluster.seed import Seed, Standing, Step
 from mdserver.cluster.votes import Vote, VoteRecord
-from mdserver.core.message import Position
+from mdserver.core.message import Entry, Position
 from mdserver.core.recovery import Histories
 from simulation import profiles
 from simulation.plan import Plan
@@ -146,6 +146,23 @@ def gaps_are_taken(original: Callable[..., tuple[Verdict, int, Position]]) -> An
     return verdict
 
 
+def dropped_before_the_commit(original: Callable[..., None]) -> Any:
+    def apply(self: Publishers, entry: Entry, at: int) -> None:
+        original(self, entry, at)
+        positions = self.table[entry.publication.publisher].positions
+        if len(positions) >= 2 * self.kept:
+            del positions[: -self.kept]
+
+    return apply
+
+
+def held_to_nothing(_: object) -> Any:
+    def tail(self: Coordinator, more: int) -> None:
+        pass
+
+    return tail
+
+
 def delivered_when_accepted(original: Callable[..., None]) -> Any:
     def extend(self: Learner, peer: str, item: Appended) -> None:
         original(self, peer, item)
@@ -244,6 +261,10 @@ MUTANTS = (
     mutant("answers leave before the vote file", Ground, "say_stored", sent_before_the_disk),
     mutant("repeats are taken again", Publishers, "verdict", no_dedupe),
     mutant("numbers may have gaps", Publishers, "verdict", gaps_are_taken),
+    Mutant("positions go before they are committed",
+           ((Publishers, "apply", dropped_before_the_commit),
+            (Coordinator, "_tail", held_to_nothing)),
+           profiles.hasty),
     mutant("delivered when accepted", Learner, "_extend", delivered_when_accepted),
     Mutant("entries below the promise are taken", ((Seed, "accepts", accepted_below_the_promise),),
            profiles.slow_successor),

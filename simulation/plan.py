@@ -11,12 +11,15 @@ from collections.abc import Iterator
 
 from attrs import evolve, frozen
 
-from mdserver.limits import NS_PER_MS, NS_PER_S
+from mdserver.limits import NS_PER_MS, NS_PER_S, PUBLISHER_NUMBERS_KEPT
 
 KINDS = (
     "crash", "crash-coordinator", "crash-at-step", "restart-storm", "cut", "one-way", "isolate",
     "isolate-seeds", "slow", "clock-jump", "clock-rate", "client-cut", "lose-vote",
 )  # fmt: skip
+
+FEW_NUMBERS = 4  # as many numbers of a publisher are kept in some runs
+BURST = 60  # publications at once of a publisher that takes no notice of that
 
 
 @frozen
@@ -65,12 +68,15 @@ class Plan:
     sendings: tuple[Sending, ...]
     recorded: bool = False  # seeds write their logs down, so any number of them may crash
     bound: int = 0  # from the last fault on, how late anything may be while it lasts; 0: any time
+    numbers_kept: int = PUBLISHER_NUMBERS_KEPT  # where it is small, bursts go beyond it
 
     def describe(self) -> str:
         """Every derived option, in one line each."""
         care = "careful" if self.careful else "reckless"
         if self.recorded:
             care += ", recorded"
+        if self.numbers_kept != PUBLISHER_NUMBERS_KEPT:
+            care += f", {self.numbers_kept} numbers kept"
         size = (
             f"{self.members} members, {self.groups} groups, {self.publishers} publishers, "
             f"{self.subscribers} subscribers, {self.subjects} subjects, {self.encoding}"
@@ -103,6 +109,9 @@ def make(seed: int) -> Plan:
     delay_max = rng.choice((1, 5, 5, 20, 100)) * NS_PER_MS
     kinds = tuple(kind for kind in KINDS if rng.random() < 0.3)
     publishers, subjects = rng.randint(1, 3), rng.randint(1, 4)
+    numbers = random.Random(f"numbers {seed}")
+    numbers_kept = numbers.choice((PUBLISHER_NUMBERS_KEPT, PUBLISHER_NUMBERS_KEPT, FEW_NUMBERS))
+    hostile = draw_bursts(numbers, publishers, calm) if numbers_kept == FEW_NUMBERS else ()
     return Plan(
         seed=seed,
         members=members,
@@ -132,7 +141,13 @@ def make(seed: int) -> Plan:
                 key=lambda fault: fault.at,
             )
         ),
-        sendings=tuple(draw_sendings(rng, publishers, subjects, calm)),
+        sendings=tuple(
+            sorted(
+                [*draw_sendings(rng, publishers, subjects, calm), *hostile],
+                key=lambda sending: sending.at,
+            )
+        ),
+        numbers_kept=numbers_kept,
     )
 
 
@@ -166,6 +181,13 @@ def draw_faults(
             draw=rng.getrandbits(30),
         )
         at += int(rng.expovariate(1 / mean)) + 1
+
+
+def draw_bursts(rng: random.Random, publishers: int, calm: int) -> Iterator[Sending]:
+    """Far more publications to one subject than may be without a result, a few times."""
+    for _ in range(rng.choice((0, 1, 3))):
+        at, publisher = rng.randrange(calm), rng.randrange(publishers)
+        yield from [Sending(at, publisher, 0)] * BURST
 
 
 def draw_sendings(

@@ -11,8 +11,8 @@ from itertools import combinations
 from attrs import evolve
 
 from mdserver.cluster.placement import ranking
-from mdserver.limits import NS_PER_MS, NS_PER_S
-from simulation.plan import Fault, Plan, Sending, draw_faults, make
+from mdserver.limits import NS_PER_MS, NS_PER_S, PUBLISHER_NUMBERS_KEPT
+from simulation.plan import FEW_NUMBERS, Fault, Plan, Sending, draw_faults, make
 
 CRASHES = ("crash", "crash-coordinator", "crash-at-step")
 DRAINED = 4 * NS_PER_S  # when the deaf leader is drained
@@ -36,6 +36,7 @@ def small(seed: int, calm: int, faults: Iterable[Fault], sendings: Iterable[Send
         cached=1000,
         log_kept=50,
         recorded=False,
+        numbers_kept=PUBLISHER_NUMBERS_KEPT,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         sendings=tuple(sorted(sendings, key=lambda sending: sending.at)),
     )
@@ -65,12 +66,39 @@ def crowded(seed: int) -> Plan:
         cached=1000,
         log_kept=50,
         recorded=False,
+        numbers_kept=PUBLISHER_NUMBERS_KEPT,
         faults=tuple(closely(rng, members, calm)),
         sendings=tuple(
             Sending(at, rng.randrange(2), rng.randrange(2))
             for at in range(NS_PER_S // 2, calm, rng.choice((4, 10, 30)) * NS_PER_MS)
         ),
     )
+
+
+def hasty(seed: int) -> Plan:
+    """Publishers that send far more numbers than are kept of them, to seeds that all die together.
+
+    The seeds write their logs down, so that each begins with a tail that it takes back, or commits.
+    """
+    rng = random.Random(f"hasty {seed}")
+    plan = crowded(seed)
+    deaths = range(NS_PER_S, plan.calm, rng.choice((700, 1500)) * NS_PER_MS)
+    lasting = rng.randint(1, 100) * NS_PER_MS
+    return evolve(
+        plan,
+        recorded=True,
+        patience=120 * NS_PER_S,
+        numbers_kept=FEW_NUMBERS,
+        faults=tuple(
+            Fault(at, "crash", member, 0, lasting, rng.getrandbits(30))
+            for at in deaths for member in range(plan.members)
+        ),
+        sendings=tuple(
+            Sending(at, publisher, 0)
+            for at in range(NS_PER_S // 2, plan.calm, 80 * NS_PER_MS)
+            for publisher in [rng.randrange(2)] * rng.choice((1, 5, 20))
+        ),
+    )  # fmt: skip
 
 
 def closely(rng: random.Random, members: int, calm: int) -> Iterator[Fault]:
