@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 
+import attrs
 import trio
 
 from mdserver.client import Client, ReconnectSettings
@@ -10,6 +11,7 @@ from mdserver.client.client import Encoding, TransportName
 from mdserver.client.core import values
 from mdserver.client.driver import now
 from mdserver.client.errors import ClientError
+from mdserver.limits import CLIENT_PUBLICATIONS_MAX
 from simulation.recording import Recorder
 
 RECONNECT = ReconnectSettings(
@@ -17,12 +19,14 @@ RECONNECT = ReconnectSettings(
 )
 KEEPALIVE_MS = 1000
 BURSTS = (1, 1, 1, 1, 5, 20)
+POUR_EVERY_S = 0.5
 
 
 class RecordedClient(Client):
     """A client that writes a history. `connections`: how many stood so far.
 
-    `met` is told the name of the member at each.
+    `met` is told the name of the member at each. `ahead`: how many of its publications may be
+    without a result, whatever servers allow.
     """
 
     def __init__(
@@ -33,11 +37,16 @@ class RecordedClient(Client):
         transport: TransportName,
         rng: random.Random,
         met: Callable[[str, str], None],
+        *,
+        ahead: int = CLIENT_PUBLICATIONS_MAX,
     ) -> None:
         super().__init__(
             servers, encoding=encoding, transport=transport, keepalive_ms=KEEPALIVE_MS,
             reconnect=RECONNECT, publisher=recorder.name, rng=rng,
         )  # fmt: skip
+        # A client of others may not keep the bound that ours keeps: servers have to.
+        self._core.settings = attrs.evolve(self._core.settings, publications_max=ahead)
+        self._core._publications._max = ahead
         self.recorder = recorder
         self.connections = 0
         self._met = met
@@ -91,3 +100,12 @@ class RecordedClient(Client):
                 count += 1
                 await self.send(f"{self.recorder.name}-{count}", rng.choice(subjects))
             await trio.sleep(rng.expovariate(per_second / mean))
+
+    async def pour(self, subject: str, ahead: int) -> None:
+        """Publish to one subject, always so many ahead of their results, until cancelled."""
+        count = 0
+        while True:
+            for _ in range(ahead - len(self.recorder.pending)):
+                count += 1
+                await self.send(f"{self.recorder.name}-{count}", subject)
+            await trio.sleep(POUR_EVERY_S)

@@ -54,7 +54,10 @@ class Cluster:
         self.plan = plan
         self.wire = wire
         self.seeds = range(plan.seeds)
-        self.members = [Member(number, wire, folder, tell) for number in range(plan.members)]
+        self.members = [
+            Member(number, wire, folder, tell, journal=plan.journal)
+            for number in range(plan.members)
+        ]
         self.doors: list[Proxy] = []
         self.doomed: dict[int, None] = {}  # members whose process is about to end
         self.statuses: dict[int, Status] = {}

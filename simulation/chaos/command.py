@@ -25,10 +25,12 @@ from simulation.chaos.plan import (
     PROCESS_KINDS,
     Plan,
     make,
+    make_journal,
 )  # fmt: skip
 from simulation.chaos.run import Chaos, Outcome
 from simulation.chaos.wire import Wire
 
+PROFILES = ("mixed", "journal")
 NETWORKS = ("auto", "namespaces", "loopback")
 INSIDE = "CHAOS_NAMESPACE"  # set once this process is alone in its namespace
 PROBLEMS_SHOWN = 20
@@ -39,6 +41,14 @@ INTERRUPTED = 130
 @click.option(
     "--seconds", default=60, show_default=True, type=click.IntRange(5, 3600),
     help="How long faults go on.",
+)  # fmt: skip
+@click.option(
+    "--profile", type=click.Choice(PROFILES), default="mixed", show_default=True,
+    help="`journal`: three seeds with a journal that all end together, in rounds.",
+)  # fmt: skip
+@click.option(
+    "--rounds", default=5, show_default=True, type=click.IntRange(2, 1000),
+    help="How often they do.",
 )  # fmt: skip
 @click.option("--seed", default=1, show_default=True, help="Faults and clients follow from it.")
 @click.option(
@@ -59,6 +69,8 @@ INTERRUPTED = 130
 @click.option("--keep-all", is_flag=True, help="Keep those of a run that passes, too.")
 def chaos(
     seconds: int,
+    profile: str,
+    rounds: int,
     seed: int,
     members: int,
     network: str,
@@ -68,13 +80,18 @@ def chaos(
     keep_all: bool,
 ) -> None:
     """Real server processes under partitions, pauses and kills; exit 1 on any finding."""
+    if profile == "journal":
+        members = 3
     told = Console(stderr=True)
     wire = choose(network, members, told)
     clock = fake_clock()
     if clock is None:
         told.print("[bold]NO CLOCK JUMPS[/bold]: libfaketime is missing (package libfaketime)")
     try:
-        plan = make(seed, seconds, members, clocks=clock is not None, only=only)
+        if profile == "journal":
+            plan = make_journal(seed, rounds)
+        else:
+            plan = make(seed, seconds, members, clocks=clock is not None, only=only)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     console = Console()
@@ -82,14 +99,14 @@ def chaos(
     folder = Path(tempfile.mkdtemp(prefix="mdserver-chaos-"))
     try:
         with Progress(console=told, transient=True, disable=not told.is_terminal) as progress:
-            task = progress.add_task("chaos", total=seconds)
+            task = progress.add_task("chaos", total=plan.seconds)
             step = partial(progress.advance, task)
             outcome = trio.run(run, plan, wire, folder, step)
         console.print(summary(outcome, wire))
         for problem in outcome.problems[:PROBLEMS_SHOWN]:
             console.print(f"FAILED {problem}", markup=False, soft_wrap=True)
         if keep_all or outcome.problems:
-            kept = keep / f"seed-{seed}-{members}"
+            kept = keep / f"{'' if profile == 'mixed' else profile + '-'}seed-{seed}-{members}"
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(folder, kept)
             console.print(f"history and logs: {kept}", markup=False, soft_wrap=True)

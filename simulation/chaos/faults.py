@@ -10,7 +10,7 @@ import trio
 from mdserver.limits import NS_PER_S
 from simulation.chaos.cluster import Cluster
 from simulation.chaos.members import Member
-from simulation.chaos.plan import BLACKOUT, CLOCK, HALF_CUT, SERVED_WITHIN_S
+from simulation.chaos.plan import BLACKOUT, CLOCK, HALF_CUT, SERVED_WITHIN_S, TOGETHER
 from simulation.chaos.proxy import Route
 from simulation.chaos.statuses import NoAnswerError, ask
 from simulation.chaos.wire import Pair, text
@@ -59,7 +59,9 @@ class Faults:
             CLOCK: self._clock,
             HALF_CUT: self._half_cut,
             BLACKOUT: self._blackout,
+            **dict.fromkeys(TOGETHER, self._together),
         }
+        self._turn = trio.Lock()
 
     async def run(self, step: Callable[[float], None]) -> None:
         """All faults of the plan, each at its time; `step` is told the seconds that passed."""
@@ -180,6 +182,35 @@ class Faults:
             if member.running is None and member.number not in self._busy:
                 cluster.start(member)
         return True
+
+    async def _together(self, fault: Fault) -> bool:
+        """End all members at once, in mid-stream; start them in any order. One round at a time."""
+        cluster, rng = self.cluster, random.Random(fault.draw)
+        async with self._turn:
+            if not await self._all_proven():
+                return False
+            await trio.sleep(fault.lasting / NS_PER_S)
+            cluster.mark(None, fault.kind)
+            if fault.kind == "kill-all":
+                for member in rng.sample(cluster.members, len(cluster.members)):
+                    member.kill()
+            else:
+                async with trio.open_nursery() as nursery:
+                    for member in cluster.members:
+                        nursery.start_soon(member.stop, STOP_TIMEOUT_S)
+            cluster.judge()
+            for member in rng.sample(cluster.members, len(cluster.members)):
+                await trio.sleep(rng.choice((0, 0.1, 1)))
+                cluster.start(member)
+            return await self._all_proven()
+
+    async def _all_proven(self) -> bool:
+        """Wait until every member votes; False if that takes too long."""
+        with trio.move_on_after(VICTIM_TIMEOUT_S):
+            while not all(member.proven for member in self.cluster.members):
+                await self.cluster.looked.park()
+            return True
+        return False
 
     async def _end(self, member: Member, kind: str) -> None:
         self.cluster.mark(member.number, kind)

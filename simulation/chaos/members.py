@@ -18,6 +18,9 @@ from simulation.chaos.wire import Wire, text
 GROUPS = 8
 USER, PASSWORD = "admin", "of the monitor"
 CLUSTER_PASSWORD = "of the members"
+JOURNAL = {"Journal": "on", "JournalFsync": "commit", "MaxCachedMessagesPerSubject": "1000000",
+           "CacheExpireTime": "1h"}  # fmt: skip
+"""Whoever was away recovers all of it: a gap would be a finding."""
 LOG_SHOWN = 3
 FAKE_CLOCKS = ("libfaketimeMT.so.1", "libfaketime.so.1")
 LIBRARIES = (Path("/usr/lib"), Path("/usr/local/lib"))
@@ -40,7 +43,15 @@ class Member:
     logs until its process ends.
     """
 
-    def __init__(self, number: int, wire: Wire, folder: Path, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        wire: Wire,
+        folder: Path,
+        tell: Callable[[str], None],
+        *,
+        journal: bool = False,
+    ) -> None:
         self.number = number
         self.name = f"m{number}"
         self.running: subprocess.Popen[bytes] | None = None
@@ -52,6 +63,7 @@ class Member:
         self._wire = wire
         self._folder = folder
         self._tell = tell
+        self.journal = folder / f"journal-{self.name}" if journal else None
         self.library = fake_clock()
 
     @property
@@ -77,6 +89,8 @@ class Member:
             "ClusterSubjectGroups": str(GROUPS),
             "ClusterMemberCoordinationFolder": str(self._folder),
         }
+        if self.journal is not None:
+            settings |= JOURNAL | {"JournalFolder": str(self.journal)}
         words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         command = [*wire.command(number), sys.executable, "-m", "mdserver.cli.main", "run", *words]
         with self.log.open("ab") as log:

@@ -25,6 +25,11 @@ It is only drawn where it is asked for, and then alone: with other faults client
 SERVED_WITHIN_S = 5
 HALF_CUT_S = 60
 HALF_CUT_REST_S = 10.0  # until everything is back where it belongs
+TOGETHER = ("kill-all", "stop-all")
+"""All members end at once and start again in any order: where seeds write their logs down."""
+JOURNAL_AHEAD = (1000, 5000)
+"""How far publishers of such a run are ahead of their results: as far as they may, and farther."""
+ROUND_S = 4
 SPACING_MIN_S, SPACING_MAX_S = 2.0, 4.0
 LASTING_S = (0.5, 1.5, 4.0)  # means
 LASTING_MAX_S = 8.0
@@ -46,6 +51,7 @@ class Plan:
     per_second: float  # publications of one publisher
     reckless: bool
     faults: tuple[Fault, ...]
+    journal: bool = False  # seeds ack what is on their disks: all of them may end at once
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -59,6 +65,7 @@ class Plan:
             f"{self.members} members, {self.seeds} of them seeds, {self.publishers} publishers, "
             f"{self.subscribers} subscribers, {self.subjects} subjects"
         )
+        care += ", with a journal" if self.journal else ""
         lines = [f"seed {self.seed}: {size}, {self.seconds} s, {care}"]
         lines += [
             f"  {f.at / NS_PER_S:7.2f} s {f.kind} {f.first}, {f.lasting / NS_PER_S:.2f} s"
@@ -100,6 +107,36 @@ def half_cuts(rng: random.Random, seconds: int) -> Iterator[Fault]:
         draw = rng.getrandbits(30)
         yield Fault(int(at * NS_PER_S), HALF_CUT, 0, 0, int(lasting * NS_PER_S), draw)
         at += lasting + HALF_CUT_REST_S
+
+
+def make_journal(seed: int, rounds: int) -> Plan:
+    """Three seeds with a journal, which all end together again and again, killed or told to."""
+    rng = random.Random(f"journal {seed}")
+    kinds = [TOGETHER[number % 2] for number in range(rounds)]
+    rng.shuffle(kinds)
+    return Plan(
+        seed=seed,
+        seconds=rounds * ROUND_S,
+        members=3,
+        seeds=3,
+        publishers=len(JOURNAL_AHEAD) + 1,
+        subscribers=3,
+        subjects=len(JOURNAL_AHEAD) + 4,
+        per_second=20.0,
+        reckless=False,
+        faults=tuple(
+            Fault(
+                at=int((number + rng.random()) * ROUND_S * NS_PER_S),
+                kind=kind,
+                first=rng.randrange(3),
+                second=0,
+                lasting=int(rng.random() * NS_PER_S),
+                draw=rng.getrandbits(30),
+            )
+            for number, kind in enumerate(kinds)
+        ),
+        journal=True,
+    )
 
 
 def draw(

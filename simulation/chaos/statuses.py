@@ -29,7 +29,7 @@ async def ask(address: Address, path: str, method: str = "GET") -> bytes:
             async with await trio.open_tcp_stream(*address) as stream:
                 return await _exchange(stream, address, path, method)
     except (OSError, trio.TooSlowError, trio.BrokenResourceError, h11.RemoteProtocolError) as error:
-        raise NoAnswerError(f"{method} {path}: {error or type(error).__name__}") from None
+        raise NoAnswerError(f"{method} {path}: {str(error) or type(error).__name__}") from None
 
 
 async def _exchange(stream: trio.SocketStream, address: Address, path: str, method: str) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from simulation.chaos import namespaces
+from simulation.chaos.plan import JOURNAL_AHEAD
 from simulation.checker import check
 from simulation.history import Acked, Delivered, event_of
 
@@ -70,6 +71,19 @@ def test_a_run_passes_and_its_history_can_be_judged_again(network: str, tmp_path
         "lost", "skip"
     }  # fmt: skip
     assert late.seq > 0
+
+
+def test_seeds_with_a_journal_end_together_and_lose_nothing(tmp_path: Path) -> None:
+    """Killed or told to, under publishers that are as far ahead of their results as they may be."""
+    words = ("--profile", "journal", "--rounds", "2", "--network", "loopback", "--keep-all")
+    with chaos(tmp_path, *words) as process:
+        said, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, said
+    assert not children_of(tmp_path)
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert kept.name == "journal-seed-1-3"
+    lines = (kept / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    assert sum(isinstance(event_of(line), Acked) for line in lines) > max(JOURNAL_AHEAD)
 
 
 def test_a_member_that_ends_by_itself_is_a_finding(tmp_path: Path) -> None:
