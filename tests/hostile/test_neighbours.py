@@ -7,12 +7,13 @@ bound on the round trip is ten times that of `python -m mdserver.bench hostile`.
 import pytest
 
 from mdserver.bench import hostile
-from mdserver.bench.attackers import FLOODS
+from mdserver.bench.attackers import FLOODS, HOLDS
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.bench.results import Row
 
 SECONDS = 1.5
 LOAD = hostile.Load(encoding=ENCODINGS["json"], seconds=SECONDS)
+HELD_KIB_MAX = 160 * 1024  # twice the bound of what is unfinished, and some for the allocator
 ADDED_MS_MAX = 10 * hostile.ADDED_MS_MAX
 
 
@@ -33,3 +34,12 @@ def test_a_flood_costs_a_neighbour_little(attack: str) -> None:
     assert row.count > 0
     assert (row.p99_ms or 0) < (quiet.p99_ms or 0) + ADDED_MS_MAX
     assert (row.kib_each or 0) < 64 * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", HOLDS)
+def test_what_attackers_hold_is_bounded(attack: str) -> None:
+    row = hostile.measured(LOAD, attack)
+    print(f"\n{shown(row)}")
+    assert row.count > 0
+    assert (row.kib_each or 0) < HELD_KIB_MAX

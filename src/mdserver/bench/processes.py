@@ -114,7 +114,9 @@ def server(
 def server_command(settings: Sequence[str]) -> list[str]:
     """How to start a server with these parameters, of which a later one replaces an earlier."""
     chosen = {}
-    for setting in ("Listen=127.0.0.1:0", "Entitlement=None", *settings):
+    # All clients of a measurement come from one address.
+    many = "MaxConnectionsPerAddress=1000000"
+    for setting in ("Listen=127.0.0.1:0", "Entitlement=None", many, *settings):
         chosen[setting.partition("=")[0]] = setting
     arguments = [sys.executable, "-m", "mdserver.cli.main", "run"]
     for setting in chosen.values():

@@ -120,6 +120,7 @@ def server_settings(config: Config) -> ServerSettings:
         receive_bytes_max=config.buffer_limit_receive,
         websocket_bytes_max=4 * config.max_message_size + WEBSOCKET_SLACK_BYTES,
         http_body_bytes_max=config.buffer_limit_receive,
+        tokens_decide=_POLICIES[config.entitlement] is Policy.ASK,
         rates=RateLimits(
             config.max_command_rate,
             config.max_bytes_rate,

@@ -174,6 +174,11 @@ class HttpConnection:
         return bool(self._buffer) or self._h11 is not None
 
     @property
+    def unfinished_bytes(self) -> int:
+        """How much is kept of a request that is not complete."""
+        return len(self._buffer) + len(self._body or b"")
+
+    @property
     def leftover(self) -> bytes:
         """What came after a request that asks for an upgrade."""
         if self._h11 is None:

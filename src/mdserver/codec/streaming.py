@@ -7,7 +7,7 @@ those of the HTML standard (section 9.2), whose `id` says how far the client got
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from attrs import frozen
@@ -229,6 +229,19 @@ def read_event_id(text: str) -> EventId:
         return _ids.decode(base64.b64decode(text, b"-_", validate=True))
     except (msgspec.MsgspecError, binascii.Error, UnicodeError, ValueError):
         raise RequestRefusedError(400, "Last-Event-ID is not an id that a server gave.") from None
+
+
+@frozen
+class PartedAnswer:
+    """A long answer: its parts are made one by one, as the client takes them.
+
+    `held_bytes` is how much memory it keeps until it is sent.
+    """
+
+    status: int
+    headers: Headers
+    parts: Iterable[bytes]
+    held_bytes: int
 
 
 @frozen

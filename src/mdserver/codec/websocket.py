@@ -131,12 +131,14 @@ class WebSocket:
     """One connection after its upgrade: bytes in, events out.
 
     `message_bytes_max` bounds a message, fragments together; beyond it the connection ends with
-    1009. After an `Ended` nothing is read any more. `more` says that bytes wait which may already
-    be a frame: `feed` them with nothing.
+    1009. Until `admit` the bound is `first_bytes_max`, if there is one. After an `Ended` nothing
+    is read any more. `more` says that bytes wait which may already be a frame: `feed` them with
+    nothing.
     """
 
     __slots__ = (
         "_buffer",
+        "_bytes_max",
         "_closing",
         "_decoder",
         "_ended",
@@ -146,8 +148,9 @@ class WebSocket:
         "more",
     )
 
-    def __init__(self, message_bytes_max: int) -> None:
+    def __init__(self, message_bytes_max: int, first_bytes_max: int | None = None) -> None:
         self._message_bytes_max = message_bytes_max
+        self._bytes_max = min(message_bytes_max, first_bytes_max or message_bytes_max)
         self._buffer: bytes | bytearray = b""
         self._needed = 0  # how long the buffer must be before it is worth a look
         self._fragments: bytearray | None = None
@@ -155,6 +158,11 @@ class WebSocket:
         self._closing = False
         self._ended = False
         self.more = False
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """How much is kept of a message that is not complete."""
+        return len(self._buffer) + len(self._fragments or b"")
 
     @property
     def ended(self) -> bool:
@@ -200,9 +208,9 @@ class WebSocket:
             return at
         start, length = size
         first = data[at]
-        if first & 0x0F < 8 and length + len(self._fragments or b"") > self._message_bytes_max:
-            most = f"A message may have {self._message_bytes_max} bytes."
-            self._fail(limits.CLOSE_TOO_BIG, most, events)
+        total = length + len(self._fragments or b"")
+        if first & 0x0F < 8 and total > self._bytes_max:
+            self._refuse_size(total, events)
             return at
         sound = data[at + 1] & 0x80 and _is_minimal(length, start - at)
         if not sound or first not in _DIRECT or (first > 0x88 and length > 125):
@@ -223,6 +231,18 @@ class WebSocket:
         else:
             self._take_fragment(first, payload, events)
         return end
+
+    def _refuse_size(self, size: int, events: list[WebSocketEvent]) -> None:
+        if events and size <= self._message_bytes_max:
+            # What comes before it may admit the client, which raises the bound.
+            self._needed = 0
+            self.more = True
+            return
+        self._fail(limits.CLOSE_TOO_BIG, f"A message may have {self._bytes_max} bytes.", events)
+
+    def admit(self) -> None:
+        """Take messages of full size from now on."""
+        self._bytes_max = self._message_bytes_max
 
     def _take_message(self, payload: bytes, text: bool, events: list[WebSocketEvent]) -> None:
         if text and not payload.isascii():

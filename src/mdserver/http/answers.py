@@ -8,15 +8,15 @@ from attrs import frozen
 
 from mdserver import limits
 from mdserver.codec.http import Headers, Request, RequestRefusedError
-from mdserver.codec.streaming import StreamAnswer
+from mdserver.codec.streaming import PartedAnswer, StreamAnswer
 from mdserver.core.commands import AnyCommand
 from mdserver.core.events import AnyEvent
 from mdserver.core.text import safe_text
 
-_JSON = (b"content-type", b"application/json")
+JSON_TYPE = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
-_NO_STORE = (b"cache-control", b"no-store")
-_encode = msgspec.json.Encoder().encode
+NO_STORE = (b"cache-control", b"no-store")
+encode = msgspec.json.Encoder().encode
 
 
 @frozen
@@ -41,17 +41,17 @@ class Exchange(Protocol):
         """Give commands to that stream, which is there."""
 
 
-Path = Callable[[Request, Exchange], Awaitable[Answer | StreamAnswer]]
+Path = Callable[[Request, Exchange], Awaitable[Answer | PartedAnswer | StreamAnswer]]
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
     """An answer that is one JSON value."""
-    return Answer(status, (_JSON, _NO_STORE), _encode(value))
+    return Answer(status, (JSON_TYPE, NO_STORE), encode(value))
 
 
 def text_answer(text: str, status: int = 200) -> Answer:
     """An answer for people."""
-    return Answer(status, (_TEXT, _NO_STORE), text.encode())
+    return Answer(status, (_TEXT, NO_STORE), text.encode())
 
 
 class Parameters:

@@ -10,7 +10,7 @@ import attrs
 
 from mdserver import limits
 from mdserver.codec.http import Request
-from mdserver.codec.streaming import StreamAnswer
+from mdserver.codec.streaming import PartedAnswer, StreamAnswer
 from mdserver.http import health
 from mdserver.http.answers import Answer, Exchange, Parameters, json_answer, text_answer
 from mdserver.http.router import Paths
@@ -41,7 +41,9 @@ class Monitor(Paths):
         })  # fmt: skip
         self._expected = f"{user}:{password}".encode() if password else None
 
-    async def __call__(self, request: Request, exchange: Exchange) -> Answer | StreamAnswer:
+    async def __call__(
+        self, request: Request, exchange: Exchange
+    ) -> Answer | PartedAnswer | StreamAnswer:
         """The answer of the path; 401, or 403 for an order without the header that they need."""
         if request.method not in _READING and request.header(_ORDER) is None:
             return text_answer(

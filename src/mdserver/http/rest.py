@@ -1,13 +1,25 @@
 """`POST /rest/produce` and `GET /rest/consume`: publishing and reading without a session."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mdserver import limits
 from mdserver.codec.http import Request, RequestRefusedError
+from mdserver.codec.streaming import PartedAnswer
 from mdserver.core.commands import Fetch, Publish
 from mdserver.core.events import Delivery, Error, Fetched, Status, StatusName
 from mdserver.core.message import Position, Qos
-from mdserver.http.answers import Answer, Exchange, Parameters, json_answer, token_of
+from mdserver.core.snapshot import fields_bytes
+from mdserver.http.answers import (
+    JSON_TYPE,
+    NO_STORE,
+    Answer,
+    Exchange,
+    Parameters,
+    encode,
+    json_answer,
+    token_of,
+)
 
 ANSWER_TIMEOUT_S = 15.0
 _BOOLEANS = {"true": True, "false": False}
@@ -66,7 +78,7 @@ def _produced(
     return json_answer(said if reason is None else {**said, "reason": reason}, status)
 
 
-async def consume(request: Request, exchange: Exchange) -> Answer:
+async def consume(request: Request, exchange: Exchange) -> Answer | PartedAnswer:
     """Read the snapshot, the newest messages, or those after a position."""
     parameters = Parameters(request, ("subject", "token", "history", "epoch", "seq"))
     subject = None
@@ -77,8 +89,37 @@ async def consume(request: Request, exchange: Exchange) -> Answer:
         return _consumed(subject, [], 400, error.reason)
     event = await exchange.ask(token_of(request, parameters), command, ANSWER_TIMEOUT_S)
     if isinstance(event, Fetched):
-        return _consumed(subject, [_message(delivery) for delivery in event.deliveries])
+        return _history(command.subject, event.deliveries)
     return _consumed(subject, [], *refused(event))
+
+
+def _history(subject: str, deliveries: Sequence[Delivery]) -> Answer | PartedAnswer:
+    """Messages, of which each is encoded when the client has taken those before it."""
+    size = sum(_size(delivery) for delivery in deliveries)
+    if size <= limits.ANSWER_PART_BYTES:
+        return _consumed(subject, [_message(delivery) for delivery in deliveries])
+    if size > limits.ANSWER_BYTES_MAX:
+        reason = (
+            f"These messages have {size} bytes, and an answer holds {limits.ANSWER_BYTES_MAX}: "
+            "ask for fewer."
+        )
+        return _consumed(subject, [], 413, reason)
+    return PartedAnswer(200, (JSON_TYPE, NO_STORE), _parts(subject, deliveries), size)
+
+
+def _parts(subject: str, deliveries: Sequence[Delivery]) -> Iterator[bytes]:
+    part = b'{"subject":' + encode(subject) + b',"messages":['
+    for index, delivery in enumerate(deliveries):
+        part += (b"," if index else b"") + encode(_message(delivery))
+        if len(part) >= limits.ANSWER_PART_BYTES:
+            yield part
+            part = b""
+    yield part + b"]}"
+
+
+def _size(delivery: Delivery) -> int:
+    publication = delivery.entry.publication
+    return len(publication.content) + fields_bytes(publication.fields)
 
 
 def refused(event: object) -> tuple[int, str]:

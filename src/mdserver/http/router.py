@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from mdserver.codec.http import CONTENT_POLICY, Request, RequestRefusedError
-from mdserver.codec.streaming import STREAM_PATH, StreamAnswer
+from mdserver.codec.streaming import STREAM_PATH, PartedAnswer, StreamAnswer
 from mdserver.http import health, rest, snapshot, sse, stream
 from mdserver.http.answers import Answer, Exchange, Path, text_answer
 
@@ -29,7 +29,9 @@ class Paths:
         """The route that answers a path."""
         return path
 
-    async def __call__(self, request: Request, exchange: Exchange) -> Answer | StreamAnswer:
+    async def __call__(
+        self, request: Request, exchange: Exchange
+    ) -> Answer | PartedAnswer | StreamAnswer:
         """The answer of the path; 404 and 405 say which there are."""
         methods = self.routes.get(self.route_of(request.path))
         if methods is None:

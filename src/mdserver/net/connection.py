@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
+import attrs
 import trio
 from attrs import field, frozen
 
 from mdserver import limits
 from mdserver.codec.cors import PREFLIGHT, WebRule, is_preflight
 from mdserver.codec.http import CONTINUE, Headers, HttpConnection, Request, RequestRefusedError
-from mdserver.codec.streaming import StreamAnswer
+from mdserver.codec.streaming import PartedAnswer, StreamAnswer
 from mdserver.codec.websocket import (
     Ended,
     Message,
@@ -30,6 +31,7 @@ from mdserver.core.inputs import Opened
 from mdserver.core.session import session_name
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import NS_PER_MS, NS_PER_S
+from mdserver.net.budget import Budget, Share
 from mdserver.net.engine import INTERNAL_ERROR, Engine
 from mdserver.net.exchange import Exchange, Handler, give_commands
 from mdserver.net.forms import Form
@@ -43,6 +45,9 @@ READ_BYTES = 64 * 1024
 READ_BLOCKED = (BlockingIOError, ssl.SSLWantReadError)
 DISCARD_BYTES_MAX = 1024 * 1024
 UPGRADE_PATHS = ("/ws", "/")
+CLOSE_TRY_LATER = 1013  # IANA's registry of close codes
+CROWDED = "The server has too much that is not complete: try again later."
+RETRY_AFTER = (b"retry-after", b"5")
 CLOSE_AFTERWARDS = (b"connection", b"close")
 
 
@@ -71,10 +76,20 @@ class Shared:
     log: Logger
     rates: Rates = field(init=False)
     buffer: bytearray = field(factory=lambda: bytearray(READ_BYTES))
+    unfinished: Budget = field()
+    answers: Budget = field()
     upgrade_paths: tuple[str, ...] = UPGRADE_PATHS
     web: WebRule = field(factory=WebRule)
     awaiting: dict["Connection", None] = field(factory=dict)
     draining: trio.Event = field(factory=trio.Event)
+
+    @unfinished.default
+    def _unfinished(self) -> Budget:
+        return Budget(self.settings.unfinished_bytes_max)
+
+    @answers.default
+    def _answers(self) -> Budget:
+        return Budget(self.settings.answers_bytes_max)
 
     @rates.default
     def _rates(self) -> Rates:
@@ -97,13 +112,16 @@ class Connection:
         "_flushed",
         "_http",
         "_keepalive",
+        "_kept_bytes",
         "_meter",
         "_nursery",
         "_readable",
         "_shared",
         "_sock",
+        "_unfinished",
         "_websocket",
         "address",
+        "admitted",
         "heard",
         "outbox",
         "phase",
@@ -116,6 +134,8 @@ class Connection:
         self._readable: trio.Event | None = None
         self._flushed: trio.Event | None = None
         self._meter: Meter | None = shared.rates.of(address)
+        self._kept_bytes = 0  # received while the node waits for a verdict
+        self._unfinished = Share(shared.unfinished, limits.UNFINISHED_FREE_BYTES, stranger=True)
         self._http: HttpConnection | None = None
         self._websocket: WebSocket | None = None
         self._keepalive = shared.settings.keepalive
@@ -123,6 +143,7 @@ class Connection:
         self.heard = 0
         self.outbox: Outbox | None = None
         self.phase = Phase.READING
+        self.admitted = False
 
     async def run(self, identity: Identity | None = None) -> None:
         """Serve the connection until it ends, encrypted if there is an identity for it.
@@ -147,6 +168,7 @@ class Connection:
             if isinstance(self._sock, ssl.SSLSocket):
                 say_goodbye(self._sock)
             self._sock.close()
+            self._unfinished.hold(0)
             shared.engine.timers.cancel(self)
             if self.outbox is not None:
                 shared.behaviour.closed(self.outbox, "the connection ended")
@@ -185,6 +207,11 @@ class Connection:
     def _keep_alive(self, now: int) -> None:
         outbox = self.outbox
         assert outbox is not None
+        if self._must_connect() and not self._shared.engine.asking(outbox.session):
+            timeout_s = self._shared.settings.handshake_timeout // NS_PER_S
+            reason = f"No `connect` came within {timeout_s} s."
+            self.close(limits.CLOSE_CONNECT_DENIED, reason, drop=True)
+            return
         due = self.heard + self._keepalive
         if not outbox.form.answers:
             # The client cannot answer: that it takes what is sent has to be enough.
@@ -201,7 +228,12 @@ class Connection:
     # What an outbox asks of its owner.
 
     def agreed(self, keepalive: int) -> None:
-        """The interval (ns) that the node agreed with the client."""
+        """The interval (ns) that the node agreed with the client, which it has admitted."""
+        if not self.admitted:
+            self.admitted = True
+            self._unfinished.admit()
+            if self._websocket is not None:
+                self._websocket.admit()
         self._keepalive = keepalive
         self._give_time(keepalive)
 
@@ -309,6 +341,7 @@ class Connection:
             if self._meter is not None:
                 self._meter.take(bytes_=size)
             shared.engine.turn.begin()
+            self._kept_bytes += size
             return bytes(memoryview(shared.buffer)[:size])
 
     async def _serve_http(self) -> bytes | None:
@@ -359,6 +392,8 @@ class Connection:
         awaiting[self] = None
         try:
             while (request := http.receive(received)) is None:
+                if not self._unfinished.hold(http.unfinished_bytes):
+                    raise RequestRefusedError(503, CROWDED, [RETRY_AFTER])
                 if http.wants_continue and not continued:
                     continued = True
                     await self._send_all(CONTINUE)
@@ -367,6 +402,7 @@ class Connection:
                     return None
         finally:
             del awaiting[self]
+        self._unfinished.hold(len(request.body))
         return request
 
     def end_idle(self) -> None:
@@ -396,8 +432,30 @@ class Connection:
             await self._send_all(http.start_stream(200, [*headers, CLOSE_AFTERWARDS]))
             self._http = None
             return answer
-        await self._send_all(http.respond(answer.status, headers, answer.body))
+        if isinstance(answer, PartedAnswer):
+            await self._send_parts(http, request, attrs.evolve(answer, headers=headers))
+        else:
+            await self._send_all(http.respond(answer.status, headers, answer.body))
         return None
+
+    async def _send_parts(
+        self, http: HttpConnection, request: Request, answer: PartedAnswer
+    ) -> None:
+        """Send a long answer as the client takes it; it counts until it is sent."""
+        shared = self._shared
+        if not shared.answers.take(answer.held_bytes, stranger=True):
+            raise RequestRefusedError(503, CROWDED, [RETRY_AFTER])
+        try:
+            await self._send_all(http.start_stream(answer.status, answer.headers))
+            if request.method != "HEAD":
+                for part in answer.parts:
+                    self._give_time(shared.settings.write_timeout)
+                    await self._send_all(http.chunk(part))
+                    if shared.engine.turn.over:
+                        await shared.engine.turn.pause()
+            await self._send_all(http.end_stream())
+        finally:
+            shared.answers.give_back(answer.held_bytes, stranger=True)
 
     async def _send_all(self, wire: bytes) -> None:
         """For what comes before there is an outbox; the timer of the phase bounds it."""
@@ -444,7 +502,9 @@ class Connection:
         accepted = accept_upgrade(request)
         await self._send_all(accepted.answer)
         self._http = None
-        self._websocket = WebSocket(shared.settings.websocket_bytes_max)
+        self._unfinished.hold(0)
+        first_bytes_max = limits.FIRST_BYTES_MAX if shared.settings.tokens_decide else None
+        self._websocket = WebSocket(shared.settings.websocket_bytes_max, first_bytes_max)
         self._open(shared.behaviour.form(accepted.subprotocol), "websocket")
         return http.leftover
 
@@ -459,6 +519,7 @@ class Connection:
                 await self._readable.wait()
             if self._meter is not None:
                 await self._meter.wait(self._hear)
+            await self._catch_up()
             received = await self._receive()
             if not received:
                 self._abort()
@@ -472,7 +533,9 @@ class Connection:
         )
         self.outbox = outbox
         self.phase = Phase.OPEN
-        self._give_time(self._keepalive)
+        self._give_time(
+            shared.settings.handshake_timeout if self._must_connect() else self._keepalive
+        )
         shared.behaviour.opened(outbox, Opened(number, self.address, transport, self.secure))
         return outbox
 
@@ -486,10 +549,26 @@ class Connection:
             if ended is not None:
                 return await self._ended(ended, outbox)
             if not websocket.more:
+                if not self._unfinished.hold(websocket.unfinished_bytes):
+                    self.close(CLOSE_TRY_LATER, CROWDED, drop=True)
                 return False
             received = b""
+            await self._catch_up()
             if turn.over:
                 await turn.pause()
+
+    async def _catch_up(self) -> None:
+        """Read no further while the node waits for a verdict: not before the client is admitted,
+        and not beyond what it may have the server keep.
+        """
+        engine, outbox = self._shared.engine, self.outbox
+        assert outbox is not None
+        if not engine.asking(outbox.session):
+            self._kept_bytes = 0
+        elif not self.admitted or self._kept_bytes >= self._shared.settings.receive_bytes_max:
+            await engine.decided(outbox.session)
+            self._kept_bytes = 0
+            self._hear()
 
     async def _take_some(self, events: Sequence[WebSocketEvent], outbox: Outbox) -> Ended | None:
         """Handle some events; the one that ends the connection, if it is among them."""
@@ -534,6 +613,10 @@ class Connection:
         discarded = 0
         while discarded < DISCARD_BYTES_MAX and (received := await self._receive()):
             discarded += len(received)
+
+    def _must_connect(self) -> bool:
+        """Whether the client may be nobody: where tokens decide, and it has given none yet."""
+        return self._shared.settings.tokens_decide and not self.admitted
 
     def _hear(self) -> None:
         """A client that the server does not read from is not silent."""

@@ -3,13 +3,13 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import structlog
 import trio
 
 from mdserver.core.events import AnyEvent
-from mdserver.core.inputs import Closed, Opened, TimerDue
+from mdserver.core.inputs import Closed, Decided, Opened, TimerDue
 from mdserver.core.outputs import (
     Ask,
     CancelTimer,
@@ -87,6 +87,9 @@ class Engine:
         """What that was when the readers had a turn last."""
         self.failed = trio.Event()
         self.failure: Exception | None = None
+        self._asked: dict[int, int] = {}
+        self._asking: dict[int, int] = {}
+        self._decided: dict[int, trio.Event] = {}
         self._waiting: deque[Any] = deque()
         self._stepping = False
         self._carriers: dict[type, Callable[[Any], None]] = {
@@ -105,7 +108,11 @@ class Engine:
 
         If it raises, the process ends, unless the output is one of FOR_CLIENTS.
         """
-        self._carriers[kind] = carrier
+        if kind is Ask:
+            ask = cast("Callable[[Ask], None]", carrier)
+            self._carriers[kind] = lambda output: self._ask(output, ask)
+        else:
+            self._carriers[kind] = carrier
 
     def dispatch(self, input: object) -> None:  # noqa: A002 - the design's word
         """Give an input to the node and carry its outputs out."""
@@ -117,6 +124,8 @@ class Engine:
         self._stepping = True
         try:
             while True:
+                if type(input) is Decided:
+                    self._note_verdict(input)
                 self._carry_out(self.node.step(input, self.clock()))
                 if not self._waiting:
                     break
@@ -169,6 +178,34 @@ class Engine:
             except Exception:
                 log.exception("session could not be closed", session=session)
         self.closed(session, INTERNAL_ERROR)
+
+    def asking(self, session: int) -> bool:
+        """Whether the node waits for a verdict about a session, and keeps what it sends."""
+        return session in self._asking
+
+    async def decided(self, session: int) -> None:
+        """Wait until there is no such question."""
+        while session in self._asking:
+            await self._decided.setdefault(session, trio.Event()).wait()
+
+    def _ask(self, output: Ask, carrier: Callable[[Ask], None]) -> None:
+        if output.action != "disconnect":  # to which there is no answer
+            self._asked[output.request] = output.session
+            self._asking[output.session] = self._asking.get(output.session, 0) + 1
+        carrier(output)
+
+    def _note_verdict(self, decided: Decided) -> None:
+        session = self._asked.pop(decided.request, None)
+        if session is None:
+            return
+        left = self._asking[session] - 1
+        if left:
+            self._asking[session] = left
+            return
+        del self._asking[session]
+        waiting = self._decided.pop(session, None)
+        if waiting is not None:
+            waiting.set()
 
     def opened(self, session: int, sink: Sink, opened: Opened) -> None:
         """A session begins; its events go to `sink`."""

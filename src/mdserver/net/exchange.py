@@ -11,7 +11,7 @@ from msgspec import structs
 
 from mdserver.codec.http import Headers, Request
 from mdserver.codec.reading import mistakes_in, too_many_malformed
-from mdserver.codec.streaming import StreamAnswer
+from mdserver.codec.streaming import PartedAnswer, StreamAnswer
 from mdserver.core.commands import AnyCommand, Connect, Subscribe, Unsubscribe
 from mdserver.core.events import AnyEvent, Connected, Status, StatusName
 from mdserver.core.inputs import Opened, Received
@@ -173,5 +173,7 @@ def _parts(command: AnyCommand) -> Iterator[AnyCommand]:
 class Handler(Protocol):
     """What answers requests that are no upgrade."""
 
-    async def __call__(self, request: Request, exchange: Exchange) -> Answer | StreamAnswer:
+    async def __call__(
+        self, request: Request, exchange: Exchange
+    ) -> Answer | PartedAnswer | StreamAnswer:
         """Answer a request; RequestRefusedError where it cannot be understood."""

@@ -22,6 +22,7 @@ class ServerSettings:
     `allowed_origins` None allows every web page to connect. `allowed_hosts` are the names of this
     server, None for any; if it is empty loopback addresses have their own, others any.
     `transport_security` is for how long browsers are to use TLS alone.
+    With `tokens_decide` a session has to be connected within `handshake_timeout`.
     """
 
     node_name: str = "mdserver"
@@ -42,6 +43,9 @@ class ServerSettings:
     slow_consumers: SlowConsumerPolicy = SlowConsumerPolicy.DISCONNECT
     batching: int = 0
     batching_bytes: int = 0
+    tokens_decide: bool = False
+    unfinished_bytes_max: int = limits.UNFINISHED_BYTES_MAX
+    answers_bytes_max: int = limits.ANSWERS_BYTES_MAX
     rates: RateLimits = field(factory=RateLimits)
     receive_bytes_max: int = limits.RECEIVE_BYTES_MAX
     websocket_bytes_max: int = field(

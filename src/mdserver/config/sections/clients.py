@@ -33,7 +33,7 @@ class Clients:
         "MaxConnectionsPerAddress",
         values.whole(1, 10_000_000),
         limits.CONNECTIONS_PER_ADDRESS_MAX,
-        """The same for one IP address.""",
+        """The same for one IP address. Behind a proxy all clients may have one address.""",
     )
     max_subscriptions_per_session: int = parameter(
         "MaxSubscriptionsPerSession",
@@ -109,8 +109,8 @@ class Clients:
         "BufferLimit.Receive",
         values.size(16 * KB, GB),
         limits.RECEIVE_BYTES_MAX,
-        """How many received bytes of a client may wait to be handled; the body of an HTTP request
-        is not larger either.""",
+        """How many received bytes of a client may wait for the entitlement's answer: then the
+        server reads no further. The body of an HTTP request is not larger either.""",
     )
     keep_alive_interval: int = parameter(
         "KeepAliveInterval",
@@ -123,6 +123,6 @@ class Clients:
         "HandshakeTimeout",
         values.duration(NS_PER_S, 3600 * NS_PER_S),
         limits.HANDSHAKE_TIMEOUT_S * NS_PER_S,
-        """How long a client may take for the head of an HTTP request, its body, or the WebSocket
-        hand-shake.""",
+        """How long a client may take for the head of an HTTP request, its body, the WebSocket
+        hand-shake, or, where tokens decide, until it is connected.""",
     )
