@@ -12,9 +12,11 @@ from mdserver.codec.frames import frame
 from mdserver.codec.peer import (
     GREETING,
     MESSAGE,
+    PART,
     PROOF,
     Greeting,
     Handshake,
+    Messages,
     RefusedError,
     Side,
     Terms,
@@ -185,3 +187,25 @@ def test_random_bytes_raise_nothing_but_a_protocol_error(data: bytes) -> None:
         assert not handshake.done
     with pytest.raises(RemoteProtocolError):
         messages([(MESSAGE, data + b"\xc1")])
+
+
+@given(st.integers(1, 40), st.integers(1, 7))
+def test_a_message_that_is_larger_than_a_frame_goes_in_parts(bytes_max: int, pieces: int) -> None:
+    """Whatever its size and however the bytes arrive; what comes behind it is whole as well."""
+    sent = [HandOver(list(range(70))), HandOver([4])]
+    data = b"".join(message_frame(message, bytes_max) for message in sent)
+    reader, together = meet()[0].reader, Messages()
+    size = -(-len(data) // pieces)
+    found = []
+    for at in range(0, len(data), size):
+        frames = reader.feed(data[at : at + size])
+        assert all(len(payload) <= bytes_max for _, payload in frames)
+        found += together.take(frames)
+    assert found == sent
+
+
+def test_parts_that_never_end_are_refused() -> None:
+    together = Messages(bytes_max=10)
+    assert together.take([(PART, b"x" * 6)]) == []
+    with pytest.raises(RemoteProtocolError, match="longer than 10 bytes"):
+        together.take([(PART, b"x" * 6)])

@@ -20,7 +20,11 @@ from mdserver.cluster.messages import AnyPeerMessage
 from mdserver.codec.frames import Frame, FrameReader, frame
 from mdserver.core.text import safe_text
 from mdserver.errors import RemoteProtocolError
-from mdserver.limits import PEER_FRAME_BYTES_MAX, PEER_GREETING_BYTES_MAX
+from mdserver.limits import (
+    PEER_FRAME_BYTES_MAX,
+    PEER_GREETING_BYTES_MAX,
+    PEER_MESSAGE_BYTES_MAX,
+)
 
 PEER_PROTOCOL = 2
 NONCE_BYTES = 32
@@ -30,6 +34,7 @@ PROOF = 0x02
 REFUSAL = 0x03
 TERMS = 0x04
 MESSAGE = 0x10
+PART = 0x11
 TLS_HANDSHAKE = b"\x16"  # RFC 8446, 5.1: how the first record of a TLS connection begins
 
 UNPROVEN = b"refused"
@@ -95,7 +100,7 @@ class Handshake:
         self._binding = binding
         self._theirs: Greeting | None = None
         self.reader = FrameReader(
-            frozenset((GREETING, PROOF, REFUSAL, TERMS, MESSAGE)), PEER_FRAME_BYTES_MAX
+            frozenset((GREETING, PROOF, REFUSAL, TERMS, MESSAGE, PART)), PEER_FRAME_BYTES_MAX
         )
         self.early: list[Frame] = []
         self.proven = False
@@ -215,16 +220,55 @@ def refusal(error: RemoteProtocolError, *, proven: bool) -> bytes:
     return frame(REFUSAL, error.reason.encode()[:500] if proven else UNPROVEN)
 
 
-def message_frame(message: AnyPeerMessage) -> bytes:
-    """A message as one frame, the same for every member it goes to."""
-    return frame(MESSAGE, _encode(message))
+def message_frame(message: AnyPeerMessage, bytes_max: int = PEER_FRAME_BYTES_MAX) -> bytes:
+    """Return a message as it is sent to every member that it goes to.
+
+    That is one frame, or several if it is larger than one: parts, and the end as the message.
+    """
+    data = _encode(message)
+    if len(data) <= bytes_max:
+        return frame(MESSAGE, data)
+    last = (len(data) - 1) // bytes_max * bytes_max
+    parts = [frame(PART, data[at : at + bytes_max]) for at in range(0, last, bytes_max)]
+    return b"".join([*parts, frame(MESSAGE, data[last:])])
+
+
+class Messages:
+    """Puts the messages of one link together from frames."""
+
+    def __init__(self, bytes_max: int = PEER_MESSAGE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def take(self, frames: list[Frame]) -> list[AnyPeerMessage]:
+        """Return the messages that are whole with these frames.
+
+        Raises RemoteProtocolError for anything else.
+        """
+        found: list[AnyPeerMessage] = []
+        for kind, payload in frames:
+            if kind not in (MESSAGE, PART):
+                raise RemoteProtocolError("the handshake is over")
+            self._size += len(payload)
+            if self._size > self._bytes_max:
+                raise RemoteProtocolError(f"a message is longer than {self._bytes_max} bytes")
+            if kind == PART:
+                self._parts.append(payload)
+                continue
+            found.append(_decoded(b"".join([*self._parts, payload]) if self._parts else payload))
+            self._parts, self._size = [], 0
+        return found
 
 
 def messages(frames: list[Frame]) -> list[AnyPeerMessage]:
-    """The messages in frames; raises RemoteProtocolError for what is none."""
-    if any(kind != MESSAGE for kind, _ in frames):
-        raise RemoteProtocolError("the handshake is over")
+    """Return the messages in frames that hold whole ones. Raises RemoteProtocolError."""
+    return Messages().take(frames)
+
+
+def _decoded(payload: bytes) -> AnyPeerMessage:
     try:
-        return [_decoder.decode(payload) for _, payload in frames]
+        message: AnyPeerMessage = _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"a message of a member cannot be understood: {error}") from None
+    return message

@@ -2,19 +2,24 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 Clock = Callable[[], int]
 
 
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine is suspended, on Linux: what expires meanwhile is expired then."""
+
+
 def process_clock() -> Clock:
-    """A clock that starts at the wall clock's time and goes on at the monotonic clock's rate.
+    """Make a clock that starts at the wall clock's time, and that nobody can set afterwards.
 
     It is the `now` of every step and of every timer (docs/design.md, "Time").
     """
-    offset = time.time_ns() - time.monotonic_ns()
-    monotonic = time.monotonic_ns
+    offset = time.time_ns() - time.clock_gettime_ns(_SINCE_BOOT)
+    read = partial(time.clock_gettime_ns, _SINCE_BOOT)
 
     def now() -> int:
-        return offset + monotonic()
+        return offset + read()
 
     return now

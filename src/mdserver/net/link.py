@@ -21,7 +21,17 @@ TLS_RECORD_BYTES = 16 * 1024  # RFC 8446, 5.1
 class Link:
     """A link after its handshake. `closed` is why it ended; `scope` then is cancelled."""
 
-    __slots__ = ("_blocked", "_frames", "_size", "_unsent", "closed", "peer", "scope", "sock")
+    __slots__ = (
+        "_blocked",
+        "_frames",
+        "_largest",
+        "_size",
+        "_unsent",
+        "closed",
+        "peer",
+        "scope",
+        "sock",
+    )
 
     def __init__(self, peer: str, sock: socket.socket) -> None:
         self.peer = peer
@@ -30,6 +40,7 @@ class Link:
         self.scope = trio.CancelScope()
         self._frames: list[bytes] = []
         self._size = 0
+        self._largest = 0
         self._unsent = memoryview(b"")
         self._blocked = trio.Event()
 
@@ -39,14 +50,17 @@ class Link:
         return self._size
 
     def put(self, data: bytes) -> bool:
-        """Have a frame sent; True where `flush` has to be called.
+        """Have a message sent; True if `flush` has to be called.
 
-        A link that takes too little for too long is closed.
+        A link that takes too little for too long is closed. One message may be of any size.
         """
         first = not self._frames
+        if not self._size:
+            self._largest = 0
         self._frames.append(data)
         self._size += len(data)
-        if self._size > PEER_OUTBOX_BYTES_MAX:
+        self._largest = max(self._largest, len(data))
+        if self._size - self._largest > PEER_OUTBOX_BYTES_MAX:
             self.close("it reads too slowly")
         return first
 

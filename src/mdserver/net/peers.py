@@ -20,11 +20,11 @@ from mdserver.codec.peer import (
     NONCE_BYTES,
     Greeting,
     Handshake,
+    Messages,
     RefusedError,
     Side,
     Terms,
     message_frame,
-    messages,
     refusal,
 )  # fmt: skip
 from mdserver.config import values
@@ -33,9 +33,9 @@ from mdserver.errors import RemoteProtocolError
 from mdserver.limits import (
     PEER_BACK_OFF_MAX_S,
     PEER_FORGOTTEN_S,
-    PEER_FRAME_BYTES_MAX,
     PEER_HANDSHAKE_TIMEOUT_S,
     PEER_LINKS_MAX,
+    PEER_MESSAGE_BYTES_MAX,
 )  # fmt: skip
 from mdserver.net.connection import Logger
 from mdserver.net.doorstep import Complaints, Doorstep
@@ -114,7 +114,7 @@ class Peers:
             link = self.links.get(peer)
             if link is not None:
                 data = data or message_frame(output.message)
-                if len(data) > PEER_FRAME_BYTES_MAX:
+                if len(data) > PEER_MESSAGE_BYTES_MAX:
                     # The other side would refuse it, and the link with it, again and again.
                     self._complaints.say(peer, f"a group's log and cache take {len(data)} bytes")
                 elif link.put(data):
@@ -294,11 +294,11 @@ class Peers:
             self._log.warning("link down", peer=link.peer, reason=link.closed or "this member ends")
 
     async def _read(self, link: Link, handshake: Handshake) -> None:
-        frames = handshake.early
+        frames, messages = handshake.early, Messages()
         try:
             while True:
-                received = messages(frames)
-                if received:
+                received = messages.take(frames)
+                if frames:  # parts of a message that is under way show that the peer is alive
                     self._engine.dispatch(PeerReceived(link.peer, received))
                 data = await receive(link.sock, self._buffer)
                 if not data:
