@@ -1,5 +1,6 @@
 """Seeds that are started with a parameter of another cluster: refused, and nothing is written."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,41 @@ def test_one_member_with_other_parameters_is_refused_while_the_others_go_on(
     cluster.wait_ready(2, 60)
     found = [text for _, _, text in cluster.consume(2, SUBJECTS[0])]
     assert found == ["kept", *["meanwhile"] * len(changes(cluster))]
+
+
+def test_two_of_three_seeds_restored_from_a_backup_are_noticed_and_nothing_is_lost(
+    cluster: LiveCluster,
+) -> None:
+    """The third knows of a later start of both: an operator begins with what it holds."""
+    kill_all(cluster)
+    backup = cluster.folder / "backup"
+    backup.mkdir()
+    places = [cluster.folder / f"journal-{index}" for index in range(2)]
+    places += [path for path in cluster.folder.glob("votes-*.json") if any(
+        peer.replace(".", "-").replace(":", "-") in path.name for peer in cluster.peers[:2]
+    )]  # fmt: skip
+    assert len(places) == 4
+    for place in places:
+        (shutil.copytree if place.is_dir() else shutil.copyfile)(place, backup / place.name)
+    start_all(cluster)
+    cluster.wait(lambda: cluster.produce(2, SUBJECTS[0], "later"), 60, "an acknowledgement")
+    history = cluster.status(2)["history"]
+    kill_all(cluster)
+    for place in places:
+        if place.is_dir():
+            shutil.rmtree(place)
+            shutil.copytree(backup / place.name, place)
+        else:
+            shutil.copyfile(backup / place.name, place)
+    for index in range(3):
+        cluster.start(index)
+    for index in range(2):
+        cluster.wait(
+            lambda n=index: "cluster readmit" in (cluster.ready(n) or ""), 60, "a seed that waits"
+        )
+    answer = cluster.command(2, "cold-start", "--accept-loss")
+    assert answer.returncode == 0, answer.stderr
+    for index in range(3):
+        cluster.wait_ready(index, 60)
+        assert [text for _, _, text in cluster.consume(index, SUBJECTS[0])] == ["kept", "later"]
+    assert cluster.status(2)["history"] != history
