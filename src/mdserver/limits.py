@@ -183,6 +183,9 @@ CLIENT_POSITIONS_MAX = SUBJECTS_MAX
 CLIENT_COMMAND_BYTES_MAX = 48 * KB  # a server takes at least WEBSOCKET_SLACK_BYTES
 CLIENT_JOIN_BYTES = 16 * KB  # small commands in one message: a bad link gets some of it through
 CLIENT_OPEN_TIMEOUT_S = 10
+CLIENT_CONNECT_TIMEOUT_S = (
+    30  # for the first connection: every server is tried three times and more
+)
 CLIENT_SILENCE_S = 5  # of a server, until a client asks for a word
 CLIENT_PONG_S = 5  # until the client goes elsewhere when none comes
 CLIENT_LATE_S = 1  # so late a timer means that the client itself stood still

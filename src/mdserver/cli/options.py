@@ -1,6 +1,7 @@
 """What pub, sub and snapshot have in common: where to connect, and how failures are told."""
 
 import functools
+import logging
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
@@ -14,6 +15,7 @@ from mdserver.errors import MdserverError
 
 DEFAULT_SERVER = "http://127.0.0.1:8800"
 T = TypeVar("T")
+logging.getLogger("mdserver.client").addHandler(logging.NullHandler())  # `_watch` tells it instead
 
 
 class CommandError(MdserverError):

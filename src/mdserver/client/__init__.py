@@ -3,11 +3,16 @@
 `Client` publishes and subscribes; the protocol logic without I/O is in `mdserver.client.core`.
 """
 
-from mdserver.client.client import Client, PublishOptions, Statuses
+from mdserver.client.client import Client, Statuses
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
 from mdserver.client.core.values import Notice, Notification, Numbering, PublishResult
 from mdserver.client.errors import (
+    ArgumentError,
+    ArgumentTypeError,
     ClientError,
+    ClientTimeoutError,
+    ConnectError,
+    NotOpenError,
     PublishError,
     StoppedError,
     SubscribeError,
@@ -19,17 +24,21 @@ from mdserver.client.subscription import Subscription
 from mdserver.core.message import MessageType, Position, Qos
 
 __all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
     "Client",
     "ClientError",
+    "ClientTimeoutError",
+    "ConnectError",
     "Message",
     "MessageType",
+    "NotOpenError",
     "Notice",
     "Notification",
     "Numbering",
     "Position",
     "Publication",
     "PublishError",
-    "PublishOptions",
     "PublishResult",
     "Qos",
     "ReconnectPolicy",

@@ -1,16 +1,18 @@
 """`Client`: the API of the Python client (docs/clients.md)."""
 
+import math
 import random
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Literal, TypedDict, Unpack
+from typing import Literal
 
 import attrs
 import trio
 
 from mdserver import __version__, limits
+from mdserver.client import arguments
 from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore
 from mdserver.client.core.phases import Phase
@@ -18,9 +20,17 @@ from mdserver.client.core.receipts import ReceiptBook
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
 from mdserver.client.core.values import ClientSettings, Notice, Numbering, PublishResult
 from mdserver.client.driver import Driver, OpenTransport, now
-from mdserver.client.errors import StoppedError
+from mdserver.client.errors import (
+    ArgumentError,
+    ClientError,
+    ClientTimeoutError,
+    ConnectError,
+    NotOpenError,
+    StoppedError,
+)
+from mdserver.client.logs import log_notice
 from mdserver.client.mailbox import Mailbox
-from mdserver.client.message import Message, deflated, message_of
+from mdserver.client.message import Message, message_of
 from mdserver.client.publication import Publication
 from mdserver.client.streaming import open_http_stream
 from mdserver.client.subscription import Subscription
@@ -38,17 +48,6 @@ Encoding = Literal["binary", "json"]
 CODECS: dict[str, type[ClientCodec]] = {"binary": BinaryClient, "json": JsonClient}
 
 
-class PublishOptions(TypedDict, total=False):
-    """What may go with a message; docs/clients.md says what each means."""
-
-    fields: Mapping[str, str] | None
-    closure: str | None
-    retained: bool
-    qos: Qos
-    compressed: bool
-    reply_subject: str | None
-
-
 class Statuses:
     """The statuses of a client, oldest first; only the last 1,000 are kept for a late reader."""
 
@@ -63,7 +62,12 @@ class Statuses:
 
     def put(self, notice: Notice) -> None:
         """For the client: one more."""
+        log_notice(notice)
         self._mailbox.put([notice])
+
+    def close(self) -> None:
+        """For the client: no more come."""
+        self._mailbox.close()
 
 
 class Client:
@@ -77,8 +81,11 @@ class Client:
     identity that it belongs to, as an earlier client's properties had them. `encryption`: TLS for
     servers
     without a scheme, by `tls` or Python's default context. `receipts`: tell the server what was
-    received, once a minute and at the end, so that its journal can be audited. Raises ValueError
-    for an address that is none.
+    received, once a minute and at the end, so that its journal can be audited.
+
+    `connect_timeout_s`: when no server was reached at all in this time, whoever waits gets an error
+    (ConnectError, or PublishError for a publication); the client goes on trying. None: wait for
+    ever. `timeout_s`: how long `publish` waits for its result. Raises ArgumentError.
 
     Methods that are not `async` only tell the server; those that wait can be cancelled.
     """
@@ -99,8 +106,27 @@ class Client:
         reconnect: ReconnectSettings | None = None,
         buffer_messages: int = limits.CLIENT_BUFFER_MESSAGES,
         receipts: bool = False,
+        connect_timeout_s: float | None = limits.CLIENT_CONNECT_TIMEOUT_S,
+        timeout_s: float | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        servers = arguments.texts("servers", servers, "127.0.0.1:8800")
+        codec = arguments.choice("encoding", encoding, CODECS)
+        opens = arguments.choice("transport", transport, TRANSPORTS)
+        for name, given in (
+            ("token", token), ("publisher", publisher), ("publisher_key", publisher_key),
+        ):  # fmt: skip
+            arguments.optional_text(name, given)
+        if publisher_key is not None and not publisher:
+            raise ArgumentError("publisher_key goes with the publisher that it belongs to")
+        if keepalive_ms is not None:
+            arguments.whole("keepalive_ms", keepalive_ms)
+        arguments.whole("buffer_messages", buffer_messages, 1)
+        arguments.seconds("connect_timeout_s", connect_timeout_s)
+        arguments.seconds("timeout_s", timeout_s)
+        arguments.kind("numbering", numbering, Numbering)
+        arguments.kind("reconnect", reconnect, ReconnectSettings)
+        arguments.kind("tls", tls, ssl.SSLContext)
         rng = rng or random.SystemRandom()
         self._name = f"{rng.getrandbits(64):016x}"
         settings = ClientSettings(
@@ -111,11 +137,13 @@ class Client:
             token=token,
             keepalive_ms=keepalive_ms,
             encryption=encryption,
-            reconnect=reconnect or ReconnectSettings(),
+            reconnect=reconnect or ReconnectSettings.service(),
         )
-        codec = CODECS[encoding]
-        self._core = ClientCore(servers, settings, codec, rng)
-        self._driver = Driver(self._core, codec(), TRANSPORTS[transport], self)
+        try:
+            self._core = ClientCore(servers, settings, codec, rng)
+        except ValueError as error:
+            raise ArgumentError(str(error)) from None
+        self._driver = Driver(self._core, codec(), opens, self)
         self._driver.tls = tls
         self._buffer_messages = buffer_messages
         self._subscriptions: dict[str, Subscription] = {}
@@ -124,6 +152,11 @@ class Client:
         self._room = trio.lowlevel.ParkingLot()
         self._changes = trio.lowlevel.ParkingLot()
         self._stopped: StoppedError | None = None
+        self._unreachable: ConnectError | None = None
+        self._connect_timeout_s = connect_timeout_s
+        self._timeout_s = timeout_s
+        self._ever_connected = False
+        self._open = False
         self._requests = 0
         self._entered: AbstractAsyncContextManager[trio.Nursery] | None = None
         self.statuses = Statuses()
@@ -139,11 +172,18 @@ class Client:
         }
 
     async def __aenter__(self) -> "Client":
+        if not trio.lowlevel.in_trio_run():
+            raise NotOpenError("the client is for Trio: start it by trio.run(...), not asyncio's")
+        if self._entered is not None:
+            raise NotOpenError("a client can be entered once; make another one")
         self._entered = trio.open_nursery()
         self._nursery = await self._entered.__aenter__()
+        self._open = True
         await self._nursery.start(self._driver.run)
         if self._receipts is not None:
             self._nursery.start_soon(self._report_regularly, self._receipts)
+        if self._connect_timeout_s is not None:
+            self._nursery.start_soon(self._expect_connection, self._connect_timeout_s)
         self.connect()
         return self
 
@@ -161,6 +201,12 @@ class Client:
         self.disconnect()
         with trio.move_on_after(2 * limits.CLIENT_CLOSE_TIMEOUT_S, shield=True):
             await self._driver.leave()
+        self._open = False
+        self.statuses.close()
+        for subscription in dict.fromkeys(self._subscriptions.values()):
+            subscription.close()
+        self._changes.unpark_all()
+        self._room.unpark_all()
         self._nursery.cancel_scope.cancel()
         if isinstance(error, Exception):
             # As it came: an exception of the body is no concern of the nursery.
@@ -172,6 +218,7 @@ class Client:
 
     def connect(self) -> None:
         """Connect now; `async with` has done so already."""
+        self._require_open()
         self._stopped = None
         self._driver.perform(self._core.connect(now()))
 
@@ -180,16 +227,51 @@ class Client:
         self._driver.perform(self._core.disconnect())
 
     async def connected(self) -> None:
-        """Wait until a connection stands; StoppedError where no server wants this client."""
+        """Wait until a connection stands.
+
+        Raises StoppedError where no server wants this client, ConnectError where none was reached
+        in `connect_timeout_s`.
+        """
+        await self.wait_until(lambda: self._core.phase is Phase.UP)
+
+    async def wait_until(self, there: Callable[[], bool]) -> None:
+        """For the subscriptions as well: wait, and raise what says that it never comes."""
         await trio.lowlevel.checkpoint()
-        while self._core.phase is not Phase.UP:
-            if self._stopped is not None:
-                raise self._stopped
+        while not there():
+            self._require_open()
+            trouble = self._stopped or self._unreachable
+            if trouble is not None:
+                raise trouble
             await self._changes.park()
 
+    def _require_open(self) -> None:
+        if self._open:
+            return
+        if self._entered is None:
+            raise NotOpenError("enter the client first: `async with Client(...) as client:`")
+        raise NotOpenError("the client was left: its `async with` is over; make another one")
+
+    async def _expect_connection(self, timeout_s: float) -> None:
+        """Tell everybody who waits when no server was reached at all."""
+        await trio.sleep(timeout_s)
+        if self._ever_connected or self._stopped is not None:
+            return
+        reason = f"no server was reached in {timeout_s:g} s: {self._core.failure}"
+        error = self._unreachable = ConnectError(reason)
+        self._driver.perform(self._core.give_up(reason))
+        self._fail_all(error)
+
+    def _fail_all(self, error: ClientError) -> None:
+        self._changes.unpark_all()
+        for subscription in dict.fromkeys(self._subscriptions.values()):
+            subscription.fail(error)
+
     def set_servers(self, servers: Iterable[str]) -> None:
-        """Use these servers from the next connection on. Raises ValueError."""
-        self._core.set_servers(servers)
+        """Use these servers from the next connection on. Raises ArgumentError."""
+        try:
+            self._core.set_servers(arguments.texts("servers", servers, "127.0.0.1:8800"))
+        except ValueError as error:
+            raise ArgumentError(str(error)) from None
 
     def set_encryption(self, encryption: bool, tls: ssl.SSLContext | None = None) -> None:
         """TLS from the next connection on, for servers without a scheme."""
@@ -198,7 +280,7 @@ class Client:
 
     def set_transport(self, transport: TransportName) -> None:
         """WebSocket, or HTTP where WebSocket cannot pass, from the next connection on."""
-        self._driver.open_transport = TRANSPORTS[transport]
+        self._driver.open_transport = arguments.choice("transport", transport, TRANSPORTS)
 
     def set_entitlement_token(self, token: str) -> None:
         """Use this token; on a live connection it is renewed without a reconnect."""
@@ -249,12 +331,20 @@ class Client:
         """Subscribe to subjects and patterns; their messages come out of what this gives.
 
         `history`: so many cached messages first. `conflation_ms`: at most one message a subject in
-        this time. Raises ValueError where one of the subjects is subscribed already, and
+        this time. Raises ArgumentError where one of the subjects is subscribed already, and
         InvalidSubjectError.
         """
+        if self._entered is not None:
+            self._require_open()
+        if not subjects:
+            raise ArgumentError("subscribe takes at least one subject or pattern")
+        for subject in subjects:
+            arguments.subject(subject)
+        arguments.whole("history", history)
+        arguments.whole("conflation_ms", conflation_ms)
         for subject in subjects:
             if subject in self._subscriptions:
-                raise ValueError(f"{subject} is subscribed already; end that subscription first")
+                raise ArgumentError(f"{subject} is subscribed already; end that subscription first")
         outputs = self._core.subscribe(subjects, history=history, conflation_ms=conflation_ms)
         subscription = Subscription(self, subjects, self._buffer_messages)
         for subject in subjects:
@@ -266,17 +356,18 @@ class Client:
 
     def subscribe_with_history(self, subjects: Iterable[str], history: int) -> Subscription:
         """`subscribe` with the last `history` messages first."""
-        return self.subscribe(*subjects, history=history)
+        return self.subscribe(*arguments.texts("subjects", subjects, "/a/b"), history=history)
 
     def subscribe_with_conflation(
         self, subjects: Iterable[str], conflation_ms: int
     ) -> Subscription:
         """`subscribe` with at most one message a subject in `conflation_ms`."""
-        return self.subscribe(*subjects, conflation_ms=conflation_ms)
+        given = arguments.texts("subjects", subjects, "/a/b")
+        return self.subscribe(*given, conflation_ms=conflation_ms)
 
     def unsubscribe(self, subjects: Iterable[str]) -> None:
         """End the subscriptions of these subjects and patterns."""
-        gone = list(subjects)
+        gone = arguments.texts("subjects", subjects, "/a/b")
         self._driver.perform(self._core.unsubscribe(gone))
         if self._receipts is not None:
             self._receipts.unsubscribed(gone, now())
@@ -284,6 +375,7 @@ class Client:
             subscription = self._subscriptions.pop(subject, None)
             if subscription is not None:
                 subscription.drop(subject)
+        self._changes.unpark_all()
 
     def get_subjects(self) -> list[str]:
         """What is subscribed, in the order of subscription."""
@@ -300,29 +392,69 @@ class Client:
     # Publishing
 
     async def publish(
-        self, subject: str, content: str | bytes, **options: Unpack[PublishOptions]
+        self,
+        subject: str,
+        content: str | bytes,
+        *,
+        fields: Mapping[str, str] | None = None,
+        closure: str | None = None,
+        retained: bool = True,
+        qos: Qos = Qos.GUARANTEED,
+        compressed: bool = False,
+        reply_subject: str | None = None,
+        timeout_s: float | None = None,
     ) -> PublishResult:
-        """Publish and wait for the result; PublishError where it was not taken."""
-        publication = await self.submit(subject, content, **options)
-        return await publication.outcome()
+        """Publish and wait for the result; PublishError where it was not taken.
+
+        Raises ClientTimeoutError where no result comes in `timeout_s`, or else that of the client;
+        the publication goes on and may still be taken. docs/clients.md says what each option means.
+        """
+        arguments.seconds("timeout_s", timeout_s)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        with trio.move_on_after(math.inf if limit_s is None else limit_s):
+            publication = await self.submit(
+                subject, content, fields=fields, closure=closure, retained=retained, qos=qos,
+                compressed=compressed, reply_subject=reply_subject,
+            )  # fmt: skip
+            return await publication.outcome()
+        raise ClientTimeoutError(
+            f"the publication to {subject} had no result in {limit_s:g} s; it may still be taken"
+        )
 
     async def submit(
-        self, subject: str, content: str | bytes, **options: Unpack[PublishOptions]
+        self,
+        subject: str,
+        content: str | bytes,
+        *,
+        fields: Mapping[str, str] | None = None,
+        closure: str | None = None,
+        retained: bool = True,
+        qos: Qos = Qos.GUARANTEED,
+        compressed: bool = False,
+        reply_subject: str | None = None,
     ) -> Publication:
         """Publish without waiting for the result, but for room where 1,000 wait for theirs."""
-        return await self.submit_command(_request(subject, content, options))
+        return await self.submit_command(
+            arguments.publication(
+                subject, content, fields, closure, retained, qos, compressed, reply_subject
+            )
+        )
 
     async def submit_command(self, command: Publish) -> Publication:
         """`submit` for a `publish` command as docs/protocol.md has it.
 
         Content that is compressed already can only be published so.
         """
+        self._require_open()
         while self._core.publications_waiting >= self._core.settings.publications_max:
             await self._room.park()
+            self._require_open()
         publication = Publication()
         number, outputs = self._core.publish(command)
         self._publications[number] = publication
         self._driver.perform(outputs)
+        if self._unreachable is not None:
+            self._driver.perform(self._core.give_up(str(self._unreachable)))
         return publication
 
     @property
@@ -351,22 +483,41 @@ class Client:
         content: str | bytes,
         *,
         timeout_s: float = limits.CLIENT_REQUEST_TIMEOUT_S,
-        **options: Unpack[PublishOptions],
+        fields: Mapping[str, str] | None = None,
+        closure: str | None = None,
+        retained: bool = True,
+        qos: Qos = Qos.GUARANTEED,
+        compressed: bool = False,
     ) -> Message:
         """Publish with a reply subject of its own and wait for the first reply.
 
-        Raises trio.TooSlowError where none comes in time, and PublishError.
+        Raises ClientTimeoutError (a trio.TooSlowError) where none comes in time, and PublishError.
         """
+        arguments.seconds("timeout_s", timeout_s)
+        self._require_open()
         self._requests += 1
         reply_subject = f"/replies/{self._name}/{self._requests}"
-        options["reply_subject"] = reply_subject
-        with trio.fail_after(timeout_s):
+        with trio.move_on_after(timeout_s):
             async with self.subscribe(reply_subject) as replies:
-                await self.publish(subject, content, **options)
+                await self.publish(
+                    subject, content, fields=fields, closure=closure, retained=retained, qos=qos,
+                    compressed=compressed, reply_subject=reply_subject, timeout_s=timeout_s,
+                )  # fmt: skip
                 return await anext(replies)
+        raise ClientTimeoutError(f"no reply to the request to {subject} came in {timeout_s:g} s")
 
     async def reply(
-        self, message: Message, content: str | bytes, **options: Unpack[PublishOptions]
+        self,
+        message: Message,
+        content: str | bytes,
+        *,
+        fields: Mapping[str, str] | None = None,
+        closure: str | None = None,
+        retained: bool = False,
+        qos: Qos = Qos.STANDARD,
+        compressed: bool = False,
+        reply_subject: str | None = None,
+        timeout_s: float | None = None,
     ) -> PublishResult:
         """Answer a message that asks for a reply; ValueError where it does not.
 
@@ -374,10 +525,11 @@ class Client:
         asked, and waits, is interested.
         """
         if message.reply_subject is None:
-            raise ValueError(f"the message of {message.subject} asks for no reply")
-        options.setdefault("retained", False)
-        options.setdefault("qos", Qos.STANDARD)
-        return await self.publish(message.reply_subject, content, **options)
+            raise ArgumentError(f"the message of {message.subject} asks for no reply")
+        return await self.publish(
+            message.reply_subject, content, fields=fields, closure=closure, retained=retained,
+            qos=qos, compressed=compressed, reply_subject=reply_subject, timeout_s=timeout_s,
+        )  # fmt: skip
 
     # Receipts
 
@@ -420,11 +572,13 @@ class Client:
         self._room.unpark_all()
 
     def _subscribed(self, output: out.Subscribed) -> None:
+        self._changes.unpark_all()
         for subject in output.subjects:
             if subject in self._subscriptions:
                 self._subscriptions[subject].confirm(subject)
 
     def _refused(self, output: out.Refused) -> None:
+        self._changes.unpark_all()
         for subject in output.subjects:
             if subject in self._subscriptions:
                 self._subscriptions.pop(subject).refuse(subject, output.reason)
@@ -433,6 +587,7 @@ class Client:
         if self._receipts is not None:
             self._receipts.connected(output.event.member)
             self._report(self._receipts)
+        self._ever_connected, self._unreachable = True, None
         self._changes.unpark_all()
 
     def _reported(self, output: out.Reported) -> None:
@@ -442,9 +597,7 @@ class Client:
 
     def _stop(self, output: out.Stopped) -> None:
         error = self._stopped = StoppedError(output.code, output.reason)
-        self._changes.unpark_all()
-        for subscription in dict.fromkeys(self._subscriptions.values()):
-            subscription.fail(error)
+        self._fail_all(error)
 
     def _deliver(self, output: out.DeliverMessages) -> None:
         batches: dict[Subscription, list[Message]] = {}
@@ -470,26 +623,3 @@ class Client:
             if pattern is not None and pattern.matches(segments):
                 return subscription
         return None
-
-
-def _request(subject: str, content: str | bytes, options: PublishOptions) -> Publish:
-    text: str | None = None
-    binary: bytes | None = None
-    if options.get("compressed"):
-        binary = deflated(content)
-    elif isinstance(content, str):
-        text = content
-    else:
-        binary = content
-    fields = options.get("fields")
-    return Publish(
-        subject=subject,
-        content=text,
-        content_base64=binary,
-        fields=dict(fields) if fields else None,
-        closure=options.get("closure"),
-        retained=options.get("retained", True),
-        qos=options.get("qos", Qos.GUARANTEED),
-        compressed=options.get("compressed", False),
-        reply_subject=options.get("reply_subject"),
-    )

@@ -2,12 +2,34 @@
 
 from collections.abc import Sequence
 
+import trio
+
 from mdserver.client.core.values import PublishResult
 from mdserver.errors import MdserverError
 
 
 class ClientError(MdserverError):
     """Base of the client's errors."""
+
+
+class ArgumentError(ClientError, ValueError):
+    """An argument cannot be right; the message says what would be."""
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument is of a type that cannot be right."""
+
+
+class NotOpenError(ClientError, RuntimeError):
+    """The client is not entered, or left already, so that what was called could never work."""
+
+
+class ConnectError(ClientError):
+    """No server was reached at all in the time that the first connection may take."""
+
+
+class ClientTimeoutError(ClientError, trio.TooSlowError):
+    """What was waited for did not come in time. A publication may still be taken."""
 
 
 class PublishError(ClientError):

@@ -31,7 +31,6 @@ class Subscription:
         self._mailbox: Mailbox[Message] = Mailbox()
         self._buffer_messages = buffer_messages
         self._unconfirmed = dict.fromkeys(subjects)
-        self._confirmed = trio.Event()
         self._held = False
         self.subjects = list(subjects)
 
@@ -68,8 +67,11 @@ class Subscription:
             self._client.release(self.subjects)
 
     async def confirmed(self) -> None:
-        """Wait until the server has handled the subscription (also a refusal)."""
-        await self._confirmed.wait()
+        """Wait until the server has handled the subscription (also a refusal).
+
+        Raises what `Client.connected` raises.
+        """
+        await self._client.wait_until(lambda: not self._unconfirmed)
 
     def end(self) -> None:
         """Unsubscribe; messages that are here already can still be taken."""
@@ -89,11 +91,13 @@ class Subscription:
         """Raise this where the next message would come."""
         self._mailbox.put([error])
 
+    def close(self) -> None:
+        """The client was left: no more comes."""
+        self._mailbox.close()
+
     def confirm(self, subject: str) -> None:
         """The server has handled this subject."""
         self._unconfirmed.pop(subject, None)
-        if not self._unconfirmed:
-            self._confirmed.set()
 
     def refuse(self, subject: str, reason: str) -> None:
         """The subject is not subscribed."""

@@ -89,6 +89,7 @@ class ClientCore:
         self._attempt = 0
         self._down_told = False
         self._ever_up = False
+        self.failure = "nothing answered yet"
         self._moving = False
         self._now = 0
         self._heard = 0
@@ -135,6 +136,11 @@ class ClientCore:
         self._end_connection()
         self._cancel(TIMER_ATTEMPT)
         self.phase = Phase.IDLE
+        self._give_up(reason)
+        return self._take()
+
+    def give_up(self, reason: str) -> list[Output]:
+        """Fail all publications without a result; the client goes on trying to connect."""
         self._give_up(reason)
         return self._take()
 
@@ -389,6 +395,7 @@ class ClientCore:
             self._published(result)
 
     def _down(self, reason: str, *, always: bool = False) -> None:
+        self.failure = f"{self._server}: {reason}"
         told = self._schedule.failed()
         if (told or always) and not self._down_told:
             self._down_told = True

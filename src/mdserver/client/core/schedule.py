@@ -18,7 +18,7 @@ class ReconnectPolicy(enum.Enum):
 
 @frozen
 class ReconnectSettings:
-    """The reconnect parameters of the client API, durations in seconds.
+    """The reconnect parameters of the client API, durations in seconds; by default `browser()`.
 
     `notify_after_failed_attempts` counts a lost connection as a failed attempt: with 1 each loss
     is told at once. `notify_rate_threshold` is the number of reconnects within three minutes
@@ -32,6 +32,19 @@ class ReconnectSettings:
     max_delay_s: float = 360.0
     notify_after_failed_attempts: int = 1
     notify_rate_threshold: int = 15
+
+    @classmethod
+    def service(cls) -> "ReconnectSettings":
+        """Return what suits a service, of which there are few: back within 0.1 s, then 5 s."""
+        return cls(
+            quick_initial_delay_s=0.1, time_interval_s=0.25, max_delay_s=5.0,
+            notify_rate_threshold=60,
+        )  # fmt: skip
+
+    @classmethod
+    def browser(cls) -> "ReconnectSettings":
+        """Return what suits very many clients of one server, which must not come all at once."""
+        return cls()
 
 
 class Schedule:

@@ -1,0 +1,141 @@
+"""What an application hands to the client: checked at once, with a sentence that says what fits."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mdserver.client.errors import ArgumentError, ArgumentTypeError
+from mdserver.client.message import deflated
+from mdserver.core.commands import Publish
+from mdserver.core.message import Qos
+
+
+def texts(name: str, value: Iterable[str], example: str) -> list[str]:
+    """Return a list of texts; one text in place of a list is a mistake, not a list of letters."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise ArgumentTypeError(f"{name} is a list such as [{example!r}], not {_shown(value)}")
+    return [text(f"each of {name}", one) for one in value]
+
+
+def text(name: str, value: Any) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{name} is a str, not {_shown(value)}")
+    return value
+
+
+def subject(value: Any) -> None:
+    """Check that one of the arguments of `subscribe` is a subject and no list of them."""
+    if isinstance(value, list | tuple | set):
+        raise ArgumentTypeError("subscribe takes subjects one by one: subscribe(*subjects)")
+    text("a subject", value)
+
+
+def optional_text(name: str, value: Any) -> None:
+    """Check that a value is a text or None."""
+    if value is not None:
+        text(name, value)
+
+
+def choice(name: str, value: Any, allowed: Mapping[str, Any]) -> Any:
+    """Return what a word stands for."""
+    if not isinstance(value, str) or value not in allowed:
+        words = " or ".join(repr(word) for word in allowed)
+        raise ArgumentError(f"{name} is {words}, not {_shown(value)}")
+    return allowed[value]
+
+
+def whole(name: str, value: Any, least: int = 0) -> int:
+    """Return an integer that is large enough."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(f"{name} is an integer, {least} or more, not {_shown(value)}")
+    if value < least:
+        raise ArgumentError(f"{name} is an integer, {least} or more, not {value}")
+    return value
+
+
+def seconds(name: str, value: Any) -> None:
+    """Check that a time-out is a positive number of seconds, or None."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ArgumentTypeError(f"{name} is a number of seconds or None, not {_shown(value)}")
+    if not value > 0:
+        raise ArgumentError(f"{name} is a number of seconds above 0, not {value}")
+
+
+def kind(name: str, value: Any, wanted: type) -> None:
+    """Check that a value is of a class, or None."""
+    if value is not None and not isinstance(value, wanted):
+        raise ArgumentTypeError(f"{name} is of the class {wanted.__name__}, not {_shown(value)}")
+
+
+def publication(
+    subject: Any,
+    content: Any,
+    fields: Any,
+    closure: Any,
+    retained: Any,
+    qos: Any,
+    compressed: Any,
+    reply_subject: Any,
+) -> Publish:
+    """Return the command that these arguments ask for. Raises ArgumentError."""
+    text("subject", subject)
+    if not isinstance(content, str | bytes):
+        write = "json.dumps(...)" if isinstance(content, dict | list) else "str(...)"
+        raise ArgumentTypeError(
+            f"content is a str or bytes, not {_shown(content)}: write {write} around it"
+        )
+    try:
+        qos = Qos(qos)
+    except ValueError:
+        shown = _shown(qos)
+        raise ArgumentTypeError(f"qos is Qos.GUARANTEED or Qos.STANDARD, not {shown}") from None
+    for name, flag in (("retained", retained), ("compressed", compressed)):
+        if not isinstance(flag, bool):
+            raise ArgumentTypeError(f"{name} is True or False, not {_shown(flag)}")
+    optional_text("closure", closure)
+    optional_text("reply_subject", reply_subject)
+    words: str | None = None
+    octets: bytes | None = None
+    if compressed:
+        octets = deflated(content)
+    elif isinstance(content, str):
+        words = content
+    else:
+        octets = content
+    return Publish(
+        subject=subject,
+        content=words,
+        content_base64=octets,
+        fields=_fields(fields),
+        closure=closure,
+        retained=retained,
+        qos=qos,
+        compressed=compressed,
+        reply_subject=reply_subject,
+    )
+
+
+def _fields(fields: Any) -> dict[str, str] | None:
+    if not fields:
+        return None
+    if not isinstance(fields, Mapping):
+        raise ArgumentTypeError(
+            f'fields is a dict from names to texts such as {{"volume": "6.62M"}}, not '
+            f"{_shown(fields)}"
+        )
+    for name, value in fields.items():
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"the names of fields are str, not {_shown(name)}")
+        if not isinstance(value, str):
+            raise ArgumentTypeError(
+                f"fields[{name!r}] is a str, not {_shown(value)}: write str(...) around it"
+            )
+    return dict(fields)
+
+
+def _shown(value: object) -> str:
+    """A value for a sentence: short, with its class."""
+    shown = repr(value)
+    return f"{shown if len(shown) <= 60 else shown[:57] + '...'} ({type(value).__name__})"
