@@ -65,15 +65,6 @@ async def test_messages_of_a_subscription(scripted: Any) -> None:
         peer.done.set()
 
 
-async def test_a_subject_is_subscribed_once(scripted: Any) -> None:
-    async with client(scripted) as it:
-        first = it.subscribe("/a/b")
-        with pytest.raises(ValueError, match="already"):
-            it.subscribe("/a/c", "/a/b")
-        first.end()
-        it.subscribe("/a/b")
-
-
 async def test_history_and_conflation(scripted: Any) -> None:
     async with client(scripted) as it:
         it.subscribe_with_history(["/h/1"], 7)

@@ -32,6 +32,7 @@ from mdserver.client.logs import log_notice
 from mdserver.client.mailbox import Mailbox
 from mdserver.client.message import Message, message_of
 from mdserver.client.publication import Publication
+from mdserver.client.routes import Routes
 from mdserver.client.streaming import open_http_stream
 from mdserver.client.subscription import Subscription
 from mdserver.client.websocket import open_websocket
@@ -40,7 +41,6 @@ from mdserver.codec.encoding import ClientCodec
 from mdserver.codec.json_form import JsonClient
 from mdserver.core.commands import Publish
 from mdserver.core.message import Qos
-from mdserver.core.subjects import parse_interest, segments_of
 
 TransportName = Literal["websocket", "http"]
 TRANSPORTS: dict[str, OpenTransport] = {"websocket": open_websocket, "http": open_http_stream}
@@ -146,7 +146,10 @@ class Client:
         self._driver = Driver(self._core, codec(), opens, self)
         self._driver.tls = tls
         self._buffer_messages = buffer_messages
-        self._subscriptions: dict[str, Subscription] = {}
+        self._routes = Routes()
+        self._joining: dict[int, tuple[Subscription, int]] = {}
+        self._joins = 0
+        self._conflations: dict[str, dict[Subscription, int]] = {}
         self._publications: dict[int, Publication] = {}
         self._receipts = ReceiptBook(self._name) if receipts else None
         self._room = trio.lowlevel.ParkingLot()
@@ -203,7 +206,7 @@ class Client:
             await self._driver.leave()
         self._open = False
         self.statuses.close()
-        for subscription in dict.fromkeys(self._subscriptions.values()):
+        for subscription in self._routes.all():
             subscription.close()
         self._changes.unpark_all()
         self._room.unpark_all()
@@ -263,7 +266,7 @@ class Client:
 
     def _fail_all(self, error: ClientError) -> None:
         self._changes.unpark_all()
-        for subscription in dict.fromkeys(self._subscriptions.values()):
+        for subscription in self._routes.all():
             subscription.fail(error)
 
     def set_servers(self, servers: Iterable[str]) -> None:
@@ -331,8 +334,7 @@ class Client:
         """Subscribe to subjects and patterns; their messages come out of what this gives.
 
         `history`: so many cached messages first. `conflation_ms`: at most one message a subject in
-        this time. Raises ArgumentError where one of the subjects is subscribed already, and
-        InvalidSubjectError.
+        this time. Raises InvalidSubjectError.
         """
         if self._entered is not None:
             self._require_open()
@@ -342,17 +344,48 @@ class Client:
             arguments.subject(subject)
         arguments.whole("history", history)
         arguments.whole("conflation_ms", conflation_ms)
-        for subject in subjects:
-            if subject in self._subscriptions:
-                raise ArgumentError(f"{subject} is subscribed already; end that subscription first")
-        outputs = self._core.subscribe(subjects, history=history, conflation_ms=conflation_ms)
         subscription = Subscription(self, subjects, self._buffer_messages)
-        for subject in subjects:
-            self._subscriptions[subject] = subscription
-        if self._receipts is not None:
-            self._receipts.subscribed(subjects, conflated=conflation_ms > 0)
-        self._driver.perform(outputs)
+        again = self._routes.overlapping(subjects)
+        self._routes.add(subscription)
+        new = [subject for subject in subscription.subjects if subject not in again]
+        if self._receipts is not None and new:
+            self._receipts.subscribed(new, conflated=conflation_ms > 0)
+        for subject in subscription.subjects:
+            self._conflations.setdefault(subject, {})[subscription] = conflation_ms
+        if again:
+            subscription.join()
+            self._joins += 1
+            self._joining[self._joins] = subscription, history
+            self._join(self._joins)
+        else:
+            self._driver.perform(
+                self._core.subscribe(subjects, history=history, conflation_ms=conflation_ms)
+            )
         return subscription
+
+    def _join(self, number: int) -> None:
+        """Subscribe beside what overlaps: it is asked for again, as far as this one needs it.
+
+        The mark comes back when the server has got so far; what comes from then on is for the
+        new subscription as well.
+        """
+        subscription, history = self._joining[number]
+        self._driver.perform(self._core.report((), -number))
+        for subject in dict.fromkeys(
+            [*self._routes.overlapping(subscription.subjects), *subscription.subjects]
+        ):
+            conflation_ms = min(self._conflations[subject].values())
+            self._driver.perform(
+                self._core.subscribe(
+                    [subject], history=history, conflation_ms=conflation_ms, replay=True
+                )
+            )
+
+    async def _join_again(self) -> None:
+        """On a new connection, after what the others missed was asked for."""
+        await trio.lowlevel.checkpoint()
+        for number in list(self._joining):
+            self._join(number)
 
     def subscribe_with_history(self, subjects: Iterable[str], history: int) -> Subscription:
         """`subscribe` with the last `history` messages first."""
@@ -367,15 +400,28 @@ class Client:
 
     def unsubscribe(self, subjects: Iterable[str]) -> None:
         """End the subscriptions of these subjects and patterns."""
-        gone = arguments.texts("subjects", subjects, "/a/b")
+        for subject in arguments.texts("subjects", subjects, "/a/b"):
+            for subscription in self._routes.named(subject):
+                self.leave(subscription, [subject])
+
+    def leave(self, subscription: Subscription, subjects: list[str]) -> None:
+        """For a subscription that ends, wholly or for some of its subjects."""
+        self.release(subscription)
+        gone = [one for one in subjects if self._forget(subscription, one)]
         self._driver.perform(self._core.unsubscribe(gone))
         if self._receipts is not None:
             self._receipts.unsubscribed(gone, now())
-        for subject in gone:
-            subscription = self._subscriptions.pop(subject, None)
-            if subscription is not None:
-                subscription.drop(subject)
+        for subject in subjects:
+            subscription.drop(subject)
         self._changes.unpark_all()
+
+    def _forget(self, subscription: Subscription, subject: str) -> bool:
+        """Drop one of the references to a subject; whether it was the last."""
+        several = self._conflations.get(subject, {})
+        several.pop(subscription, None)
+        if not several:
+            self._conflations.pop(subject, None)
+        return self._routes.remove(subject, subscription)
 
     def get_subjects(self) -> list[str]:
         """What is subscribed, in the order of subscription."""
@@ -559,9 +605,9 @@ class Client:
 
     # For the driver and the subscriptions
 
-    def release(self, subjects: Iterable[str]) -> None:
+    def release(self, subscription: Subscription) -> None:
         """For a subscription: it has room again."""
-        self._driver.perform(self._core.release(subjects))
+        self._driver.perform(self._core.release(self._routes.release(subscription)))
 
     def take(self, output: out.Output) -> None:
         """For the driver: hand an output to whoever waits for it."""
@@ -574,24 +620,32 @@ class Client:
     def _subscribed(self, output: out.Subscribed) -> None:
         self._changes.unpark_all()
         for subject in output.subjects:
-            if subject in self._subscriptions:
-                self._subscriptions[subject].confirm(subject)
+            for subscription in self._routes.named(subject):
+                if subscription.started:
+                    subscription.confirm(subject)
 
     def _refused(self, output: out.Refused) -> None:
         self._changes.unpark_all()
         for subject in output.subjects:
-            if subject in self._subscriptions:
-                self._subscriptions.pop(subject).refuse(subject, output.reason)
+            for subscription in self._routes.named(subject):
+                self._forget(subscription, subject)
+                subscription.refuse(subject, output.reason)
 
     def _connected(self, output: out.Connected) -> None:
         if self._receipts is not None:
             self._receipts.connected(output.event.member)
             self._report(self._receipts)
         self._ever_connected, self._unreachable = True, None
+        if self._joining:
+            self._nursery.start_soon(self._join_again)
         self._changes.unpark_all()
 
     def _reported(self, output: out.Reported) -> None:
-        if self._receipts is not None:
+        if output.mark < 0:
+            joined = self._joining.pop(-output.mark, None)
+            if joined is not None:
+                joined[0].started = True
+        elif self._receipts is not None:
             self._receipts.confirmed(output.mark)
             self._room.unpark_all()
 
@@ -601,25 +655,15 @@ class Client:
 
     def _deliver(self, output: out.DeliverMessages) -> None:
         batches: dict[Subscription, list[Message]] = {}
+        history, repeated = self._core.positions.history, output.repeated
         for event in output.messages:
-            subscription = self._subscriptions.get(event.match or event.subject)
-            if subscription is None:
-                subscription = self._covering(event.subject)
-            if subscription is not None:
-                batches.setdefault(subscription, []).append(message_of(event))
-                if self._receipts is not None:
-                    key = event.match or event.subject
-                    history = self._core.positions.history
-                    self._receipts.delivered(event, key, history, now())
+            message: Message | None = None
+            for subscription in self._routes.takers(event.subject):
+                if subscription.wants(event, history, repeated=repeated):
+                    message = message or message_of(event)
+                    batches.setdefault(subscription, []).append(message)
+            if message is not None and self._receipts is not None and not repeated:
+                self._receipts.delivered(event, event.match or event.subject, history, now())
         for subscription, batch in batches.items():
             if subscription.put(batch):
-                self._driver.perform(self._core.hold(subscription.subjects))
-
-    def _covering(self, subject: str) -> Subscription | None:
-        """The subscription of a pattern that just changed at the server."""
-        segments = segments_of(subject)
-        for wanted, subscription in self._subscriptions.items():
-            pattern = parse_interest(wanted, segments_min=1)
-            if pattern is not None and pattern.matches(segments):
-                return subscription
-        return None
+                self._driver.perform(self._core.hold(self._routes.hold(subscription)))

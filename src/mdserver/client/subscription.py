@@ -9,6 +9,7 @@ import trio
 from mdserver.client.errors import ClientError, SubscribeError
 from mdserver.client.mailbox import Mailbox
 from mdserver.client.message import Message
+from mdserver.core.events import MessageEvent
 
 if TYPE_CHECKING:
     from mdserver.client.client import Client
@@ -31,8 +32,10 @@ class Subscription:
         self._mailbox: Mailbox[Message] = Mailbox()
         self._buffer_messages = buffer_messages
         self._unconfirmed = dict.fromkeys(subjects)
+        self._brought: dict[str, tuple[str, int, int]] | None = None
+        self.started = True
         self._held = False
-        self.subjects = list(subjects)
+        self.subjects = list(dict.fromkeys(subjects))
 
     async def __aenter__(self) -> "Subscription":
         await trio.lowlevel.checkpoint()
@@ -64,7 +67,7 @@ class Subscription:
     def _make_room(self) -> None:
         if self._held and len(self._mailbox) * 2 <= self._buffer_messages:
             self._held = False
-            self._client.release(self.subjects)
+            self._client.release(self)
 
     async def confirmed(self) -> None:
         """Wait until the server has handled the subscription (also a refusal).
@@ -75,9 +78,26 @@ class Subscription:
 
     def end(self) -> None:
         """Unsubscribe; messages that are here already can still be taken."""
-        self._client.unsubscribe(self.subjects)
+        self._client.leave(self, list(self.subjects))
 
     # For the client
+
+    def join(self) -> None:
+        """Begin beside subscriptions that overlap: nothing is taken before `start`."""
+        self._brought = {}
+        self.started = False
+
+    def wants(self, event: MessageEvent, history: str, *, repeated: bool) -> bool:
+        """Whether a message is for this one, which may have begun after others got it."""
+        if not self.started:
+            return False
+        if self._brought is not None and event.seq:
+            here = (history, event.epoch, event.seq)
+            if repeated and here <= self._brought.get(event.subject, (history, 0, 0)):
+                return False
+            self._brought[event.subject] = here
+            return True
+        return not repeated
 
     def put(self, messages: list[Message]) -> bool:
         """Take messages in; True when the subscription is to be held."""

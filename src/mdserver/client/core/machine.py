@@ -164,19 +164,25 @@ class ClientCore:
         return self._take()
 
     def subscribe(
-        self, subjects: Iterable[str], *, history: int = 0, conflation_ms: int = 0
+        self,
+        subjects: Iterable[str],
+        *,
+        history: int = 0,
+        conflation_ms: int = 0,
+        replay: bool = False,
     ) -> list[Output]:
         """Subscribe to subjects and patterns, also for all later connections.
 
         `history`: so many cached messages first. `conflation_ms`: at most one message a subject in
-        so many milliseconds. Answered by `Subscribed`, and by `Refused` before it where due.
+        so many milliseconds. `replay`: with what was seen already. Answered by `Subscribed`, and by
+        `Refused` before it where due.
         Raises InvalidSubjectError before anything is subscribed.
         """
         wanted = list(dict.fromkeys(subjects))
         options = Options(history, conflation_ms)
-        self.subscriptions.add(wanted, options)
+        self.subscriptions.add(wanted, options, replay=replay)
         if self.phase is Phase.UP and not self.paused:
-            for command in self.subscriptions.first_commands(wanted, options):
+            for command in self.subscriptions.first_commands(wanted, options, anew=True):
                 self._subscribe(command)
         return self._take()
 
@@ -447,12 +453,14 @@ class ClientCore:
             if self.phase is Phase.GREETING and not isinstance(event, _FIRST):
                 raise RemoteProtocolError("the first event of a session is `connected`")
             if isinstance(event, events.MessageEvent):
-                if (
-                    not self.paused
-                    and self.subscriptions.takes(event)
-                    and self.positions.accept(event)
-                ):
-                    messages.append(event)
+                if not self.paused and self.subscriptions.takes(event):
+                    if self.positions.repeats(event):
+                        if messages:
+                            self._emit(out.DeliverMessages(messages))
+                            messages = []
+                        self._emit(out.DeliverMessages([event], repeated=True))
+                    elif self.positions.accept(event):
+                        messages.append(event)
                 if self.subscriptions.lone:
                     self._single_done(event.subject)
                 continue

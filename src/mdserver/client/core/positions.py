@@ -11,6 +11,8 @@ from mdserver.limits import CLIENT_POSITIONS_MAX
 Seen = tuple[str, int, int]
 """History id, epoch, seq."""
 
+_BROUGHT = {MessageType.SNAPSHOT, MessageType.HISTORICAL}
+
 
 class Positions:
     """The newest position of each subject.
@@ -68,6 +70,13 @@ class Positions:
         """The position to recover from."""
         seen = self._seen.get(subject)
         return None if seen is None else PositionAfter(*seen)
+
+    def repeats(self, message: MessageEvent) -> bool:
+        """Whether the message is one that was seen, and that the application asked for again."""
+        seen = self._seen.get(message.subject) if message.subject in self.replayed else None
+        if seen is None or message.type not in _BROUGHT or not message.seq:
+            return False
+        return seen[0] == self.history and (self.history, message.epoch, message.seq) <= seen
 
     def accept(self, message: MessageEvent) -> bool:
         """Whether the message is new; notes its position if so.

@@ -40,16 +40,23 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._wanted)
 
-    def add(self, subjects: Iterable[str], options: Options) -> None:
-        """Subscribe, or change the options. Raises InvalidSubjectError before anything changed."""
+    def add(self, subjects: Iterable[str], options: Options, *, replay: bool = False) -> None:
+        """Subscribe, or change the options. Raises InvalidSubjectError before anything changed.
+
+        `replay`: what they bring first is wanted also where it was seen already.
+        """
         # Whether one segment is enough is for the server to say.
         parsed = {subject: parse_interest(subject, segments_min=1) for subject in subjects}
         for subject, pattern in parsed.items():
             self._wanted[subject] = options
             if pattern is not None:
                 self._patterns[subject] = pattern
-            if options.history:
+            if options.history or replay:
                 self._positions.replay(subject)
+            if pattern is not None and replay:
+                for seen in list(self._positions):
+                    if pattern.matches(segments_of(seen)):
+                        self._positions.replay(seen)
 
     def remove(self, subjects: Iterable[str]) -> list[str]:
         """End subscriptions and forget what was seen through them; gives those that existed."""
@@ -134,8 +141,12 @@ class Subscriptions:
             if pattern not in self._held:
                 yield from self._pattern_commands(pattern, owners[pattern])
 
-    def first_commands(self, subjects: Iterable[str], options: Options) -> Iterator[Subscribe]:
+    def first_commands(
+        self, subjects: Iterable[str], options: Options, *, anew: bool = False
+    ) -> Iterator[Subscribe]:
         """Subscribe commands of a bounded size, with positions where there are any.
+
+        `anew`: without them where the application asked for what it has seen.
 
         A subject of one segment comes alone: not every server takes it, and the error that comes
         back names the command only.
@@ -144,7 +155,9 @@ class Subscriptions:
         positions: dict[str, PositionAfter] = {}
         size = 0
         for subject in subjects:
-            seen = None if subject in self._positions.replayed else self._positions.get(subject)
+            seen = self._positions.get(subject)
+            if anew and subject in self._positions.replayed:
+                seen = None
             if subject.count("/") == 1:
                 yield _subscribe([subject], options, {subject: seen} if seen is not None else {})
                 continue

@@ -136,9 +136,13 @@ class Notify:
 
 @frozen
 class DeliverMessages:
-    """New messages for the application, in order, duplicates already dropped."""
+    """New messages for the application, in order, duplicates already dropped.
+
+    `repeated`: they were delivered before, and are for a subscription that was made since.
+    """
 
     messages: Sequence[MessageEvent]
+    repeated: bool = False
 
 
 @frozen

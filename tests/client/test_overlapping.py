@@ -1,0 +1,95 @@
+"""Subscriptions of one client that overlap: each gets each matching message once; a real server."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from mdserver.client import Client, MessageType
+from tests.live import live_server
+
+
+async def contents(subscription: Any, count: int) -> list[Any]:
+    return [(await anext(subscription)).content for _ in range(count)]
+
+
+@pytest.mark.parametrize("encoding", ["json", "binary"])
+async def test_a_pattern_and_a_subject_of_it(tmp_path: Path, encoding: Any) -> None:
+    with live_server(tmp_path) as server, trio.fail_after(30):
+        async with Client([server.url], encoding=encoding) as client:
+            await client.publish("/ov/IBM", "old")
+            every = client.subscribe("/ov/**")
+            assert await contents(every, 1) == ["old"]
+            one = client.subscribe("/ov/IBM")
+            await one.confirmed()
+            await client.publish("/ov/IBM", "1")
+            await client.publish("/ov/A", "2")
+            await client.publish("/ov/IBM", "3")
+            assert await contents(every, 3) == ["1", "2", "3"]
+            assert await contents(one, 3) == ["old", "1", "3"]
+            one.end()
+            await client.publish("/ov/IBM", "4")
+            assert await contents(every, 1) == ["4"]
+            assert [message.content async for message in one] == []
+
+
+async def test_a_subject_and_then_a_pattern_with_it(tmp_path: Path) -> None:
+    with live_server(tmp_path) as server, trio.fail_after(30):
+        async with Client([server.url]) as client:
+            await client.publish("/ov/IBM", "old")
+            one = client.subscribe("/ov/IBM")
+            assert await contents(one, 1) == ["old"]
+            every = client.subscribe("/ov/**")
+            assert await contents(every, 1) == ["old"]
+            await client.publish("/ov/IBM", "1")
+            assert await contents(one, 1) == ["1"]
+            assert await contents(every, 1) == ["1"]
+            every.end()
+            await client.publish("/ov/A", "no")
+            await client.publish("/ov/IBM", "2")
+            assert await contents(one, 1) == ["2"]
+
+
+async def test_the_same_subject_twice(tmp_path: Path) -> None:
+    with live_server(tmp_path) as server, trio.fail_after(30):
+        async with Client([server.url]) as client:
+            for number in range(3):
+                await client.publish("/a/b", str(number))
+            first = client.subscribe("/a/b")
+            assert await contents(first, 1) == ["2"]
+            second = client.subscribe("/a/b")
+            replayed = client.subscribe_with_history(["/a/b"], 2)
+            assert await contents(second, 1) == ["2"]
+            messages = [await anext(replayed) for _ in range(2)]
+            assert [m.content for m in messages] == ["1", "2"]
+            assert {m.type for m in messages} == {MessageType.HISTORICAL}
+            await client.publish("/a/b", "3")
+            for subscription in (first, second, replayed):
+                assert await contents(subscription, 1) == ["3"]
+            first.end()
+            await client.publish("/a/b", "4")
+            assert await contents(second, 1) == ["4"]
+            second.end()
+            replayed.end()
+            assert client.get_subjects() == []
+
+
+async def test_a_slow_subscription_beside_a_quick_one_loses_nothing(tmp_path: Path) -> None:
+    with live_server(tmp_path) as server, trio.fail_after(30):
+        async with Client([server.url], buffer_messages=10) as client:
+            slow = client.subscribe("/s/**")
+            quick = client.subscribe("/s/1")
+            await quick.confirmed()
+            for number in range(100):
+                await client.publish("/s/1", str(number))
+            expected = [str(number) for number in range(100)]
+            got: dict[str, list[Any]] = {}
+
+            async def read(name: str, subscription: Any) -> None:
+                got[name] = await contents(subscription, 100)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read, "slow", slow)
+                nursery.start_soon(read, "quick", quick)
+            assert got == {"slow": expected, "quick": expected}
