@@ -83,7 +83,7 @@ def test_seeds_with_a_journal_end_together_and_lose_nothing(tmp_path: Path) -> N
     (kept,) = (tmp_path / "kept").iterdir()
     assert kept.name == "journal-seed-1-3"
     lines = (kept / "history.jsonl").read_text(encoding="utf-8").splitlines()
-    assert sum(isinstance(event_of(line), Acked) for line in lines) > max(JOURNAL_AHEAD)
+    assert sum(isinstance(event_of(line), Acked) for line in lines) > min(JOURNAL_AHEAD)
 
 
 def test_a_member_that_ends_by_itself_is_a_finding(tmp_path: Path) -> None:
