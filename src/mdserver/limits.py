@@ -144,6 +144,10 @@ STATS_LOG_INTERVAL_S = 60
 LOG_CLOSE_TIMEOUT_S = 5
 LOG_FILE_BYTES_MAX = 20 * MB
 LOG_FILES_MAX = 10
+AUDIT_TEXT_CHARS_MAX = 512  # of one column of the audit logs
+AUDIT_LINES_MAX = 200  # of one session in the access or presence log, in
+AUDIT_LINES_S = 10
+AUDIT_SESSIONS_MAX = 20_000  # whose lines are counted, those heard last
 
 # Journal
 JOURNAL_SEGMENT_BYTES_MAX = 64 * MB

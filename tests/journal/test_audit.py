@@ -1,5 +1,6 @@
 """Audit lines have stable columns, and only the streams that are switched on are written."""
 
+import json
 import random
 import re
 from pathlib import Path
@@ -24,7 +25,7 @@ from mdserver.journal.audit import (
     line,
     row,
 )
-from mdserver.limits import NS_PER_S
+from mdserver.limits import AUDIT_LINES_MAX, NS_PER_S
 
 NOW = 1_700_000_000_123_456_789
 HEAD = ["v", "ts", "node", "event"]
@@ -149,3 +150,22 @@ def test_the_documented_columns_are_those_of_the_stream(stream: str) -> None:
 def test_the_fast_line_is_the_same_line(stream: str, column: str) -> None:
     log = Log(stream, "anything", {"time": NOW, column: 3})
     assert fast_line(log, "n1") + b"\n" == line(row(log, "n1"))
+
+
+def test_one_session_does_not_rotate_the_lines_of_others_away(tmp_path: Path) -> None:
+    def said(name: str, session: int, at_s: int) -> Log:
+        values = {"time": at_s * NS_PER_S, "session": session, "client": "x" * 16_000}
+        return Log("access", name, values)
+
+    logs = AuditLogs(tmp_path, "n", ["access"], 10_000_000, 2)
+    for _ in range(3 * AUDIT_LINES_MAX):
+        logs.take(said("subscribe", 1, 5))
+    logs.take(said("subscribe", 2, 5))
+    logs.take(said("disconnect", 1, 5))
+    logs.close()
+    lines = [json.loads(line) for line in (tmp_path / "audit-access.log").read_text().splitlines()]
+    assert max(len(line.get("client") or "") for line in lines) < 600
+    assert len(lines) == AUDIT_LINES_MAX + 3
+    assert (lines[-3]["session"], lines[-1]["event"]) == ("n-2", "disconnect")
+    assert lines[-2]["session"] == "n-1"
+    assert (lines[-2]["event"], lines[-2]["count"]) == ("lines-left-out", 2 * AUDIT_LINES_MAX)

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import msgspec
 
+from mdserver import limits
 from mdserver.core.outputs import Log
 from mdserver.core.session import session_name
 from mdserver.journal.rotating import LineWriter, RotatingFile
 
 ROW_VERSION = 1
 NS_PER_US = 1_000
+_LIMITED = ("access", "presence")
 
 
 class AuditRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,14 +132,37 @@ class AuditLogs:
             file.open()
         self._writers = {stream: LineWriter(file, self._lost) for stream, file in files.items()}
         self._last_ts = 0
+        self._shares: dict[tuple[str, object], Share] = {}
 
     def take(self, log: Log) -> None:
         """Writes what the core says, if it is about one of the streams."""
         writer = self._writers.get(log.stream)
         if writer is not None:
+            if log.stream in _LIMITED:
+                left_out = self._share(log).take(log)
+                if left_out is None:
+                    return
+                if left_out:
+                    writer.write(self._left_out(log, left_out))
             columns = row(log, self._node)
             self._last_ts = columns.ts
             writer.write(line(columns))
+
+    def _share(self, log: Log) -> "Share":
+        key = log.stream, log.values.get("session")
+        share = self._shares.pop(key, None) or Share()
+        self._shares[key] = share  # the last one is the one heard last
+        if len(self._shares) > limits.AUDIT_SESSIONS_MAX:
+            del self._shares[next(iter(self._shares))]
+        return share
+
+    def _left_out(self, log: Log, count: int) -> bytes:
+        columns = {"v": ROW_VERSION, "ts": self._last_ts, "node": self._node}
+        session = log.values["session"]
+        assert isinstance(session, int)
+        name = session_name(self._node, session)
+        told = {"event": "lines-left-out", "session": name, "count": count}
+        return msgspec.json.encode({**columns, **told}) + b"\n"
 
     def close(self) -> None:
         """Writes what is queued and ends the threads."""
@@ -149,13 +174,43 @@ class AuditLogs:
         return msgspec.json.encode({**columns, "event": "lines-lost", "count": count}) + b"\n"
 
 
+class Share:
+    """How many lines one session may have in a while: others' lines are not those to go."""
+
+    __slots__ = ("_left_out", "_lines", "_since")
+
+    def __init__(self) -> None:
+        self._since = 0
+        self._lines = 0
+        self._left_out = 0
+
+    def take(self, log: Log) -> int | None:
+        """Return how many lines were left out before this one; None where this one is, too."""
+        now = log.values["time"]
+        assert isinstance(now, int)
+        if now - self._since >= limits.AUDIT_LINES_S * limits.NS_PER_S:
+            self._since, self._lines = now, 0
+        self._lines += 1
+        if self._lines > limits.AUDIT_LINES_MAX and log.name != "disconnect":
+            self._left_out += 1
+            return None
+        left_out, self._left_out = self._left_out, 0
+        return left_out
+
+
+def bounded(value: object) -> object:
+    """Cut text that a client chose: a few long lines would have all others rotated away."""
+    most = limits.AUDIT_TEXT_CHARS_MAX
+    return value[:most] + "..." if isinstance(value, str) and len(value) > most else value
+
+
 def row(log: Log, node: str) -> AuditRow:
     """Return the line of a `Log` output of the member `node`.
 
     The value `time` (ns since the Unix epoch) becomes `ts`, the number of a session its name; the
     others are columns of its stream.
     """
-    values: dict[str, object] = dict(log.values)
+    values: dict[str, object] = {name: bounded(value) for name, value in log.values.items()}
     session = values.get("session")
     if isinstance(session, int):
         values["session"] = session_name(node, session)
