@@ -4,7 +4,7 @@ phantom          delivered or acknowledged, but never published, or surely refus
 fork             two publications at one position, or one position's epoch told differently
 duplicate        one publication at two positions of a history
 order            a client's view of a subject went back
-skip             a client's view left positions out without being told
+skip             a client's view left positions out without being told, by a snapshot too
 lost             acknowledged, but a settled subscriber never came as far
 real time        acknowledged before another was published, but placed after it
 publisher order  one publisher's publications to a subject placed against their numbers
@@ -132,8 +132,9 @@ class Checker:
             elif (event.epoch, event.seq) < (view.epoch, view.seq) or event.seq < view.seq:
                 self._violate("order", f"{named}: {event.epoch}/{event.seq} after "
                                        f"{view.epoch}/{view.seq}")  # fmt: skip
-            elif not event.snapshot and event.seq > view.seq + 1:
-                self._violate("skip", f"{named}: {event.seq} after {view.seq}")
+            elif event.seq > view.seq + 1:
+                how = "a snapshot at " if event.snapshot else ""
+                self._violate("skip", f"{named}: {how}{event.seq} after {view.seq}")
             elif not event.snapshot and event.seq == view.seq:
                 self._violate("duplicate", f"{named}: {event.epoch}/{event.seq} came twice")
         view.history, view.epoch, view.seq = event.history, event.epoch, event.seq

@@ -71,7 +71,7 @@ class ServerLinks(Links):
         for name in wire.names:
             delay = (plan.delay_min, plan.delay_max)
             wire.ways[name] = Direction(heap, self.rng, delay, heap.now)
-            wire.ends[name] = End(partial(self._said, wire, name))
+            wire.ends[name] = End(partial(self._said, wire, name), wire.other(name))
             self.world.nursery.start_soon(wire.ends[name].run)
         self._wires[wire] = None
         door.arrive(wire.ends[other].theirs, me)

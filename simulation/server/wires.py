@@ -67,16 +67,28 @@ class Door(socket.socket):
         super().close()
 
 
+class Carried(socket.socket):
+    """A server's socket of the simulated network, where the other side has a name."""
+
+    where = ""
+
+    def getpeername(self) -> tuple[str, int]:
+        """Where the other side is, as it is named in the simulated network."""
+        return self.where, 0
+
+
 class End:
     """One end of a connection: `theirs` is the server's socket, `said` gets what it sends.
 
     The end of the stream is b"", in both directions.
     """
 
-    def __init__(self, said: Callable[[bytes], None]) -> None:
+    def __init__(self, said: Callable[[bytes], None], where: str = "") -> None:
         self.said = said
-        self.theirs, self._ours = socket.socketpair()
+        theirs, self._ours = socket.socketpair()
+        self.theirs = Carried(fileno=theirs.detach())
         self.theirs.setblocking(False)
+        self.theirs.where = where
         self._put, self._waiting = trio.open_memory_channel[bytes](math.inf)
         self._scope = trio.CancelScope()
 

@@ -63,7 +63,11 @@ BAD: dict[str, list[list[Event]]] = {
         [published(1, "p"), published(1, "q"), delivered(2, "q", 2), delivered(3, "p", 1)],
         [published(1, "p"), published(1, "q"), delivered(2, "q", 1), delivered(3, "p", 1, 1, "i")],
     ],
-    "skip": [[published(1, "p"), published(1, "q"), delivered(2, "p", 1), delivered(3, "q", 3)]],
+    "skip": [
+        [published(1, "p"), published(1, "q"), delivered(2, "p", 1), delivered(3, "q", 3)],
+        [published(1, "p"), delivered(2, "p", 1),
+         Delivered(3, "c", "q", "/a/b", "h", 1, 3, snapshot=True)],
+    ],
     "lost": [
         [published(1, "p"), acked(2, "p", 1), Settled(9, "c", "/a/b")],
         [published(1, "p"), published(1, "q"), acked(2, "p", 1), acked(2, "q", 2),
@@ -112,7 +116,7 @@ def test_a_gap_is_no_violation_where_caches_forget_but_a_reset_is() -> None:
     assert [v.kind for v in checker.violations] == ["disclosed loss"]
 
 
-def test_snapshot_may_repeat_a_position_and_jump_but_not_go_back() -> None:
+def test_snapshot_may_repeat_a_position_and_after_a_gap_jump_but_not_go_back() -> None:
     snapshot = Delivered(3, "c", "q", "/a/b", "h", 1, 5, snapshot=True)
     checker = Checker()
     for event in [published(1, "p"), delivered(2, "p", 5), snapshot]:

@@ -5,8 +5,7 @@ import pytest
 from mdserver.limits import NS_PER_S
 from simulation.levels import LEVELS
 from simulation.mutants import MUTANTS, switched_on
-from simulation.profiles import disturbed_start, half_cut
-from simulation.run import run
+from simulation.profiles import half_cut
 
 BY_TITLE = {mutant.title: mutant for mutant in MUTANTS}
 
@@ -35,11 +34,3 @@ def test_what_is_missing_while_links_stay_cut_is_found(title: str, level: int, s
         result, _ = LEVELS[level].run(half_cut(seed))
 
     assert result.problems[0].startswith("service: 5 s later, ")
-
-
-def test_members_that_tell_clients_different_history_ids_are_found() -> None:
-    plan = disturbed_start(52)
-    with switched_on(BY_TITLE["clients are told the history id heard last"]):
-        assert "different history ids" in run(plan)[0].problems[0]
-
-    assert run(plan)[0].problems == ()

@@ -107,7 +107,8 @@ async def test_an_end_carries_bytes_both_ways_until_it_is_closed() -> None:
     with end.theirs as theirs:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(end.run)
-            stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs.dup()))
+            ours = trio.socket.fromfd(theirs.fileno(), theirs.family, theirs.type)
+            stream = trio.SocketStream(ours)
             await stream.send_all(b"to the network")
             end.put(b"to the ")
             end.put(b"server")
