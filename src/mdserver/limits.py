@@ -127,6 +127,9 @@ PUBLISHER_KEY_CHARS_MAX = 128  # more than a key has, so that a longer one can c
 PUBLISHER_RANDOM_BYTES = 12  # so many that nobody draws what another one has
 PUBLISHER_SECRET_BYTES = 32
 PUBLISHER_IDLE_S = 3600
+PUBLICATIONS_PER_REQUEST_MAX = 1000  # in one body of JSON
+IDEMPOTENCY_KEY_CHARS_MIN = 16  # shorter ones can be guessed
+IDEMPOTENCY_KEY_CHARS_MAX = 256
 PUBLISHERS_MAX = 100_000  # of all groups at one member, 400 bytes each and 60 a number that is kept
 PUBLISHERS_FORGOTTEN_AT_ONCE = 1000  # of a group in a second, so that a look takes milliseconds
 

@@ -23,8 +23,8 @@ PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^ {4}(?:mdserver|make|python) .*\n)+", re.MULTILINE)
 KINDS = {
-    "console", "console background", "sh", "text", "text output", "python", "html", "json", "yaml",
-    "sql", "javascript", "ini",
+    "console", "console background", "sh", "text", "text output", "python", "python pipeline",
+    "html", "json", "yaml", "sql",
 }  # fmt: skip
 TARGETS = set(re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE))
 MODULES = {"spec", "simulation", "mdserver.bench"}

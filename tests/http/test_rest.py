@@ -55,7 +55,7 @@ async def test_what_is_produced_is_consumed() -> None:
             "POST", "/rest/produce", "grüße".encode(), subject="/a/b", closure="c"
         )
         assert (status, json.loads(body)) == (
-            200, {"subject": "/a/b", "closure": "c", "status": "OK"},
+            200, {"subject": "/a/b", "closure": "c", "status": "OK", "epoch": 1, "seq": 1},
         )  # fmt: skip
         status, headers, body = await ask("GET", "/rest/consume", subject="/a/b")
         assert headers["content-type"] == "application/json"
@@ -189,3 +189,78 @@ async def test_a_parameter_that_is_too_long_is_answered_in_json(method: str, pat
         status, headers, body = await ask(method, path, subject="/a/" + "b" * 1100)
     assert (status, headers["content-type"]) == (400, "application/json")
     assert "1024 bytes" in json.loads(body)["reason"]
+
+
+JSON_BODY = "Content-Type: application/json"
+
+
+async def test_a_publication_as_json_with_all_that_it_may_have() -> None:
+    async with http() as ask:
+        said = {
+            "subject": "/a/b", "content": "193", "fields": {"bid": "192"}, "closure": "c7",
+            "retained": False, "number": 5, "id": "mine",
+        }  # fmt: skip
+        status, _, body = await ask("POST", "/rest/produce", json.dumps(said).encode(), JSON_BODY)
+        assert (status, json.loads(body)) == (
+            200, {"subject": "/a/b", "closure": "c7", "status": "OK", "epoch": 1, "seq": 1},
+        )  # fmt: skip
+        _, _, body = await ask("GET", "/rest/consume", subject="/a/b", history=1)
+        (message,) = json.loads(body)["messages"]
+        assert (message["content"], message["fields"]) == ("193", {"bid": "192"})
+        assert message["retained"] is False
+
+
+async def test_an_array_is_published_in_order_and_each_has_its_result() -> None:
+    async with http() as ask:
+        said: list[dict[str, Any]] = [
+            {"subject": "/a/b", "content": str(n), "closure": str(n)} for n in range(1000)
+        ]
+        said[500] = {"subject": "no slash", "content": "x"}
+        said[501] = {"subject": "/a/b"}
+        status, _, body = await ask("POST", "/rest/produce", json.dumps(said).encode(), JSON_BODY)
+        results = json.loads(body)["results"]
+        assert status == 400
+        assert [result["status"] for result in results[500:502]] == ["FAILED", "FAILED"]
+        assert "does not start with '/'" in results[500]["reason"]
+        assert "`content` or `content_base64`" in results[501]["reason"]
+        taken = [result for result in results if result["status"] == "OK"]
+        assert [result["seq"] for result in taken] == list(range(1, 999))
+        assert [result["closure"] for result in taken] == [
+            str(n) for n in range(1000) if n not in (500, 501)
+        ]
+
+
+async def test_a_repeat_under_the_same_key_is_the_same_publication() -> None:
+    key = "Idempotency-Key: 0123456789abcdef"
+    bodies = [b'{"subject": "/a/b", "content": "once"}', b'[{"subject": "/a/b", "content": "1"}]']
+    async with http() as ask:
+        for _ in range(2):
+            status, _, body = await ask("POST", "/rest/produce", bodies[0], JSON_BODY, key)
+            assert (status, json.loads(body)["seq"]) == (200, 1)
+        assert json.loads(body)["duplicate"] is True
+        _, _, body = await ask("POST", "/rest/produce", b"content", key, subject="/a/b")
+        assert json.loads(body)["duplicate"] is True
+        other = "Idempotency-Key: 0123456789abcdeF"
+        _, _, body = await ask("POST", "/rest/produce", bodies[1], JSON_BODY, other)
+        assert json.loads(body)["results"][0]["seq"] == 2
+        _, _, body = await ask("GET", "/rest/consume", subject="/a/b", history=9)
+        assert [message["content"] for message in json.loads(body)["messages"]] == ["once", "1"]
+
+
+@pytest.mark.parametrize(
+    ("body", "lines", "reason"),
+    [
+        (b"text", [], "Give `subject` in the query, or publications as application/json"),
+        (b"text", [JSON_BODY], "The body is no publication, nor an array of them"),
+        (b"[]", [JSON_BODY], "An array has 1 to 1000 publications."),
+        (b'{"subject": 1}', [JSON_BODY], "Expected `str`, got `int` - at `$.subject`"),
+        (b'{"content": "x"}', [JSON_BODY], "missing required field `subject`"),
+        (b'{"subject":"/a/b","content":"x"}', [JSON_BODY, "Idempotency-Key: short"], "16 to 256"),
+        (b"[" * 5000, [JSON_BODY], "The body is no publication, nor an array of them"),
+    ],
+)
+async def test_what_cannot_be_published_is_told(body: bytes, lines: list[str], reason: str) -> None:
+    async with http() as ask:
+        status, _, answer = await ask("POST", "/rest/produce", body, *lines)
+        assert (status, json.loads(answer)["status"]) == (400, "FAILED")
+        assert reason in json.loads(answer)["reason"]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.pipeline
 
 TOP = Path(__file__).parents[2]
 PAGE = (TOP / "docs" / "pipeline.md").read_text(encoding="utf-8")
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PROGRAMS = re.findall(r"^```python pipeline\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 QUERIES = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = [
     shlex.split(line)[2:]

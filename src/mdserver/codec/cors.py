@@ -18,7 +18,7 @@ from mdserver.codec.http import Headers, Request, RequestRefusedError
 from mdserver.core.text import safe_text
 
 _METHODS = b"GET, HEAD, POST"
-_HEADERS = b"authorization, content-type, last-event-id"
+_HEADERS = b"authorization, content-type, idempotency-key, last-event-id"
 _MAX_AGE_S = b"600"
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
 

@@ -298,6 +298,8 @@ class Broker:
                 verdict = admitted
             else:
                 publisher = admitted
+            if session.idempotency_key:
+                publisher = self._publishers.keyed(session.idempotency_key, user)
         if isinstance(verdict, Denied):
             status = Status(status=StatusName.CONNECT_DENY, reason=verdict.reason, id=command.id)
             self._send(session, status, out)

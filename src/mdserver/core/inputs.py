@@ -16,12 +16,17 @@ TimerKey = tuple[str | int, ...]
 
 @frozen
 class Opened:
-    """A client connected. `address` is its IP address as text, without the port."""
+    """A client connected. `address` is its IP address as text, without the port.
+
+    With an `idempotency_key`, each `number` of this session's publications names one publication:
+    what comes again under the same key and number, in whatever session, is a repeat.
+    """
 
     session: int
     address: str
     transport: str = "websocket"
     secure: bool = False
+    idempotency_key: str = ""
 
 
 @frozen

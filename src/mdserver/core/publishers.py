@@ -63,6 +63,15 @@ class PublisherKeys:
             name = name.partition("/")[2] or name
         return Denied(_LONG) if len(name) > PUBLISHER_BYTES_MAX else self._qualified(name, user)
 
+    def keyed(self, idempotency_key: str, user: str | None) -> str:
+        """Return the identity of whose publications are named by a key that it chose.
+
+        Two users may choose the same key; without a user a key is as hard to guess as its chooser
+        made it.
+        """
+        chosen = f"{user or ''}\0{idempotency_key}".encode(errors="backslashreplace")
+        return f"!{hashlib.sha256(chosen).hexdigest()}"
+
     def _qualified(self, name: str, user: str | None) -> str:
         """What stands before the first slash has none itself, and its sign says what it is."""
         if not user:

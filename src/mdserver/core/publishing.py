@@ -66,10 +66,14 @@ def read_publication(
         return Malformed(
             "invalid-value", "`number` needs a `publisher`: name it in the `connect` command."
         )
+    publisher = session.publisher if number else ""
+    if number and session.idempotency_key:
+        # Each number is a publisher of its own, so that none waits for the one before it.
+        publisher, number = f"{publisher}/{number}", 1
     refused = _refused(subject, command.reply_subject, size, session, settings)
     return refused or Publication(
         subject, content, text, fields, command.closure, command.retained, command.qos,
-        command.compressed, command.reply_subject, session.publisher if number else "", number, now,
+        command.compressed, command.reply_subject, publisher, number, now,
     )  # fmt: skip
 
 

@@ -143,7 +143,8 @@ class Session:
 
     __slots__ = (
         "address", "address_allowed", "client", "congested", "expires", "external_token", "held",
-        "id", "patterns", "publisher", "readable", "secure", "state", "subscriptions", "transport",
+        "id", "idempotency_key", "patterns", "publisher", "readable", "secure", "state",
+        "subscriptions", "transport",
         "tree", "trusted", "user", "waiting", "writable",
     )  # fmt: skip
 
@@ -157,6 +158,7 @@ class Session:
         self.user: str | None = None
         self.external_token: str | None = None
         self.publisher = ""
+        self.idempotency_key = opened.idempotency_key
         self.readable: tuple[Pattern, ...] | None = None
         self.writable: tuple[Pattern, ...] | None = None
         self.expires: int | None = None

@@ -34,6 +34,15 @@ class Exchange(Protocol):
     async def ask(self, token: str | None, command: AnyCommand, timeout: float) -> AnyEvent | None:
         """The answer to a command; None where there is none within `timeout` seconds."""
 
+    async def ask_each(
+        self,
+        token: str | None,
+        commands: Sequence[AnyCommand],
+        timeout: float,
+        idempotency_key: str = "",
+    ) -> list[AnyEvent | None]:
+        """The answer to each command; a repeat under the same key is the same publication."""
+
     def has_stream(self, secret: str) -> bool:
         """Whether there is a stream of that secret path."""
 

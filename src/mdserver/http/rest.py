@@ -1,4 +1,4 @@
-"""`POST /rest/produce` and `GET /rest/consume`: publishing and reading without a session."""
+"""`GET /rest/consume`: reading without a session."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from mdserver import limits
 from mdserver.codec.http import Request, RequestRefusedError
 from mdserver.codec.streaming import PartedAnswer
-from mdserver.core.commands import Fetch, Publish
-from mdserver.core.events import Delivery, Error, Fetched, Status, StatusName
-from mdserver.core.message import Position, Qos
+from mdserver.core.commands import Fetch
+from mdserver.core.events import Delivery, Error, Fetched, Status
+from mdserver.core.message import Position
 from mdserver.core.snapshot import fields_bytes
 from mdserver.http.answers import (
     JSON_TYPE,
@@ -20,62 +20,7 @@ from mdserver.http.answers import (
     json_answer,
     token_of,
 )
-
-ANSWER_TIMEOUT_S = 15.0
-_BOOLEANS = {"true": True, "false": False}
-_QOS = {"guaranteed": Qos.GUARANTEED, "standard": Qos.STANDARD}
-_OUTCOMES = {
-    StatusName.PUBLISH_OK: ("OK", 200),
-    StatusName.PUBLISH_FAILED: ("FAILED", 503),
-    StatusName.PUBLISH_DENIED: ("DENY", 403),
-    StatusName.CONNECT_DENY: ("DENY", 403),
-    StatusName.SUBSCRIBE_DENY: ("DENY", 403),
-    StatusName.TOKEN_INVALID: ("DENY", 403),
-    StatusName.TOKEN_EXPIRED: ("DENY", 403),
-    StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED: ("MESSAGE_SIZE_LIMIT_EXCEEDED", 413),
-}
-_NO_ANSWER = "The server has no answer in time; nobody knows what became of it."
-
-
-async def produce(request: Request, exchange: Exchange) -> Answer:
-    """Publish the body of the request."""
-    parameters = Parameters(request, ("subject", "token", "closure", "retained", "qos"))
-    subject = closure = None
-    try:
-        subject = parameters.text("subject")
-        closure = parameters.text("closure", limits.CLOSURE_BYTES_MAX)
-        parameters.check()
-        command = Publish(
-            subject=parameters.required("subject"),
-            **_content(request.body),
-            closure=closure,
-            retained=parameters.choice("retained", _BOOLEANS, True),
-            qos=parameters.choice("qos", _QOS, Qos.GUARANTEED),
-            id=0,
-        )
-    except RequestRefusedError as error:
-        return _produced(subject, closure, "FAILED", 400, error.reason)
-    event = await exchange.ask(token_of(request, parameters), command, ANSWER_TIMEOUT_S)
-    if isinstance(event, Status):
-        word, status = _OUTCOMES.get(event.status, ("FAILED", 503))
-        return _produced(subject, closure, word, status, event.reason)
-    if isinstance(event, Error):
-        return _produced(subject, closure, "FAILED", 400, event.reason)
-    return _produced(subject, closure, "FAILED", 503, _NO_ANSWER)
-
-
-def _content(body: bytes) -> dict[str, Any]:
-    try:
-        return {"content": body.decode()}
-    except UnicodeDecodeError:
-        return {"content_base64": body}
-
-
-def _produced(
-    subject: str | None, closure: str | None, word: str, status: int, reason: str | None
-) -> Answer:
-    said = {"subject": subject, "closure": closure, "status": word}
-    return json_answer(said if reason is None else {**said, "reason": reason}, status)
+from mdserver.http.outcomes import ANSWER_TIMEOUT_S, NO_ANSWER, outcome_of
 
 
 async def consume(request: Request, exchange: Exchange) -> Answer | PartedAnswer:
@@ -125,10 +70,10 @@ def _size(delivery: Delivery) -> int:
 def refused(event: object) -> tuple[int, str]:
     """The HTTP status and the reason for what came in place of an answer."""
     if isinstance(event, Status):
-        return _OUTCOMES.get(event.status, ("FAILED", 503))[1], event.reason or ""
+        return outcome_of(event.status)[1], event.reason or ""
     if isinstance(event, Error):
         return 400, event.reason
-    return 503, _NO_ANSWER
+    return 503, NO_ANSWER
 
 
 def _fetch(parameters: Parameters) -> Fetch:

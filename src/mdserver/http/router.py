@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from mdserver.codec.http import CONTENT_POLICY, Request, RequestRefusedError
 from mdserver.codec.streaming import STREAM_PATH, PartedAnswer, StreamAnswer
-from mdserver.http import health, rest, snapshot, sse, stream
+from mdserver.http import health, produce, rest, snapshot, sse, stream
 from mdserver.http.answers import Answer, Exchange, Path, text_answer
 
 Methods = Mapping[str, Path]
@@ -56,7 +56,7 @@ class Router(Paths):
         warning: Callable[[], str | None] = health.nothing,
     ) -> None:
         super().__init__({
-            "/rest/produce": {"POST": rest.produce},
+            "/rest/produce": {"POST": produce.produce},
             "/rest/consume": {"GET": rest.consume},
             "/snapshot": {"GET": snapshot.snapshot},
             "/sse": {"GET": sse.sse},

@@ -5,7 +5,8 @@ from mdserver.codec.json_form import JSON
 from mdserver.core.commands import Fetch
 from mdserver.core.events import Fetched
 from mdserver.http.answers import Answer, Exchange, Parameters, text_answer, token_of
-from mdserver.http.rest import ANSWER_TIMEOUT_S, refused
+from mdserver.http.outcomes import ANSWER_TIMEOUT_S
+from mdserver.http.rest import refused
 
 _FORMATS = {"content": False, "json": True}
 _NO_STORE = (b"cache-control", b"no-store")

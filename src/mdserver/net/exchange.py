@@ -6,13 +6,14 @@ So that a request takes the same way through entitlement and limits as a command
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import attrs
 import trio
 from msgspec import structs
 
 from mdserver.codec.http import Headers, Request
 from mdserver.codec.reading import mistakes_in, too_many_malformed
 from mdserver.codec.streaming import PartedAnswer, StreamAnswer
-from mdserver.core.commands import AnyCommand, Connect, Subscribe, Unsubscribe
+from mdserver.core.commands import AnyCommand, Connect, Publish, Subscribe, Unsubscribe
 from mdserver.core.events import AnyEvent, Connected, Status, StatusName
 from mdserver.core.inputs import Opened, Received
 from mdserver.limits import CLOSE_PROTOCOL_ERROR, MALFORMED_MAX, SUBJECTS_PER_STEP
@@ -47,29 +48,55 @@ class Answer(Protocol):
 class Exchange:
     """One request's session with the node; a sink of the engine."""
 
-    __slots__ = ("_answer", "_answered", "_engine", "_number", "_opened")
+    __slots__ = ("_answered", "_answers", "_engine", "_number", "_opened", "_refusal", "_waiting")
 
     def __init__(self, engine: Engine, address: str, *, secure: bool = False) -> None:
         self._engine = engine
         self._number = next(engine.numbers)
         self._opened = Opened(self._number, address, "http", secure)
-        self._answer: AnyEvent | None = None
+        self._answers: dict[int, AnyEvent] = {}
+        self._refusal: AnyEvent | None = None
+        self._waiting = 1
         self._answered: trio.Event | None = None
 
     async def ask(self, token: str | None, command: AnyCommand, timeout: float) -> AnyEvent | None:
-        """The answer to a command, None where there is none in time (seconds) or ever."""
+        """Return the answer to a command, None if there is none in time (seconds) or ever."""
+        (answer,) = await self.ask_each(token, (command,), timeout)
+        return answer
+
+    async def ask_each(
+        self,
+        token: str | None,
+        commands: Sequence[AnyCommand],
+        timeout: float,
+        idempotency_key: str = "",
+    ) -> list[AnyEvent | None]:
+        """Return the answer to each command, None for those that have none in time (seconds).
+
+        The commands have no `id` of their own. With an `idempotency_key` the n-th of them is the
+        same publication whenever it comes under that key.
+        """
         engine = self._engine
-        commands: Sequence[AnyCommand] = (Connect(token=token), command)
-        engine.opened(self._number, self, self._opened)
+        numbered = [
+            structs.replace(command, id=n) if isinstance(command, Publish) else command
+            for n, command in enumerate(commands)
+        ]
+        self._waiting = len(numbered)
+        opened = attrs.evolve(self._opened, idempotency_key=idempotency_key)
+        engine.opened(self._number, self, opened)
         try:
-            engine.dispatch(Received(self._number, commands))
-            if self._answer is None:
+            await give_commands(engine, self._number, (Connect(token=token), *numbered))
+            if not self._complete:
                 self._answered = trio.Event()
                 with trio.move_on_after(timeout):
                     await self._answered.wait()
         finally:
             engine.closed(self._number, "the request is answered")
-        return self._answer
+        return [self._answers.get(n, self._refusal) for n in range(len(numbered))]
+
+    @property
+    def _complete(self) -> bool:
+        return self._refusal is not None or len(self._answers) >= self._waiting
 
     def has_stream(self, secret: str) -> bool:
         """Whether there is a stream of that secret path."""
@@ -88,13 +115,17 @@ class Exchange:
         await give_commands(engine, session, commands)
 
     def put(self, event: AnyEvent) -> bool:
-        """The first event that is an answer is kept."""
+        """Keep what answers a command; what has no number answers all that have no answer."""
         if isinstance(event, Connected) or (
             isinstance(event, Status) and event.status in _NO_ANSWER
         ):
             return False
-        if self._answer is None:
-            self._answer = event
+        number = getattr(event, "id", None)
+        if isinstance(number, int):
+            self._answers.setdefault(number, event)
+        elif self._refusal is None:
+            self._refusal = event
+        if self._complete:
             self._wake()
         return False
 
