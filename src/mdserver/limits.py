@@ -151,6 +151,7 @@ AUDIT_TEXT_CHARS_MAX = 512  # of one column of the audit logs
 AUDIT_LINES_MAX = 200  # of one session in the access or presence log, in
 AUDIT_LINES_S = 10
 AUDIT_SESSIONS_MAX = 20_000  # whose lines are counted, those heard last
+LOG_RENAME_RETRY_S = 60  # after a log file could not be renamed; until then it grows
 
 # Journal
 JOURNAL_SEGMENT_BYTES_MAX = 64 * MB

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mdserver import limits
 from mdserver.journal.rotating import LineWriter, RotatingFile, StreamSink
 
 
@@ -15,6 +16,9 @@ def lost(count: int) -> bytes:
 
 class GatedSink:
     """Waits for its gate before the first write, and refuses as often as it is told to."""
+
+    name = "the gate"
+    trouble = None
 
     def __init__(self, refusals: int = 0) -> None:
         self.gate = threading.Event()
@@ -63,6 +67,41 @@ def test_a_single_file_starts_anew(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"222\n"]
 
 
+def test_a_file_that_cannot_be_renamed_is_written_on_and_tried_again_later(tmp_path: Path) -> None:
+    now = 0.0
+    file = tmp_path / "x.log"
+    sink = RotatingFile(file, bytes_max=4, files_max=3, clock=lambda: now)
+    for number in range(2):
+        sink.write(b"%d11\n" % number)
+    (tmp_path / "x.log.1").rename(tmp_path / "kept")
+    (tmp_path / "x.log.1" / "in the way").mkdir(parents=True)
+    (tmp_path / "x.log.2" / "in the way").mkdir(parents=True)
+    sink.write(b"222\n")
+    assert sink.trouble is not None
+    assert sink.trouble.startswith(f"{file} is full and cannot be renamed: ")
+    for name in ("x.log.1", "x.log.2"):
+        (tmp_path / name / "in the way").rmdir()
+        (tmp_path / name).rmdir()
+    sink.write(b"333\n")
+    assert file.read_bytes() == b"111\n222\n333\n", "not tried at each line"
+    now = limits.LOG_RENAME_RETRY_S
+    sink.write(b"444\n")
+    assert sink.trouble is None
+    assert file.read_bytes() == b"444\n"
+    assert (tmp_path / "x.log.1").read_bytes() == b"111\n222\n333\n"
+    sink.close()
+
+
+def test_a_renaming_that_ended_halfway_loses_no_older_file(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_bytes(b"newest\n")
+    (tmp_path / "x.log.2").write_bytes(b"older\n")
+    sink = RotatingFile(tmp_path / "x.log", bytes_max=4, files_max=3)
+    sink.write(b"1\n")
+    sink.close()
+    assert (tmp_path / "x.log.1").read_bytes() == b"newest\n"
+    assert (tmp_path / "x.log.2").read_bytes() == b"older\n"
+
+
 def test_a_torn_last_line_does_not_join_the_next_one(tmp_path: Path) -> None:
     file = tmp_path / "x.log"
     file.write_bytes(b"whole\ntor")
@@ -87,13 +126,19 @@ def test_beyond_the_bound_lines_are_dropped_and_counted() -> None:
 
 def test_lines_that_the_sink_refused_are_counted_in_the_next_that_it_takes() -> None:
     sink = GatedSink(refusals=1)
-    writer = LineWriter(sink, lost)
+    told: list[str] = []
+    writer = LineWriter(sink, lost, tell=told.append)
     writer.write(b"a\n")
     assert sink.entered.wait(10)
     writer.write(b"b\n")
     sink.gate.set()
     writer.close()
     assert sink.written == [b"lost 1\nb\n"]
+    assert writer.trouble is None
+    assert told == [
+        "the gate cannot be written: No space left on device; lines are lost",
+        "1 lines for the gate were lost",
+    ]
 
 
 def test_close_gives_up_at_its_timeout() -> None:

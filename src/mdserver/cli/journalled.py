@@ -1,8 +1,6 @@
 """What makes a server keep a journal, and what it finds in it at its start."""
 
-import os
 import random
-import shutil
 import time
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from attrs import define
 from mdserver.cli.clustered import Member
 from mdserver.cli.configured import broker_settings, writer_settings
 from mdserver.cli.identity import check_begun, check_log
+from mdserver.cli.ownership import give_folder, give_tree
 from mdserver.cli.secret import publisher_secret
 from mdserver.cluster.node import Node
 from mdserver.cluster.records import AnyRecord, Begun, Renewed
@@ -23,10 +22,11 @@ from mdserver.config import Config, JournalFsync
 from mdserver.errors import StartError
 from mdserver.journal.records import LOG, Found, cut, line_of, read
 from mdserver.journal.rows import written
-from mdserver.journal.segments import IDENTITY, StreamWriter
+from mdserver.journal.segments import StreamWriter
 from mdserver.journal.writer import JournalWriter
 from mdserver.net.engine import Engine
 from mdserver.net.journalling import STREAMS, Journal
+from mdserver.net.privileges import acting_as
 from mdserver.net.recording import MESSAGES, Recording, tail_of
 
 log = structlog.get_logger()
@@ -68,6 +68,31 @@ def store_of(config: Config, member: Member | None) -> Store | None:
     they belong to somebody else.
     """
     check_log(config, member)
+    _give_folders(config, member)
+    with acting_as(config.run_as_user):
+        return _opened(config, member)
+
+
+def _give_folders(config: Config, member: Member | None) -> None:
+    """Have the user that the server runs as own what it writes, as far as root made it.
+
+    Raises StartError.
+    """
+    user = config.run_as_user
+    try:
+        if config.journal:
+            name, folder = "JournalFolder", config.journal_folder
+            give_tree(folder, user)
+        if member is not None and member.file is not None:
+            path = member.file.path
+            name, folder = "ClusterMemberCoordinationFolder", path.parent
+            give_folder(folder, user, (f"{path.stem}.*",))
+    except OSError as error:
+        raise StartError(f"{name} = {folder}: {error}") from None
+
+
+def _opened(config: Config, member: Member | None) -> Store | None:
+    """Open the journal and write the vote file, with the rights that the server will have."""
     if not config.journal:
         if member is not None:
             member.begin(log)
@@ -98,26 +123,7 @@ def store_of(config: Config, member: Member | None) -> Store | None:
                 _find_seed(store, member)
         except OSError as error:
             raise StartError(f"JournalFolder = {config.journal_folder}: {error}") from None
-    hand_over(config)
     return store
-
-
-def hand_over(config: Config) -> None:
-    """Let the user that the server runs as add to the folders and files that root made for it.
-
-    Raises StartError.
-    """
-    if config.run_as_user is None or os.geteuid() != 0:
-        return
-    try:
-        folder = config.journal_folder
-        files = [
-            path for name in ("*.open", "*.lock", IDENTITY) for path in folder.glob(f"*/{name}")
-        ]
-        for path in (folder, *folder.iterdir(), *files):
-            shutil.chown(path, config.run_as_user)
-    except (OSError, LookupError) as error:
-        raise StartError(f"JournalFolder = {config.journal_folder}: {error}") from None
 
 
 def records_logs(config: Config, member: Member | None) -> bool:
@@ -137,9 +143,9 @@ def node_of(config: Config, member: Member | None, store: Store | None) -> Node:
     cluster = alone(config.node_name) if member is None else member.cluster
     votes = None if member is None else member.votes
     rng = random.SystemRandom()
-    broker = attrs.evolve(broker_settings(config), publisher_secret=publisher_secret(config))
-    if store is not None:
-        hand_over(config)
+    with acting_as(config.run_as_user):
+        secret = publisher_secret(config)
+    broker = attrs.evolve(broker_settings(config), publisher_secret=secret)
     if store is None or store.begun is None:
         return Node(broker, rng, cluster, votes)
     if votes is None:
@@ -277,6 +283,6 @@ def _gap(found: Found, ends_at: int, groups: int) -> str | None:
 def boot_id() -> str:
     """The name of this run of the machine; empty where it has none."""
     try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
+        return BOOT_ID.read_text(encoding="utf-8").strip()
     except OSError:
         return ""

@@ -1,5 +1,7 @@
 """The server log, a line an event, and the audit logs: opened, written by threads, closed."""
 
+import errno
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +11,15 @@ from typing import Any
 import structlog
 
 from mdserver.cli.log_lines import Render, now, renderer
+from mdserver.cli.ownership import give_folder
 from mdserver.config import Config, LogLevel
 from mdserver.errors import StartError
 from mdserver.journal.audit import AuditLogs
-from mdserver.journal.rotating import LineWriter, RotatingFile, Sink, StreamSink
+from mdserver.journal.rotating import LineWriter, RotatingFile, Sink, StreamSink, tell_stderr
+from mdserver.net.privileges import acting_as
 
 _LEVELS = {LogLevel.DEBUG: 10, LogLevel.INFO: 20, LogLevel.WARNING: 30, LogLevel.ERROR: 40}
+_FILES = ("mdserver.log", "mdserver.log.*", "audit-*.log", "audit-*.log.*")
 
 
 class _LineLogger:
@@ -30,14 +35,16 @@ class _LineLogger:
 
 
 @contextmanager
-def server_log(config: Config) -> Iterator[None]:
+def server_log(config: Config) -> Iterator[LineWriter]:
     """Send what the server logs to `LogFolder` or stderr until the end of the `with` block.
 
     Each line has the `NodeName` as `node`. Raises `StartError` if the folder cannot be written to.
     """
     terminal = config.log_folder is None and sys.stderr.isatty()
     lines = _Lines(renderer(config.log_format, terminal=terminal), config.node_name)
-    with LineWriter(_sink(config), lines.lost) as writer:
+    sink = _sink(config)
+    tell = _tell_nobody if isinstance(sink, StreamSink) else tell_stderr
+    with LineWriter(sink, lines.lost, tell=tell) as writer:
         structlog.configure(
             processors=[
                 structlog.contextvars.merge_contextvars,
@@ -50,19 +57,19 @@ def server_log(config: Config) -> Iterator[None]:
             cache_logger_on_first_use=False,
         )
         try:
-            yield
+            yield writer
         finally:
             structlog.reset_defaults()
 
 
 def set_level(level: LogLevel) -> None:
-    """Changes how much is logged, from now on."""
+    """Change how much is logged, from now on."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]))
 
 
 @contextmanager
 def audit_logs(config: Config) -> Iterator[AuditLogs | None]:
-    """The audit logs that are switched on, None where none is.
+    """Open the audit logs that are switched on; None if none is.
 
     Raises `StartError` if the folder cannot be written to.
     """
@@ -78,10 +85,11 @@ def audit_logs(config: Config) -> Iterator[AuditLogs | None]:
         yield None
         return
     try:
-        logs = AuditLogs(
-            config.log_folder, config.node_name, streams,
-            config.log_rotate_limit, config.log_rotate_file_count,
-        )  # fmt: skip
+        with acting_as(config.run_as_user):
+            logs = AuditLogs(
+                config.log_folder, config.node_name, streams,
+                config.log_rotate_limit, config.log_rotate_file_count,
+            )  # fmt: skip
     except OSError as error:
         raise _unusable(config.log_folder, error) from None
     try:
@@ -98,14 +106,36 @@ def _sink(config: Config) -> Sink:
         folder / "mdserver.log", config.log_rotate_limit, config.log_rotate_file_count
     )
     try:
-        file.open()
+        give_folder(folder, config.run_as_user, _FILES)
+        with acting_as(config.run_as_user):
+            folder.mkdir(parents=True, exist_ok=True)
+            _check_rights(folder, config.run_as_user)
+            file.open()
     except OSError as error:
         raise _unusable(folder, error) from None
     return file
 
 
+def _check_rights(folder: Path, user: str | None) -> None:
+    """Raise StartError if files of a folder could be written, but not renamed when they are full.
+
+    Call it with the rights that the server will have.
+    """
+    if os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        return
+    who, owner = (user, user) if user else ("the user that the server runs as", "USER")
+    raise StartError(
+        f"LogFolder = {folder}: {os.strerror(errno.EACCES)}: {who} may not make and rename files "
+        f"there, which full logs need; give the folder to that user (chown {owner} {folder})"
+    )
+
+
 def _unusable(folder: Path, error: OSError) -> StartError:
     return StartError(f"LogFolder = {folder}: {error.strerror}: {error.filename}")
+
+
+def _tell_nobody(_sentence: str) -> None:
+    """Say nothing of trouble with stderr on stderr."""
 
 
 class _Lines:

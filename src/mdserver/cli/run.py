@@ -32,6 +32,7 @@ from mdserver.errors import ConfigError, MdserverError, StartError
 from mdserver.http.monitor import Monitor
 from mdserver.http.operations import cluster_routes
 from mdserver.http.router import Router
+from mdserver.journal.rotating import LineWriter
 from mdserver.limits import JOURNAL_STATS_S, NS_PER_S
 from mdserver.net.custom import CustomJudge, load_class
 from mdserver.net.engine import Engine
@@ -62,20 +63,22 @@ def command(file: Path | None, overrides: tuple[str, ...], trace: Path | None) -
     take_no_new_privileges()
     loaded = read()
     config = loaded.config
-    with server_log(config):
+    with server_log(config) as lines:
         for concern in concerns(loaded):
             structlog.get_logger().warning("see to this", reason=concern)
         try:
-            trio.run(serve, config, read, trace)
+            trio.run(serve, config, read, trace, lines)
         except BaseExceptionGroup as group:
             raise first_told(group) or group from None
 
 
-async def serve(config: Config, read: Callable[[], Loaded], trace: Path | None = None) -> None:
-    """Serves until a signal; raises what keeps the server from starting.
+async def serve(
+    config: Config, read: Callable[[], Loaded], trace: Path | None, lines: LineWriter
+) -> None:
+    """Serve until a signal; raises what keeps the server from starting.
 
     `read` reads the configuration again, for SIGHUP. `trace` is where steps of the cluster's
-    protocol are written.
+    protocol are written, `lines` those of the server log.
     """
     log = structlog.get_logger()
     gc.disable()  # nothing that is made here becomes garbage, and a journal may bring very much
@@ -87,7 +90,9 @@ async def serve(config: Config, read: Callable[[], Loaded], trace: Path | None =
         return server.unready or node.broker.refusing or node.unready()
 
     def warning() -> str | None:
-        return None if journal is None else journal.trouble
+        troubled = (journal, lines, audit)
+        told = dict.fromkeys(one.trouble for one in troubled if one is not None)
+        return "; ".join(filter(None, told)) or None
 
     server = Server(server_settings(config), node, Router(unready, warning), log)
     operations = Operations(server.engine)

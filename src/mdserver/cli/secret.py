@@ -41,7 +41,7 @@ def kept(path: Path) -> bytes:
     try:
         if not path.exists():
             _make(path)
-        secret = bytes.fromhex(path.read_text(encoding="ascii"))
+        secret = bytes.fromhex(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise StartError(f"the secret of the publishers' keys: {error}") from None
     except ValueError:

@@ -134,8 +134,13 @@ class AuditLogs:
         self._last_ts = 0
         self._shares: dict[tuple[str, object], Share] = {}
 
+    @property
+    def trouble(self) -> str | None:
+        """What an operator should see to, of one file at a time; None while all is well."""
+        return next(filter(None, (writer.trouble for writer in self._writers.values())), None)
+
     def take(self, log: Log) -> None:
-        """Writes what the core says, if it is about one of the streams."""
+        """Write what the core says, if it is about one of the streams."""
         writer = self._writers.get(log.stream)
         if writer is not None:
             if log.stream in _LIMITED:

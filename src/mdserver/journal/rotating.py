@@ -1,12 +1,15 @@
 """Lines for a log, written by a thread, so that a slow disk or pipe never stops the event loop.
 
 Nothing waits: at the bound of what may be queued, and while the disk refuses, lines are dropped and
-counted, and once lines can be written again one line says how many are missing.
+counted, and once lines can be written again one line says how many are missing. Whoever looks at
+the server's stderr or health is told meanwhile.
 """
 
 import contextlib
 import os
+import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -14,15 +17,28 @@ from typing import Protocol
 
 from mdserver import limits
 
+_STDERR = 2
+
 
 class Sink(Protocol):
-    """Where lines go. Both methods may block, and raise `OSError`."""
+    """Where lines go: `name` says so to people. Both methods may block, and raise `OSError`.
+
+    `trouble`: what an operator should know although lines are written, None while all is well.
+    """
+
+    @property
+    def name(self) -> str:
+        """A path, or the name of a stream."""
+
+    @property
+    def trouble(self) -> str | None:
+        """One clause."""
 
     def write(self, lines: bytes) -> None:
-        """Writes whole lines."""
+        """Write whole lines."""
 
     def close(self) -> None:
-        """Ends the sink."""
+        """End the sink."""
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
@@ -34,81 +50,127 @@ def _write_all(descriptor: int, content: bytes) -> None:
 class StreamSink:
     """Lines for an open file descriptor, such as that of stderr, which stays open."""
 
+    name = "stderr"
+    trouble: str | None = None
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def write(self, lines: bytes) -> None:
-        """Writes whole lines."""
+        """Write whole lines."""
         _write_all(self._descriptor, lines)
 
     def close(self) -> None:
-        """Leaves the descriptor open: it is not ours."""
+        """Leave the descriptor open: it is not ours."""
 
 
 class RotatingFile:
     """A file that is renamed when it is full: `x.log` becomes `x.log.1`, that one `x.log.2`, ...
 
     `files_max` counts the file being written; the oldest is removed. A file is larger than
-    `bytes_max` only if a single write is.
+    `bytes_max` only if a single write is, or while it cannot be renamed: then it is written on, and
+    `trouble` says why. `clock` gives seconds.
     """
 
-    def __init__(self, path: Path, bytes_max: int, files_max: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        bytes_max: int,
+        files_max: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.path = path
+        self.trouble: str | None = None
         self._bytes_max = bytes_max
         self._files_max = files_max
+        self._clock = clock
         self._descriptor = -1
         self._size = 0
+        self._rotate_at = 0.0
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
 
     def open(self) -> None:
-        """Opens the file for appending, with its folder; `write` does so too where needed."""
+        """Open the file for appending, with its folder; `write` does so too if need be."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._descriptor = os.open(self.path, flags, 0o640)
+        descriptor = os.open(self.path, flags, 0o640)
+        self.close()
+        self._descriptor = descriptor
         self._size = os.fstat(self._descriptor).st_size
         if self._size and os.pread(self._descriptor, 1, self._size - 1) != b"\n":
             # A crash or a full disk tore the last line: what follows starts on a line of its own.
             self._size += os.write(self._descriptor, b"\n")
 
     def write(self, lines: bytes) -> None:
-        """Appends whole lines, to a new file where they do not fit."""
+        """Append whole lines, to a new file if they do not fit."""
         if self._descriptor < 0:
             self.open()
         if self._size and self._size + len(lines) > self._bytes_max:
-            self.close()
-            self._rename()
-            self.open()
+            self._rotate()
         try:
             _write_all(self._descriptor, lines)
         except OSError:
+            with contextlib.suppress(OSError):
+                # All of these lines count as lost, so none of them may stand there.
+                os.ftruncate(self._descriptor, self._size)
             self.close()
             raise
         self._size += len(lines)
 
+    def _rotate(self) -> None:
+        """Begin a new file; if that fails the full one stays open, and is tried again later."""
+        if self._clock() < self._rotate_at:
+            return
+        try:
+            self._rename()
+            self.open()
+        except OSError as error:
+            self._rotate_at = self._clock() + limits.LOG_RENAME_RETRY_S
+            self.trouble = (
+                f"{self.path} is full and cannot be renamed: {error.strerror or error}; it is "
+                "written on"
+            )
+        else:
+            self._rotate_at, self.trouble = 0.0, None
+
     def _rename(self) -> None:
         if self._files_max == 1:
-            self.path.unlink()
+            self.path.unlink(missing_ok=True)
             return
-        for number in range(self._files_max - 1, 0, -1):
-            older = self._numbered(number)
-            newer = self._numbered(number - 1)
-            if newer.exists():
-                newer.replace(older)
+        last = self._files_max - 1
+        # Only up to the first number that is free: an attempt that ended halfway left one, and
+        # repeating the rest would push out the oldest file for nothing.
+        free = next((n for n in range(last) if not self._numbered(n).exists()), last)
+        for number in range(free, 0, -1):
+            self._numbered(number - 1).replace(self._numbered(number))
 
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}") if number else self.path
 
     def close(self) -> None:
-        """Closes the file; the next write opens it again."""
+        """Close the file; the next write opens it again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
+def tell_stderr(sentence: str) -> None:
+    """Write a line to stderr, unless that would wait for whoever reads it."""
+    with contextlib.suppress(OSError, ValueError):
+        if select.select([], [_STDERR], [], 0)[1]:
+            os.write(_STDERR, f"mdserver: {sentence}\n".encode(errors="backslashreplace"))
+
+
 class LineWriter:
     """A bounded queue of lines before a sink, with the thread that empties it.
 
-    `lost(count)` makes the line that stands for lines that were dropped. Use it as a context
-    manager, or call `close`.
+    `lost(count)` makes the line that stands for lines that were dropped. `tell` is given a sentence
+    when the sink is in trouble and when lines were lost, never one for each line. Use it as a
+    context manager, or call `close`.
     """
 
     def __init__(
@@ -116,20 +178,33 @@ class LineWriter:
         sink: Sink,
         lost: Callable[[int], bytes],
         queued_bytes_max: int = limits.LOG_QUEUE_BYTES_MAX,
+        tell: Callable[[str], None] = tell_stderr,
     ) -> None:
         self._sink = sink
         self._lost = lost
         self._queued_bytes_max = queued_bytes_max
+        self._tell = tell
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
         self._dropped = 0
+        self._reason: str | None = None
+        self._told: str | None = None
         self._closing = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="line writer", daemon=True)
         self._thread.start()
 
+    @property
+    def trouble(self) -> str | None:
+        """What an operator should see to, one clause; None while every line is written."""
+        dropped = self._dropped
+        if dropped:
+            reason = self._reason or "the disk is slower than what comes"
+            return f"{dropped} lines for {self._sink.name} are lost: {reason}"
+        return self._sink.trouble
+
     def write(self, line: bytes) -> None:
-        """Queues one line, with its line end, and returns at once."""
+        """Queue one line, with its line end, and return at once."""
         with self._changed:
             if self._closing or self._queued_bytes + len(line) > self._queued_bytes_max:
                 self._dropped += 1
@@ -139,7 +214,7 @@ class LineWriter:
             self._changed.notify()
 
     def close(self, timeout_s: float = limits.LOG_CLOSE_TIMEOUT_S) -> None:
-        """Writes what is queued, for at most the timeout, and ends the thread."""
+        """Write what is queued, for at most the timeout, and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -153,22 +228,39 @@ class LineWriter:
                 lines = b"".join(self._queue)
                 self._queue.clear()
                 self._queued_bytes = 0
-                dropped, self._dropped = self._dropped, 0
-            if not self._emit((self._lost(dropped) if dropped else b"") + lines):
-                with self._changed:
-                    self._dropped += dropped + count
+                dropped = self._dropped
+            written = self._emit((self._lost(dropped) if dropped else b"") + lines)
+            with self._changed:
+                self._dropped += -dropped if written else count
+            if written and dropped:
+                self._say_lost(dropped)
             if self._closing and not self._queue:
                 break
+        if self._reason is not None:
+            self._say_lost(self._dropped)
         with contextlib.suppress(OSError):
             self._sink.close()
 
     def _emit(self, lines: bytes) -> bool:
+        """Write lines; False if the sink refused them. Says what is wrong with it, once."""
         try:
             if lines:
                 self._sink.write(lines)
-        except OSError:
+        except OSError as error:
+            self._reason = error.strerror or str(error)
+            self._say(f"{self._sink.name} cannot be written: {self._reason}; lines are lost")
             return False
+        self._reason = None
+        self._say(self._sink.trouble)
         return True
+
+    def _say(self, sentence: str | None) -> None:
+        if sentence is not None and sentence != self._told:
+            self._tell(sentence)
+        self._told = sentence
+
+    def _say_lost(self, count: int) -> None:
+        self._tell(f"{count} lines for {self._sink.name} were lost")
 
     def __enter__(self) -> "LineWriter":
         return self

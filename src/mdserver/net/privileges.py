@@ -4,6 +4,8 @@ import ctypes
 import os
 import pwd
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from mdserver.errors import StartError
 
@@ -15,11 +17,8 @@ def become(user: str) -> None:
 
     Raises StartError where there is no such user or the process may not change.
     """
-    try:
-        entry = pwd.getpwnam(user)
-    except KeyError:
-        raise StartError(f"RunAsUser = {user}: there is no such user") from None
-    groups = sorted({entry.pw_gid, *os.getgrouplist(user, entry.pw_gid)})
+    entry = account(user)
+    groups = _groups(entry)
     already = (
         set(os.getresuid()) == {entry.pw_uid}
         and set(os.getresgid()) == {entry.pw_gid}
@@ -41,6 +40,41 @@ def become(user: str) -> None:
         raise StartError(
             f"RunAsUser = {user}: only root can change its user; start the server as root"
         ) from None
+
+
+@contextmanager
+def acting_as(user: str | None) -> Iterator[None]:
+    """Do what is in the block with the rights of `user`, if the process is root's; then be root.
+
+    What is made belongs to that user, what that user may not write is refused, and no link leads
+    where only root may go. Raises StartError if there is no such user.
+    """
+    if user is None or os.geteuid() != 0:
+        yield
+        return
+    entry = account(user)
+    groups, group = os.getgroups(), os.getegid()
+    os.setgroups(_groups(entry))
+    os.setegid(entry.pw_gid)
+    os.seteuid(entry.pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+        os.setgroups(groups)
+
+
+def account(user: str) -> pwd.struct_passwd:
+    """Return what the system knows of a user. Raises StartError if there is none."""
+    try:
+        return pwd.getpwnam(user)
+    except KeyError:
+        raise StartError(f"RunAsUser = {user}: there is no such user") from None
+
+
+def _groups(entry: pwd.struct_passwd) -> list[int]:
+    return sorted({entry.pw_gid, *os.getgrouplist(entry.pw_name, entry.pw_gid)})
 
 
 def take_no_new_privileges() -> None:
