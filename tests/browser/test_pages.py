@@ -68,7 +68,7 @@ def test_the_page_of_the_server_says_what_is_wrong_with_a_subject(
     subject.clear()
     subject.send_keys("no slash")
     browser.find_element(By.CSS_SELECTOR, "#publish button").click()
-    wait_for_text(browser, "state", "Subject 'no slash'")
+    wait_for_text(browser, "outcome", "Subject 'no slash'")
 
 
 def test_a_file_with_the_page_of_the_readme(
