@@ -216,6 +216,7 @@ RECEIPT_RANGES_KEPT = 64  # of a subject, to tell what comes twice from what com
 # Command line
 STDIN_LINE_BYTES_MAX = 16 * MB
 SNAPSHOT_TIMEOUT_S = 10
+SNAPSHOT_QUIET_S = 1  # after the last snapshot of a pattern: steps of a server come 1 ms apart
 
 # Cluster
 PEER_HEARTBEAT_MS = 100

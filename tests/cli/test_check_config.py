@@ -1,5 +1,6 @@
 """`mdserver check-config` prints what `run` would use, or one line that says what is wrong."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,29 @@ def test_files_and_classes_that_are_missing_are_all_named(
     )] == [True] * 4, mistakes  # fmt: skip
     assert not (tmp_path / "logs").exists(), "a check writes nothing"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_units_and_quotes_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    sets = {
+        "KeepAliveInterval=5m": "unknown unit m: minutes are written `min`",
+        "KeepAliveInterval=5 secs": "unknown unit secs: seconds are written `s`",
+        "MaxMessageSize=1M": "unknown unit M: megabytes (1,024 KB) are written `MB`",
+        "NodeName='n1'": "values stand as they are: leave the quotes out",
+        'MaxSubjects="7"': "values stand as they are: leave the quotes out",
+    }
+    for setting, told in sets.items():
+        assert exit_status(["check-config", "--set", setting]) == 2
+        assert capsys.readouterr().err.endswith(f": {told}\n")
+    assert exit_status(["check-config", "--set", 'MonitorPassword="s3cret"']) == 2
+    assert "s3cret" not in capsys.readouterr().err
+
+
+def test_the_configuration_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    sets = ["--set", "MaxSubjects=7", "--set", "MonitorPassword=s3cret-of-many"]
+    assert exit_status(["check-config", "--format", "json", *sets]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["MaxSubjects"] == {"value": "7", "origin": "--set"}
+    assert shown["MonitorPassword"] == {"value": "(hidden)", "origin": "--set"}
 
 
 def test_all_mistakes_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

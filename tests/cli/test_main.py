@@ -1,7 +1,9 @@
 """The command itself: help, exit status, errors as one line."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,36 @@ def test_bad_usage_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert "No such command 'no-such-command'" in capsys.readouterr().err
     assert exit_status(["check-config", "--no-such-option"]) == 2
     assert "No such option" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["snapshott"], "snapshot"),
+        (["checkconfig"], "check-config"),
+        (["cluster", "drian"], "drain"),
+    ],
+)
+def test_a_mistyped_subcommand_is_answered_with_the_nearest(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_status(words) == 2
+    assert f"No such command '{words[-1]}'. Did you mean '{meant}'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_what_completes_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(["completion", shell]) == 0
+    assert f"_MDSERVER_COMPLETE={shell}_complete" in capsys.readouterr().out
+    asked = {
+        **os.environ, "_MDSERVER_COMPLETE": "bash_complete", "COMP_WORDS": "mdserver snap",
+        "COMP_CWORD": "1",
+    }  # fmt: skip
+    done = subprocess.run(
+        [Path(sys.executable).with_name("mdserver")], env=asked, capture_output=True, text=True,
+        check=False, timeout=30,
+    )  # fmt: skip
+    assert "snapshot" in done.stdout
 
 
 def test_the_group_imports_no_subcommand_before_it_is_called() -> None:

@@ -110,6 +110,58 @@ async def test_not_retained_and_standard_leave_the_snapshot_alone(
 async def test_no_snapshot(shell: Shell) -> None:
     ran = await shell.run("snapshot", "/a/none")
     assert ran == Ran(1, "", "mdserver: there is no snapshot of /a/none\n")
+    ran = await shell.run("snapshot", "/a/**")
+    assert ran == Ran(1, "", "mdserver: there is no snapshot of any subject of /a/**\n")
+
+
+async def test_snapshots_of_a_pattern_come_with_their_subjects(shell: Shell) -> None:
+    await shell.run("pub", "/a/1", "one", "--field", "x=1")
+    await shell.run("pub", "/a/2", "two")
+    await shell.run("pub", "/b/1", "other")
+    ran = await shell.run("snapshot", "/a/*")
+    assert (ran.status, ran.err) == (0, "")
+    assert sorted(ran.out.splitlines()) == ["/a/1 one x=1", "/a/2 two"]
+    ran = await shell.run("snapshot", "/a/**", "--format", "json")
+    found = [msgspec.json.decode(line) for line in ran.out.splitlines()]
+    assert sorted((one["subject"], one["content"]) for one in found) == [
+        ("/a/1", "one"), ("/a/2", "two"),
+    ]  # fmt: skip
+
+
+async def test_snapshots_that_a_server_brings_in_many_steps_are_all_printed(shell: Shell) -> None:
+    commands = b"".join(b'{"subject": "/many/%d", "content": "x"}\n' % one for one in range(5000))
+    assert await shell.run("pub", "--stdin", stdin=commands) == Ran(0, "", "")
+    ran = await shell.run("snapshot", "/many/**")
+    assert len(set(ran.out.splitlines())) == 5000
+
+
+async def test_positions_of_publications_are_printed_if_asked_for(shell: Shell) -> None:
+    assert await shell.run("pub", "/a/b", "one", "--verbose") == Ran(0, "/a/b 1/1\n", "")
+    ran = await shell.run("pub", "/a/b", "--stdin", "--format", "json", stdin=b"two\nthree\n")
+    assert [msgspec.json.decode(line) for line in ran.out.splitlines()] == [
+        {"subject": "/a/b", "status": "PUBLISH_OK", "epoch": 1, "seq": seq} for seq in (2, 3)
+    ]
+
+
+async def test_sub_says_once_it_is_subscribed(shell: Shell) -> None:
+    await shell.run("pub", "/a/b", "one")
+    ran = await shell.run("sub", "/a/b", "/c/**", "-n", "1")
+    where = shell.url.removeprefix("http://")
+    told = f"mdserver: subscribed to /a/b, /c/** at {where}\n"
+    assert ran == Ran(0, "/a/b one\n", told)
+    assert await shell.run("sub", "/a/b", "-n", "1", "-q") == Ran(0, "/a/b one\n", "")
+
+
+async def test_the_environment_names_servers(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MDSERVER_SERVER", f"50 {shell.url}, {shell.url}")
+    run = partial(trio.to_thread.run_sync, exit_status)
+    assert await run(["pub", "/a/b", "x"]) == 0
+    assert await run(["snapshot", "/a/b"]) == 0
+    assert await run(["check-config"]) == 0, "a variable of clients is no parameter"
+    assert capsys.readouterr().out.startswith("x\n")
+    assert await run(["snapshot", "/a/b", "-s", "127.0.0.1:1"]) == 1, "an option wins"
 
 
 async def test_lines_of_stdin_are_contents(shell: Shell) -> None:
@@ -200,7 +252,7 @@ async def test_messages_come_through_pipes_while_they_happen(shell: Shell) -> No
 
 
 async def test_a_reader_that_goes_away_is_no_traceback(shell: Shell) -> None:
-    sub = await shell.start("sub", "/a/b", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    sub = await shell.start("sub", "/a/b", "-q", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     await shell.run("pub", "/a/b", "one")
     await lines_of(sub.stdout, 1)
     await sub.stdout.aclose()
@@ -214,7 +266,12 @@ async def test_a_reader_that_goes_away_is_no_traceback(shell: Shell) -> None:
 async def test_a_count_that_is_not_reached(shell: Shell) -> None:
     await shell.run("pub", "/a/b", "one")
     ran = await shell.run("sub", "/a/b", "--count", "2", "--timeout", "0.5")
-    assert ran == Ran(1, "/a/b one\n", "mdserver: 1 of 2 messages came in 0.5 s\n")
+    where = shell.url.removeprefix("http://")
+    assert ran.out == "/a/b one\n"
+    assert ran.err.splitlines() == [
+        f"mdserver: subscribed to /a/b at {where}", "mdserver: 1 of 2 messages came in 0.5 s",
+    ]  # fmt: skip
+    assert ran.status == 1
 
 
 async def test_a_rate(shell: Shell) -> None:
@@ -290,7 +347,8 @@ async def test_nobody_listens() -> None:
         await taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ran = await Shell(address).run("pub", "/a/b", "x")
-    assert ran == Ran(1, "", f"mdserver: cannot connect to {address}: Connection refused\n")
+    hint = "(is a server running there? --server or MDSERVER_SERVER names another one)"
+    assert ran == Ran(1, "", f"mdserver: cannot connect to {address}: Connection refused {hint}\n")
 
 
 async def test_progress_shows_on_a_terminal_only(shell: Shell) -> None:

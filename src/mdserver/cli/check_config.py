@@ -1,10 +1,12 @@
 """`mdserver check-config`: the effective configuration, one parameter a line, with its origin."""
 
+import json
 from pathlib import Path
 
 import click
 
 from mdserver.cli.configured import configuration_options, effective
+from mdserver.cli.forms import format_option
 from mdserver.cli.usable import unusable
 from mdserver.config import PARAMETERS
 from mdserver.config.concerns import concerns
@@ -13,7 +15,8 @@ from mdserver.errors import ConfigError
 
 @click.command("check-config")
 @configuration_options
-def command(file: Path | None, overrides: tuple[str, ...]) -> None:
+@format_option("A line a parameter, or one JSON object: each name with its value and origin.")
+def command(file: Path | None, overrides: tuple[str, ...], form: str) -> None:
     """Print the effective configuration and where each value comes from.
 
     One parameter a line: name, value, origin. Values of secret parameters are not shown. What
@@ -22,14 +25,19 @@ def command(file: Path | None, overrides: tuple[str, ...]) -> None:
     mistake, if something is wrong.
     """
     loaded = effective(file, overrides)
-    lines = {
-        name: f"{name} = {text}".rstrip()
+    texts = {
+        name: text
         for row in PARAMETERS.values()
         for name, text in row.shown(getattr(loaded.config, row.attribute)).items()
     }
-    width = max(len(line) for line in lines.values())
-    for name, line in lines.items():
-        click.echo(f"{line:<{width}}  # {loaded.origins[name]}")
+    if form == "json":
+        shown = {n: {"value": text, "origin": loaded.origins[n]} for n, text in texts.items()}
+        click.echo(json.dumps(shown))
+    else:
+        lines = {name: f"{name} = {text}".rstrip() for name, text in texts.items()}
+        width = max(len(line) for line in lines.values())
+        for name, line in lines.items():
+            click.echo(f"{line:<{width}}  # {loaded.origins[name]}")
     for concern in concerns(loaded):
         click.echo(f"warning: {concern}", err=True)
     mistakes = unusable(loaded.config)

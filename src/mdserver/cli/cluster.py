@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from mdserver.cli.forms import format_option
 from mdserver.errors import MdserverError
 
 TIMEOUT_S = 10
@@ -78,11 +79,12 @@ def authorization(credentials: Path | None) -> dict[str, str]:
 
 @command.command("status")
 @monitor_options
-@click.option("--json", "as_json", is_flag=True, help="Print the whole answer as JSON.")
-def status(monitor: str, credentials: Path | None, as_json: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@format_option("Tables and sentences, or the whole answer as a JSON object.")
+def status(monitor: str, credentials: Path | None, as_json: bool, form: str) -> None:
     """Members, their roles and states, coordinators and lag."""
     answer = ask(monitor, credentials, "GET", "/cluster/status")
-    if as_json:
+    if as_json or form == "json":
         click.echo(json.dumps(answer))
         return
     console = Console(soft_wrap=True)

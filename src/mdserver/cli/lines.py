@@ -21,7 +21,7 @@ def text_line(message: Message) -> bytes:
     """`SUBJECT CONTENT name=value...`; what would end the line or move the cursor is escaped."""
     words = [message.subject, _text(message.content)]
     words += [f"{name}={value}" for name, value in message.fields.items()]
-    return _printable(" ".join(words)).encode() + b"\n"
+    return printable(" ".join(words)).encode() + b"\n"
 
 
 def json_line(message: Message) -> bytes:
@@ -92,7 +92,8 @@ def _text(content: str | bytes) -> str:
     return content.decode("utf-8", "backslashreplace")
 
 
-def _printable(line: str) -> str:
+def printable(line: str) -> str:
+    """Return the line with what would end it or move the cursor escaped."""
     if line.isprintable():
         return line
     return "".join(

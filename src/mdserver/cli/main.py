@@ -3,6 +3,7 @@
 Exit status: 0 done, 1 refused or failed, 2 bad usage or configuration, 130 interrupted.
 """
 
+import difflib
 import importlib
 import os
 import sys
@@ -23,6 +24,7 @@ COMMANDS = {
     "token": "Make or explain an entitlement token.",
     "pipeline": "Archive, audit, roll up and replay what went through, with Spark.",
     "cluster": "Look after a cluster: status, drain, readmit, cold-start.",
+    "completion": "Print what makes bash, zsh or fish complete commands and options.",
 }
 
 EXIT_FAILED = 1
@@ -45,6 +47,15 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"mdserver.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        if name not in COMMANDS and close:
+            raise click.UsageError(f"No such command {name!r}. Did you mean {close[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -2,8 +2,11 @@
 
 import functools
 import logging
+import os
+import ssl
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -29,9 +32,11 @@ class Connection:
     servers: tuple[str, ...]
     token: str | None
     encoding: str
+    authority: Path | None = None
 
     def client(self) -> Client:
         """A client that tries each server once before it says that none is there."""
+        tls = None if self.authority is None else self._trusting(self.authority)
         reconnect = ReconnectSettings(
             quick_initial_delay_s=1, notify_after_failed_attempts=len(self.servers)
         )
@@ -40,25 +45,41 @@ class Connection:
                 self.servers,
                 token=self.token,
                 encoding="json" if self.encoding == "json" else "binary",
+                encryption=tls is not None,
+                tls=tls,
                 reconnect=reconnect,
             )
         except ValueError as error:
             raise click.UsageError(f"--server {error}") from None
+
+    def _trusting(self, authority: Path) -> ssl.SSLContext:
+        """A context for TLS in which this authority is trusted, and no other one."""
+        for server in self.servers:
+            if "://" in server and not server.rpartition(" ")[2].startswith(("https:", "wss:")):
+                raise click.UsageError(f"--ca is for servers with https://, not for {server}")
+        try:
+            return ssl.create_default_context(cafile=authority)
+        except (OSError, ValueError):  # an SSLError is an OSError
+            raise click.UsageError(
+                f"--ca {authority}: expected certificates of authorities in PEM form"
+            ) from None
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of a connection; the function gets them as `connection`."""
 
     @click.option(
+        "-s",
         "--server",
         "servers",
         multiple=True,
         metavar="URL",
-        default=(DEFAULT_SERVER,),
-        show_default=True,
-        help="A server, with a weight before it or without: '50 http://host:port'. Repeatable.",
+        show_default=f"MDSERVER_SERVER, or {DEFAULT_SERVER}",
+        help="A server, with a weight before it or without: '50 http://host:port'. Repeatable; "
+        "MDSERVER_SERVER has several with commas between them.",
     )
     @click.option(
+        "-t",
         "--token",
         envvar="MDSERVER_TOKEN",
         metavar="TOKEN",
@@ -71,24 +92,65 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="How commands and messages travel.",
     )
+    @click.option(
+        "--ca",
+        "authority",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Trust the authorities in this file (PEM), and no others; servers without a scheme "
+        "are then reached by TLS.",
+    )
     @functools.wraps(command)
     def with_connection(
-        servers: tuple[str, ...], token: str | None, encoding: str, **others: Any
+        servers: tuple[str, ...],
+        token: str | None,
+        encoding: str,
+        authority: Path | None,
+        **others: Any,
     ) -> Any:
-        return command(connection=Connection(servers, token, encoding), **others)
+        named = servers or _servers_of_environment() or (DEFAULT_SERVER,)
+        return command(connection=Connection(named, token, encoding, authority), **others)
 
     return with_connection
 
 
-def run_client(connection: Connection, body: Callable[[Client], Awaitable[T]]) -> T:
+def _servers_of_environment() -> tuple[str, ...]:
+    named = os.environ.get("MDSERVER_SERVER", "").split(",")
+    return tuple(server.strip() for server in named if server.strip())
+
+
+class Reached:
+    """Which server a client came through to first."""
+
+    def __init__(self) -> None:
+        self._server = ""
+        self._there = trio.Event()
+
+    def note(self, server: str) -> None:
+        """There is a connection to it."""
+        self._server = server
+        self._there.set()
+
+    async def server(self) -> str:
+        """Wait until there is one."""
+        await self._there.wait()
+        return self._server
+
+
+def run_client(
+    connection: Connection,
+    body: Callable[[Client], Awaitable[T]],
+    connected: Callable[[str], object] | None = None,
+) -> T:
     """Run the body with a client that is connecting, until the body ends or fails.
 
-    Raises what the body raised, not a group of it; CommandError where no server answers at first.
+    `connected` is told the server when there is a connection. Raises what the body raised, not a
+    group of it; CommandError where no server answers at first.
     """
 
     async def run() -> T:
         async with connection.client() as client, trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, client)
+            nursery.start_soon(_watch, client, connected)
             result = await body(client)
             nursery.cancel_scope.cancel()
         return result
@@ -99,20 +161,30 @@ def run_client(connection: Connection, body: Callable[[Client], Awaitable[T]]) -
         _raise_one(group)
 
 
-async def _watch(client: Client) -> None:
+async def _watch(client: Client, connected: Callable[[str], object] | None) -> None:
     """Tell of trouble on stderr; end the command where no server was ever reached."""
     ever_up = False
     async for notice in client.statuses:
         if notice.status is Notification.SERVER_UP:
             if ever_up:
                 tell(f"connected again to {notice.info}")
+            elif connected is not None:
+                connected(notice.info or "")
             ever_up = True
         elif notice.status is Notification.SERVER_DOWN:
             if not ever_up:
-                raise CommandError(f"cannot connect to {notice.info}")
+                raise CommandError(f"cannot connect to {_with_hint(notice.info or '')}")
             tell(f"connection lost: {notice.info}")
         elif notice.status in _WORTH_TELLING:
             tell(_sentence(notice))
+
+
+def _with_hint(info: str) -> str:
+    if "certificate" in info or "CERTIFICATE" in info:
+        return f"{info} (--ca FILE names the authority of its certificate)"
+    if "Connection refused" in info:
+        return f"{info} (is a server running there? --server or MDSERVER_SERVER names another one)"
+    return info
 
 
 def _sentence(notice: Notice) -> str:

@@ -9,9 +9,16 @@ import click
 import msgspec
 import trio
 
-from mdserver.cli.lines import stdin_lines
-from mdserver.cli.options import CommandError, Connection, connection_options, run_client, tell
-from mdserver.client import Client, Publication, PublishError
+from mdserver.cli.forms import format_option
+from mdserver.cli.lines import printable, stdin_lines, write_lines
+from mdserver.cli.options import (
+    CommandError,
+    Connection,
+    connection_options,
+    run_client,
+    tell,
+)
+from mdserver.client import Client, Publication, PublishError, PublishResult
 from mdserver.client.message import deflated
 from mdserver.core.commands import Publish
 from mdserver.core.events import StatusName
@@ -36,6 +43,8 @@ _decode = msgspec.json.Decoder(Publish).decode
     metavar="N",
     help="At most N messages a second.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Print the position of what was published.")
+@format_option("With --verbose, or json: a line a message that was taken; subject, epoch and seq.")
 @connection_options
 def command(
     connection: Connection,
@@ -46,6 +55,8 @@ def command(
     not_retained: bool,
     qos: str,
     rate: float | None,
+    verbose: bool,
+    form: str,
 ) -> None:
     """Publish CONTENT to SUBJECT and wait until the server has taken it.
 
@@ -62,12 +73,16 @@ def command(
         qos=Qos[qos.upper()],
     )
 
+    line = json_result if form == "json" else text_result if verbose else None
+
     async def publish(client: Client) -> None:
         if not stdin:
-            await (await client.submit_command(model)).outcome()
+            result = await (await client.submit_command(model)).outcome()
+            if line is not None:
+                await write_lines([line(model.subject, result)])
             return
         read = _content_of(model) if subject is not None else _command_of
-        await Feed(client, read, rate, skip_blank=subject is None).run(
+        await Feed(client, read, rate, line, skip_blank=subject is None).run(
             ProgressLine(sys.stderr.isatty())
         )
 
@@ -108,6 +123,22 @@ def _command_of(line: bytes) -> Publish:
     return command
 
 
+def text_result(subject: str, result: PublishResult) -> bytes:
+    """Return `SUBJECT EPOCH/SEQ` as a line."""
+    return f"{printable(subject)} {result.epoch}/{result.seq}\n".encode()
+
+
+def json_result(subject: str, result: PublishResult) -> bytes:
+    """Return the result as a JSON object, with `duplicate` if it had been taken before."""
+    said = {
+        "subject": subject,
+        "status": result.status.value,
+        "epoch": result.epoch,
+        "seq": result.seq,
+    }
+    return msgspec.json.encode({**said, "duplicate": True} if result.duplicate else said) + b"\n"
+
+
 @attrs.define
 class ProgressLine:
     """How far a feed is, on stderr where that is a terminal."""
@@ -140,8 +171,10 @@ class Feed:
     client: Client
     read: Callable[[bytes], Publish]
     rate: float | None
+    line: Callable[[str, PublishResult], bytes] | None
     skip_blank: bool
-    _open: deque[tuple[int, Publication]] = attrs.Factory(deque)
+    _open: deque[tuple[int, str, Publication]] = attrs.Factory(deque)
+    _taken: list[bytes] = attrs.Factory(list)
     _failed: int = 0
 
     async def run(self, progress: ProgressLine) -> None:
@@ -157,10 +190,12 @@ class Feed:
                     await trio.sleep_until(start + (number - 1) / self.rate)
                 await self._publish(number, line)
             await trio.lowlevel.checkpoint()
+            await self._print()
             progress.show(number - len(self._open))
         await self.client.settled()
         self._settle()
         progress.clear()
+        await self._print()
         if self._failed:
             raise CommandError(f"{self._failed} of {number} messages were not published")
 
@@ -171,14 +206,24 @@ class Feed:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._fail(number, f"no `publish` command: {error}")
             return
-        self._open.append((number, await self.client.submit_command(command)))
+        publication = await self.client.submit_command(command)
+        self._open.append((number, command.subject, publication))
 
     def _settle(self) -> None:
         """Look at the results that are there, in the order of the lines."""
-        while self._open and (result := self._open[0][1].result) is not None:
-            number, _ = self._open.popleft()
+        while self._open and (result := self._open[0][2].result) is not None:
+            number, subject, _ = self._open.popleft()
             if result.status is not StatusName.PUBLISH_OK:
                 self._fail(number, f"{result.status.value}: {result.reason}")
+            elif self.line is not None:
+                self._taken.append(self.line(subject, result))
+
+    async def _print(self) -> None:
+        """Print what was taken since the last time."""
+        self._settle()
+        if self._taken:
+            lines, self._taken = self._taken, []
+            await write_lines(lines)
 
     def _fail(self, number: int, reason: str) -> None:
         self._failed += 1

@@ -2,6 +2,7 @@
 any token.
 """
 
+import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from mdserver import limits
+from mdserver.cli.forms import format_option
 from mdserver.codec.tokens import (
     EC_ALGORITHMS,
     HMAC_ALGORITHMS,
@@ -51,6 +53,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--key-file", "pem_file", type=_FILE, help="A private key (PEM); with --explain a public one."
 )
 @click.option("--explain", metavar="TOKEN", help="Say what a token holds instead.")
+@format_option("The token, or sentences with --explain; or a JSON object.")
 def command(
     *,
     sub: tuple[str, ...],
@@ -64,6 +67,7 @@ def command(
     secret_file: Path | None,
     pem_file: Path | None,
     explain: str | None,
+    form: str,
 ) -> None:
     """Make an entitlement token, or explain one.
 
@@ -73,7 +77,8 @@ def command(
     if secret_file and pem_file:
         raise click.UsageError("Give --secret-file or --key-file, not both.")
     if explain is not None:
-        click.echo(explanation(explain, secret_file, pem_file, time.time()))
+        explained = explanation_json if form == "json" else explanation
+        click.echo(explained(explain, secret_file, pem_file, time.time()))
         return
     if not (sub or pub or both):
         raise click.UsageError("A token without --sub, --pub or --all allows nothing.")
@@ -85,7 +90,8 @@ def command(
     }
     optional = {"sub": user, "aud": audience, "iss": issuer}
     claims |= {name: value for name, value in optional.items() if value is not None}
-    click.echo(jwt.encode(claims, key, algorithm))
+    token = jwt.encode(claims, key, algorithm)
+    click.echo(json.dumps({"token": token}) if form == "json" else token)
 
 
 def lifetime_s(text: str) -> int:
@@ -125,15 +131,34 @@ def _public_half(pem: bytes) -> TokenKey:
     return pem_key(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 
 
+def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return header and claims of a token. Raises MdserverError if it is none."""
+    try:
+        header = jwt.get_unverified_header(token)
+        return header, jwt.decode(token, options={"verify_signature": False})
+    except jwt.PyJWTError as error:
+        raise MdserverError(f"this is no token: {safe_text(error)}") from None
+
+
+def explanation_json(
+    token: str, secret_file: Path | None, public_file: Path | None, now_s: float
+) -> str:
+    """Return header and claims of a token as they are, and what was found about them."""
+    header, claims = _unverified(token)
+    said = {
+        "signature": verdict(token, secret_file, public_file),
+        "expiry": expiry(claims.get("exp"), now_s),
+        "header": header,
+        "claims": claims,
+    }
+    return json.dumps(said)
+
+
 def explanation(
     token: str, secret_file: Path | None, public_file: Path | None, now_s: float
 ) -> str:
     """What a token holds and whether it is valid, in lines for people."""
-    try:
-        header = jwt.get_unverified_header(token)
-        claims = jwt.decode(token, options={"verify_signature": False})
-    except jwt.PyJWTError as error:
-        raise MdserverError(f"this is no token: {safe_text(error)}") from None
+    header, claims = _unverified(token)
     verified = verdict(token, secret_file, public_file)
     lines = [f"signed with {safe_text(header.get('alg'))}: {verified}"]
     lines += [f"key: {safe_text(header['kid'])}"] if "kid" in header else []

@@ -6,6 +6,7 @@ HMAC secret, and `alg: none` belongs to no key. The clock is an argument.
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import jwt
@@ -175,12 +176,9 @@ def _grants(claims: dict[str, Any], now: int) -> Grants | Denied:
     expires = _nanoseconds(claims.get("exp"))
     if expires is None:
         return _invalid("The token has no claim `exp` (seconds since 1970).")
-    if expires <= now:
-        return Denied("The token has expired.", StatusName.TOKEN_EXPIRED)
-    if "nbf" in claims:
-        begins = _nanoseconds(claims["nbf"])
-        if begins is None or begins > now:
-            return _invalid("The token is not valid yet (`nbf`).")
+    untimely = _check_times(claims, expires, now)
+    if untimely is not None:
+        return untimely
     permissions = claims.get("permissions")
     if not isinstance(permissions, dict):
         return _invalid("The token has no claim `permissions` (an object with sub, pub, all).")
@@ -197,6 +195,39 @@ def _grants(claims: dict[str, Any], now: int) -> Grants | Denied:
         expires=expires,
         user=user[: limits.PUBLISHER_BYTES_MAX] if isinstance(user, str) else None,
     )
+
+
+def _check_times(claims: dict[str, Any], expires: int, now: int) -> Denied | None:
+    """Return why a token is not valid now. Clocks may be wrong, so the reason says by which one."""
+    if expires <= now:
+        said = f"The token expired {_apart(now - expires)} ago by the server's clock{_clock(now)}."
+        return Denied(said, StatusName.TOKEN_EXPIRED)
+    if "nbf" in claims:
+        begins = _nanoseconds(claims["nbf"])
+        if begins is None:
+            return _invalid("The token's `nbf` has to be a number (seconds since 1970).")
+        if begins > now:
+            return _invalid(
+                "The token is not valid yet (`nbf`): it will be in "
+                f"{_apart(begins - now)} by the server's clock{_clock(now)}."
+            )
+    return None
+
+
+def _apart(duration: int) -> str:
+    """A time in words, rounded up to seconds, and in hours and minutes if there are any."""
+    seconds = -(-duration // limits.NS_PER_S)
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    if hours > 47:
+        return f"{hours // 24} days"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min" if minutes else f"{seconds} s"
+
+
+def _clock(now: int) -> str:
+    """The server's time, so that whoever is refused can compare clocks."""
+    return f" ({datetime.fromtimestamp(now // limits.NS_PER_S, UTC):%Y-%m-%d %H:%M:%S} UTC)"
 
 
 def _nanoseconds(claim: object) -> int | None:

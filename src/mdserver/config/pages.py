@@ -17,11 +17,11 @@ A parameter is taken from, the later one winning: its default, the file, the env
 `MDSERVER_BUFFERLIMIT_SEND`), and `--set Name=value`. `mdserver check-config` takes the same options
 as `mdserver run` and prints the effective configuration and where each value comes from.
 
-Times take the units `ms`, `s`, `min`, `h` and `d`, sizes `B`, `KB`, `MB` and `GB` (1,024 each). An
-unknown name, a bad value or a parameter that is set twice ends `mdserver run` with one line for
-each mistake that says where, and exit status 2. Relative paths go from the folder of the
-configuration file, in `--set` and the environment from the working directory. *Reload* says whether
-SIGHUP makes a running server take a new value.
+Times take the units `ms`, `s`, `min`, `h` and `d`, sizes `B`, `KB`, `MB` and `GB` (1,024 each).
+Values stand as they are, without quotes. An unknown name, a bad value or a parameter that is set
+twice ends `mdserver run` with one line for each mistake that says where, and exit status 2.
+Relative paths go from the folder of the configuration file, in `--set` and the environment from the
+working directory. *Reload* says whether SIGHUP makes a running server take a new value.
 
 `make docs` makes this page from the sections in `src/mdserver/config/sections`.
 """

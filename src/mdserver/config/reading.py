@@ -20,7 +20,8 @@ from mdserver.config.values import Kind
 from mdserver.errors import ConfigError
 
 DEFAULT_ORIGIN = "default"
-CLIENT_VARIABLES = ("MDSERVER_TOKEN",)  # what `mdserver pub` and `sub` take, no parameters
+CLIENT_VARIABLES = ("MDSERVER_TOKEN", "MDSERVER_SERVER")  # what `pub`, `sub` and `snapshot` take
+QUOTES = "\"'`"
 _NEEDED = {
     Entitlement.JWT: (
         "EntitlementJWT.HmacSecretFile", "EntitlementJWT.PublicKeyFile", "EntitlementJWT.JwksFile",
@@ -279,8 +280,13 @@ def _value(row: Parameter, setting: Setting) -> object:
 
 
 def _parsed(kind: Kind[Any], text: str, setting: Setting, *, secret: bool = False) -> object:
+    shown = setting.name if secret else f"{setting.name} = {setting.text}".rstrip()
+    if len(text) > 1 and text[0] in QUOTES and text[-1] == text[0]:
+        # Also for text, of which the quotes would be a part: a folder or a token of another name.
+        raise ConfigError(
+            f"{setting.origin}: {shown}: values stand as they are: leave the quotes out"
+        )
     try:
         return kind.parse(text)
     except ValueError as error:
-        shown = setting.name if secret else f"{setting.name} = {setting.text}".rstrip()
         raise ConfigError(f"{setting.origin}: {shown}: {error}") from None

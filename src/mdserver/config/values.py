@@ -27,6 +27,21 @@ _DURATION_UNITS = {
     "h": 3600 * NS_PER_S,
     "d": 86400 * NS_PER_S,
 }
+_MEANT = {
+    unit: f"{what} are written `{right}`"
+    for right, what, words in (
+        ("ms", "milliseconds", "msec msecs millis millisecond milliseconds"),
+        ("s", "seconds", "sec secs second seconds"),
+        ("min", "minutes", "m mins minute minutes"),
+        ("h", "hours", "hr hrs hour hours"),
+        ("d", "days", "day days"),
+        ("B", "bytes", "byte bytes"),
+        ("KB", "kilobytes (1,024 bytes)", "k kib kilobyte kilobytes"),
+        ("MB", "megabytes (1,024 KB)", "m mib megabyte megabytes"),
+        ("GB", "gigabytes (1,024 MB)", "g gib gigabyte gigabytes"),
+    )
+    for unit in ((right, word) for word in words.split())
+}
 _SIZE_UNITS = {"B": 1, "KB": KB, "MB": MB, "GB": GB}
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
@@ -100,13 +115,21 @@ def _quantity(
             raise ValueError(f"expected {form}")
         factor = by_lower_case.get(match[2].lower()) if match[2] else bare
         if factor is None:
-            raise ValueError(f"unknown unit {match[2]}, expected {form}")
+            raise ValueError(_unknown_unit(match[2], units, form))
         value = math.floor(float(match[1]) * factor)
         if not least <= value <= most:
             raise ValueError(f"out of bounds, expected {form}")
         return value
 
     return parse
+
+
+def _unknown_unit(given: str, units: dict[str, int], form: str) -> str:
+    for right in units:
+        meant = _MEANT.get((right, given.lower()))
+        if meant is not None:
+            return f"unknown unit {given}: {meant}"
+    return f"unknown unit {given}, expected {form}"
 
 
 def show_size(value: int) -> str:

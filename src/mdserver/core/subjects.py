@@ -73,14 +73,21 @@ def is_pattern(text: str) -> bool:
 
 
 def validate_subject(
-    subject: str, segments_min: int = 2, segments_max: int = SUBJECT_SEGMENTS_MAX
+    subject: str,
+    segments_min: int = 2,
+    segments_max: int = SUBJECT_SEGMENTS_MAX,
+    *,
+    purpose: str = "publish to",
 ) -> None:
-    """Raise InvalidSubjectError unless this is a subject that one can publish to."""
+    """Raise InvalidSubjectError unless this is a single subject.
+
+    `purpose` is what was to be done with it, for the sentence about a pattern.
+    """
     segments = _split(subject, segments_max)
     if "*" in subject and (ONE in segments or REST in segments):
         raise InvalidSubjectError(
             f"Subject {shown(subject)} has a wildcard segment ('*' or '**'): one can subscribe to "
-            "patterns, but publish to single subjects only."
+            f"patterns, but {purpose} single subjects only."
         )
     if len(segments) < segments_min:
         raise InvalidSubjectError(

@@ -216,7 +216,7 @@ class Subscriptions:
     def fetch(self, session: Session, command: Fetch, now: int, out: list[Output]) -> None:
         """Read a subject once."""
         try:
-            validate_subject(command.subject, *self._segments)
+            validate_subject(command.subject, *self._segments, purpose="read")
         except InvalidSubjectError as error:
             out.append(Send(session.id, invalid_subject(error, None)))
             return
