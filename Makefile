@@ -143,9 +143,13 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 chaos: $(VENV)/.dev networks ## a minute of kills, pauses and partitions of real processes
 	$(BIN)/python -m simulation chaos --seconds 60
 
+FUZZ_SECONDS ?= 600
+fuzz: $(VENV)/.dev ## drive a live server with hostile input for ten minutes (FUZZ_SECONDS=, FUZZ_SEED=)
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
+
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
 .PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser networks \
 	test test-pure test-server test-pipeline \
-	verify verify-models verify-simulation verify-traces verify-chaos proof chaos clean
+	verify verify-models verify-simulation verify-traces verify-chaos proof chaos fuzz clean

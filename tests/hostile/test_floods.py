@@ -14,7 +14,7 @@ from mdserver.codec.json_form import JSON
 from mdserver.codec.websocket import Message, Pinged, Ponged, WebSocket
 from mdserver.core.commands import AnyCommand, Ping, PositionAfter, Subscribe, Unsubscribe
 from mdserver.http.router import Router
-from mdserver.limits import FRAMES_PER_TURN, SUBJECTS_PER_STEP
+from mdserver.limits import FRAMES_AT_ONCE, SUBJECTS_PER_STEP
 from mdserver.net.exchange import portions
 from mdserver.net.rates import RateLimits
 from mdserver.net.settings import ServerSettings
@@ -49,13 +49,13 @@ def test_empty_pings_in_any_pieces_are_all_read(cuts: list[int]) -> None:
 
 def test_only_so_much_is_read_at_once_and_nothing_is_lost() -> None:
     websocket = WebSocket(1000)
-    sent = b"".join(frame(TEXT, b"%d" % number) for number in range(3 * FRAMES_PER_TURN + 5))
+    sent = b"".join(frame(TEXT, b"%d" % number) for number in range(3 * FRAMES_AT_ONCE + 5))
     turns = [websocket.feed(sent)]
     while websocket.more:
         turns.append(websocket.feed(b""))
-    assert max(map(len, turns)) == FRAMES_PER_TURN
+    assert max(map(len, turns)) == FRAMES_AT_ONCE
     read = [int(event.payload) for turn in turns for event in turn if isinstance(event, Message)]
-    assert read == list(range(3 * FRAMES_PER_TURN + 5))
+    assert read == list(range(3 * FRAMES_AT_ONCE + 5))
 
 
 NAMES = st.sampled_from([f"/a/{number}" for number in range(900)] + ["/a/*", "/b/**"])

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 import trio
 from attrs import evolve
 from hypothesis import given
@@ -204,3 +205,28 @@ def unchunked(body: bytes) -> bytes:
         out += body[:length]
         body = body[length + 2 :]
     return out
+
+
+async def test_what_is_posted_to_a_stream_waits_for_the_verdict_outside_the_node() -> None:
+    asked: list[Ask] = []
+    async with serving(GUARDED, ASKING, handler=Router()) as server:
+        server.engine.carry(Ask, asked.append)
+        async with connected(port_of(server), 30) as stream, connected(port_of(server)) as other:
+            connect = b'{"op":"connect","token":"t"}\n'
+            await stream.send(posted(b"/stream", connect))
+            await stream.until(b"\r\n\r\n")
+            path = f"/stream/{next(iter(server.engine.streams))}".encode()
+            await other.send(posted(path, publication(1000) + b'\n{"op":"ping","t":7}'))
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            (session,) = server.engine.streams.values()
+            assert server.engine.asking(session)
+            with pytest.raises(trio.TooSlowError), trio.fail_after(0.2):
+                await other.until(b"HTTP/1.1 202 ")
+            grant(server, asked.pop())
+            await other.until(b"HTTP/1.1 202 ")
+            await stream.until(b'"t":7')
+
+
+def posted(path: bytes, body: bytes) -> bytes:
+    head = b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
+    return head % (path, len(body)) + body

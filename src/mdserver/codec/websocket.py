@@ -175,19 +175,20 @@ class WebSocket:
         return close_frame(code, reason)
 
     def feed(self, received: bytes) -> list[WebSocketEvent]:
-        """What these bytes complete, in order, and at most FRAMES_PER_TURN frames at a time."""
+        """What these bytes complete, in order, and at most FRAMES_AT_ONCE frames at a time."""
         self.more = False
         if self._buffer:
-            if isinstance(self._buffer, bytes):
+            if received and isinstance(self._buffer, bytes):
                 self._buffer = bytearray(self._buffer)
-            self._buffer += received
+            if received:
+                self._buffer += received
             if len(self._buffer) < self._needed:
                 return []
-            received = bytes(self._buffer)
+            received = bytes(self._buffer)  # no copy of what waited for its turn only
         events: list[WebSocketEvent] = []
         at = 0
         size = len(received)
-        for _ in range(limits.FRAMES_PER_TURN):
+        for _ in range(limits.FRAMES_AT_ONCE):
             if at == size or self._ended:
                 break
             end = self._step(received, at, events)

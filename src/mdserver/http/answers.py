@@ -46,6 +46,9 @@ class Exchange(Protocol):
     def has_stream(self, secret: str) -> bool:
         """Whether there is a stream of that secret path."""
 
+    async def ready(self, secret: str) -> None:
+        """Wait until that stream, which is there, takes commands."""
+
     async def give(self, secret: str, commands: Sequence[AnyCommand]) -> None:
         """Give commands to that stream, which is there."""
 

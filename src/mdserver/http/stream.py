@@ -47,6 +47,8 @@ async def open_stream(request: Request, _exchange: Exchange) -> StreamAnswer:
 async def give_commands(request: Request, exchange: Exchange) -> Answer:
     """Take commands for a stream: 202, or 404 where there is no such stream any more."""
     secret = request.path.removeprefix(STREAM_PATH + "/")
+    if exchange.has_stream(secret):
+        await exchange.ready(secret)
     if not exchange.has_stream(secret):
         return text_answer("There is no such stream (any more); open one with POST /stream.\n", 404)
     await exchange.give(secret, read_commands(request))

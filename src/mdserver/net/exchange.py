@@ -102,6 +102,13 @@ class Exchange:
         """Whether there is a stream of that secret path."""
         return secret in self._engine.streams
 
+    async def ready(self, secret: str) -> None:
+        """Wait until no verdict about that stream, which is there, is awaited.
+
+        What is posted meanwhile stays with its request, where it is counted, and is not decoded.
+        """
+        await self._engine.decided(self._engine.streams[secret])
+
     async def give(self, secret: str, commands: Sequence[AnyCommand]) -> None:
         """Give commands to that stream, which is there."""
         engine = self._engine
