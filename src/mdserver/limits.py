@@ -134,6 +134,7 @@ PUBLISHERS_MAX = 100_000  # of all groups at one member, 400 bytes each and 60 a
 PUBLISHERS_FORGOTTEN_AT_ONCE = 1000  # of a group in a second, so that a look takes milliseconds
 
 # HTTP heads and bodies that come before any session exists
+PROXY_HEADER_BYTES_MAX = 4 * KB  # after its first 16: addresses, and what some proxies add
 HTTP_HEAD_BYTES_MAX = 16 * KB
 HTTP_BODY_BYTES_MAX = 1 * MB
 HTTP_CHUNKS_MAX = 1000  # of one body; each costs far more than its bytes

@@ -46,6 +46,8 @@ def test_admission_counts_and_forgets() -> None:
     admission = Admission(3, 2)
     assert [admission.enter(address) is None for address in "aaab"] == [True, True, False, True]
     assert admission.enter("c") is not None
+    assert admission.move("b", "a") is not None
+    assert admission.move("b", "b") is None
     for address in "aab":
         admission.leave(address)
     assert admission.total == 0

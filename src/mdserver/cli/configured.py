@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mdserver.config import Address, Config, Entitlement, Loaded, MonitorKind, load
+from mdserver.config.sections.listening import ProxyProtocol
 from mdserver.config.values import loopback
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
@@ -96,7 +97,9 @@ def monitor_listen(config: Config) -> tuple[Address, ...]:
 
 
 def server_settings(config: Config) -> ServerSettings:
-    """What the network side is told."""
+    """What the network side is told. Raises ConfigError for what does not go together."""
+    if config.proxy_protocol is ProxyProtocol.V2 and not config.proxy_address_list:
+        raise ConfigError("ProxyProtocol = v2 needs a ProxyAddressList that names the proxies")
     origins, hosts = config.allowed_origins, config.allowed_hosts
     return ServerSettings(
         node_name=config.node_name,
@@ -108,6 +111,8 @@ def server_settings(config: Config) -> ServerSettings:
         run_as_user=config.run_as_user,
         allowed_origins=None if "*" in origins else frozenset(map(str.lower, origins)),
         allowed_hosts=None if "*" in hosts else frozenset(map(str.lower, hosts)),
+        proxies=config.proxy_address_list,
+        proxy_protocol=config.proxy_protocol is ProxyProtocol.V2,
         transport_security=config.strict_transport_security,
         connections_max=config.max_connections,
         connections_per_address_max=config.max_connections_per_address,

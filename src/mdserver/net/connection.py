@@ -16,6 +16,7 @@ import trio
 from attrs import field, frozen
 
 from mdserver import limits
+from mdserver.codec import proxy
 from mdserver.codec.cors import PREFLIGHT, WebRule, is_preflight
 from mdserver.codec.http import CONTINUE, Headers, HttpConnection, Request, RequestRefusedError
 from mdserver.codec.streaming import PartedAnswer, StreamAnswer
@@ -36,6 +37,7 @@ from mdserver.net.engine import INTERNAL_ERROR, Engine
 from mdserver.net.exchange import Exchange, Handler, give_commands
 from mdserver.net.forms import Form
 from mdserver.net.outbox import WRITE_BLOCKED, Outbox, SessionView
+from mdserver.net.proxies import Proxied
 from mdserver.net.rates import Meter, Rates
 from mdserver.net.session import Behaviour
 from mdserver.net.settings import ServerSettings
@@ -115,6 +117,7 @@ class Connection:
         "_kept_bytes",
         "_meter",
         "_nursery",
+        "_proxied",
         "_readable",
         "_shared",
         "_sock",
@@ -127,8 +130,11 @@ class Connection:
         "phase",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, address: str, shared: Shared) -> None:
+    def __init__(
+        self, sock: socket.socket, address: str, shared: Shared, proxied: Proxied | None = None
+    ) -> None:
         self._sock = sock
+        self._proxied = proxied
         self._shared = shared
         self._nursery: trio.Nursery | None = None
         self._readable: trio.Event | None = None
@@ -361,6 +367,8 @@ class Connection:
                 request = await self._read_request(http, received)
                 if request is None:
                     return None
+                if self._proxied is not None:
+                    self._comes_from(self._proxied.client_of(request))
                 self._shared.web.check_host(request)
                 cors = self._shared.web.check_origin(request)
                 if request.wants_websocket and request.path in self._shared.upgrade_paths:
@@ -400,10 +408,18 @@ class Connection:
                 received = await self._receive()
                 if not received:
                     return None
+                if not http.begun and proxy.begins_header(received):
+                    raise RequestRefusedError(400, proxy.NOT_TAKEN)
         finally:
             del awaiting[self]
         self._unfinished.hold(len(request.body))
         return request
+
+    def _comes_from(self, client: str) -> None:
+        """What is asked from now on is this client's, as its proxy says."""
+        if client != self.address:
+            self.address = client
+            self._meter = self._shared.rates.of(client)
 
     def end_idle(self) -> None:
         """End a connection that waits for a request, unless one has begun."""

@@ -16,10 +16,13 @@ import trio
 
 from mdserver import limits
 from mdserver.codec.http import HttpConnection, RequestRefusedError
+from mdserver.codec.proxy import ProxyHeaderError
 from mdserver.config.values import Address
+from mdserver.core.entitlement import within
 from mdserver.errors import StartError
 from mdserver.limits import NS_PER_S
 from mdserver.net.connection import Connection, Shared
+from mdserver.net.proxies import Proxied, read_header
 from mdserver.net.tls import Identity
 
 BACKLOG = 4096
@@ -43,26 +46,47 @@ class Admission:
         self.total = 0
         self.entered = 0
 
-    def enter(self, address: str) -> str | None:
-        """Count a connection; the reason where there may be no more."""
-        here = self._of_address.get(address, 0)
+    def enter(self, address: str | None) -> str | None:
+        """Count a connection; the reason where there may be no more.
+
+        Without an address it is that of a proxy, and counts for one with `move`.
+        """
         if self.total >= self._connections_max:
             return f"There are {self.total} connections, which is all that is allowed."
-        if here >= self._per_address_max:
-            return f"There are {here} connections of your address, which is all that is allowed."
+        if address is not None and (refusal := self._take(address)) is not None:
+            return refusal
         self.total += 1
         self.entered += 1
+        return None
+
+    def move(self, old: str | None, new: str) -> str | None:
+        """Count a connection for another address; the reason if that one may have no more."""
+        if old == new:
+            return None
+        refusal = self._take(new)
+        if refusal is None and old is not None:
+            self._give_back(old)
+        return refusal
+
+    def _take(self, address: str) -> str | None:
+        here = self._of_address.get(address, 0)
+        if here >= self._per_address_max:
+            return f"There are {here} connections of your address, which is all that is allowed."
         self._of_address[address] = here + 1
         return None
 
-    def leave(self, address: str) -> None:
-        """A connection that had entered has ended."""
-        self.total -= 1
+    def _give_back(self, address: str) -> None:
         rest = self._of_address[address] - 1
         if rest:
             self._of_address[address] = rest
         else:
             del self._of_address[address]
+
+    def leave(self, address: str | None) -> None:
+        """A connection that had entered has ended."""
+        self.total -= 1
+        if address is not None:
+            self._give_back(address)
         if not self.total and self._empty is not None:
             self._empty.set()
 
@@ -176,28 +200,72 @@ class Listener:
         self._shared = shared
         self._admission = admission
         self._identity = identity
-        self._complained = 0
+        self._complained: dict[str, int] = {}
         self._lingering = 0
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Accept until cancelled; the connections run in `nursery`, and outlive that."""
 
         def accepted(sock: socket.socket, address: str) -> None:
-            refusal = self._admission.enter(address)
+            # A proxy's connections count for their clients, once it is known who those are.
+            proxies = self._shared.settings.proxies
+            through = bool(proxies) and within(address, proxies)
+            refusal = self._admission.enter(None if through else address)
             if refusal is None:
-                nursery.start_soon(self._serve, sock, address)
-            elif self._identity is not None or self._lingering >= limits.REFUSED_LINGERING_MAX:
-                sock.close()  # with TLS, what could be said would cost a hand-shake
+                serve = self._serve_proxied if through else self._serve
+                nursery.start_soon(serve, sock, address)
+            elif not self._may_linger():
+                sock.close()
             else:
                 nursery.start_soon(self._refuse, sock, refusal)
 
-        await accept_each(self._sock, accepted, self._complain)
+        await accept_each(self._sock, accepted, self._exhausted)
 
     async def _serve(self, sock: socket.socket, address: str) -> None:
         try:
             await Connection(sock, address, self._shared).run(self._identity)
         finally:
             self._admission.leave(address)
+
+    async def _serve_proxied(self, sock: socket.socket, address: str) -> None:
+        shared = self._shared
+        proxied = Proxied(self._admission, shared.settings.proxies, address)
+        try:
+            if shared.settings.proxy_protocol:
+                client = await self._announced(sock, address)
+                if client is None:
+                    sock.close()
+                    return
+                refusal = proxied.announced(client)
+                if refusal is not None:
+                    if self._may_linger():
+                        await self._refuse(sock, refusal)
+                    sock.close()
+                    return
+                address = client
+            await Connection(sock, address, shared, proxied).run(self._identity)
+        finally:
+            self._admission.leave(proxied.counted)
+
+    async def _announced(self, sock: socket.socket, address: str) -> str | None:
+        """Whose connection it is by its PROXY header; None where there is no good one."""
+        reason = "Its PROXY header did not come in time."
+        try:
+            with trio.move_on_after(self._shared.settings.handshake_timeout / NS_PER_S):
+                return await read_header(sock) or address
+        except ProxyHeaderError as error:
+            reason = str(error)
+        except (EOFError, OSError):
+            return None  # it has gone without a word, as those do that look who is there
+        except BaseException:
+            sock.close()
+            raise
+        self._complain("connection of a proxy refused", reason=reason, address=address)
+        return None
+
+    def _may_linger(self) -> bool:
+        # With TLS, what could be said would cost a hand-shake.
+        return self._identity is None and self._lingering < limits.REFUSED_LINGERING_MAX
 
     async def _refuse(self, sock: socket.socket, reason: str) -> None:
         """Answer 503, and read what the client sends for a moment, so that it gets the answer.
@@ -221,8 +289,11 @@ class Listener:
         finally:
             self._lingering -= 1
 
-    def _complain(self, error: OSError) -> None:
+    def _exhausted(self, error: OSError) -> None:
+        self._complain("cannot accept connections", reason=error.strerror)
+
+    def _complain(self, event: str, **values: object) -> None:
         now = self._shared.engine.clock()
-        if now - self._complained >= COMPLAIN_EVERY_NS:
-            self._complained = now
-            self._shared.log.warning("cannot accept connections", reason=error.strerror)
+        if now - self._complained.get(event, 0) >= COMPLAIN_EVERY_NS:
+            self._complained[event] = now
+            self._shared.log.warning(event, **values)

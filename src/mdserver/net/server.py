@@ -79,6 +79,7 @@ class Server:
         self._monitor = attrs.evolve(
             self._shared, handler=handler, upgrade_paths=(), awaiting={}, draining=trio.Event(),
             web=WebRule(frozenset(), own_pages=True),
+            settings=attrs.evolve(self.settings, proxies=(), proxy_protocol=False),
         )  # fmt: skip
 
     @property

@@ -4,7 +4,7 @@ from attrs import field, frozen
 
 from mdserver import limits
 from mdserver.config import SlowConsumerPolicy
-from mdserver.config.values import Address
+from mdserver.config.values import Address, Network
 from mdserver.limits import NS_PER_S
 from mdserver.net.rates import RateLimits
 from mdserver.net.tls import CIPHERS, KeyStore
@@ -22,6 +22,7 @@ class ServerSettings:
     `allowed_origins` None allows every web page to connect. `allowed_hosts` are the names of this
     server, None for any; if it is empty loopback addresses have their own, others any.
     `transport_security` is for how long browsers are to use TLS alone.
+    `proxies` are believed who their clients are; with `proxy_protocol` they have to say it first.
     With `tokens_decide` a session has to be connected within `handshake_timeout`.
     """
 
@@ -36,6 +37,8 @@ class ServerSettings:
     run_as_user: str | None = None
     allowed_origins: frozenset[str] | None = None
     allowed_hosts: frozenset[str] | None = frozenset()
+    proxies: tuple[Network, ...] = ()
+    proxy_protocol: bool = False
     transport_security: int = limits.STRICT_TRANSPORT_SECURITY_S * NS_PER_S
     connections_max: int = limits.CONNECTIONS_MAX
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX

@@ -33,7 +33,8 @@ class Clients:
         "MaxConnectionsPerAddress",
         values.whole(1, 10_000_000),
         limits.CONNECTIONS_PER_ADDRESS_MAX,
-        """The same for one IP address. Behind a proxy all clients may have one address.""",
+        """The same for one IP address. Behind a proxy all clients have one address unless
+        `ProxyAddressList` names the proxy.""",
     )
     max_subscriptions_per_session: int = parameter(
         "MaxSubscriptionsPerSession",

@@ -1,5 +1,6 @@
 """Sections: where the server listens, and encryption."""
 
+import enum
 from pathlib import Path
 from typing import cast
 
@@ -10,6 +11,13 @@ from mdserver.config import values
 from mdserver.config.parameter import parameter
 from mdserver.config.values import Address
 from mdserver.limits import NS_PER_S
+
+
+class ProxyProtocol(enum.Enum):
+    """Whether proxies say first whose connection it is."""
+
+    OFF = "off"
+    V2 = "v2"
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -57,6 +65,24 @@ class Listening:
         Addresses and `localhost` are always allowed. Empty: at loopback addresses nothing else is,
         at other addresses every name is. `*` allows every name. A proxy in front of a loopback
         address that passes the Host header on needs its name here.""",
+    )
+    proxy_address_list: tuple[values.Network, ...] = parameter(
+        "ProxyAddressList",
+        values.listed(values.NETWORK, 1000, "a comma list of IP addresses and networks"),
+        (),
+        """The proxies in front of this server: addresses and networks such as `127.0.0.1,
+        10.1.0.0/24`. Of them, and of nobody else, the server believes who the client is: by the
+        header `X-Forwarded-For`, and with `ProxyProtocol = v2` by the PROXY protocol. That address
+        then counts for limits, `PublishAllowFromAddressList` and audit.""",
+    )
+    proxy_protocol: ProxyProtocol = parameter(
+        "ProxyProtocol",
+        values.choice(ProxyProtocol),
+        ProxyProtocol.OFF,
+        """With `v2` each connection from `ProxyAddressList` has to begin with a header of the PROXY
+        protocol, version 2, before TLS as well; one without is closed, and the server log says so.
+        Others may connect without such a header. It is for `Listen` and `ListenEncrypted`, not for
+        the listener of operators.""",
     )
 
 
