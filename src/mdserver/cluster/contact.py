@@ -44,13 +44,16 @@ class Waiting:
         """Have a ticket wait no longer; None where it does not."""
         proposal = self.proposals.pop(ticket, None)
         if proposal is not None and proposal.publication.number:
-            session = proposal.origin.session
-            left = self.numbered[session] - 1
-            if left:
-                self.numbered[session] = left
-            else:
-                del self.numbered[session]
+            self.uncount(proposal.origin.session)
         return proposal
+
+    def uncount(self, session: int) -> None:
+        """Have one publication with a number less wait for a session."""
+        left = self.numbered[session] - 1
+        if left:
+            self.numbered[session] = left
+        else:
+            del self.numbered[session]
 
 
 class Contact:
@@ -144,12 +147,15 @@ class Contact:
         self, group: int, start: int, entries: "list[Entry]", run: "Run"
     ) -> list[Outcome]:
         """The outcomes of a run of this contact, `entries` being the log from `start` on."""
-        taken = self.groups[group].take
+        waiting = self.groups[group]
+        taken = waiting.proposals.pop  # as `Waiting.take` does, without a call for each
         outcomes: list[Outcome] = []
         at = run.start - start
         for ticket, entry in enumerate(entries[at : at + run.count], run.first):
-            proposal = taken(ticket)
+            proposal = taken(ticket, None)
             if proposal is not None:
+                if proposal.publication.number:
+                    waiting.uncount(proposal.origin.session)
                 outcomes.append(Outcome(proposal.origin, entry.epoch, entry.seq))
         return outcomes
 

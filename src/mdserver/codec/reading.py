@@ -99,27 +99,25 @@ class CommandReader:
             for op, kind in OPS.items()
         }
 
-    def read(self, data: bytes, *, hint: bool = True) -> WireCommand | Malformed:
-        """The command in `data`, or what is wrong with it, perhaps with a `hint` of what was meant.
-
-        Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError where `data` is not even
-        well-formed in this encoding.
-        """
-        try:
-            command: WireCommand = self._command.decode(data)
-        except msgspec.ValidationError as error:
-            return self._explain(data, str(error), hint)
-        return checked(command) if type(command) is Publish else command
-
     def read_all(self, parts: Iterable[bytes], mistakes: int = 0) -> list[WireCommand | Malformed]:
         """The commands of one message, of a client that made so many mistakes before.
 
         A few mistakes are explained one by one. Thousands would take the time of everybody else and
         are answered with far more bytes than they have: RemoteProtocolError.
+
+        Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError for a part that is not even
+        well-formed in this encoding.
         """
-        commands = []
+        commands: list[WireCommand | Malformed] = []
+        decode = self._command.decode
         for part in parts:
-            command = self.read(part, hint=mistakes < limits.HINTS_MAX)
+            command: WireCommand | Malformed
+            try:
+                command = decode(part)
+            except msgspec.ValidationError as error:
+                command = self._explain(part, str(error), mistakes < limits.HINTS_MAX)
+            if type(command) is Publish:
+                command = checked(command)
             if type(command) is Malformed:
                 mistakes += 1
                 if mistakes > limits.MALFORMED_MAX:
@@ -227,8 +225,6 @@ def _bad_key(name: str, problem: msgspec.ValidationError, id_: CommandId) -> Mal
 
 def mistakes_in(commands: Sequence[object]) -> int:
     """How many commands could not be understood."""
-    if len(commands) == 1:  # nearly always, and every message is looked at
-        return int(type(commands[0]) is Malformed)
     return list(map(type, commands)).count(Malformed)
 
 

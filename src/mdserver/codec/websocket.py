@@ -213,22 +213,28 @@ class WebSocket:
         if first & 0x0F < 8 and total > self._bytes_max:
             self._refuse_size(total, events)
             return at
-        sound = data[at + 1] & 0x80 and _is_minimal(length, start - at)
-        if not sound or first not in _DIRECT or (first > 0x88 and length > 125):
+        # A masked frame's length is written in as few bytes as it can (section 5.2).
+        minimal = start - at == (6 if length < 126 else 8 if length < 0x10000 else 14)
+        if (
+            not minimal
+            or data[at + 1] < 0x80
+            or first not in _DIRECT
+            or (first > 0x88 and length > 125)
+        ):
             return self._judged(data, at, start, length, events)
         end = start + length
         if end > len(data):
             self._needed = end - at
             return at
-        if not length and first in (_PING, _PONG):
+        if not length and first > _CLOSE:
             return _skip_empty_controls(data, at, events)
         payload = _unmasked(data[start:end], data[start - 4 : start])
-        if first == _PING:
+        if 0x80 < first < _CLOSE and self._fragments is None:  # nearly all
+            self._take_message(payload, first == 0x81, events)
+        elif first == _PING:
             events.append(Pinged(_header(_PONG, length) + payload))
         elif first == _PONG:
             events.append(Ponged(payload))
-        elif first > 0x80 and self._fragments is None:
-            self._take_message(payload, first == 0x81, events)
         else:
             self._take_fragment(first, payload, events)
         return end
@@ -342,11 +348,6 @@ def _payload_start(data: bytes, at: int) -> tuple[int, int] | None:
     elif have < size:
         return None
     return at + size, length
-
-
-def _is_minimal(length: int, header: int) -> bool:
-    """Whether a masked frame's length is written in as few bytes as it can (section 5.2)."""
-    return header == (6 if length < 126 else 8 if length < 0x10000 else 14)
 
 
 def _unmasked(payload: bytes, key: bytes) -> bytes:

@@ -44,10 +44,10 @@ def read_publication(
     """Check what the command says and what the session may do."""
     subject, number = command.subject, command.number or 0
     try:
-        bounds = settings.subject_segments_min, settings.subject_segments_max
-        _validate(subject, *bounds)
+        least, most = settings.subject_segments_min, settings.subject_segments_max
+        _validate(subject, least, most)
         if command.reply_subject is not None:
-            _validate(command.reply_subject, *bounds)
+            _validate(command.reply_subject, least, most)
         text = command.content is not None
         content = (
             command.content.encode() if command.content is not None else command.content_base64

@@ -149,7 +149,7 @@ async def give_commands(engine: Engine, session: int, commands: Sequence[AnyComm
     """Give a session's commands to the node, in steps that leave the others a turn.
 
     Steps grow while they take little time and deliver little: a larger one costs the cluster less a
-    publication.
+    publication. After the last one there is no pause: whoever called waits for what comes next.
     """
     turn = engine.turn
     if not _KINDS_WITH_SUBJECTS.isdisjoint(map(type, commands)):
@@ -159,13 +159,19 @@ async def give_commands(engine: Engine, session: int, commands: Sequence[AnyComm
                 engine.rested = engine.deliveries
                 await turn.pause()
         return
-    start, size = 0, COMMANDS_PER_STEP
+    start, size, steps = 0, COMMANDS_PER_STEP, 0
     while start < len(commands):
         engine.dispatch(Received(session, commands[start : start + size]))
         start += size
-        if turn.over or engine.deliveries - engine.rested > DELIVERIES_PER_TURN:
+        if start >= len(commands):
+            return
+        steps += 1
+        many = engine.deliveries - engine.rested > DELIVERIES_PER_TURN
+        if many or turn.over:
             engine.rested = engine.deliveries
-            size = COMMANDS_PER_STEP
+            if many or steps == 1:
+                size = COMMANDS_PER_STEP  # a step of this size takes a whole turn
+            steps = 0
             await turn.pause()
         else:
             size = min(2 * size, COMMANDS_PER_STEP_MAX)

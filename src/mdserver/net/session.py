@@ -8,7 +8,7 @@ from typing import Protocol
 
 from mdserver.codec.reading import mistakes_in
 from mdserver.codec.websocket import Message
-from mdserver.core.commands import AnyCommand
+from mdserver.core.commands import AnyCommand, Malformed
 from mdserver.core.inputs import Congested, Opened
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import SUBPROTOCOL_JSON
@@ -67,7 +67,8 @@ class NodeSessions:
                     kind = "text" if codec.text else "binary"
                     raise RemoteProtocolError(f"This subprotocol has {kind} messages only.")
                 found = codec.commands(message.payload, outbox.mistakes)
-                outbox.mistakes += mistakes_in(found)
+                if Malformed in map(type, found):  # which is looked for in every message
+                    outbox.mistakes += mistakes_in(found)
                 commands += found
         finally:
             if commands:
