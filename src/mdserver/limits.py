@@ -45,6 +45,17 @@ CLOSURE_BYTES_MAX = 256
 PUBLISHER_BYTES_MAX = 128
 TOKEN_BYTES_MAX = 16 * KB
 RECEIPTS_PER_COMMAND_MAX = 1000
+# Receipts of one session and of one address in RECEIPTS_S: about 2 MB and 20 MB of the journal.
+RECEIPTS_PER_SESSION_MAX = 5_000
+RECEIPTS_PER_ADDRESS_MAX = 50_000
+RECEIPTS_S = 60
+RECEIPTS_ADDRESSES_MAX = 20_000  # whose receipts are counted, those heard last
+# Bytes of which checksums are made to confirm receipts: of a session in RECEIPTS_S, and in one step
+RECEIPT_CONFIRM_BYTES_MAX = 16 * MB
+RECEIPT_CONFIRM_BYTES_AT_ONCE = 2 * MB
+RECEIPT_ENTRY_BYTES = KB  # what a message counts for besides its content: 2,000 take some 2 ms
+RECEIPT_VISIT_BYTES = 128  # what a look at a pattern or a message counts for
+SUBSCRIPTIONS_ENDED_MAX = 64  # of a session, about which receipts may follow still
 MALFORMED_MAX = 100  # commands of a session that are answered by an error of their own
 HINTS_MAX = 3  # of those errors name the command that was perhaps meant: looking for it takes time
 

@@ -5,10 +5,12 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 import trio
+from websockets.sync.client import connect
 
 from mdserver.client import Client, ReconnectSettings
 from mdserver.core.message import checksum
@@ -83,6 +85,27 @@ async def test_what_was_received_stands_in_the_journal(
         ("ann", "mdserver", rows[0].session)
     }
     assert all(row.opened_ts <= row.closed_ts for row in rows)
+    assert {(row.verified, row.owner) for row in rows} == {(True, rows[0].owner)}
+
+
+def test_a_receipt_of_what_was_never_got_is_marked(server: LiveServer, tmp_path: Path) -> None:
+    claimed = {
+        "session": "victim.1", "history": "?", "subject": "/secret/plans", "epoch": 1,
+        "seq_lo": 5, "seq_hi": 9, "n": 1, "crc_sum": 1, "crc_at": 1, "via": "m", "opened_ms": 0,
+        "closed_ms": 0,
+    }  # fmt: skip
+    commands: list[dict[str, object]] = [
+        {"op": "connect"}, {"op": "receipts", "receipts": [claimed]}, {"op": "ping"},
+    ]  # fmt: skip
+    with connect(f"ws://{urlsplit(server.url).netloc}/ws") as client:
+        for command in commands:
+            client.send(msgspec.json.encode(command).decode())
+        while "pong" not in str(client.recv(PATIENCE_S)):
+            pass
+    assert server.stop() == 0
+    (row,) = receipts(tmp_path)
+    assert (row.session, row.verified) == ("victim.1", False)
+    assert row.owner == "mdserver-1"
 
 
 async def test_a_client_gives_no_receipts_unless_it_is_told_to(

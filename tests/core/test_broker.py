@@ -85,7 +85,7 @@ def test_a_number_that_was_taken_long_ago_has_no_position_any_more() -> None:
 
 
 def test_receipts_are_written_down_with_who_received_and_when() -> None:
-    broker = Broker(BrokerSettings(), "h1", random.Random(1))
+    broker = Broker(BrokerSettings(receipts=True), "h1", random.Random(1))
     out: list[Output] = []
     broker.opened(Opened(1, "127.0.0.1"), 0, out)
     broker.received(1, [Connect(client="c/1", external_token="ann")], 0, out)

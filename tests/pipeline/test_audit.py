@@ -20,7 +20,8 @@ MESSAGE = (
 RECEIPT = (
     "session string, subscriber string, history string, subject string, epoch bigint,"
     " seq_lo bigint, seq_hi bigint, n bigint, crc_sum bigint, crc_at bigint, dups bigint,"
-    " reordered bigint, conflated bigint, via string, opened_ts timestamp, closed_ts timestamp"
+    " reordered bigint, conflated bigint, via string, opened_ts timestamp, closed_ts timestamp,"
+    " owner string, verified boolean"
 )
 
 
@@ -54,13 +55,17 @@ def receipt(seqs: Sequence[int], **changed: Any) -> tuple[Any, ...]:
         "via": "n1",
         "opened_ts": START,
         "closed_ts": START + timedelta(seconds=max(seqs)),
+        "owner": "o1",
+        "verified": True,
     }
     return tuple((row | changed).values())
 
 
 def judge(spark: Any, *receipts: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
     verdicts = audit.audit(messages(spark), spark.createDataFrame(list(receipts), RECEIPT))
-    return verdicts.receipts.orderBy("session", "seq_lo").collect(), verdicts.gaps.collect()
+    return verdicts.receipts.orderBy(
+        "session", "owner", "seq_lo"
+    ).collect(), verdicts.gaps.collect()
 
 
 def test_whole_ranges_are_exact_and_leave_no_gap(spark: Any) -> None:
@@ -125,6 +130,24 @@ def test_a_receipt_that_was_sent_twice_counts_once(spark: Any) -> None:
     judged, gaps = judge(spark, receipt(range(1, 101)), receipt(range(1, 101), closed_ts=START))
     assert [row.verdict for row in judged] == ["exact"]
     assert gaps == []
+
+
+def test_what_no_member_confirms_proves_nothing(spark: Any) -> None:
+    wrong = receipt([11, 12], crc_sum=crc(11) + 7, verified=False)
+    older = receipt([31, 32], crc_sum=crc(31) + 7, verified=None, owner=None)
+    judged, gaps = judge(spark, wrong, receipt(range(20, 101)), older)
+    assert [(row.seq_lo, row.verdict, row.verified) for row in judged] == [
+        (31, "dup_or_corrupt", True),
+        (11, "dup_or_corrupt", False),
+        (20, "exact", True),
+    ]
+    assert {(g.owner, g.seq_lo, g.verified) for g in gaps if g.owner} == {("o1", 13, False)}
+
+
+def test_the_session_of_another_owner_is_another_one(spark: Any) -> None:
+    judged, gaps = judge(spark, receipt(range(1, 101)), receipt([1, 2, 90], owner="o2"))
+    assert len(judged) == 2
+    assert {g.owner for g in gaps} <= {"o2"}
 
 
 def test_what_a_conflated_subscription_left_out_is_no_gap(spark: Any) -> None:

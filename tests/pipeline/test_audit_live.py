@@ -109,7 +109,8 @@ def test_everything_that_was_injected_is_named(spark: Any, journal: Path, tmp_pa
     }
     first = {row["subject"]: row["first_bad_seq"] for row in bad}
     assert set(first.values()) == {AT}
-    assert (found.bad, found.gaps, found.unarchived) == (3, 1, 0)
+    # That content was altered on the way is what the client says: the cache has it otherwise.
+    assert (found.bad, found.gaps, found.unarchived, found.claims) == (2, 1, 0, 1)
     lost = f"<td>harmed</td><td>{FAULTS['lost']}</td><td class=n>{AT}</td><td class=n>{AT}</td>"
     assert lost in page
 

@@ -70,6 +70,7 @@ def broker_settings(config: Config) -> BrokerSettings:
         audit_access=config.audit_access or config.journal,
         audit_message=config.audit_message or config.journal,
         audit_cache=config.audit_cache or config.journal,
+        receipts=config.journal,
         presence=config.presence,
     )
 

@@ -258,7 +258,8 @@ def audit(*, tables: Path, report: Path | None) -> None:
         found = jobs.run_audit(spark, tables.resolve(), report)
     click.echo(
         f"{found.receipts} receipts: {found.bad} not whole, {found.gaps} gaps between receipts;"
-        f" {found.unarchived} publications acknowledged and not archived"
+        f" {found.unarchived} publications acknowledged and not archived;"
+        f" {found.claims} claims that no server confirms"
     )
     if report is not None:
         click.echo(f"report: {report}")

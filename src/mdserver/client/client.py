@@ -599,6 +599,13 @@ class Client:
                 receipts.cut(now())
                 self._report(receipts)
 
+    async def _report_again(self, receipts: ReceiptBook) -> None:
+        """Send what the last connection did not confirm, once this one is subscribed again.
+
+        A member confirms receipts only about what a session subscribes to.
+        """
+        self._report(receipts)
+
     def _report(self, receipts: ReceiptBook) -> None:
         if self._core.phase is Phase.UP:
             self._driver.perform(self._core.report(*receipts.unsent(now())))
@@ -634,7 +641,7 @@ class Client:
     def _connected(self, output: out.Connected) -> None:
         if self._receipts is not None:
             self._receipts.connected(output.event.member)
-            self._report(self._receipts)
+            self._nursery.start_soon(self._report_again, self._receipts)
         self._ever_connected, self._unreachable = True, None
         if self._joining:
             self._nursery.start_soon(self._join_again)

@@ -81,8 +81,14 @@ def refused_log(session: Session, command: Publish, reason: str, now: int) -> Lo
     )
 
 
-def receipt_log(session: Session, receipt: Receipt, now: int) -> Log:
-    """What a client says that it received; its times were given as ages."""
+def receipt_log(
+    session: Session, receipt: Receipt, owner: str, left_out: int, now: int, *, verified: bool
+) -> Log:
+    """What a client says that it received; its times were given as ages.
+
+    `owner` is who says so as far as the server knows, `left_out` how many receipts of the
+    same session were not written before this one, `verified` whether this member confirms it.
+    """
     return Log(
         RECEIPTS,
         "receipt",
@@ -104,6 +110,9 @@ def receipt_log(session: Session, receipt: Receipt, now: int) -> Log:
             "via": receipt.via,
             "opened_ts": max(0, now // NS_PER_US - receipt.opened_ms * US_PER_MS),
             "closed_ts": max(0, now // NS_PER_US - receipt.closed_ms * US_PER_MS),
+            "owner": owner,
+            "verified": verified,
+            "left_out": left_out,
         },
     )
 

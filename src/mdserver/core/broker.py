@@ -15,13 +15,13 @@ from mdserver.core.audit import (
     ACCESS,
     dropped_log,
     publish_log,
-    receipt_log,
     refused_log,
     session_log,
 )
 from mdserver.core.bringing import TIMER as BRING_TIMER
 from mdserver.core.bringing import Bringing
 from mdserver.core.cache import Cache, GroupImage
+from mdserver.core.claims import Claims
 from mdserver.core.commands import (
     AnyCommand,
     Connect,
@@ -148,6 +148,7 @@ class Broker:
             self._histories,
             self._bringing,
         )
+        self.claims = Claims(settings, self._cache, self._interest, self._histories)
         self._handlers: dict[type, Callable[..., None]] = {
             Connect: self._connect,
             Subscribe: self._subscribe,
@@ -232,6 +233,7 @@ class Broker:
         if session is None:
             return
         was_connected = session.state is SessionState.CONNECTED
+        self.claims.ended(session, now, out)
         if session.state is not SessionState.ENDED:
             self._end(session, now, out, gone=True)
         if was_connected and self.settings.ask_each:
@@ -401,7 +403,7 @@ class Broker:
     def _receipts(
         self, session: Session, command: Receipts, _: Verdict, now: int, out: list[Output]
     ) -> None:
-        out += [receipt_log(session, receipt, now) for receipt in command.receipts]
+        self.claims.take(session, command, now, out)
 
     def _malformed(
         self,

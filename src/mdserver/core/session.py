@@ -2,13 +2,16 @@
 
 import enum
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mdserver.core.commands import AnyCommand
 from mdserver.core.inputs import Denied, Grants, Opened
 from mdserver.core.message import Position
 from mdserver.core.subjects import Pattern
 from mdserver.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from mdserver.core.claims import ReceiptShare
 
 
 def session_name(member: str, number: int) -> str:
@@ -138,14 +141,14 @@ class Session:
     publish from where it is. `patterns` are those of its subscriptions that are patterns, which are
     in `tree` as well once there are many (`Interest`). `waiting` holds the subjects of which it has
     seen more than this member, `held` the commands that wait for a verdict or behind one that does.
-    While its client takes no more it is `congested`.
+    While its client takes no more it is `congested`. `ended` are subscriptions that it had, the
+    latest ones; `receipts` counts what it told of what it received.
     """
 
     __slots__ = (
-        "address", "address_allowed", "client", "congested", "expires", "external_token", "held",
-        "id", "idempotency_key", "patterns", "publisher", "readable", "secure", "state",
-        "subscriptions", "transport",
-        "tree", "trusted", "user", "waiting", "writable",
+        "address", "address_allowed", "client", "congested", "ended", "expires", "external_token",
+        "held", "id", "idempotency_key", "patterns", "publisher", "readable", "receipts", "secure",
+        "state", "subscriptions", "transport", "tree", "trusted", "user", "waiting", "writable",
     )  # fmt: skip
 
     def __init__(self, opened: Opened) -> None:
@@ -170,6 +173,8 @@ class Session:
         self.address_allowed = True
         self.waiting: dict[str, Waiting] | None = None
         self.held: deque[Held] | None = None
+        self.ended: dict[str, Pattern | None] | None = None
+        self.receipts: ReceiptShare | None = None
 
     def happen(self, happening: Happening) -> None:
         """Move on in the table above; LocalProtocolError where it has no such move."""

@@ -39,4 +39,5 @@ class BrokerSettings:
     audit_message: bool = False  # Log outputs of the stream "message"
     audit_cache: bool = False  # Log outputs of the stream "cache"
     publisher_secret: bytes = b""  # of the keys of publishers; empty: a random one
+    receipts: bool = False  # Log outputs of the stream "receipts"
     presence: bool = False  # Log outputs of the stream "presence"

@@ -15,11 +15,11 @@ from mdserver.core.interest import Interest
 from mdserver.core.message import Position
 from mdserver.core.outputs import Output, Send
 from mdserver.core.recovery import Histories
-from mdserver.core.session import Backlog, Known, Session, Subscription
+from mdserver.core.session import Backlog, Known, Session, SessionState, Subscription
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import Pattern, parse_interest, shown, validate_subject
 from mdserver.errors import InvalidSubjectError
-from mdserver.limits import NS_PER_MS
+from mdserver.limits import NS_PER_MS, SUBSCRIPTIONS_ENDED_MAX
 
 
 class Subscriptions:
@@ -174,6 +174,8 @@ class Subscriptions:
     def _end(self, subscription: Subscription, now: int, out: list[Output]) -> None:
         session, subject = subscription.session, subscription.subject
         del session.subscriptions[subject]
+        if self._settings.receipts and session.state is SessionState.CONNECTED:
+            _remember(subscription)
         self._interest.remove(subscription)
         self._let_go(subscription)
         if self._settings.presence:
@@ -246,6 +248,16 @@ class Subscriptions:
             seq=after.seq if after else None,
         )
         out.append(log)
+
+
+def _remember(subscription: Subscription) -> None:
+    """Note that a session had a subscription: receipts about it may follow."""
+    session = subscription.session
+    ended = session.ended = session.ended or {}
+    ended.pop(subscription.subject, None)
+    ended[subscription.subject] = subscription.pattern
+    if len(ended) > SUBSCRIPTIONS_ENDED_MAX:
+        del ended[next(iter(ended))]
 
 
 def may_subscribe(session: Session, subject: str, pattern: Pattern | None) -> str | None:

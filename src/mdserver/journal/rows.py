@@ -73,6 +73,14 @@ class ReceiptRow(msgspec.Struct, frozen=True, kw_only=True):
     """The member that the session was connected to."""
     opened_ts: int
     closed_ts: int
+    owner: str | None = None
+    """Whose receipt it is as far as the server knows: the identity of a publisher, which its client
+    keeps across connections, or the session of the member."""
+    verified: bool | None = None
+    """Whether the member that took it confirms it: the session was subscribed there, and the
+    messages with these checksums were in its cache. None is not known: an older line."""
+    left_out: int = 0
+    """Receipts of the same session that were left out before this one: there were too many."""
 
 
 class StatRow(msgspec.Struct, frozen=True, kw_only=True):

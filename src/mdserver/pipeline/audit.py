@@ -5,6 +5,10 @@ The archive's counts and sums up to each seq (prefix sums) give what any range m
 receipt is judged by looking up its two ends, however many deliveries it stands for. A client ends a
 range where its numbering breaks, so a loss lies between two ranges of a session and has an exact
 place. A second sum, weighted by position, gives the place of a message that was altered.
+
+A receipt that the member did not confirm (`verified` is false) is a claim: where the archive agrees
+it is as good as any other, and where not it proves nothing against the server. Those of one session
+belong together only where they are of one `owner`, as anybody may use the name of a session.
 """
 
 from attrs import frozen
@@ -12,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 PLACE = ["history", "subject", "epoch"]
-VIEW = ["session", "history", "subject"]
+VIEW = ["owner", "session", "history", "subject"]
 SAME_RECEIPT = [*VIEW, "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "crc_at", "dups", "reordered"]
 GRACE_S = 5
 WIDE = "decimal(38,0)"  # for sums that 64 bits do not hold
@@ -22,7 +26,11 @@ WHOLE = ("exact", "conflated")
 
 @frozen
 class Verdicts:
-    """`receipts`: each receipt with its verdict; `gaps`: what lies between a session's receipts."""
+    """`receipts`: each receipt with its verdict; `gaps`: what lies between a session's receipts.
+
+    Both have the column `verified`: whether it proves something. Lines without that column, of
+    older servers, do.
+    """
 
     receipts: DataFrame
     gaps: DataFrame
@@ -35,7 +43,12 @@ def audit(messages: DataFrame, receipts: DataFrame) -> Verdicts:
     sent again, because it did not hear that it had arrived, counts once.
     """
     kept = messages.where("qos = 'GUARANTEED'").dropDuplicates([*PLACE, "seq"])
-    once = receipts.dropDuplicates(SAME_RECEIPT)
+    owner = f.coalesce("owner", f.lit(""))
+    proves = f.coalesce("verified", f.lit(True))
+    known = receipts.withColumn("owner", owner)
+    # One that was sent again is confirmed if it was confirmed once.
+    confirmed = f.max(proves).over(Window.partitionBy(*SAME_RECEIPT))
+    once = known.withColumn("verified", confirmed).dropDuplicates(SAME_RECEIPT)
     return Verdicts(judge_ranges(kept, once), find_gaps(kept, once))
 
 
@@ -96,7 +109,8 @@ def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
 def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
     """What a session missed between two of its ranges, or after its last one.
 
-    Columns: session, subscriber, history, subject, seq_lo, seq_hi, n (archived messages in there).
+    Columns: owner, session, subscriber, history, subject, seq_lo, seq_hi, n (archived messages in
+    there), verified (whether the receipts at both of its ends are).
     What was committed within `GRACE_S` before the end of the last range may still have been under
     way, and is no loss. Sequence numbers go on across epochs, so a gap may span a change of epoch.
     """
@@ -106,21 +120,25 @@ def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
     seen = receipts.join(asked, VIEW, "left_anti").withColumn(
         "reached", f.max("seq_hi").over(order.rowsBetween(Window.unboundedPreceding, 0))
     )
+    both = f.col("verified") & f.lead("verified").over(order)
     between = seen.withColumn("next", f.lead("seq_lo").over(order)).select(
         *VIEW,
         "subscriber",
+        both.alias("verified"),
         (f.col("reached") + 1).alias("seq_lo"),
         (f.col("next") - 1).alias("seq_hi"),
         f.lit(None).cast("timestamp").alias("until"),
     )
     after = seen.groupBy(*VIEW).agg(
         f.first("subscriber").alias("subscriber"),
+        f.max_by("verified", "seq_hi").alias("verified"),
         (f.max("seq_hi") + 1).alias("seq_lo"),
         f.lit(2**62).alias("seq_hi"),
         (f.max("closed_ts") - f.expr(f"interval {GRACE_S} seconds")).alias("until"),
     )
     candidates = between.where("seq_lo <= seq_hi").unionByName(after).alias("gap")
     placed = messages.select("history", "subject", "seq", "ts_server").alias("m")
+    columns = [*VIEW, "subscriber", "verified", "seq_lo"]
     inside = (
         (f.col("m.history") == f.col("gap.history"))
         & (f.col("m.subject") == f.col("gap.subject"))
@@ -129,7 +147,7 @@ def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
     )
     return (
         candidates.join(placed, inside)
-        .groupBy(*(f.col(f"gap.{name}").alias(name) for name in [*VIEW, "subscriber", "seq_lo"]))
+        .groupBy(*(f.col(f"gap.{name}").alias(name) for name in columns))
         .agg(f.max("m.seq").alias("seq_hi"), f.count("*").alias("n"))
     )
 

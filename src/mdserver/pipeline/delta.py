@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from attrs import frozen
-from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
+from deltalake import DeltaTable, PostCommitHookProperties, Schema, write_deltalake
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql import DataFrame
 
@@ -50,7 +50,7 @@ def table(tables: Path, name: str) -> DeltaTable:
     """The Delta table of that name, made from its schema if it is not there yet."""
     path = tables / name
     if DeltaTable.is_deltatable(str(path)):
-        return DeltaTable(path)
+        return _widened(DeltaTable(path), name)
     path.mkdir(parents=True, exist_ok=True)
     return DeltaTable.create(
         path,
@@ -59,6 +59,16 @@ def table(tables: Path, name: str) -> DeltaTable:
         partition_by=PARTITIONS.get(name),
         configuration=LOG_RETENTION,
     )
+
+
+def _widened(found: DeltaTable, name: str) -> DeltaTable:
+    """The table with the columns that were added since it was made."""
+    has = {field.name for field in found.schema().fields}
+    wanted = Schema.from_arrow(schema.TABLES[name]).fields
+    lacking = [field for field in wanted if field.name not in has]
+    if lacking:
+        found.alter.add_columns(lacking)
+    return found
 
 
 def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int | None:

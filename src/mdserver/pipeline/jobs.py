@@ -35,13 +35,15 @@ POLL_S = 1.0
 class AuditResult:
     """How many receipts an audit judged, how many are not whole, and gaps between them.
 
-    `unarchived`: acknowledged publications that the archive lacks.
+    `unarchived`: acknowledged publications that the archive lacks. `claims`: receipts and gaps of
+    the same kinds which no member confirms, so that they prove nothing.
     """
 
     receipts: int
     bad: int
     gaps: int
     unarchived: int
+    claims: int
 
     @property
     def whole(self) -> bool:
@@ -94,9 +96,9 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
     receipts = tables.frame(spark, folder, "receipts")
     found = audit.audit(messages, receipts)
     judged = found.receipts.localCheckpoint()
-    gaps = found.gaps.toArrow().to_pylist()
+    gaps, gaps_claimed = _proved(found.gaps.toArrow().to_pylist())
     unarchived = _unarchived(spark, folder, messages)
-    bad = judged.where(audit.is_bad()).toArrow().to_pylist()
+    bad, claimed = _proved(judged.where(audit.is_bad()).toArrow().to_pylist())
     verdicts = judged.select(*schema.VERDICTS_TABLE.names).toArrow()
     replace(folder, "audit_verdicts", verdicts)
     if page is not None:
@@ -106,9 +108,16 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
             bad,
             gaps,
             unarchived,
+            report.Claims(claimed, gaps_claimed),
         )
         page.write_text(text, encoding="utf-8")
-    return AuditResult(verdicts.num_rows, len(bad), len(gaps), len(unarchived))
+    claims = len(claimed) + len(gaps_claimed)
+    return AuditResult(verdicts.num_rows, len(bad), len(gaps), len(unarchived), claims)
+
+
+def _proved(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows that prove something, and those that are claims."""
+    return [row for row in rows if row["verified"]], [row for row in rows if not row["verified"]]
 
 
 def _unarchived(spark: SparkSession, folder: Path, messages: DataFrame) -> list[dict[str, Any]]:
@@ -175,4 +184,6 @@ def run_capacity(
 def replace(folder: Path, name: str, rows: pa.Table) -> None:
     """Put rows in place of a table's, in one transaction."""
     delta.table(folder, name)
-    write_deltalake(folder / name, rows.cast(schema.TABLES[name]), mode="overwrite")
+    write_deltalake(
+        folder / name, rows.cast(schema.TABLES[name]), mode="overwrite", schema_mode="overwrite"
+    )

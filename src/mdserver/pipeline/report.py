@@ -4,6 +4,8 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attrs import frozen
+
 COLOURS = {
     "exact": "#2a7f4f",
     "conflated": "#5b7db1",
@@ -20,8 +22,18 @@ td, th { padding: .2rem .8rem; text-align: left }
 th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd }
 .n { text-align: right; font-variant-numeric: tabular-nums } h1 small { font-weight: normal }
 """
+BAD = ("session", "subject", "epoch", "seq_lo", "seq_hi", "verdict", "reason")
+GAPS = ("session", "subscriber", "subject", "seq_lo", "seq_hi", "n")
 BAR_WIDTH = 480
 ROWS_MAX = 1_000
+
+
+@frozen
+class Claims:
+    """What no member confirms: receipts that are not whole, and gaps."""
+
+    receipts: Sequence[Mapping[str, Any]]
+    gaps: Sequence[Mapping[str, Any]]
 
 
 def page(
@@ -30,10 +42,11 @@ def page(
     bad: Sequence[Mapping[str, Any]],
     gaps: Sequence[Mapping[str, Any]],
     unarchived: Sequence[Mapping[str, Any]],
+    claims: Claims,
 ) -> str:
     """The report. `verdicts` counts receipts, `subscribers` delivered messages; the others are rows
     of the audit: receipts that are not whole, gaps between them, and publications that were
-    acknowledged and are not archived.
+    acknowledged and are not archived. `claims` are no proof, and shown by themselves.
     """
     whole = not (bad or gaps or unarchived)
     said = "Everything that was promised was delivered." if whole else "Something is missing."
@@ -46,11 +59,15 @@ def page(
             "<h2>Messages delivered, by subscriber</h2>",
             bars(subscribers, {}),
             "<h2>Receipts that are not whole</h2>",
-            table(bad, ("session", "subject", "epoch", "seq_lo", "seq_hi", "verdict", "reason")),
+            table(bad, BAD),
             "<h2>Gaps between receipts</h2>",
-            table(gaps, ("session", "subscriber", "subject", "seq_lo", "seq_hi", "n")),
+            table(gaps, GAPS),
             "<h2>Acknowledged, but not archived</h2>",
             table(unarchived, ("node", "subject", "epoch", "seq", "publisher", "number")),
+            "<h2>Claims that no member confirms: receipts that are not whole</h2>",
+            table(claims.receipts, BAD),
+            "<h2>Claims that no member confirms: gaps</h2>",
+            table(claims.gaps, GAPS),
             "</html>",
         ]
     )

@@ -60,6 +60,9 @@ RECEIPT_ROW = t.StructType(
         t.StructField("via", t.StringType()),
         t.StructField("opened_ts", t.LongType()),
         t.StructField("closed_ts", t.LongType()),
+        t.StructField("owner", t.StringType()),
+        t.StructField("verified", t.BooleanType()),
+        t.StructField("left_out", t.LongType()),
     ]
 )
 
@@ -175,6 +178,9 @@ RECEIPTS_TABLE = pa.schema(
         ("via", pa.string()),
         ("opened_ts", TIME),
         ("closed_ts", TIME),
+        ("owner", pa.string()),
+        ("verified", pa.bool_()),
+        ("left_out", pa.int64()),
         ("batch_id", pa.int64()),
     ]
 )
@@ -231,6 +237,8 @@ VERDICTS_TABLE = pa.schema(
         ("verdict", pa.string()),
         ("first_bad_seq", pa.int64()),
         ("reason", pa.string()),
+        ("owner", pa.string()),
+        ("verified", pa.bool_()),
     ]
 )
 

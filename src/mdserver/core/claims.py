@@ -1,0 +1,194 @@
+"""What clients say that they received: what of it is taken, and what this member confirms.
+
+A receipt is a claim. It is taken about a subject that its session may read, or was subscribed to by
+name; it is confirmed when the session is or was subscribed to the subject here and the messages of
+the range, which this member has in its cache, have the same checksums. A session, and all those
+of one address together, have a share of what is written and of the work of confirming it.
+"""
+
+from collections.abc import Sequence
+
+from mdserver.core.audit import ACCESS, receipt_log, session_log
+from mdserver.core.cache import Cache
+from mdserver.core.commands import Receipt, Receipts
+from mdserver.core.entitlement import permits
+from mdserver.core.events import Error
+from mdserver.core.interest import Interest
+from mdserver.core.message import Entry, checksum
+from mdserver.core.outputs import Output, Send
+from mdserver.core.recovery import Histories
+from mdserver.core.session import Session, session_name
+from mdserver.core.settings import BrokerSettings
+from mdserver.core.subjects import segments_of, shown, validate_subject
+from mdserver.errors import InvalidSubjectError
+from mdserver.limits import (
+    NS_PER_S,
+    RECEIPT_CONFIRM_BYTES_AT_ONCE,
+    RECEIPT_CONFIRM_BYTES_MAX,
+    RECEIPT_ENTRY_BYTES,
+    RECEIPT_VISIT_BYTES,
+    RECEIPTS_ADDRESSES_MAX,
+    RECEIPTS_PER_ADDRESS_MAX,
+    RECEIPTS_PER_SESSION_MAX,
+    RECEIPTS_S,
+)
+
+_FULL = (
+    f"at most {RECEIPTS_PER_SESSION_MAX:,} of a session and {RECEIPTS_PER_ADDRESS_MAX:,} of an"
+    f" address are in {RECEIPTS_S} s"
+)
+
+
+class ReceiptShare:
+    """How many receipts of a session or an address were taken lately, and the work for them."""
+
+    __slots__ = ("left_out", "since", "taken", "work")
+
+    def __init__(self) -> None:
+        self.since = 0
+        self.taken = 0
+        self.work = 0
+        self.left_out = 0
+        """Since the latest one that was written."""
+
+    def look(self, now: int) -> None:
+        """Begin anew where the time is over."""
+        if now - self.since >= RECEIPTS_S * NS_PER_S:
+            self.since, self.taken, self.work = now, 0, 0
+
+
+class Claims:
+    """The receipts of all sessions. `work` counts, in bytes, what confirming them has cost."""
+
+    def __init__(
+        self, settings: BrokerSettings, cache: Cache, interest: Interest, histories: Histories
+    ) -> None:
+        self.work = 0
+        self._settings = settings
+        self._cache = cache
+        self._interest = interest
+        self._histories = histories
+        self._addresses: dict[str, ReceiptShare] = {}
+        """Those heard last come last."""
+
+    def take(self, session: Session, command: Receipts, now: int, out: list[Output]) -> None:
+        """Write receipts down; what is not taken is answered once for the command."""
+        if not self._settings.receipts:
+            return
+        share, address = self._shares(session, now)
+        refused: list[str] = []
+        left_out = 0
+        most = min(
+            self.work + RECEIPT_CONFIRM_BYTES_AT_ONCE,
+            self.work + RECEIPT_CONFIRM_BYTES_MAX - share.work,
+        )
+        before = self.work
+        for receipt in command.receipts:
+            if share.taken >= RECEIPTS_PER_SESSION_MAX or address.taken >= RECEIPTS_PER_ADDRESS_MAX:
+                left_out += 1
+                continue
+            share.taken += 1
+            address.taken += 1
+            denial = self._denial(session, receipt.subject)
+            if denial is not None:
+                refused.append(denial)
+                continue
+            verified = self._confirms(session, receipt, most, now)
+            owner = session.publisher or session_name(self._settings.member, session.id)
+            out.append(receipt_log(session, receipt, owner, share.left_out, now, verified=verified))
+            share.left_out = 0
+        share.left_out += left_out
+        share.work += self.work - before
+        if refused:
+            reason = f"{len(refused):,} receipts were refused; the first: {refused[0]}"
+            self._answer(session, "receipts-refused", reason, command, out)
+        if left_out:
+            reason = f"{left_out:,} receipts were left out: {_FULL}."
+            self._answer(session, "receipts-left-out", reason, command, out)
+
+    def ended(self, session: Session, now: int, out: list[Output]) -> None:
+        """Tell what no later receipt of a session tells of any more."""
+        share = session.receipts
+        if share is not None and share.left_out and self._settings.audit_access:
+            reason = f"{share.left_out:,} receipts were left out."
+            log = session_log(ACCESS, "receipts-left-out", session, now, reason=reason)
+            out.append(log)
+
+    def _shares(self, session: Session, now: int) -> tuple[ReceiptShare, ReceiptShare]:
+        if session.receipts is None:
+            session.receipts = ReceiptShare()
+        address = self._addresses.pop(session.address, None) or ReceiptShare()
+        self._addresses[session.address] = address
+        if len(self._addresses) > RECEIPTS_ADDRESSES_MAX:
+            del self._addresses[next(iter(self._addresses))]
+        session.receipts.look(now)
+        address.look(now)
+        return session.receipts, address
+
+    def _answer(
+        self, session: Session, code: str, reason: str, command: Receipts, out: list[Output]
+    ) -> None:
+        out.append(Send(session.id, Error(code=code, reason=reason, id=command.id)))
+
+    def _denial(self, session: Session, subject: str) -> str | None:
+        """Why a receipt about this subject is not taken; None where it is."""
+        settings = self._settings
+        try:
+            validate_subject(subject, settings.subject_segments_min, settings.subject_segments_max)
+        except InvalidSubjectError as error:
+            return str(error)
+        was_allowed = subject in (session.ended or ())
+        if was_allowed or permits(session.readable, subject):
+            return None
+        return f"The token does not allow reading {shown(subject)}."
+
+    def _confirms(self, session: Session, receipt: Receipt, work_max: int, now: int) -> bool:
+        """Return whether this member confirms a receipt; what would cost too much it does not."""
+        if self.work >= work_max or not self._histories.know(receipt.subject, receipt.history):
+            return False
+        entries = self._range(receipt, now)
+        costs = sum(RECEIPT_ENTRY_BYTES + len(one.publication.content) for one in entries)
+        if not entries or self.work + costs > work_max or not self._subscribed(session, receipt):
+            return False
+        self.work += costs
+        crc_sum = crc_at = 0
+        for distance, entry in enumerate(entries):
+            if entry.epoch != receipt.epoch:
+                return False
+            content = entry.publication.content
+            crc = checksum(receipt.subject, entry.epoch, entry.seq, content)
+            crc_sum += crc
+            crc_at += crc * distance
+        return (crc_sum, crc_at) == (receipt.crc_sum, receipt.crc_at)
+
+    def _range(self, receipt: Receipt, now: int) -> Sequence[Entry]:
+        """Return the cached messages of a range if all are cached, and else none."""
+        count = receipt.seq_hi - receipt.seq_lo + 1
+        state = self._cache.find(receipt.subject)
+        if state is None or count < 1 or count != receipt.n:
+            return ()
+        if count > RECEIPT_CONFIRM_BYTES_AT_ONCE // RECEIPT_ENTRY_BYTES:
+            return ()
+        entries = self._cache.entries(state, now)
+        first = receipt.seq_lo - entries[0].seq if entries else -1
+        if first < 0 or first + count > len(entries):
+            return ()
+        self.work += count * RECEIPT_VISIT_BYTES
+        return entries[first : first + count]
+
+    def _subscribed(self, session: Session, receipt: Receipt) -> bool:
+        """Whether a session gets or got this subject here."""
+        subject, ended = receipt.subject, session.ended
+        visited = self._interest.visited
+        if self._interest.chosen(session, subject) is not None:
+            found = True
+        elif not ended:
+            found = False
+        else:
+            segments = segments_of(subject)
+            found = subject in ended or any(
+                pattern is not None and pattern.matches(segments) for pattern in ended.values()
+            )
+            self.work += len(ended) * RECEIPT_VISIT_BYTES
+        self.work += (self._interest.visited - visited) * RECEIPT_VISIT_BYTES
+        return found
