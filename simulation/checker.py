@@ -132,7 +132,7 @@ class Checker:
             elif (event.epoch, event.seq) < (view.epoch, view.seq) or event.seq < view.seq:
                 self._violate("order", f"{named}: {event.epoch}/{event.seq} after "
                                        f"{view.epoch}/{view.seq}")  # fmt: skip
-            elif event.seq > view.seq + 1:
+            elif event.seq > view.seq + 1 and not event.conflated:
                 how = "a snapshot at " if event.snapshot else ""
                 self._violate("skip", f"{named}: {how}{event.seq} after {view.seq}")
             elif not event.snapshot and event.seq == view.seq:

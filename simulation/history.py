@@ -55,7 +55,10 @@ class Subscribed:
 
 @frozen
 class Delivered:
-    """A message reached an application; duplicates by position are dropped before that."""
+    """A message reached an application; duplicates by position are dropped before that.
+
+    A `conflated` one stands for those before it as well.
+    """
 
     at: int
     client: str
@@ -65,6 +68,7 @@ class Delivered:
     epoch: int
     seq: int
     snapshot: bool = False
+    conflated: bool = False
 
 
 @frozen

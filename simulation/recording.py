@@ -62,7 +62,9 @@ class Recorder:
                 Acked(now, event.publication, event.subject, history, result.epoch, result.seq)
             )
 
-    def messages(self, now: int, history: str, messages: Iterable[MessageEvent]) -> None:
+    def messages(
+        self, now: int, history: str, messages: Iterable[MessageEvent], *, conflated: bool = False
+    ) -> None:
         """Messages reach the application; duplicates by position were dropped before."""
         for message in messages:
             before = self.positions.get(message.subject)
@@ -74,7 +76,8 @@ class Recorder:
             self._see(
                 Delivered(
                     now, self.name, message.content or "", message.subject, history,
-                    message.epoch, message.seq, message.type is MessageType.SNAPSHOT,
+                    message.epoch, message.seq,
+                    conflated or message.type is MessageType.SNAPSHOT, conflated,
                 )
             )  # fmt: skip
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from attrs import define
 
 READY = re.compile(r"mdserver ready: (\S+(?: \S+)*)\n")
-START_TIMEOUT_S = 20
+START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
 LINE_TIMEOUT_S = 10
 ANSWER_TIMEOUT_S = 30  # a server itself gives up on a publication before that

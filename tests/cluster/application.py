@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-import msgspec
 import trio
 
 from mdserver.client import Client, ReconnectSettings
@@ -20,7 +19,6 @@ from mdserver.client.core.positions import Positions
 from mdserver.client.core.subscriptions import Subscriptions
 from mdserver.client.driver import now
 from mdserver.core.events import MessageEvent
-from mdserver.core.message import MessageType
 from simulation.checker import Checker
 from simulation.history import Settled
 from simulation.recording import Recorder
@@ -46,10 +44,7 @@ class NotedPositions(Positions):
         if not super().accept(message):
             return False
         self.contents[message.subject] = message.content
-        if self._conflated:
-            # It stands for what came before it, as a snapshot does: it may leave positions out.
-            message = msgspec.structs.replace(message, type=MessageType.SNAPSHOT)
-        self._recorder.messages(now(), self.history, [message])
+        self._recorder.messages(now(), self.history, [message], conflated=self._conflated)
         return True
 
 
