@@ -132,6 +132,7 @@ verify-chaos: $(VENV)/.dev networks ## a minute of chaos
 	$(BIN)/python -m simulation chaos --seconds 60
 	$(BIN)/python -m simulation chaos --seconds 30 --only half-cut
 	$(BIN)/python -m simulation chaos --profile journal --rounds 4
+	$(BIN)/python -m simulation chaos --profile configuration --rounds 4
 
 proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 	$(BIN)/python -m spec check --full
@@ -139,6 +140,7 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 	$(BIN)/python -m simulation run --profile half-cut --seeds 3000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation chaos --seconds 600 --members 4 --only half-cut
 	$(BIN)/python -m simulation chaos --profile journal --rounds 50
+	$(BIN)/python -m simulation chaos --profile configuration --rounds 44
 
 chaos: $(VENV)/.dev networks ## a minute of kills, pauses and partitions of real processes
 	$(BIN)/python -m simulation chaos --seconds 60

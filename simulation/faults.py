@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 JUST_AFTER = NS_PER_MS
 READMIT_EVERY = NS_PER_S
+LOOKS = 60
+MANY = 3
 STEPS = ("Promise", "Promise", "Elect", "Sync", "Activate", "Publish", "Accept", "Commit",
          "Register", "Install")  # fmt: skip
 
@@ -40,6 +42,7 @@ class Faults:
             "pause": lambda fault, first, _: self._pause(fault, first),
             "drain": lambda fault, first, _: self._drain(fault, first),
             "lose-vote": lambda fault, first, _: self._lose_vote(fault, first),
+            "put-back": lambda fault, first, _: self._put_back(fault, first),
         }
 
     def apply(self, fault: "Fault") -> None:
@@ -144,6 +147,37 @@ class Faults:
         self._for_a_while(fault, member.start)
         self._watch_readmission(fault, member)
 
+    def _put_back(self, fault: "Fault", member: "Member") -> None:
+        """A seed dies, and its disk is put back to what it was some time before; one at a time.
+
+        Nothing may be lost or disclosed while all the others are whole. A seed that is alone has
+        nobody who could know of it, so it is left alone.
+        """
+        world = self.world
+        seeds = [world.members[name] for name in world.seeds]
+        if not world.plan.recorded or len(seeds) < MANY or member not in seeds:
+            return
+        disk, records = member.disk, list(member.records)
+
+        def strike() -> None:
+            if member.node is None or not whole(seeds):
+                return
+            world.cover("disk put back")
+            member.crash(0)
+            member.disk, member.records = disk, records
+            member.record_lost = True
+            member.start()
+            # Others may find it out at once, or only when they are in contact again.
+            for look in range(1, LOOKS + 1):
+                world.heap.after(look * READMIT_EVERY, lambda: self._readmit_lost(member))
+
+        world.heap.after(fault.lasting, strike)
+
+    def _readmit_lost(self, member: "Member") -> None:
+        seed = None if member.node is None else member.node.ground.seed
+        if seed is not None and seed.lost:
+            member.operate("readmit", member.name)
+
     def _watch_readmission(self, fault: "Fault", member: "Member") -> None:
         """An operator gives the word at some member, and looks every second whether it helped."""
         world = self.world
@@ -226,3 +260,14 @@ class Faults:
     def _rate(self, fault: "Fault", member: "Member") -> None:
         member.clock.set_rate((500, 800, 990, 1010, 1250, 2000)[fault.draw % 6])
         self._for_a_while(fault, lambda: member.clock.set_rate(1000))
+
+
+def whole(seeds: "list[Member]") -> bool:
+    """Whether all of them serve, and hold all that any of them has as committed."""
+    nodes = [seed.node for seed in seeds if seed.node is not None and seed.node.unready() is None]
+    if len(nodes) < len(seeds):
+        return False
+    for logs in zip(*(node.ground.logs for node in nodes), strict=True):
+        if min(log.length for log in logs) < max(log.committed for log in logs):
+            return False
+    return not any(node.ground.seed is None or any(node.ground.seed.doubted) for node in nodes)

@@ -9,6 +9,7 @@ from pathlib import Path
 import trio
 from attrs import define
 
+from simulation.chaos.identity import Change
 from simulation.chaos.members import Member
 from simulation.chaos.plan import Plan
 from simulation.chaos.proxy import Proxy
@@ -53,6 +54,7 @@ class Cluster:
     def __init__(self, plan: Plan, wire: Wire, folder: Path, tell: Callable[[str], None]) -> None:
         self.plan = plan
         self.wire = wire
+        self.folder = folder
         self.seeds = range(plan.seeds)
         self.members = [
             Member(number, wire, folder, tell, journal=plan.journal)
@@ -108,6 +110,12 @@ class Cluster:
         process = member.start(self.plan.members, self.plan.seeds, door)
         self.mark(member.number, "start", fault=False)
         self._nursery.start_soon(member.watch, process)
+
+    async def refused(self, member: Member, change: Change) -> None:
+        """Start a member that is down with another identity, and see it refused."""
+        door = self.doors[member.number].address
+        self.mark(member.number, f"start with another identity: {change.name}")
+        await member.refused(self.plan.members, self.plan.seeds, door, change)
 
     def spare(self, member: Member) -> bool:
         """Whether a majority of the seeds keeps its logs without this one."""

@@ -25,12 +25,15 @@ from simulation.chaos.plan import (
     PROCESS_KINDS,
     Plan,
     make,
+    make_configuration,
     make_journal,
 )  # fmt: skip
 from simulation.chaos.run import Chaos, Outcome
 from simulation.chaos.wire import Wire
 
-PROFILES = ("mixed", "journal")
+PROFILES = ("mixed", "journal", "configuration")
+ROUNDS = {"journal": make_journal, "configuration": make_configuration}
+"""The profiles of three seeds, whose faults come in rounds."""
 NETWORKS = ("auto", "namespaces", "loopback")
 INSIDE = "CHAOS_NAMESPACE"  # set once this process is alone in its namespace
 PROBLEMS_SHOWN = 20
@@ -44,11 +47,12 @@ INTERRUPTED = 130
 )  # fmt: skip
 @click.option(
     "--profile", type=click.Choice(PROFILES), default="mixed", show_default=True,
-    help="`journal`: three seeds with a journal that all end together, in rounds.",
+    help="Three seeds with a journal, in rounds. `journal`: all end together. `configuration`: "
+    "they are started with a parameter of another identity, and it is set back.",
 )  # fmt: skip
 @click.option(
     "--rounds", default=5, show_default=True, type=click.IntRange(2, 1000),
-    help="How often they do.",
+    help="How many rounds.",
 )  # fmt: skip
 @click.option("--seed", default=1, show_default=True, help="Faults and clients follow from it.")
 @click.option(
@@ -80,7 +84,7 @@ def chaos(
     keep_all: bool,
 ) -> None:
     """Real server processes under partitions, pauses and kills; exit 1 on any finding."""
-    if profile == "journal":
+    if profile in ROUNDS:
         members = 3
     told = Console(stderr=True)
     wire = choose(network, members, told)
@@ -88,8 +92,8 @@ def chaos(
     if clock is None:
         told.print("[bold]NO CLOCK JUMPS[/bold]: libfaketime is missing (package libfaketime)")
     try:
-        if profile == "journal":
-            plan = make_journal(seed, rounds)
+        if profile in ROUNDS:
+            plan = ROUNDS[profile](seed, rounds)
         else:
             plan = make(seed, seconds, members, clocks=clock is not None, only=only)
     except ValueError as error:

@@ -9,8 +9,16 @@ import trio
 
 from mdserver.limits import NS_PER_S
 from simulation.chaos.cluster import Cluster
-from simulation.chaos.members import Member
-from simulation.chaos.plan import BLACKOUT, CLOCK, HALF_CUT, SERVED_WITHIN_S, TOGETHER
+from simulation.chaos.identity import changes
+from simulation.chaos.members import GROUPS, Member
+from simulation.chaos.plan import (
+    ANOTHER_IDENTITY,
+    BLACKOUT,
+    CLOCK,
+    HALF_CUT,
+    SERVED_WITHIN_S,
+    TOGETHER,
+)  # fmt: skip
 from simulation.chaos.proxy import Route
 from simulation.chaos.statuses import NoAnswerError, ask
 from simulation.chaos.wire import Pair, text
@@ -60,6 +68,7 @@ class Faults:
             HALF_CUT: self._half_cut,
             BLACKOUT: self._blackout,
             **dict.fromkeys(TOGETHER, self._together),
+            **dict.fromkeys(ANOTHER_IDENTITY, self._another_identity),
         }
         self._turn = trio.Lock()
 
@@ -201,6 +210,31 @@ class Faults:
             cluster.judge()
             for member in rng.sample(cluster.members, len(cluster.members)):
                 await trio.sleep(rng.choice((0, 0.1, 1)))
+                cluster.start(member)
+            return await self._all_proven()
+
+    async def _another_identity(self, fault: Fault) -> bool:
+        """End one member or all, have them refused under another identity, and set that back.
+
+        While it is one, the others go on.
+        """
+        cluster, rng = self.cluster, random.Random(f"{fault.at}")
+        peers = [text(cluster.wire.peer(member.number)) for member in cluster.members]
+        known = changes(peers, GROUPS, str(cluster.folder / "elsewhere"))
+        change = known[fault.draw % len(known)]
+        members = [cluster.members[fault.first]]
+        if fault.kind == ANOTHER_IDENTITY[1]:
+            members = rng.sample(cluster.members, len(cluster.members))
+        async with self._turn:
+            if not await self._all_proven():
+                return False
+            for member in members:
+                cluster.mark(member.number, fault.kind)
+                member.kill()
+            cluster.judge()
+            for member in members:
+                await cluster.refused(member, change)
+            for member in members:
                 cluster.start(member)
             return await self._all_proven()
 

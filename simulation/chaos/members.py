@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import trio
 
+from simulation.chaos.identity import Change
 from simulation.chaos.processes import begin, end, ended
 from simulation.chaos.proxy import Address
 from simulation.chaos.wire import Wire, text
@@ -22,6 +23,7 @@ JOURNAL = {"Journal": "on", "JournalFsync": "commit", "MaxCachedMessagesPerSubje
            "CacheExpireTime": "1h"}  # fmt: skip
 """Whoever was away recovers all of it: a gap would be a finding."""
 LOG_SHOWN = 3
+REFUSED_TIMEOUT_S = 60
 FAKE_CLOCKS = ("libfaketimeMT.so.1", "libfaketime.so.1")
 LIBRARIES = (Path("/usr/lib"), Path("/usr/local/lib"))
 
@@ -73,6 +75,49 @@ class Member:
 
     def start(self, count: int, seeds: int, clients: Address) -> "subprocess.Popen[bytes]":
         """Start the process; `clients` is where its clients find it."""
+        with self.log.open("ab") as log:
+            self.running = begin(self._command(count, seeds, clients), log, self._environment())
+        self.starts += 1
+        self.paused = self.proven = False
+        return self.running
+
+    async def refused(self, count: int, seeds: int, clients: Address, change: Change) -> None:
+        """Start it with parameters of another identity: it has to end at once, to name what differs
+        and to leave every file as it is.
+        """
+        before = self.files()
+        said = self._folder / f"{self.name}-{change.name.replace(' ', '-')}.said"
+        with said.open("wb") as file:
+            command = self._command(count, seeds, clients, change.parameters)
+            process = begin(command, file, self._environment())
+        try:
+            with trio.move_on_after(REFUSED_TIMEOUT_S):
+                await ended(process)
+        finally:
+            end(process)
+        text_said = said.read_text(encoding="utf-8", errors="replace")
+        missing = [word for word in change.named if word not in text_said]
+        if process.returncode != 1 or missing:
+            self._tell(
+                f"{self.name}, started with {dict(change.parameters)}, ended with "
+                f"{process.returncode} and did not name {missing}: {text_said}"
+            )
+        after = self.files()
+        if after != before:
+            changed = [path for path in {**before, **after} if before.get(path) != after.get(path)]
+            self._tell(f"{self.name}, refused for {change.name}, wrote {changed}")
+
+    def files(self) -> dict[str, bytes]:
+        """What the next start relies on: the vote file and the journal, with their content."""
+        assert self.journal is not None, "only seeds with a journal are compared"
+        name = text(self._wire.peer(self.number)).replace(".", "-").replace(":", "-")
+        votes = self._folder / f"votes-{name}.json"
+        found = [votes, *sorted(path for path in self.journal.glob("*/*") if path.is_file())]
+        return {str(path): path.read_bytes() for path in found}
+
+    def _command(
+        self, count: int, seeds: int, clients: Address, changed: Mapping[str, str] | None = None
+    ) -> list[str]:
         wire, number = self._wire, self.number
         settings = {
             "NodeName": self.name,
@@ -91,13 +136,9 @@ class Member:
         }
         if self.journal is not None:
             settings |= JOURNAL | {"JournalFolder": str(self.journal)}
+        settings |= changed or {}
         words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-        command = [*wire.command(number), sys.executable, "-m", "mdserver.cli.main", "run", *words]
-        with self.log.open("ab") as log:
-            self.running = begin(command, log, self._environment())
-        self.starts += 1
-        self.paused = self.proven = False
-        return self.running
+        return [*wire.command(number), sys.executable, "-m", "mdserver.cli.main", "run", *words]
 
     def _environment(self) -> dict[str, str]:
         environment = {**os.environ, "MDSERVER_CLUSTERPASSWORD": CLUSTER_PASSWORD}

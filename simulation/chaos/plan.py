@@ -27,6 +27,9 @@ HALF_CUT_S = 60
 HALF_CUT_REST_S = 10.0  # until everything is back where it belongs
 TOGETHER = ("kill-all", "stop-all")
 """All members end at once and start again in any order: where seeds write their logs down."""
+ANOTHER_IDENTITY = ("another-identity-one", "another-identity-all")
+"""One member, or all of them, started with a parameter of another identity, and set back."""
+IDENTITY_ROUND_S = 5
 JOURNAL_AHEAD = (1000, 5000)
 """How far publishers of such a run are ahead of their results: as far as they may, and farther."""
 ROUND_S = 4
@@ -52,6 +55,7 @@ class Plan:
     reckless: bool
     faults: tuple[Fault, ...]
     journal: bool = False  # seeds ack what is on their disks: all of them may end at once
+    ahead: tuple[int, ...] = ()  # of publishers: how far they are ahead of their results
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -134,6 +138,39 @@ def make_journal(seed: int, rounds: int) -> Plan:
                 draw=rng.getrandbits(30),
             )
             for number, kind in enumerate(kinds)
+        ),
+        journal=True,
+        ahead=JOURNAL_AHEAD,
+    )
+
+
+def make_configuration(seed: int, rounds: int) -> Plan:
+    """Three seeds with a journal, started again and again with a parameter of another identity.
+
+    `draw` numbers the change: each comes before any comes again, on one member and on all.
+    """
+    rng = random.Random(f"configuration {seed}")
+    first = rng.getrandbits(16)
+    return Plan(
+        seed=seed,
+        seconds=rounds * IDENTITY_ROUND_S,
+        members=3,
+        seeds=3,
+        publishers=3,
+        subscribers=3,
+        subjects=6,
+        per_second=20.0,
+        reckless=False,
+        faults=tuple(
+            Fault(
+                at=int((number + rng.random()) * IDENTITY_ROUND_S * NS_PER_S),
+                kind=ANOTHER_IDENTITY[number % 2],
+                first=rng.randrange(3),
+                second=0,
+                lasting=int(rng.random() * NS_PER_S),
+                draw=first + number // 2,
+            )
+            for number in range(rounds)
         ),
         journal=True,
     )

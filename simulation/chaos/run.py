@@ -162,9 +162,9 @@ class Chaos:
     async def _write(self, number: int, client: RecordedClient) -> None:
         """Publish until cancelled; who is far ahead of its results has a subject of its own."""
         rng = random.Random(f"{self.plan.seed} {client.recorder.name}")
-        poured = len(JOURNAL_AHEAD) if self.plan.journal else 0
+        poured = len(self.plan.ahead)
         if number < poured:
-            await client.pour(self.subjects[number], JOURNAL_AHEAD[number])
+            await client.pour(self.subjects[number], self.plan.ahead[number])
         else:
             await client.write(self.subjects[poured:], self.plan.per_second, rng)
 

@@ -160,3 +160,24 @@ def test_one_seed_put_back_while_the_others_go_on_is_found_out(seed: int) -> Non
     assert cluster.operate(stale, "readmit", stale).refused is None
     cluster.until(cluster.ready)
     assert {tuple(copies.texts(name)) for name in names} == {("old", "new")}
+
+
+def test_a_seed_whose_incarnation_others_told_of_first_is_not_taken_for_a_copy() -> None:
+    """Its number goes with the start that it was heard of from, not with the one before."""
+    copies = Copies()
+    cluster, (one, _, again) = copies.cluster, copies.cluster.names
+    votes = cluster.members[one].node.ground.votes
+    cluster.kill(again)
+    cluster.start(again)
+    cluster.until(lambda: again in votes.starts and cluster.ready())
+    cluster.kill(again)
+    cluster.members[one].node.ground.note({again: 3})  # as a Sync or Promise would tell it
+    cluster.start(again)
+    cluster.until(cluster.ready)
+    cluster.run(S)
+    cluster.disconnect(one, again)
+    cluster.run(100 * MS)
+    cluster.connect(one, again)
+    cluster.run(2 * S)
+    assert copies.standings() == {"normal"}
+    assert cluster.ready()

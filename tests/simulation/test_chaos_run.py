@@ -86,6 +86,20 @@ def test_seeds_with_a_journal_end_together_and_lose_nothing(tmp_path: Path) -> N
     assert sum(isinstance(event_of(line), Acked) for line in lines) > min(JOURNAL_AHEAD)
 
 
+def test_starts_with_another_identity_are_refused_and_lose_nothing(tmp_path: Path) -> None:
+    """Set back, each goes on; every refusal names what differs and writes nothing."""
+    words = ("--profile", "configuration", "--rounds", "2", "--network", "loopback", "--keep-all")
+    with chaos(tmp_path, *words) as process:
+        said, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, said
+    assert not children_of(tmp_path)
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert kept.name == "configuration-seed-1-3"
+    refusals = list(kept.glob("m*.said"))
+    assert len(refusals) == 3
+    assert all("Set it back" in refusal.read_text(encoding="utf-8") for refusal in refusals)
+
+
 def test_a_member_that_ends_by_itself_is_a_finding(tmp_path: Path) -> None:
     with chaos(tmp_path, "--network", "loopback") as process:
         victim = first_member(tmp_path, process)

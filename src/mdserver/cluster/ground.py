@@ -510,12 +510,14 @@ class Ground:
 
         The vote record is stored with it: what is acked after this waits for that.
         """
-        known = self.votes.known
+        known, starts = self.votes.known, self.votes.starts
         news = {
             seed: incarnation for seed, incarnation in incarnations.items()
             if seed != self.me and incarnation > known.get(seed, 0)
         }  # fmt: skip
         known.update(news)
+        for seed in news:
+            starts.pop(seed, None)  # it is the number of an earlier start
         if news:
             self.store()
         return bool(news)

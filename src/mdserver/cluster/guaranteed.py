@@ -44,9 +44,13 @@ class Guaranteed:
 
     def greeted(self, peer: str, hello: say.Hello) -> None:
         """A member said who it is, and what it knows of this one."""
+        self._compare_starts(peer, hello)
+        self._compare_own(peer, hello)
+
+    def _compare_own(self, peer: str, hello: say.Hello) -> None:
+        """Wait to be readmitted if another member knows of later starts of this seed."""
         ground = self.ground
         known, votes, seed = hello.known.get(ground.me, 0), ground.votes, ground.seed
-        self._compare_starts(peer, hello)
         if seed is None or not known:
             return
         if votes.admitted or seed.returning:
@@ -67,6 +71,19 @@ class Guaranteed:
             ground.note({peer: hello.incarnation + 1})
             ground.say((peer,), ground.greeting())
 
+    def outdated(self, peer: str, hello: say.Hello) -> None:
+        """Have a seed's next link be told that its record is an older copy; this one is closed.
+
+        What it said of a later start may have been no more than that it began: nothing is noted for
+        that, and the seed would be refused for ever without a word. What it knows of this seed is
+        true all the same: two that are older copies would refuse each other for ever.
+        """
+        ground = self.ground
+        later = ground.members.peers[peer].incarnation
+        if peer in ground.settings.seeds and ground.note({peer: later}):
+            ground.log("older copy", seed=peer, incarnation=hello.incarnation)
+        self._compare_own(peer, hello)
+
     def _lost(self, peer: str, known: int) -> None:
         """Others know more of this seed than its record does: wait to be readmitted."""
         ground = self.ground
@@ -86,10 +103,11 @@ class Guaranteed:
         """Remember the incarnations of seeds, and compare logs."""
         ground = self.ground
         if heartbeat.admitted and peer in ground.settings.seeds:
-            told = ground.members.peers[peer]
-            if told.incarnation > ground.votes.known.get(peer, 0):
-                ground.votes.starts[peer] = told.start
-            ground.note({peer: told.incarnation})
+            told, votes = ground.members.peers[peer], ground.votes
+            # If others told of the incarnation before, its number is not known.
+            if ground.note({peer: told.incarnation}):
+                votes.starts[peer] = told.start
+                ground.store()
         self.learner.heartbeat(peer, heartbeat)
 
     def _sync(self, peer: str, sync: say.Sync) -> None:

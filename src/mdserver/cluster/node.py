@@ -280,6 +280,7 @@ class Node:
         least = ground.votes.known.get(peer, 0) if hello.admitted else 0
         if not ground.members.hello(peer, hello) or hello.incarnation < least:
             reason = f"incarnation {hello.incarnation} of {peer} is older than a known one"
+            self.mode.outdated(peer, hello)
             ground.out.append(say.ClosePeer(peer, reason))
             return
         for name in hello.linked:

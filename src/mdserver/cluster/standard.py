@@ -253,6 +253,9 @@ class Standard:
     def greeted(self, peer: str, hello: say.Hello) -> None:
         """A member said who it is; there is no vote record to compare."""
 
+    def outdated(self, peer: str, hello: say.Hello) -> None:
+        """A member came with an incarnation older than a known one: its link is closed."""
+
     def heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
         """Follow who coordinates; ask for what is missing here."""
         ground = self.ground
