@@ -22,7 +22,7 @@ from mdserver.cli.logs import audit_logs, server_log, set_level
 from mdserver.cli.stats import write_stats
 from mdserver.cli.tracing import tracing
 from mdserver.cluster.node import Node
-from mdserver.config import Config, Entitlement, Loaded
+from mdserver.config import Config, Entitlement, Loaded, LogLevel
 from mdserver.config.concerns import concerns
 from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import reloaded
@@ -34,6 +34,7 @@ from mdserver.http.operations import cluster_routes
 from mdserver.http.router import Router
 from mdserver.journal.rotating import LineWriter
 from mdserver.limits import JOURNAL_STATS_S, NS_PER_S
+from mdserver.net import refusals
 from mdserver.net.custom import CustomJudge, load_class
 from mdserver.net.engine import Engine
 from mdserver.net.journalling import Journal
@@ -107,6 +108,7 @@ async def serve(
         hook = presence_hook(config)
         takers = [taker.take for taker in (audit, hook, journal, member) if taker is not None]
         server.engine.carry(Log, partial(told, takers))
+        refusals.watch(server.engine, on=config.log_level is LogLevel.DEBUG)
         async with running(journal, node), trio.open_nursery() as nursery:
             if hook is not None:
                 await nursery.start(hook.run)
@@ -242,6 +244,7 @@ def reload(
     if isinstance(judge, TokenJudge):
         judge.verifier = verifier
     set_level(new.config.log_level)
+    refusals.watch(server.engine, on=new.config.log_level is LogLevel.DEBUG)
     token, networks = new.config.entitlement_allow_token, new.config.publish_allow_from_address_list
     server.engine.dispatch(RulesChanged(token, networks))
     log.info("reloaded", taken=new.taken, needs_restart=new.refused)

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Protocol
 
 import attrs
@@ -32,6 +33,7 @@ from mdserver.core.inputs import Opened
 from mdserver.core.session import session_name
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import NS_PER_MS, NS_PER_S
+from mdserver.net import refusals
 from mdserver.net.budget import Budget, Share
 from mdserver.net.engine import INTERNAL_ERROR, Engine
 from mdserver.net.exchange import Exchange, Handler, give_commands
@@ -45,6 +47,7 @@ from mdserver.net.tls import Identity, say_goodbye, shake_hands
 
 READ_BYTES = 64 * 1024
 READ_BLOCKED = (BlockingIOError, ssl.SSLWantReadError)
+REASON_BYTES_MAX = 200  # of an answer, in the server log
 DISCARD_BYTES_MAX = 1024 * 1024
 UPGRADE_PATHS = ("/ws", "/")
 CLOSE_TRY_LATER = 1013  # IANA's registry of close codes
@@ -162,7 +165,11 @@ class Connection:
                 self._nursery = nursery
                 if identity is not None:
                     self._give_time(shared.settings.handshake_timeout)
-                    self._sock = await shake_hands(self._sock, identity.context)
+                    try:
+                        self._sock = await shake_hands(self._sock, identity.context)
+                    except OSError as error:
+                        refusals.tell(self.address, "no TLS connection", error)
+                        raise
                 received = await self._serve_http()
                 if received is not None:
                     await self._serve_websocket(received)
@@ -293,6 +300,7 @@ class Connection:
         if self.phase is not Phase.OPEN or outbox is None:
             return
         self.phase = Phase.CLOSING
+        refusals.tell(self.address, code, reason, session=outbox.session)
         self._shared.behaviour.closed(outbox, reason)
         if self._websocket is not None:
             self._websocket.close(code, reason)
@@ -388,6 +396,7 @@ class Connection:
                 if self._shared.engine.turn.over:
                     await self._shared.engine.turn.pause()
         except RequestRefusedError as error:
+            refusals.tell(self.address, error.status, error.reason)
             self.phase = Phase.CLOSING
             await self._send_all(http.refuse(error))
         await self._linger(settings.close_timeout)
@@ -451,6 +460,9 @@ class Connection:
         if isinstance(answer, PartedAnswer):
             await self._send_parts(http, request, attrs.evolve(answer, headers=headers))
         else:
+            if answer.status >= HTTPStatus.BAD_REQUEST and not exchange.answered:
+                reason = answer.body[:REASON_BYTES_MAX].decode(errors="replace").strip()
+                refusals.tell(self.address, answer.status, reason)
             await self._send_all(http.respond(answer.status, headers, answer.body))
         return None
 

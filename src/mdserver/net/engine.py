@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, Protocol, TypeVar, cast
 
@@ -47,6 +48,10 @@ class Stepping(Protocol):
 
 class Sink(Protocol):
     """Where the events of one session go."""
+
+    @property
+    def address(self) -> str:
+        """Where its client is."""
 
     def put(self, event: AnyEvent) -> bool:
         """Take an event; True where the flusher has to be told."""
@@ -113,6 +118,10 @@ class Engine:
             self._carriers[kind] = lambda output: self._ask(output, ask)
         else:
             self._carriers[kind] = carrier
+
+    def watch_sent(self, watch: Callable[[Send], None] | None) -> None:
+        """Show each event for one session to `watch` before it is carried out; None: to nobody."""
+        self._carriers[Send] = self._send if watch is None else partial(self._send_watched, watch)
 
     def dispatch(self, input: object) -> None:  # noqa: A002 - the design's word
         """Give an input to the node and carry its outputs out."""
@@ -272,6 +281,10 @@ class Engine:
         flush_all(full)  # they have had no chance yet: nobody is slow
         for outbox in slow:
             outbox.owner.overflowed()
+
+    def _send_watched(self, watch: Callable[[Send], None], output: Send) -> None:
+        watch(output)
+        self._send(output)
 
     def _send(self, output: Send) -> None:
         sink = self.sinks.get(output.session)

@@ -59,6 +59,16 @@ class Exchange:
         self._waiting = 1
         self._answered: trio.Event | None = None
 
+    @property
+    def address(self) -> str:
+        """Where the request comes from."""
+        return self._opened.address
+
+    @property
+    def answered(self) -> bool:
+        """Whether the node has answered anything."""
+        return bool(self._answers) or self._refusal is not None
+
     async def ask(self, token: str | None, command: AnyCommand, timeout: float) -> AnyEvent | None:
         """Return the answer to a command, None if there is none in time (seconds) or ever."""
         (answer,) = await self.ask_each(token, (command,), timeout)

@@ -21,6 +21,7 @@ from mdserver.config.values import Address
 from mdserver.core.entitlement import within
 from mdserver.errors import StartError
 from mdserver.limits import NS_PER_S
+from mdserver.net import refusals
 from mdserver.net.connection import Connection, Shared
 from mdserver.net.proxies import Proxied, read_header
 from mdserver.net.tls import Identity
@@ -214,7 +215,9 @@ class Listener:
             if refusal is None:
                 serve = self._serve_proxied if through else self._serve
                 nursery.start_soon(serve, sock, address)
-            elif not self._may_linger():
+                return
+            refusals.tell(address, 503, refusal)
+            if not self._may_linger():
                 sock.close()
             else:
                 nursery.start_soon(self._refuse, sock, refusal)
@@ -238,6 +241,7 @@ class Listener:
                     return
                 refusal = proxied.announced(client)
                 if refusal is not None:
+                    refusals.tell(client, 503, refusal)
                     if self._may_linger():
                         await self._refuse(sock, refusal)
                     sock.close()

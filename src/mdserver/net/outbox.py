@@ -115,6 +115,11 @@ class Outbox:
         self.last = b""
         self.known: set[int] | frozenset[int] = _NONE
 
+    @property
+    def address(self) -> str:
+        """Where its client is."""
+        return self.owner.view(0).address
+
     def put(self, event: AnyEvent) -> bool:
         """Append an event for this session alone; whether the flusher has to be told."""
         assert not isinstance(event, Fetched), "only asked for by HTTP exchanges"

@@ -62,7 +62,8 @@ class Logs:
         "LogLevel",
         values.choice(LogLevel),
         LogLevel.INFO,
-        """How much the server log says.""",
+        """How much the server log says. `debug` adds a line `client refused` for whatever keeps a
+        client from connecting, subscribing or publishing: address, status and reason.""",
         reloadable=True,
     )
 
