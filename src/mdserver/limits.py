@@ -262,6 +262,7 @@ PENDING_PER_GROUP_MAX = 20_000  # publications that wait for their commit, at on
 FORWARD_PUBLICATIONS_MAX = 2000  # of one group, at a time
 FORWARD_BYTES_MAX = 8 * MB  # beyond it, the group's next publication waits for the next time
 CLUSTER_MEMBERS_MAX = 64
+MEMBER_NAME_CHARS_MAX = 200  # of another member's NodeName, which goes to operators only
 SYNC_ITEMS_PER_MESSAGE = 16  # groups whose logs travel in one message
 SYNC_BYTES_PER_MESSAGE = 8 * MB  # beyond it, the next group's log goes into another message
 

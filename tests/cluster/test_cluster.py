@@ -1,5 +1,7 @@
 """Rules of docs/cluster.md, one scenario each, on members in memory."""
 
+import random
+
 import msgspec
 import pytest
 
@@ -196,6 +198,57 @@ def test_draining_a_second_seed_is_refused_without_force() -> None:
     refused = cluster.operate("m1:1", "drain", "m2:1").refused
     assert "only 1 of 3 seeds would vote" in str(refused)
     assert cluster.operate("m1:1", "drain", "m2:1", force=True).refused is None
+
+
+def test_seeds_that_are_drained_are_no_votes_to_rely_on() -> None:
+    cluster = started()
+    cluster.run(3 * S)
+    assert cluster.operate("m1:1", "drain", "m1:1").refused is None
+    for wait in (0, 3 * S):
+        cluster.run(wait)
+        for asked in ("m1:1", "m2:1", "m3:1")[: 3 if wait else 1]:
+            refused = cluster.operate(asked, "drain", "m2:1").refused
+            assert str(refused).startswith("m1:1 drained already: without m2:1 only 1 of 3 seeds")
+    assert cluster.operate("m2:1", "drain", "m1:1").refused is None, "it is drained already"
+    assert cluster.operate("m3:1", "drain", "m2:1", force=True).refused is None
+    cluster.run(3 * S)
+    assert {cluster.coordinator(group) for group in range(cluster.groups)} == {"m3:1"}
+    assert "drained" in str(cluster.members["m1:1"].node.drained())
+    assert cluster.operate("m2:1", "undrain", "m1:1").refused is None
+    cluster.run(S)
+    assert cluster.members["m1:1"].node.drained() is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_operators_drain_a_majority_of_seeds_is_left(seed: int) -> None:
+    rng = random.Random(seed)
+    cluster = started(count=5)
+    cluster.run(3 * S)
+    drained: dict[str, None] = {}
+    for _ in range(20):
+        asked, member = rng.choice(cluster.names), rng.choice(cluster.names)
+        action = rng.choice(["drain", "drain", "undrain"])
+        if cluster.operate(asked, action, member).refused is None:
+            drained.pop(member, None)
+            if action == "drain":
+                drained[member] = None
+        assert len(drained) <= 2
+        cluster.run(rng.choice([S, 2 * S]))
+
+
+def test_members_are_called_by_address_or_name() -> None:
+    cluster = started()
+    cluster.run(S)
+    operating = cluster.members["m1:1"].node._operating
+    peers = operating.ground.members.peers
+    peers["m2:1"].name, peers["m3:1"].name = "paris", "m1:1"
+    assert operating.called("") == ("m1:1", None)
+    assert operating.called("paris") == ("m2:1", None)
+    assert operating.called("m1:1") == ("m1:1", None), "an address comes before a name"
+    peers["m3:1"].name = "paris"
+    assert operating.called("paris") == ("", "paris is the name of m2:1 and m3:1: give the address")
+    known = "m1:1 (m1:1), paris (m2:1), paris (m3:1)"
+    assert operating.called("rome")[1] == f"there is no member rome; the members are {known}"
 
 
 def test_a_joining_member_gets_caches_and_serves_while_publications_go_on() -> None:

@@ -180,14 +180,23 @@ def test_operators_see_the_cluster_and_drain_members(tmp_path: Path) -> None:
         assert [row["group"] for row in status["groups"]] == list(range(16))
         shown = cluster.command(0, "status")
         assert cluster.peers[2] in shown.stdout
-        done = cluster.command(0, "drain", cluster.peers[2])
+        assert [row["name"] for row in status["members"]] == ["member-2", "member-1", "member-3"]
+        done = cluster.command(0, "drain", "member-3")
         assert (done.returncode, done.stderr) == (0, "")
-
-        def drained() -> bool:
-            found = json.loads(cluster.command(0, "status", "--json").stdout)
-            return cluster.peers[2] not in {row["coordinator"] for row in found["groups"]}
-
-        cluster.wait(drained, 15, "the hand-over")
+        assert done.stdout == "member-3 has handed over its groups\n"
+        coordinating = {row["coordinator"] for row in cluster.status(0)["groups"]}
+        assert cluster.peers[2] not in coordinating
+        assert "drained" in str(cluster.ready(2))
+        assert cluster.get(2, "/health/live")[0] == 200
+        for member in ("member-1", cluster.peers[1]):
+            refused = cluster.command(0, "drain", member)
+            assert refused.returncode == 1
+            assert f"{cluster.peers[2]} drained already" in refused.stderr
+        assert "there is no member m-9" in cluster.command(0, "drain", "m-9").stderr
+        assert "there is no member m-9" in cluster.command(0, "readmit", "m-9").stderr
+        assert cluster.command(1, "drain", "member-3", "--undo").returncode == 0
+        cluster.wait_ready(2)
+        assert cluster.command(1, "drain", "member-3", "--no-wait").returncode == 0
         cluster.kill(2)
         refused = cluster.command(0, "drain", cluster.peers[1])
         assert refused.returncode == 1

@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,18 @@ from urllib.parse import quote, urlsplit
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from mdserver.cli.forms import format_option
 from mdserver.errors import MdserverError
 
 TIMEOUT_S = 10
+HAND_OVER_TIMEOUT_S = 60.0
+POLL_S = 0.2
 ORDER = {"X-Mdserver": "1"}  # the monitor takes no orders without it
+
+_TAKING = ("NORMAL", "JOINING", "RECOVERING")
 
 
 class ClusterCommandError(MdserverError):
@@ -88,11 +94,11 @@ def status(monitor: str, credentials: Path | None, as_json: bool, form: str) -> 
         click.echo(json.dumps(answer))
         return
     console = Console(soft_wrap=True)
-    members = Table("member", "seed", "state", "incarnation", "groups")
+    members = Table("name", "address", "seed", "state", "incarnation", "groups")
     for row in answer["members"]:
         members.add_row(
-            row["address"], "yes" if row["seed"] else "", row["state"], str(row["incarnation"]),
-            str(row["groups"]),
+            escape(row["name"]), row["address"], "yes" if row["seed"] else "", row["state"],
+            str(row["incarnation"]), str(row["groups"]),
         )  # fmt: skip
     console.print(members)
     groups = answer["groups"]
@@ -116,23 +122,70 @@ def act(action: str, monitor: str, credentials: Path | None, member: str, force:
 
 
 @command.command("drain")
-@click.argument("address")
+@click.argument("member")
 @click.option("--undo", is_flag=True, help="Give it its share of the groups back.")
 @click.option("--force", is_flag=True, help="Even if the seeds that are left are no majority.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until all its groups are handed over.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=HAND_OVER_TIMEOUT_S, show_default=True,
+    metavar="SECONDS", help="For how long to wait.",
+)  # fmt: skip
 @monitor_options
-def drain(address: str, undo: bool, force: bool, monitor: str, credentials: Path | None) -> None:
-    """Have a member hand over the groups that it coordinates, before it is stopped."""
-    act("undrain" if undo else "drain", monitor, credentials, address, force)
-    click.echo(f"{address} {'takes its share again' if undo else 'hands over its groups'}")
+def drain(
+    member: str, undo: bool, force: bool, no_wait: bool, timeout: float, monitor: str,
+    credentials: Path | None,
+) -> None:  # fmt: skip
+    """Have a member hand over the groups that it coordinates, before it is stopped.
+
+    MEMBER is its NodeName or its address. Returns once another member coordinates each group.
+    """
+    act("undrain" if undo else "drain", monitor, credentials, member, force)
+    if undo:
+        click.echo(f"{member} takes its share again")
+    elif no_wait:
+        click.echo(f"{member} hands over its groups")
+    else:
+        click.echo(wait_handed_over(monitor, credentials, member, timeout))
+
+
+def wait_handed_over(monitor: str, credentials: Path | None, member: str, timeout_s: float) -> str:
+    """Wait until a member coordinates nothing, with the progress on a terminal; say how it ended.
+
+    Raises `ClusterCommandError` if that takes too long.
+    """
+    deadline = time.monotonic() + timeout_s
+    with Console(stderr=True).status(f"{member} hands over its groups") as progress:
+        while True:
+            rows = ask(monitor, credentials, "GET", "/cluster/status")["members"]
+            # As the member resolved it: an address comes before a name.
+            row = min(
+                (row for row in rows if member in (row["address"], row["name"])),
+                key=lambda row: row["address"] != member,
+            )
+            left = row["groups"]
+            if not left:
+                return f"{member} has handed over its groups"
+            if not any(other["state"] in _TAKING for other in rows if other is not row):
+                return f"{member} keeps {left} groups: no member is left to take them"
+            if time.monotonic() >= deadline:
+                raise ClusterCommandError(
+                    f"{member} still coordinates {left} groups after {timeout_s:g} s; it goes on "
+                    "handing them over, and `mdserver cluster status` shows how many are left"
+                )
+            progress.update(escape(f"{member} hands over its groups, {left} left"))
+            time.sleep(POLL_S)
 
 
 @command.command("readmit")
-@click.argument("address")
+@click.argument("member")
 @monitor_options
-def readmit(address: str, monitor: str, credentials: Path | None) -> None:
-    """Take a seed back whose vote file was lost: every group is elected anew."""
-    act("readmit", monitor, credentials, address, force=False)
-    click.echo(f"{address} is taken back; `mdserver cluster status` shows when it is NORMAL")
+def readmit(member: str, monitor: str, credentials: Path | None) -> None:
+    """Take a seed back whose vote file was lost: every group is elected anew.
+
+    MEMBER is its NodeName or its address.
+    """
+    act("readmit", monitor, credentials, member, force=False)
+    click.echo(f"{member} is taken back; `mdserver cluster status` shows when it is NORMAL")
 
 
 @command.command("cold-start")

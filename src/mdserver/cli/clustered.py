@@ -106,7 +106,7 @@ def member_of(config: Config, *, trace: bool = False) -> Member | None:
     mode = config.cluster_delivery_mode
     cluster = ClusterSettings(
         str(listen), names, config.cluster_seed_member_count, mode is DeliveryMode.GUARANTEED,
-        config.client_address or str(config.listen[0]), trace=trace,
+        config.client_address or str(config.listen[0]), trace=trace, name=config.node_name,
     )  # fmt: skip
     identity = Identity(str(listen), cluster.seeds, config.cluster_subject_groups)
     links = identity_of(config)

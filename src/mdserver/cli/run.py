@@ -88,7 +88,7 @@ async def serve(
     node = node_of(config, member, store)
 
     def unready() -> str | None:
-        return server.unready or node.broker.refusing or node.unready()
+        return server.unready or node.broker.refusing or node.unready() or node.drained()
 
     def warning() -> str | None:
         troubled = (journal, lines, audit)

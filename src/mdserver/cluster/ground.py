@@ -192,6 +192,7 @@ class Ground:
             dict(votes.known),
             self._linked,
             self.start,
+            self.settings.name,
         )
 
     # What is said

@@ -10,7 +10,9 @@ misses, so that all of them give groups to coordinators that miss nobody.
 
 from typing import TYPE_CHECKING
 
+from mdserver.core.text import safe_text
 from mdserver.limits import (
+    MEMBER_NAME_CHARS_MAX,
     MISSED_AFTER_SUSPICIONS,
     MISSED_NEW_AFTER_SUSPICIONS,
     MISSED_UNTIL_SUSPICIONS,
@@ -32,14 +34,15 @@ class Peer:
     """
 
     __slots__ = ("admitted", "away", "client", "doubted", "follows", "greeted", "heard", "hears",
-                 "incarnation", "known", "leads", "lost", "misses", "promised", "ready", "sees",
-                 "start", "sure", "up", "weight")  # fmt: skip
+                 "incarnation", "known", "leads", "lost", "misses", "name", "promised", "ready",
+                 "sees", "start", "sure", "up", "weight")  # fmt: skip
 
     def __init__(self) -> None:
         self.up = False
         self.heard = 0
         self.incarnation = 0
         self.client = ""
+        self.name = ""
         self.known: dict[str, int] = {}
         self.forget()
 
@@ -134,6 +137,7 @@ class Membership:
         peer.incarnation = max(hello.incarnation, peer.incarnation)
         peer.admitted = hello.admitted
         peer.client = hello.client
+        peer.name = safe_text(hello.name, MEMBER_NAME_CHARS_MAX)
         peer.start = hello.start
         peer.known = hello.known
         return True

@@ -28,7 +28,7 @@ class Hello(PeerMessage, frozen=True, tag=1):
     """First on each link: who the sender is, and which incarnations of seeds it knows.
 
     `linked`: the members that it can speak to, among which may be some that no list names. `start`
-    is a random number of this start of the sender.
+    is a random number of this start of the sender, `name` what people call it.
     """
 
     incarnation: int
@@ -37,6 +37,7 @@ class Hello(PeerMessage, frozen=True, tag=1):
     known: dict[str, int]
     linked: Sequence[str] = ()
     start: int = 0
+    name: str = ""
 
 
 class Led(Item, frozen=True):

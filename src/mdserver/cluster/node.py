@@ -336,6 +336,12 @@ class Node:
         """Why this member serves no clients now; None if it does."""
         return self.mode.unready() if self.ground.durable else None
 
+    def drained(self) -> str | None:
+        """Why no more clients should come although those that are here are served."""
+        if self.ground.weight:
+            return None
+        return "drained by an operator (`mdserver cluster drain --undo` takes that back)"
+
     def elsewhere(self) -> list[str]:
         """Where clients can go instead: the client addresses of the other members."""
         return [peer.client for peer in self.ground.members.peers.values() if peer.client]

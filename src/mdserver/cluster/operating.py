@@ -1,5 +1,6 @@
 """What an operator asks of a member: status, drain, readmit, cold start (docs/cluster.md)."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.messages import Operate, Operated, Readmit, Weigh
@@ -49,17 +50,43 @@ class Operating:
             case "status":
                 answer = self.status()
             case "drain" | "undrain":
-                refused = self._drain(operate)
+                member, refused = self.called(operate.member)
+                refused = refused or self._drain(member, operate)
             case "readmit" | "cold-start" if not self.ground.settings.guaranteed:
                 refused = f"nobody votes in Standard mode: there is nothing to {operate.action}"
             case "readmit":
-                refused = self._readmit(operate.member)
+                member, refused = self.called(operate.member)
+                refused = refused or self._readmit(member)
             case "cold-start":
                 answer = {"lost": self._silent()}
                 refused = self._cold_start(operate.force)
             case _:
                 refused = f"unknown action {operate.action}"
         self.ground.out.append(Operated(operate.request, answer, refused))
+
+    def called(self, given: str) -> tuple[str, str | None]:
+        """Return the address of the member that an operator means, or why that is not clear.
+
+        Members are called by their address or their name; this one also by nothing.
+        """
+        ground = self.ground
+        names = self._names()
+        if not given or given in names:
+            return given or ground.me, None
+        found = [address for address, name in names.items() if name == given]
+        if len(found) == 1:
+            return found[0], None
+        if found:
+            return "", f"{given} is the name of {' and '.join(found)}: give the address"
+        known = ", ".join(f"{name} ({address})" for address, name in names.items())
+        return "", f"there is no member {given}; the members are {known}"
+
+    def _names(self) -> dict[str, str]:
+        """The addresses of all members with what people call them."""
+        ground = self.ground
+        peers = ground.members.peers.items()
+        mine = {ground.me: ground.settings.name or ground.me}
+        return mine | {address: peer.name or address for address, peer in peers}
 
     # Status
 
@@ -68,7 +95,7 @@ class Operating:
         ground = self.ground
         now = ground.now
         return {
-            "members": [self._member(name) for name in (ground.me, *ground.members.peers)],
+            "members": [self._member(*member) for member in self._names().items()],
             "groups": [self._group(group) for group in range(len(ground.views))],
             "mode": "Guaranteed" if ground.settings.guaranteed else "Standard",
             "quorum": not ground.settings.guaranteed or ground.members.quorum(now),
@@ -76,19 +103,19 @@ class Operating:
             "trouble": ground.broker.trouble,
         }
 
-    def _member(self, name: str) -> dict[str, object]:
+    def _member(self, address: str, name: str) -> dict[str, object]:
         ground = self.ground
-        led = sum(view.coordinator == name for view in ground.views)
-        found: dict[str, object] = {"address": name, "name": name,
-                                    "seed": name in ground.settings.seeds}  # fmt: skip
-        if name == ground.me:
+        led = sum(view.coordinator == address for view in ground.views)
+        found: dict[str, object] = {"address": address, "name": name,
+                                    "seed": address in ground.settings.seeds}  # fmt: skip
+        if address == ground.me:
             away = ground.seed.away if ground.seed is not None else []
             lost = ground.seed is not None and ground.seed.lost
             state = standing(lost, away, ground.joined, ground.weight)
             return found | {"state": state, "incarnation": ground.votes.incarnation, "groups": led}
-        peer = ground.members.peers[name]
+        peer = ground.members.peers[address]
         state = "unreachable"
-        if ground.members.alive(name, ground.now) and peer.away is not None:
+        if ground.members.alive(address, ground.now) and peer.away is not None:
             state = standing(peer.lost, peer.away, peer.ready, peer.weight)
         return found | {"state": state, "incarnation": peer.incarnation, "groups": led}
 
@@ -103,28 +130,68 @@ class Operating:
 
     # Drain
 
-    def _drain(self, operate: Operate) -> str | None:
+    def _drain(self, member: str, operate: Operate) -> str | None:
         ground = self.ground
-        member = operate.member or ground.me
         weight = 0 if operate.action == "drain" else 1
         if member != ground.me and not ground.members.alive(member, ground.now):
             return f"{member} is not in sight of {ground.me}"
-        if weight == 0 and not operate.force and member in ground.settings.seeds:
-            broken = self.breaks(member)
-            if broken:
-                return broken
+        if weight == 0 and not operate.force:
+            refused = self._needed(member)
+            if refused:
+                return refused
         ground.say((member,), Weigh(weight))
+        if member != ground.me:
+            # What it says of itself comes later than the next order may.
+            ground.members.peers[member].weight = weight
         return None
 
-    def breaks(self, member: str) -> str | None:
-        """Why the groups would have no majority without this seed; None if they have one."""
+    def _needed(self, member: str) -> str | None:
+        """Why a member may not be drained beside those that are; None if it may.
+
+        Who is drained is about to be stopped, so it is no vote to rely on.
+        """
+        ground, drained = self.ground, [name for name in self._drained_members() if name != member]
+        if member in ground.settings.seeds:
+            broken = self.breaks(member) or self.breaks(member, drained)
+            if broken:
+                return broken
+        if not self._others(member):
+            who = f": {' and '.join(drained)} drained already" if drained else ""
+            return f"no other member would take the groups of {member}{who}; --force drains it"
+        return None
+
+    def _drained_members(self) -> list[str]:
+        ground = self.ground
+        mine = [] if ground.weight else [ground.me]
+        peers = ground.members.peers.items()
+        return mine + [
+            name for name, peer in peers
+            if not peer.weight and ground.members.alive(name, ground.now)
+        ]  # fmt: skip
+
+    def _others(self, member: str) -> list[str]:
+        """The members in sight, without this one, that take groups."""
+        ground = self.ground
+        mine = [ground.me] if ground.joined and ground.weight and member != ground.me else []
+        return mine + [
+            name for name, peer in ground.members.peers.items()
+            if name != member and peer.ready and peer.weight
+            and ground.members.alive(name, ground.now)
+        ]  # fmt: skip
+
+    def breaks(self, member: str, drained: Sequence[str] = ()) -> str | None:
+        """Why groups would have no majority without this seed and drained ones; None if they have.
+
+        Drained seeds vote until they are stopped.
+        """
         ground = self.ground
         away = ground.seed.away if ground.seed is not None else []
+        gone = dict.fromkeys((member, *drained))
         for group in range(len(ground.views)):
             voting = ground.members.voting(group, away, ground.now)
-            left = [seed for seed in voting if seed != member]
+            left = [seed for seed in voting if seed not in gone]
             if 2 * len(left) <= len(ground.settings.seeds):
-                return (
+                return (f"{' and '.join(drained)} drained already: " if drained else "") + (
                     f"without {member} only {len(left)} of {len(ground.settings.seeds)} seeds "
                     f"would vote in group {group}: wait until the others are back, or use --force"
                 )
@@ -138,11 +205,7 @@ class Operating:
 
     def _drained(self) -> bool:
         """Whether it coordinates nothing any more, or nobody is there to coordinate instead."""
-        ground = self.ground
-        return not ground.coordinators or not any(
-            peer.ready and peer.weight and ground.members.alive(name, ground.now)
-            for name, peer in ground.members.peers.items()
-        )
+        return not self.ground.coordinators or not self._others(self.ground.me)
 
     # Readmission
 

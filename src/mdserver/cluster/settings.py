@@ -7,7 +7,7 @@ from mdserver import limits
 
 @frozen
 class ClusterSettings:
-    """The same on every member but for `me` and `client`. Durations in nanoseconds.
+    """The same on every member but for `me`, `name` and `client`. Durations in nanoseconds.
 
     `members` is the ordered list of peer addresses; the first ones are the seeds. A member that is
     not in the list of another one is taken as a further member that never votes. `numbers_kept`
@@ -30,6 +30,7 @@ class ClusterSettings:
     trace: bool = False
     recording: bool = False
     acks_recorded: bool = False
+    name: str = ""  # what people call this member; empty: its address
 
     @property
     def seeds(self) -> tuple[str, ...]:
