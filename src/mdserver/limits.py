@@ -162,6 +162,8 @@ LOG_FILES_MAX = 10
 AUDIT_TEXT_CHARS_MAX = 512  # of one column of the audit logs
 AUDIT_LINES_MAX = 200  # of one session in the access or presence log, in
 AUDIT_LINES_S = 10
+AUDIT_MESSAGE_LINES_MAX = 20_000  # of one session in the message log: 2,000 publications a second
+AUDIT_ADDRESS_LINES_MAX = 5_000  # of one address: all its connections begin anew, with five lines
 AUDIT_SESSIONS_MAX = 20_000  # whose lines are counted, those heard last
 LOG_RENAME_RETRY_S = 60  # after a log file could not be renamed; until then it grows
 

@@ -25,7 +25,7 @@ from mdserver.journal.audit import (
     line,
     row,
 )
-from mdserver.limits import AUDIT_LINES_MAX, NS_PER_S
+from mdserver.limits import AUDIT_ADDRESS_LINES_MAX, AUDIT_LINES_MAX, AUDIT_LINES_S, NS_PER_S
 
 NOW = 1_700_000_000_123_456_789
 HEAD = ["v", "ts", "node", "event"]
@@ -169,3 +169,33 @@ def test_one_session_does_not_rotate_the_lines_of_others_away(tmp_path: Path) ->
     assert (lines[-3]["session"], lines[-1]["event"]) == ("n-2", "disconnect")
     assert lines[-2]["session"] == "n-1"
     assert (lines[-2]["event"], lines[-2]["count"]) == ("lines-left-out", 2 * AUDIT_LINES_MAX)
+
+
+def test_an_address_does_not_get_more_lines_by_new_sessions(tmp_path: Path) -> None:
+    def said(session: int, address: str, at_s: int) -> Log:
+        values: dict[str, str | int | float | bool | None] = {
+            "time": at_s * NS_PER_S, "session": session, "address": address,
+        }  # fmt: skip
+        return Log("access", "disconnect" if session % 2 else "connect", values)
+
+    logs = AuditLogs(tmp_path, "n", ["access"], 10_000_000, 2)
+    for number in range(2 * AUDIT_ADDRESS_LINES_MAX):
+        logs.take(said(number, "198.51.100.1", 5))
+    logs.take(said(-2, "198.51.100.2", 5))
+    logs.take(said(-2, "198.51.100.1", 5 + AUDIT_LINES_S))
+    logs.close()
+    lines = [json.loads(line) for line in (tmp_path / "audit-access.log").read_text().splitlines()]
+    assert len(lines) == AUDIT_ADDRESS_LINES_MAX + 3
+    assert lines[-3]["address"] == "198.51.100.2"
+    left_out = lines[-2]
+    assert (left_out["event"], left_out["address"]) == ("lines-left-out", "198.51.100.1")
+    assert left_out["count"] == AUDIT_ADDRESS_LINES_MAX
+
+
+def test_the_journal_cuts_free_text_but_not_what_readers_compare() -> None:
+    values: dict[str, str | int | float | bool | None] = {
+        "time": NOW, "subject": "/a/" + "b" * 1000, "reason": "x" * 16_000,
+    }  # fmt: skip
+    written = msgspec.json.decode(fast_line(Log("message", "publish-denied", values), "n1"))
+    assert written["subject"] == values["subject"]
+    assert len(written["reason"]) < 600

@@ -18,7 +18,15 @@ from mdserver.journal.rotating import LineWriter, RotatingFile
 
 ROW_VERSION = 1
 NS_PER_US = 1_000
-_LIMITED = ("access", "presence")
+_LINES_MAX = {
+    "access": limits.AUDIT_LINES_MAX,
+    "presence": limits.AUDIT_LINES_MAX,
+    "message": limits.AUDIT_MESSAGE_LINES_MAX,
+}
+"""How many lines of one session a stream takes in AUDIT_LINES_S."""
+_FREE_TEXT = {"access": ("client", "user", "reason"), "message": ("closure", "reason")}
+"""Columns of the journal that may be cut; subjects and publishers have bounds of their own, and
+whoever reads the journal compares them."""
 
 
 class AuditRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,7 +140,8 @@ class AuditLogs:
             file.open()
         self._writers = {stream: LineWriter(file, self._lost) for stream, file in files.items()}
         self._last_ts = 0
-        self._shares: dict[tuple[str, object], Share] = {}
+        self._sessions: dict[tuple[str, object], Share] = {}
+        self._addresses: dict[tuple[str, object], Share] = {}
 
     @property
     def trouble(self) -> str | None:
@@ -142,32 +151,52 @@ class AuditLogs:
     def take(self, log: Log) -> None:
         """Write what the core says, if it is about one of the streams."""
         writer = self._writers.get(log.stream)
-        if writer is not None:
-            if log.stream in _LIMITED:
-                left_out = self._share(log).take(log)
-                if left_out is None:
-                    return
-                if left_out:
-                    writer.write(self._left_out(log, left_out))
-            columns = row(log, self._node)
-            self._last_ts = columns.ts
-            writer.write(line(columns))
+        if writer is None:
+            return
+        most = _LINES_MAX.get(log.stream)
+        if most is not None and not self._has_room(log, most, writer):
+            return
+        columns = row(log, self._node)
+        self._last_ts = columns.ts
+        writer.write(line(columns))
 
-    def _share(self, log: Log) -> "Share":
-        key = log.stream, log.values.get("session")
-        share = self._shares.pop(key, None) or Share()
-        self._shares[key] = share  # the last one is the one heard last
-        if len(self._shares) > limits.AUDIT_SESSIONS_MAX:
-            del self._shares[next(iter(self._shares))]
+    def _has_room(self, log: Log, most: int, writer: LineWriter) -> bool:
+        """Take a line from the shares of its session and its address; tell what they lost."""
+        now, session, address = (log.values.get(name) for name in ("time", "session", "address"))
+        assert isinstance(now, int)
+        own = self._share(self._sessions, (log.stream, session), now)
+        if own.lines >= most and log.name != "disconnect":
+            own.left_out += 1
+            return False
+        if isinstance(address, str):
+            common = self._share(self._addresses, (log.stream, address), now)
+            if common.lines >= limits.AUDIT_ADDRESS_LINES_MAX:
+                common.left_out += 1
+                return False
+            self._tell(writer, common, {"address": address})
+        name = session_name(self._node, session) if isinstance(session, int) else None
+        self._tell(writer, own, {"session": name})
+        return True
+
+    def _share(
+        self, shares: dict[tuple[str, object], "Share"], key: tuple[str, object], now: int
+    ) -> "Share":
+        share = shares.pop(key, None) or Share()
+        shares[key] = share  # the last one is the one heard last
+        if len(shares) > limits.AUDIT_SESSIONS_MAX:
+            del shares[next(iter(shares))]
+        if now - share.since >= limits.AUDIT_LINES_S * limits.NS_PER_S:
+            share.since, share.lines = now, 0
         return share
 
-    def _left_out(self, log: Log, count: int) -> bytes:
-        columns = {"v": ROW_VERSION, "ts": self._last_ts, "node": self._node}
-        session = log.values["session"]
-        assert isinstance(session, int)
-        name = session_name(self._node, session)
-        told = {"event": "lines-left-out", "session": name, "count": count}
-        return msgspec.json.encode({**columns, **told}) + b"\n"
+    def _tell(self, writer: LineWriter, share: "Share", whose: dict[str, str | None]) -> None:
+        """Count a line, and say how many were left out before it."""
+        share.lines += 1
+        if share.left_out:
+            head = {"v": ROW_VERSION, "ts": self._last_ts, "node": self._node}
+            told = {"event": "lines-left-out", **whose, "count": share.left_out}
+            writer.write(msgspec.json.encode({**head, **told}) + b"\n")
+            share.left_out = 0
 
     def close(self) -> None:
         """Writes what is queued and ends the threads."""
@@ -180,27 +209,14 @@ class AuditLogs:
 
 
 class Share:
-    """How many lines one session may have in a while: others' lines are not those to go."""
+    """How many lines a session or an address has had in a while: those of others are not to go."""
 
-    __slots__ = ("_left_out", "_lines", "_since")
+    __slots__ = ("left_out", "lines", "since")
 
     def __init__(self) -> None:
-        self._since = 0
-        self._lines = 0
-        self._left_out = 0
-
-    def take(self, log: Log) -> int | None:
-        """Return how many lines were left out before this one; None where this one is, too."""
-        now = log.values["time"]
-        assert isinstance(now, int)
-        if now - self._since >= limits.AUDIT_LINES_S * limits.NS_PER_S:
-            self._since, self._lines = now, 0
-        self._lines += 1
-        if self._lines > limits.AUDIT_LINES_MAX and log.name != "disconnect":
-            self._left_out += 1
-            return None
-        left_out, self._left_out = self._left_out, 0
-        return left_out
+        self.since = 0
+        self.lines = 0
+        self.left_out = 0
 
 
 def bounded(value: object) -> object:
@@ -233,6 +249,10 @@ _EMPTY: dict[str, dict[str, object]] = {
 def fast_line(log: Log, node: str) -> bytes:
     """The same as `line(row(log, node))` without the line end, for half the time: unchecked."""
     columns = _EMPTY[log.stream] | log.values
+    for name in _FREE_TEXT.get(log.stream, ()):
+        text = columns[name]
+        if isinstance(text, str) and len(text) > limits.AUDIT_TEXT_CHARS_MAX:
+            columns[name] = bounded(text)
     columns["v"] = ROW_VERSION
     columns["ts"] = columns.pop("time") // NS_PER_US  # type: ignore[operator]  # always an integer
     columns["node"] = node
