@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import attrs
 import click
 
 from mdserver.cli.configured import configuration_options, effective
 from mdserver.cli.forms import format_option
+from mdserver.cli.memory import bounds, table
 from mdserver.cli.usable import unusable
 from mdserver.config import PARAMETERS
 from mdserver.config.concerns import concerns
@@ -16,7 +18,10 @@ from mdserver.errors import ConfigError
 @click.command("check-config")
 @configuration_options
 @format_option("A line a parameter, or one JSON object: each name with its value and origin.")
-def command(file: Path | None, overrides: tuple[str, ...], form: str) -> None:
+@click.option(
+    "--memory", is_flag=True, help="What clients can have the server keep, in bytes, and the sums."
+)
+def command(file: Path | None, overrides: tuple[str, ...], form: str, *, memory: bool) -> None:
     """Print the effective configuration and where each value comes from.
 
     One parameter a line: name, value, origin. Values of secret parameters are not shown. What
@@ -25,6 +30,11 @@ def command(file: Path | None, overrides: tuple[str, ...], form: str) -> None:
     mistake, if something is wrong.
     """
     loaded = effective(file, overrides)
+    if memory:
+        rows = [attrs.asdict(bound) for bound in bounds(loaded.config)]
+        printed = [json.dumps(rows)] if form == "json" else table(loaded.config)
+        click.echo("\n".join(printed))
+        return
     texts = {
         name: text
         for row in PARAMETERS.values()
