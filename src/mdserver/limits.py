@@ -79,6 +79,7 @@ AUDIENCES_MAX = 100_000  # subjects whose list of sessions is kept ready
 SUBSCRIPTIONS_PER_SESSION_MAX = 100_000
 PATTERNS_PER_SESSION_MAX = 1_000
 CONNECTIONS_MAX = 100_000
+CONNECTIONS_EXPECTED = 10_000  # of the default above: fewer, for a lack of files, are warned of
 CONNECTIONS_PER_ADDRESS_MAX = 1000
 OUTBOX_BYTES_MAX = 1 * MB
 WAITING_MESSAGE_OVERHEAD_BYTES = 700  # what a waiting message takes besides content and frame

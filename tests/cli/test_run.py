@@ -1,5 +1,6 @@
 """`mdserver run` as a process: the ready line, its end, and what keeps it from starting."""
 
+import http.client
 import json
 import os
 import pwd
@@ -222,3 +223,34 @@ def test_a_user_that_does_not_exist_is_one_line() -> None:
     assert status == 1
     assert "no-such-user" in told
     assert told.count("\n") == 1
+
+
+def test_a_server_at_its_limit_of_connections_is_alive(tmp_path: Path) -> None:
+    settings = ("Listen=127.0.0.1:0", "Entitlement=None", "MaxConnections=1")
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    with live_server(tmp_path, *arguments) as server, connect(f"ws{server.url[4:]}/ws"):
+        strangers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+        found = {}
+        paths = ("/health/live", "/health/ready", "/snapshot?subject=/a/b", "/", "/health/none")
+        for path in paths:
+            connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=10)
+            connection.request("GET", path)
+            found[path] = connection.getresponse().status
+            connection.close()
+        assert list(found.values()) == [200, 200, 503, 503, 404]
+        for stranger in strangers:
+            stranger.close()
+
+
+def test_fewer_connections_than_asked_for_are_told() -> None:
+    under = ("prlimit", "--nofile=300:300")
+    told = "MaxConnections = 5000: this process may open only 300 files, so it takes at most 172 "
+    arguments = ("--set", "MaxConnections=5000", "--set", "Listen=no.such.host.invalid:1")
+    status, found = failed_run(*arguments, under=under)
+    assert status == 1
+    assert told in found
+    done = subprocess.run(
+        [*under, sys.executable, "-m", "mdserver.cli.main", "check-config", *arguments],
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert f"warning: {told}" in done.stderr

@@ -9,7 +9,7 @@ import click
 from mdserver.cli.configured import configuration_options, effective
 from mdserver.cli.forms import format_option
 from mdserver.cli.memory import bounds, table
-from mdserver.cli.usable import unusable
+from mdserver.cli.usable import limited, unusable
 from mdserver.config import PARAMETERS
 from mdserver.config.concerns import concerns
 from mdserver.errors import ConfigError
@@ -48,7 +48,7 @@ def command(file: Path | None, overrides: tuple[str, ...], form: str, *, memory:
         width = max(len(line) for line in lines.values())
         for name, line in lines.items():
             click.echo(f"{line:<{width}}  # {loaded.origins[name]}")
-    for concern in concerns(loaded):
+    for concern in (*concerns(loaded), *limited(loaded.config)):
         click.echo(f"warning: {concern}", err=True)
     mistakes = unusable(loaded.config)
     if mistakes:

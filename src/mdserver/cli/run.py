@@ -21,6 +21,7 @@ from mdserver.cli.journalled import node_of, store_of
 from mdserver.cli.logs import audit_logs, server_log, set_level
 from mdserver.cli.stats import write_stats
 from mdserver.cli.tracing import tracing
+from mdserver.cli.usable import limited
 from mdserver.cluster.node import Node
 from mdserver.config import Config, Entitlement, Loaded, LogLevel
 from mdserver.config.concerns import concerns
@@ -65,7 +66,7 @@ def command(file: Path | None, overrides: tuple[str, ...], trace: Path | None) -
     loaded = read()
     config = loaded.config
     with server_log(config) as lines:
-        for concern in concerns(loaded):
+        for concern in (*concerns(loaded), *limited(loaded.config)):
             structlog.get_logger().warning("see to this", reason=concern)
         try:
             trio.run(serve, config, read, trace, lines)

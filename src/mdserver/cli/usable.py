@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from mdserver import limits
 from mdserver.cli.clustered import member_of
 from mdserver.cli.configured import server_settings
 from mdserver.config import Config, Entitlement
 from mdserver.config.keys import token_verifier
 from mdserver.errors import MdserverError
 from mdserver.net.custom import load_class
+from mdserver.net.listener import lowered
 from mdserver.net.presence import METHODS
 from mdserver.net.tls import Identity, KeyStore
 
@@ -22,6 +24,18 @@ def unusable(config: Config) -> list[str]:
         except MdserverError as error:
             mistakes.append(str(error))
     return mistakes
+
+
+def limited(config: Config) -> list[str]:
+    """Return a sentence for each parameter of which the system allows less.
+
+    Nobody asked for as much as the default of MaxConnections: it counts only up to a figure below.
+    """
+    wanted = config.max_connections
+    if wanted == limits.CONNECTIONS_MAX:
+        wanted = limits.CONNECTIONS_EXPECTED
+    sentence = lowered(wanted, config.max_connections)
+    return [] if sentence is None else [sentence]
 
 
 def _checks(config: Config) -> Iterator[Callable[[], object]]:

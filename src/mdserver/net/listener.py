@@ -2,7 +2,7 @@
 
 Trio's own accept helpers answer a lack of descriptors with a traceback every 0.1 s; here the loop
 waits and says so once a period. Beyond the limits of connections a client is told 503 and when to
-come back.
+come back, unless it asks for `/health`: what watches over a full server has to find it alive.
 """
 
 import errno
@@ -17,12 +17,14 @@ import trio
 from mdserver import limits
 from mdserver.codec.http import HttpConnection, RequestRefusedError
 from mdserver.codec.proxy import ProxyHeaderError
+from mdserver.codec.streaming import PartedAnswer, StreamAnswer
 from mdserver.config.values import Address
 from mdserver.core.entitlement import within
 from mdserver.errors import StartError
 from mdserver.limits import NS_PER_S
 from mdserver.net import refusals
-from mdserver.net.connection import Connection, Shared
+from mdserver.net.connection import CLOSE_AFTERWARDS, Connection, Shared
+from mdserver.net.exchange import Exchange
 from mdserver.net.proxies import Proxied, read_header
 from mdserver.net.tls import Identity
 
@@ -110,6 +112,18 @@ def descriptors_for_connections() -> int:
     return max(soft - DESCRIPTORS_KEPT_BACK, 1)
 
 
+def lowered(wanted: int, connections_max: int) -> str | None:
+    """Say how many connections there can be, if open files are limited to fewer."""
+    possible = descriptors_for_connections()
+    if possible >= wanted:
+        return None
+    return (
+        f"MaxConnections = {connections_max}: this process may open only "
+        f"{possible + DESCRIPTORS_KEPT_BACK} files, so it takes at most {possible} connections; "
+        "raise that limit (LimitNOFILE of systemd, ulimit -Hn), or lower MaxConnections"
+    )
+
+
 def listen(address: Address) -> list[socket.socket]:
     """Bind and listen; two sockets for `*`, one otherwise.
 
@@ -184,6 +198,12 @@ async def accept_each(
                 await trio.sleep(BACK_OFF_S)
 
 
+async def _received(sock: socket.socket, bytes_max: int) -> bytes:
+    """Return what has come, nothing at the end of the stream or of `bytes_max`."""
+    await trio.lowlevel.wait_readable(sock)
+    return sock.recv(bytes_max)
+
+
 class Listener:
     """One listening socket and the connections that came through it.
 
@@ -202,7 +222,7 @@ class Listener:
         self._admission = admission
         self._identity = identity
         self._complained: dict[str, int] = {}
-        self._lingering = 0
+        self._lingering: dict[trio.CancelScope, None] = {}
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Accept until cancelled; the connections run in `nursery`, and outlive that."""
@@ -217,10 +237,12 @@ class Listener:
                 nursery.start_soon(serve, sock, address)
                 return
             refusals.tell(address, 503, refusal)
-            if not self._may_linger():
-                sock.close()
+            if self._identity is not None:
+                sock.close()  # with TLS, what could be said would cost a hand-shake
             else:
-                nursery.start_soon(self._refuse, sock, refusal)
+                announced = through and self._shared.settings.proxy_protocol
+                place = self._place()
+                nursery.start_soon(self._refuse, sock, address, refusal, place, announced)
 
         await accept_each(self._sock, accepted, self._exhausted)
 
@@ -242,8 +264,8 @@ class Listener:
                 refusal = proxied.announced(client)
                 if refusal is not None:
                     refusals.tell(client, 503, refusal)
-                    if self._may_linger():
-                        await self._refuse(sock, refusal)
+                    if self._identity is None:
+                        await self._refuse(sock, client, refusal, self._place())
                     sock.close()
                     return
                 address = client
@@ -267,31 +289,75 @@ class Listener:
         self._complain("connection of a proxy refused", reason=reason, address=address)
         return None
 
-    def _may_linger(self) -> bool:
-        # With TLS, what could be said would cost a hand-shake.
-        return self._identity is None and self._lingering < limits.REFUSED_LINGERING_MAX
+    def _place(self) -> trio.CancelScope:
+        """Return a place among the few connections beyond the limit.
 
-    async def _refuse(self, sock: socket.socket, reason: str) -> None:
-        """Answer 503, and read what the client sends for a moment, so that it gets the answer.
+        If there is none the one that is there for longest has to go: a probe of `/health` takes a
+        moment only, so strangers that hold their places for longer keep it from nothing.
+        """
+        if len(self._lingering) >= limits.REFUSED_LINGERING_MAX:
+            oldest = next(iter(self._lingering))
+            del self._lingering[oldest]
+            oldest.cancel()
+        scope = trio.CancelScope()
+        self._lingering[scope] = None
+        return scope
 
-        Such connections are few at a time: beyond that number they are closed at once.
+    async def _refuse(
+        self,
+        sock: socket.socket,
+        address: str,
+        reason: str,
+        scope: trio.CancelScope,
+        announced: bool = False,
+    ) -> None:
+        """Answer a question for `/health`, anything else with 503, and linger for a moment.
+
+        With `announced` a PROXY header comes first. What the client sends after the answer is read,
+        so that the answer is not reset away.
         """
         wait = (b"retry-after", str(RETRY_AFTER_S).encode())
         http = HttpConnection(clock=self._shared.engine.clock)
-        self._lingering += 1
         try:
-            with sock, suppress(OSError), trio.move_on_after(limits.LINGER_MS / 1000):
-                sock.send(http.refuse(RequestRefusedError(503, reason, [wait])))
+            with sock, suppress(OSError, EOFError, ProxyHeaderError), scope:
+                answer = None
+                with trio.move_on_after(limits.LINGER_MS / 1000):
+                    if announced:
+                        await read_header(sock)
+                    answer = await self._health(sock, address, http)
+                refused = RequestRefusedError(503, reason, [wait])
+                sock.send(http.refuse(refused) if answer is None else answer)
                 sock.shutdown(socket.SHUT_WR)
-                left = limits.REFUSED_BYTES_MAX
-                while left > 0:
-                    await trio.lowlevel.wait_readable(sock)
-                    received = len(sock.recv(left))
-                    if not received:
-                        break
-                    left -= received
+                with trio.move_on_after(limits.LINGER_MS / 1000):
+                    left = limits.REFUSED_BYTES_MAX
+                    while left > 0 and (received := await _received(sock, left)):
+                        left -= len(received)
         finally:
-            self._lingering -= 1
+            self._lingering.pop(scope, None)
+
+    async def _health(
+        self, sock: socket.socket, address: str, http: HttpConnection
+    ) -> bytes | None:
+        """Return the answer to a question for `/health`, None if the client asks anything else."""
+        left = limits.REFUSED_BYTES_MAX
+        request = None
+        try:
+            while request is None:
+                received = await _received(sock, left)
+                left -= len(received)
+                if not received:
+                    return None
+                request = http.receive(received)
+            if request.method not in ("GET", "HEAD") or not request.path.startswith("/health/"):
+                return None
+            self._shared.web.check_host(request)
+            exchange = Exchange(self._shared.engine, address, secure=False)
+            answer = await self._shared.handler(request, exchange)
+        except RequestRefusedError:
+            return None
+        if isinstance(answer, PartedAnswer | StreamAnswer):
+            return None
+        return http.respond(answer.status, [*answer.headers, CLOSE_AFTERWARDS], answer.body)
 
     def _exhausted(self, error: OSError) -> None:
         self._complain("cannot accept connections", reason=error.strerror)
