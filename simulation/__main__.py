@@ -1,5 +1,6 @@
 """`python -m simulation run | replay | minimise | traces | chaos`."""
 
+import logging
 import os
 import sys
 import time
@@ -10,6 +11,7 @@ from itertools import count, islice, repeat
 from pathlib import Path
 
 import click
+import structlog
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -67,6 +69,8 @@ profile_option = click.option(
 @click.group(help="The deterministic simulator of the cluster.")
 def main() -> None:
     """The group of all commands."""
+    # What servers say of their clients, with the time of the day, is no part of a result.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 
 @main.command()

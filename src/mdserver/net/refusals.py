@@ -39,9 +39,9 @@ def watch(engine: Engine, *, on: bool) -> None:
         if sink is None:
             return
         if isinstance(event, Error):
-            tell(sink.address, event.code, event.reason, session=output.session)
+            tell(sink.address, event.code, event.reason)
         elif isinstance(event, Status) and event.status in REFUSALS:
             subject = {} if event.subject is None else {"subject": safe_text(event.subject)}
-            tell(sink.address, event.status.value, event.reason, session=output.session, **subject)
+            tell(sink.address, event.status.value, event.reason, **subject)
 
     engine.watch_sent(sent if on else None)
