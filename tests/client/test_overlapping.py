@@ -93,3 +93,51 @@ async def test_a_slow_subscription_beside_a_quick_one_loses_nothing(tmp_path: Pa
                 nursery.start_soon(read, "slow", slow)
                 nursery.start_soon(read, "quick", quick)
             assert got == {"slow": expected, "quick": expected}
+
+
+async def test_a_join_during_a_recovery_takes_nothing_from_the_others(tmp_path: Path) -> None:
+    subjects = [f"/r/{number}" for number in range(300)]
+    missed = list("123456")
+    with live_server(tmp_path) as server, trio.fail_after(60):
+        async with (
+            Client([server.url]) as publisher,
+            Client([server.url], buffer_messages=100_000) as client,
+        ):
+            first = client.subscribe("/r/**")
+            await first.confirmed()
+            for subject in subjects:
+                await publisher.publish(subject, "0")
+            await collect(first, {subject: ["0"] for subject in subjects})
+            client.pause()
+            for text in missed:
+                for subject in subjects:
+                    await publisher.publish(subject, text)
+            client.resume()
+            second = client.subscribe("/r/**")
+            await collect(first, dict.fromkeys(subjects, missed))
+            await collect(second, {subject: ["6"] for subject in subjects}, last=True)
+            third = client.subscribe("/r/**")
+            await collect(third, {subject: ["6"] for subject in subjects})
+            client.pause()
+            client.resume()
+            fourth = client.subscribe("/r/7")
+            await collect(fourth, {"/r/7": ["6"]})
+
+
+async def collect(
+    subscription: Any, expected: dict[str, list[Any]], *, last: bool = False
+) -> dict[str, list[Any]]:
+    """Receive until each subject has what is expected of it; with `last`, as the newest."""
+    got: dict[str, list[Any]] = {}
+    complete = 0
+    while complete < len(expected):
+        message = await anext(subscription)
+        of_it = got.setdefault(message.subject, [])
+        of_it.append(message.content)
+        want = expected[message.subject]
+        if last:
+            complete += message.content == want[-1]
+        else:
+            assert of_it == want[: len(of_it)], message.subject
+            complete += of_it == want
+    return got

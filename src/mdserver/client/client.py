@@ -366,14 +366,14 @@ class Client:
     def _join(self, number: int) -> None:
         """Subscribe beside what overlaps: it is asked for again, as far as this one needs it.
 
+        That is the case beside a pattern, which brings nothing of more exact subscriptions.
         The mark comes back when the server has got so far; what comes from then on is for the
         new subscription as well.
         """
         subscription, history = self._joining[number]
         self._driver.perform(self._core.report((), -number))
-        for subject in dict.fromkeys(
-            [*self._routes.overlapping(subscription.subjects), *subscription.subjects]
-        ):
+        patterns = [one for one in subscription.subjects if "*" in one]
+        for subject in dict.fromkeys([*self._routes.overlapping(patterns), *subscription.subjects]):
             conflation_ms = min(self._conflations[subject].values())
             self._driver.perform(
                 self._core.subscribe(

@@ -56,6 +56,7 @@ EXPECTED = {
     "conflation_ms": _MILLISECONDS,
     "positions": "an object from subject to position: history (a string), epoch and seq "
     "(integers, 0 or more)",
+    "replay": "true or false",
     "subject": _TEXT,
     "content": _TEXT,
     "content_base64": "base64 in a string (JSON) or bytes (binary form)",

@@ -286,7 +286,9 @@ class Bringing:
         state = self._cache.find(subject)
         if after is not None:
             self._recover(subscription, subject, after, now, out)
-        elif state is not None and backlog.history:
+            if not backlog.known.replay:
+                return
+        if state is not None and backlog.history:
             entries = list(self._cache.entries(state, now)[-backlog.history :])
             brought = deliveries(entries, MessageType.HISTORICAL, match)
             out.extend(Send(session.id, delivery) for delivery in brought)

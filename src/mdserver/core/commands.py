@@ -69,6 +69,7 @@ class Subscribe(Command, frozen=True, tag="subscribe"):
     history: Count = 0
     conflation_ms: Milliseconds = 0
     positions: dict[str, PositionAfter] | None = None
+    replay: bool = False
 
 
 class Unsubscribe(Command, frozen=True, tag="unsubscribe"):

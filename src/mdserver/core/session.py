@@ -96,12 +96,14 @@ class Subscription:
 class Known:
     """The positions that a command named: those of the current history id, and the others.
 
-    All subscriptions of the command share it.
+    All subscriptions of the command share it. `replay`: the snapshot or history is wanted also for
+    subjects whose position is known.
     """
 
-    __slots__ = ("foreign", "positions")
+    __slots__ = ("foreign", "positions", "replay")
 
-    def __init__(self) -> None:
+    def __init__(self, *, replay: bool = False) -> None:
+        self.replay = replay
         self.positions: dict[str, Position] = {}
         self.foreign: dict[str, None] = {}
 

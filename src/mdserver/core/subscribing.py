@@ -6,7 +6,7 @@ from itertools import islice
 from mdserver.core.audit import ACCESS, presence_log, session_log
 from mdserver.core.bringing import Bringing
 from mdserver.core.cache import Cache
-from mdserver.core.commands import Fetch, PositionAfter, Subscribe, Unsubscribe
+from mdserver.core.commands import Fetch, Subscribe, Unsubscribe
 from mdserver.core.conflation import Conflation, floored
 from mdserver.core.entitlement import Policy, permits, permits_some
 from mdserver.core.events import Error, Reset, Status, StatusName
@@ -117,7 +117,7 @@ class Subscriptions:
         now: int,
         out: list[Output],
     ) -> None:
-        known = self._known(session, command.positions or {}, accepted, out)
+        known = self._known(session, command, accepted, out)
         for subscription in accepted:
             if self._settings.policy is Policy.ASK:
                 allow = Status(
@@ -129,7 +129,7 @@ class Subscriptions:
     def _known(
         self,
         session: Session,
-        positions: dict[str, PositionAfter],
+        command: Subscribe,
         accepted: Sequence[Subscription],
         out: list[Output],
     ) -> Known:
@@ -138,7 +138,8 @@ class Subscriptions:
         Sends a reset for those of another history that it subscribes to by name; for those that
         come by a pattern it follows when the subjects of the pattern are searched.
         """
-        known = Known()
+        known = Known(replay=command.replay)
+        positions = command.positions
         if not positions:
             return known
         named = dict.fromkeys(subscription.subject for subscription in accepted)

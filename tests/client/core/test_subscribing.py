@@ -209,6 +209,40 @@ def test_a_pattern_recovers_each_subject_that_it_saw(stage: Any) -> None:
     assert {s: p["seq"] for s, p in pattern["positions"].items()} == {"/a/b": 4, "/a/c": 2}
 
 
+def test_a_join_carries_what_was_seen_and_asks_for_it_again(stage: Any) -> None:
+    it = stage()
+    it.take(it.core.subscribe(["/a/**"]))
+    it.connect()
+    it.message("/a/b", 4, match="/a/**")
+    it.message("/a/c", 2, match="/a/**")
+    it.take(it.core.pause())
+    it.take(it.core.resume())
+    it.spoken()
+    it.take(it.core.subscribe(["/a/**"], replay=True))
+    it.take(it.core.subscribe(["/a/b", "/a/new"], replay=True))
+    pattern, exact = subscribes(it)
+    assert {s: p["seq"] for s, p in pattern["positions"].items()} == {"/a/b": 4, "/a/c": 2}
+    assert {s: p["seq"] for s, p in exact["positions"].items()} == {"/a/b": 4}
+    assert pattern["replay"] is exact["replay"] is True
+    it.message("/a/c", 3, match="/a/**", type="RECOVERED")
+    it.message("/a/c", 4, match="/a/**", type="RECOVERED")
+    it.message("/a/c", 4, match="/a/**", type="SNAPSHOT")
+    assert contents(it) == ["/a/b 4", "/a/c 2", "/a/c 3", "/a/c 4", "/a/c 4"]
+
+
+def test_a_join_that_saw_very_much_recovers_each_subject_once(stage: Any) -> None:
+    it = much_seen(stage)
+    it.spoken()
+    it.take(it.core.subscribe(["/a/**"], replay=True))
+    [pattern] = subscribes(it)
+    assert pattern["subjects"] == ["/a/**"], "the single subscriptions have their positions"
+    it.take(it.core.subscribe(["/a/1"], replay=True))
+    it.hear({"op": "status", "status": "DATA_SYNC", "subject": "/a/1"})
+    assert it.spoken()[-1]["op"] == "subscribe", "what the application wants by name stays"
+    it.message("/a/2", 2, match="/a/**")
+    assert it.spoken() == [], "that came before its own subscription stood"
+
+
 def much_seen(stage: Any) -> Any:
     """A client that lost its connection after it saw 2,000 subjects of one pattern."""
     it = stage()

@@ -182,7 +182,11 @@ class ClientCore:
         options = Options(history, conflation_ms)
         self.subscriptions.add(wanted, options, replay=replay)
         if self.phase is Phase.UP and not self.paused:
-            for command in self.subscriptions.first_commands(wanted, options, anew=True):
+            if replay:
+                again = self.subscriptions.commands(wanted, replay=True)
+            else:
+                again = self.subscriptions.first_commands(wanted, options, anew=True)
+            for command in again:
                 self._subscribe(command)
         return self._take()
 
@@ -461,7 +465,8 @@ class ClientCore:
                         self._emit(out.DeliverMessages([event], repeated=True))
                     elif self.positions.accept(event):
                         messages.append(event)
-                if self.subscriptions.lone:
+                # What a pattern brought was on its way before the single subscription stood.
+                if self.subscriptions.lone and event.match is None:
                     self._single_done(event.subject)
                 continue
             if messages:

@@ -49,6 +49,7 @@ class Subscriptions:
         parsed = {subject: parse_interest(subject, segments_min=1) for subject in subjects}
         for subject, pattern in parsed.items():
             self._wanted[subject] = options
+            self.lone.pop(subject, None)
             if pattern is not None:
                 self._patterns[subject] = pattern
             if options.history or replay:
@@ -123,8 +124,14 @@ class Subscriptions:
         """
         return self.lone.pop(subject, subject) is None
 
-    def commands(self, subjects: Iterable[str]) -> Iterator[Subscribe]:
-        """Subscribe to these again, each subject with the position to recover from."""
+    def commands(self, subjects: Iterable[str], *, replay: bool = False) -> Iterator[Subscribe]:
+        """Subscribe to these again, each subject with the position to recover from.
+
+        `replay`: also to what is held, and with the snapshot or history besides what was missed.
+        The positions are needed even where nothing seems to be missed: until the server has worked
+        off the command, it keeps live messages back as a part of what the command brings.
+        """
+        held = {} if replay else self._held
         exact: dict[Options, list[str]] = {}
         patterns: list[str] = []
         for subject in subjects:
@@ -133,16 +140,20 @@ class Subscriptions:
             else:
                 exact.setdefault(self._wanted[subject], []).append(subject)
         for options, chunk in exact.items():
-            yield from self.first_commands(
-                [subject for subject in chunk if subject not in self._held], options
-            )
+            taken = [subject for subject in chunk if subject not in held]
+            yield from self.first_commands(taken, options, replay=replay)
         owners = self._owners(patterns)
         for pattern in patterns:
-            if pattern not in self._held:
-                yield from self._pattern_commands(pattern, owners[pattern])
+            if pattern not in held:
+                yield from self._pattern_commands(pattern, owners[pattern], replay=replay)
 
     def first_commands(
-        self, subjects: Iterable[str], options: Options, *, anew: bool = False
+        self,
+        subjects: Iterable[str],
+        options: Options,
+        *,
+        anew: bool = False,
+        replay: bool = False,
     ) -> Iterator[Subscribe]:
         """Subscribe commands of a bounded size, with positions where there are any.
 
@@ -159,20 +170,21 @@ class Subscriptions:
             if anew and subject in self._positions.replayed:
                 seen = None
             if subject.count("/") == 1:
-                yield _subscribe([subject], options, {subject: seen} if seen is not None else {})
+                known = {subject: seen} if seen is not None else {}
+                yield _subscribe([subject], options, known, replay=replay)
                 continue
             cost = _cost(subject, seen)
             if chunk and (
                 size + cost > CLIENT_COMMAND_BYTES_MAX or len(chunk) >= SUBJECTS_PER_COMMAND_MAX
             ):
-                yield _subscribe(chunk, options, positions)
+                yield _subscribe(chunk, options, positions, replay=replay)
                 chunk, positions, size = [], {}, 0
             chunk.append(subject)
             size += cost
             if seen is not None:
                 positions[subject] = seen
         if chunk:
-            yield _subscribe(chunk, options, positions)
+            yield _subscribe(chunk, options, positions, replay=replay)
 
     def _owners(self, patterns: list[str]) -> dict[str, list[str]]:
         """For each pattern the seen subjects that it is to recover."""
@@ -187,22 +199,27 @@ class Subscriptions:
                         owners[pattern].append(subject)
         return owners
 
-    def _pattern_commands(self, pattern: str, seen: list[str]) -> Iterator[Subscribe]:
+    def _pattern_commands(
+        self, pattern: str, seen: list[str], *, replay: bool
+    ) -> Iterator[Subscribe]:
         """A pattern, with positions of the subjects it matched so far.
 
         When these are too many for one command, the subjects are recovered one by one: each is
         subscribed beside the pattern until `recovered`. The pattern comes last, because it would
-        bring the snapshots of all that is not subscribed by then.
+        bring the snapshots of all that is not subscribed by then. Those that are recovered so
+        already are left alone: an answer on its way would be taken for that to a second command.
         """
         options = self._wanted[pattern]
+        seen = [subject for subject in seen if subject not in self.lone]
         positions = {subject: p for subject in seen if (p := self._positions.get(subject))}
         size = sum(_cost(subject, position) for subject, position in positions.items())
         if size <= CLIENT_COMMAND_BYTES_MAX:
-            yield _subscribe([pattern], options, positions)
+            yield _subscribe([pattern], options, positions, replay=replay)
             return
         self.lone.update(dict.fromkeys(seen))
-        yield from self.first_commands(seen, Options(conflation_ms=options.conflation_ms))
-        yield _subscribe([pattern], options, {})
+        alone = options if replay else Options(conflation_ms=options.conflation_ms)
+        yield from self.first_commands(seen, alone, replay=replay)
+        yield _subscribe([pattern], options, {}, replay=replay)
 
 
 def _cost(subject: str, position: PositionAfter | None) -> int:
@@ -214,11 +231,16 @@ def _cost(subject: str, position: PositionAfter | None) -> int:
 
 
 def _subscribe(
-    subjects: list[str], options: Options, positions: dict[str, PositionAfter]
+    subjects: list[str],
+    options: Options,
+    positions: dict[str, PositionAfter],
+    *,
+    replay: bool = False,
 ) -> Subscribe:
     return Subscribe(
         subjects=subjects,
         history=options.history,
         conflation_ms=options.conflation_ms,
         positions=positions or None,
+        replay=replay and bool(positions),
     )
