@@ -145,6 +145,8 @@ class Checker:
             self._violate("disclosed loss", f"{event.client} was told of {what} on {event.subject}")
         view = self.views.setdefault((event.client, event.subject), View())
         view.fresh = True
+        if isinstance(event, Gap) and not event.seq:
+            view.history = ""  # a reset, under whose history nothing has come yet
 
     def behind(
         self, client: str, positions: Mapping[str, tuple[str, int, int]], subjects: Iterable[str]

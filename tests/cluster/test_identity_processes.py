@@ -154,8 +154,14 @@ def test_two_of_three_seeds_restored_from_a_backup_are_noticed_and_nothing_is_lo
         cluster.wait(
             lambda n=index: "cluster readmit" in (cluster.ready(n) or ""), 60, "a seed that waits"
         )
-    answer = cluster.command(2, "cold-start", "--accept-loss")
-    assert answer.returncode == 0, answer.stderr
+    # As long as the third coordinates what it was elected for before the others waited, there is
+    # nothing to start: docs/cluster.md has it restarted then.
+    cluster.kill(2)
+    cluster.start(2)
+    cluster.wait(lambda: cluster.ready(2) is not None, 60, "an answer of the third")
+    cluster.wait(
+        lambda: not cluster.command(2, "cold-start", "--accept-loss").returncode, 60, "a beginning"
+    )
     for index in range(3):
         cluster.wait_ready(index, 60)
         assert [text for _, _, text in cluster.consume(index, SUBJECTS[0])] == ["kept", "later"]
