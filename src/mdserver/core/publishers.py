@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from mdserver.core.commands import Connect
 from mdserver.core.inputs import Denied
+from mdserver.core.text import is_unicode
 from mdserver.limits import PUBLISHER_BYTES_MAX, PUBLISHER_RANDOM_BYTES, PUBLISHER_SECRET_BYTES
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ class PublisherKeys:
         name, key = command.publisher or "", command.publisher_key
         if not name:
             return "" if key is None else Denied(_ALONE)
-        try:
-            name.encode()
-        except UnicodeEncodeError:
+        if not is_unicode(name):
             return Denied(_HALF)
         if key is not None:
             found = _KEY.fullmatch(key)

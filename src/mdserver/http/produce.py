@@ -40,7 +40,9 @@ async def produce(request: Request, exchange: Exchange) -> Answer:
         key = _idempotency_key(request)
         listed = subject is None and request.body.lstrip()[:1] == b"["
         commands = (
-            _commands(request, listed) if subject is None else [_command(request, parameters)]
+            _commands(request, listed)
+            if subject is None
+            else [_command(request, parameters, subject, closure)]
         )
     except RequestRefusedError as error:
         return json_answer(_result(subject, closure, "FAILED", error.reason), 400)
@@ -62,12 +64,14 @@ def _counts(command: Publish, key: str) -> bool:
     return bool(key) and command.qos is Qos.GUARANTEED
 
 
-def _command(request: Request, parameters: Parameters) -> Publish:
+def _command(
+    request: Request, parameters: Parameters, subject: str, closure: str | None
+) -> Publish:
     """Return the publication whose content is the body."""
     return Publish(
-        subject=parameters.required("subject"),
+        subject=subject,
         **_content(request.body),
-        closure=parameters.text("closure", limits.CLOSURE_BYTES_MAX),
+        closure=closure,
         retained=parameters.choice("retained", _BOOLEANS, True),
         qos=parameters.choice("qos", _QOS, Qos.GUARANTEED),
     )

@@ -193,9 +193,7 @@ class AuditLogs:
         """Count a line, and say how many were left out before it."""
         share.lines += 1
         if share.left_out:
-            head = {"v": ROW_VERSION, "ts": self._last_ts, "node": self._node}
-            told = {"event": "lines-left-out", **whose, "count": share.left_out}
-            writer.write(msgspec.json.encode({**head, **told}) + b"\n")
+            writer.write(self._counted("lines-left-out", share.left_out, **whose))
             share.left_out = 0
 
     def close(self) -> None:
@@ -204,8 +202,12 @@ class AuditLogs:
             writer.close()
 
     def _lost(self, count: int) -> bytes:
-        columns = {"v": ROW_VERSION, "ts": self._last_ts, "node": self._node}
-        return msgspec.json.encode({**columns, "event": "lines-lost", "count": count}) + b"\n"
+        return self._counted("lines-lost", count)
+
+    def _counted(self, event: str, count: int, **whose: object) -> bytes:
+        """Return the line that stands for lines that are not there."""
+        head = {"v": ROW_VERSION, "ts": self._last_ts, "node": self._node, "event": event}
+        return msgspec.json.encode({**head, **whose, "count": count}) + b"\n"
 
 
 class Share:
