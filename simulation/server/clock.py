@@ -1,16 +1,36 @@
-"""The order of events where Trio's mock clock is the time: the heap's events happen in a task."""
+"""Clocks of simulated servers: Trio's mock clock is the time, and work takes none of it."""
 
 import heapq
 import math
 
 import trio
 
-from mdserver.limits import NS_PER_S
+from mdserver.limits import NS_PER_MS, NS_PER_S, TURN_MS
 from simulation.clock import Action, Heap
+
+READS_PER_TURN = 3
+
+
+class ReadsClock:
+    """Time in which readers take their turns: it goes on by being read (ns).
+
+    The processor's time would make each run another one. This way a turn is over after some steps,
+    whatever they cost, and both ways out of a turn are taken.
+    """
+
+    __slots__ = ("_now",)
+
+    def __init__(self) -> None:
+        self._now = 0
+
+    def __call__(self) -> int:
+        """Return the time, which a read brings forward."""
+        self._now += TURN_MS * NS_PER_MS // READS_PER_TURN
+        return self._now
 
 
 class TrioHeap(Heap):
-    """Events beside the tasks of servers; `run` lets them happen when Trio's clock says so."""
+    """The order of events; `run` lets them happen beside the tasks of servers, at their time."""
 
     __slots__ = ("_earlier",)
 

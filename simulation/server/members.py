@@ -17,8 +17,10 @@ from mdserver.net.engine import Engine
 from mdserver.net.peers import Peers, PeerSettings
 from mdserver.net.server import Server
 from mdserver.net.settings import ServerSettings
+from mdserver.net.turn import Turn
 from simulation.members import Member
 from simulation.run import sentence_of
+from simulation.server.clock import ReadsClock
 from simulation.server.sessions import CLIENT_PORT, PEER_PORT, ServerSession
 from simulation.server.wires import Name
 
@@ -45,6 +47,7 @@ class ServerMember(Member):
             self.node, Router(self.node.unready), self.world, self.clock.now, network=network,
         )  # fmt: skip
         self.engine = engine = server.engine
+        engine.turn = Turn(ReadsClock())
         engine.carry(Persist, self._persist)
         engine.carry(Record, self._record)
         engine.carry(Operated, self._operated)

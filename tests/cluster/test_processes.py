@@ -99,6 +99,9 @@ def test_without_a_quorum_nothing_is_taken_and_with_it_all_goes_on(tmp_path: Pat
         cluster.pause(2)
         cluster.wait(lambda: cluster.ready(0) is not None, 10, "no quorum is noticed")
         assert not cluster.produce(0, "/s/1", "lost")
+        for path in ("/rest/consume", "/snapshot"):
+            status, answer = cluster.get(0, f"{path}?subject=/s/1")
+            assert (status, "no majority of the seeds is in sight" in str(answer)) == (503, True)
         cluster.resume(1)
         cluster.resume(2)
         for index in range(3):

@@ -43,9 +43,16 @@ def test_fresh_seeds_pass_and_their_faults_reach_the_servers() -> None:
     assert [name for name in wanted if not counted[name]] == []
 
 
-def replayed(seed: int, hash_seed: str) -> str:
+WILD_CLOCK = """
+import random, runpy, sys, time
+time.monotonic_ns = lambda: random.getrandbits(60)
+runpy.run_module("simulation", run_name="__main__", alter_sys=True)
+"""
+
+
+def replayed(seed: int, hash_seed: str, *command: str) -> str:
     ended = subprocess.run(
-        [sys.executable, "-m", "simulation", "replay", "--level", "3", str(seed)],
+        [sys.executable, *(command or ("-m", "simulation")), "replay", "--level", "3", str(seed)],
         capture_output=True,
         text=True,
         check=True,
@@ -57,6 +64,10 @@ def replayed(seed: int, hash_seed: str) -> str:
 
 def test_a_seed_is_the_same_run_under_any_hash_seed() -> None:
     assert replayed(2, "1") == replayed(2, "2")
+
+
+def test_a_seed_is_the_same_run_on_a_processor_of_any_speed() -> None:
+    assert replayed(2, "1", "-c", WILD_CLOCK) == replayed(2, "1")
 
 
 def test_command_runs_the_regression_seeds_and_others() -> None:

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class Following:
-    """What this member lacks. `_since`: when each group was last followed (ns), 0 for never.
+    """What this member lacks.
 
-    `_lengths`: how much was committed here then. `late`: the groups that are not followed for so
-    long that clients are better served elsewhere.
+    `_since`: when each group was last followed, or when this member joined (ns).
+    `_lengths`: how much was committed here then.
+    `late`: the groups that are not followed for so long that clients are better served elsewhere.
     """
 
     __slots__ = ("_lengths", "_since", "ground", "late", "whole")
@@ -34,6 +35,12 @@ class Following:
     def look(self) -> None:
         """Note which groups are followed now."""
         now, suspect = self.ground.now, self.ground.settings.suspect
+        if not self.ground.joined:
+            # It serves nobody yet. A group has its time from when this member joined: until the
+            # next heartbeat of a coordinator that was just elected, its groups are not known.
+            self._since = [now] * len(self._since)
+            self.whole, self.late = False, []
+            return
         late: list[int] = []
         self.whole = True
         for group, since in enumerate(self._since):

@@ -48,7 +48,17 @@ class Answer(Protocol):
 class Exchange:
     """One request's session with the node; a sink of the engine."""
 
-    __slots__ = ("_answered", "_answers", "_engine", "_number", "_opened", "_refusal", "_waiting")
+    __slots__ = (
+        "_answered",
+        "_answers",
+        "_ended",
+        "_engine",
+        "_given",
+        "_number",
+        "_opened",
+        "_refusal",
+        "_waiting",
+    )
 
     def __init__(self, engine: Engine, address: str, *, secure: bool = False) -> None:
         self._engine = engine
@@ -57,6 +67,8 @@ class Exchange:
         self._answers: dict[int, AnyEvent] = {}
         self._refusal: AnyEvent | None = None
         self._waiting = 1
+        self._given = False
+        self._ended = False
         self._answered: trio.Event | None = None
 
     @property
@@ -83,6 +95,8 @@ class Exchange:
     ) -> list[AnyEvent | None]:
         """Return the answer to each command, None for those that have none in time (seconds).
 
+        If the node serves no sessions now, the answer is a PUBLISH_FAILED with its reason.
+
         The commands have no `id` of their own. With an `idempotency_key` the n-th of them is the
         same publication whenever it comes under that key.
         """
@@ -95,7 +109,9 @@ class Exchange:
         opened = attrs.evolve(self._opened, idempotency_key=idempotency_key)
         engine.opened(self._number, self, opened)
         try:
-            await give_commands(engine, self._number, (Connect(token=token), *numbered))
+            if not self._ended:
+                self._given = True
+                await give_commands(engine, self._number, (Connect(token=token), *numbered))
             if not self._complete:
                 self._answered = trio.Event()
                 with trio.move_on_after(timeout):
@@ -106,7 +122,7 @@ class Exchange:
 
     @property
     def _complete(self) -> bool:
-        return self._refusal is not None or len(self._answers) >= self._waiting
+        return self._ended or self._refusal is not None or len(self._answers) >= self._waiting
 
     def has_stream(self, secret: str) -> bool:
         """Whether there is a stream of that secret path."""
@@ -148,6 +164,12 @@ class Exchange:
 
     def end(self, code: int, reason: str) -> None:  # noqa: ARG002 - the engine's sinks
         """The node wants no more of this session."""
+        self._ended = True
+        if not self._given:
+            # The node ended the session when it was opened. Nothing was asked yet, so it is
+            # certain that nothing was taken.
+            said = f"This server serves no clients now: {reason}."
+            self._refusal = Status(status=StatusName.PUBLISH_FAILED, reason=said)
         self._wake()
 
     def _wake(self) -> None:
