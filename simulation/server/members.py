@@ -12,6 +12,7 @@ from mdserver.cluster.node import TICK, Input
 from mdserver.cluster.records import Record
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Committed, Trace
+from mdserver.errors import leaves
 from mdserver.http.router import Router
 from mdserver.net.engine import Engine
 from mdserver.net.peers import Peers, PeerSettings
@@ -74,10 +75,7 @@ class ServerMember(Member):
                     await nursery.start(peers.run)
                     server.engine.dispatch(TimerDue(TICK))
         except* Exception as group:
-            error: BaseException = server.engine.failure or group
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            self.world.found(sentence_of(error))
+            self.world.found(sentence_of(leaves(server.engine.failure or group)[0]))
 
     def _committed(self, output: Committed) -> None:
         self.world.committed(self, output)

@@ -4,7 +4,11 @@ As in h11: a `LocalProtocolError` is our bug or the caller's, a `RemoteProtocolE
 side's. They are translated once, at the receive boundary of a session or a peer link.
 """
 
+from typing import Any, TypeVar, overload
+
 from mdserver.limits import CLOSE_PROTOCOL_ERROR
+
+E = TypeVar("E", bound=BaseException)
 
 
 class MdserverError(Exception):
@@ -38,3 +42,17 @@ class StartError(MdserverError):
 
 class ConfigError(MdserverError):
     """The configuration cannot be used; the message is one line with file and line number."""
+
+
+@overload
+def leaves(error: BaseExceptionGroup[E]) -> list[E]: ...
+@overload
+def leaves(error: BaseException) -> list[BaseException]: ...
+def leaves(error: BaseException) -> list[Any]:
+    """Return the errors inside of exception groups, however deep, in order; else the error alone.
+
+    A nursery wraps even a single error of a task in a group, and nurseries nest.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in leaves(part)]
+    return [error]

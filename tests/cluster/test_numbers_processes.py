@@ -2,7 +2,6 @@
 
 import json
 import random
-import zlib
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from websockets.sync.client import connect
 
 from mdserver.cli.secret import shared
 from mdserver.core.publishers import PublisherKeys
+from mdserver.core.subjects import group_of
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT
 from tests.cluster.live_cluster import LiveCluster
 
@@ -33,7 +33,7 @@ def burst(first: int) -> str:
 def test_a_coordinator_that_dies_leaves_an_order_and_one_history(tmp_path: Path) -> None:
     """What was acknowledged stands there once, in order; the rest was refused for certain."""
     with LiveCluster(tmp_path, 3) as cluster:
-        group = zlib.crc32(SUBJECT.encode()) % cluster.groups
+        group = group_of(SUBJECT, cluster.groups)
         history = cluster.status(0)["history"]
         taken = 0
         for answered in ANSWERED:

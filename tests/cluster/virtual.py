@@ -6,7 +6,6 @@ generator, so that a seed names a run.
 
 import heapq
 import random
-import zlib
 from collections import deque
 from typing import Any
 
@@ -34,6 +33,7 @@ from mdserver.core.inputs import Closed, Opened, Received, TimerDue
 from mdserver.core.message import Entry
 from mdserver.core.outputs import CancelTimer, Committed, Deliver, Disconnect, Log, Send, SetTimer
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.subjects import group_of
 from tests.cluster.publishers import SECRET, known
 
 MS = 1_000_000
@@ -299,7 +299,7 @@ class Cluster:
         return found.pop() if len(found) == 1 else None
 
     def group(self, subject: str) -> int:
-        return zlib.crc32(subject.encode()) % self.groups
+        return group_of(subject, self.groups)
 
     def subject_of(self, name: str) -> str:
         """A subject whose group this member coordinates."""

@@ -4,13 +4,14 @@ import random
 from collections.abc import Sequence
 
 from mdserver.core.broker import Broker
-from mdserver.core.cache import GroupImage, group_of
+from mdserver.core.cache import GroupImage
 from mdserver.core.commands import AnyCommand
 from mdserver.core.inputs import Closed, Congested, Decided, Opened, TimerDue, TimerKey
 from mdserver.core.message import Entry, Qos
 from mdserver.core.outputs import CancelTimer, Output, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.subjects import group_of
 
 
 class OneSeed:

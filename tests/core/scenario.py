@@ -38,7 +38,7 @@ from typing import Any, Protocol
 import attrs
 import msgspec
 
-from mdserver.core.cache import GroupImage, group_of
+from mdserver.core.cache import GroupImage
 from mdserver.core.commands import (
     AnyCommand,
     Connect,
@@ -65,6 +65,7 @@ from mdserver.core.inputs import Decided, Denied, Grants
 from mdserver.core.message import Entry, Position, Publication, Qos
 from mdserver.core.outputs import Ask, Deliver, Disconnect, Log, Output, Send
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.subjects import group_of
 from mdserver.limits import NS_PER_S
 from tests.core.one_seed import OneSeed
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdserver.core.cache import Cache, SubjectState, entry_bytes, group_of
+from mdserver.core.cache import Cache, SubjectState, entry_bytes
 from mdserver.core.message import Entry, Publication
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import fields_bytes
-from mdserver.core.subjects import Pattern, parse_interest
+from mdserver.core.subjects import Pattern, group_of, parse_interest
 
 NOW = 1000
 

@@ -1,11 +1,14 @@
 """Subjects and patterns, rule by rule where no scenario goes."""
 
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mdserver.core.subjects import (
     Pattern,
+    group_of,
     parse_grant,
     parse_interest,
     segments_of,
@@ -74,3 +77,9 @@ def test_a_pattern_shows_its_text() -> None:
 def test_long_subjects_are_shortened_in_reasons() -> None:
     assert shown("/" + "x" * 200) == "'/" + "x" * 79 + "...'"
     assert segments_of("/a/b") == ["a", "b"]
+
+
+def test_the_group_of_a_subject_is_the_crc_32_of_its_utf_8_bytes() -> None:
+    """Members and clients of other versions compute the same, so these values never change."""
+    assert group_of("/a/b", 128) == 0x21A0F97A % 128
+    assert group_of("/ä", 7) == zlib.crc32(b"/\xc3\xa4") % 7

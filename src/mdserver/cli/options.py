@@ -14,7 +14,7 @@ import trio
 from attrs import frozen
 
 from mdserver.client import Client, Notice, Notification, ReconnectSettings
-from mdserver.errors import MdserverError
+from mdserver.errors import MdserverError, leaves
 
 DEFAULT_SERVER = "http://127.0.0.1:8800"
 T = TypeVar("T")
@@ -211,16 +211,9 @@ def tell(line: str) -> None:
 
 
 def _raise_one(group: BaseExceptionGroup[BaseException]) -> NoReturn:
-    """An interruption counts more than what it caused; else the first error."""
-    leaves: list[BaseException] = []
-    waiting: list[BaseException] = [group]
-    while waiting:
-        error = waiting.pop(0)
-        if isinstance(error, BaseExceptionGroup):
-            waiting = [*error.exceptions, *waiting]
-        else:
-            leaves.append(error)
-    for error in leaves:
+    """Raise the interruption if there is one, since it caused the rest; else the first error."""
+    errors = leaves(group)
+    for error in errors:
         if isinstance(error, KeyboardInterrupt):
             raise error from None
-    raise leaves[0] from None
+    raise errors[0] from None

@@ -29,7 +29,7 @@ from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import reloaded
 from mdserver.core.inputs import RulesChanged
 from mdserver.core.outputs import Ask, Log
-from mdserver.errors import ConfigError, MdserverError, StartError
+from mdserver.errors import ConfigError, MdserverError, StartError, leaves
 from mdserver.http.monitor import Monitor
 from mdserver.http.operations import cluster_routes
 from mdserver.http.router import Router
@@ -71,7 +71,9 @@ def command(file: Path | None, overrides: tuple[str, ...], trace: Path | None) -
         try:
             trio.run(serve, config, read, trace, lines)
         except BaseExceptionGroup as group:
-            raise first_told(group) or group from None
+            # What was raised to be read by the user says more than the group around it.
+            ours = [error for error in leaves(group) if isinstance(error, MdserverError)]
+            raise ours[0] if ours else group from None
 
 
 async def serve(
@@ -250,12 +252,3 @@ def reload(
     server.engine.dispatch(RulesChanged(token, networks))
     log.info("reloaded", taken=new.taken, needs_restart=new.refused)
     return new.config
-
-
-def first_told(group: BaseExceptionGroup[BaseException]) -> MdserverError | None:
-    """The first error in a group that was made to be told to the user."""
-    for error in group.exceptions:
-        told = first_told(error) if isinstance(error, BaseExceptionGroup) else error
-        if isinstance(told, MdserverError):
-            return told
-    return None

@@ -12,6 +12,7 @@ from mdserver.client.core.machine import ClientCore
 from mdserver.client.errors import TransportError
 from mdserver.client.transport import CLOSED_WITHOUT_HANDSHAKE, Target, Transport
 from mdserver.codec.encoding import ClientCodec
+from mdserver.errors import leaves
 from mdserver.limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_JOIN_BYTES, NS_PER_S
 
 OpenTransport = Callable[[Target], AbstractAsyncContextManager[Transport]]
@@ -145,7 +146,7 @@ class Driver:
                 async with self.open_transport(target) as transport:
                     await self._converse(link, transport)
         except* TransportError as group:
-            error = _first(group)
+            error = leaves(group)[0]
             code, reason = error.code, error.reason
         finally:
             link.ended.set()
@@ -179,11 +180,3 @@ class Driver:
         if self.tls is None:
             self.tls = ssl.create_default_context()
         return self.tls
-
-
-def _first(group: BaseExceptionGroup[TransportError]) -> TransportError:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, TransportError)
-    return error

@@ -9,6 +9,7 @@ from attrs import frozen
 
 from mdserver.client.core.servers import Server
 from mdserver.client.errors import TransportError
+from mdserver.errors import leaves
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
@@ -76,11 +77,10 @@ def unopened(reason: str) -> TransportError:
 
 def failure(error: Exception) -> str:
     """One sentence, the innermost cause: for whoever reads why a connection failed."""
-    cause = error
+    cause: BaseException = error
     while isinstance(cause.__cause__, Exception):
         cause = cause.__cause__
-    while isinstance(cause, ExceptionGroup):
-        cause = cause.exceptions[0]
+    cause = leaves(cause)[0]
     if isinstance(cause, ssl.SSLCertVerificationError):
         return cause.verify_message
     if isinstance(cause, ssl.SSLError):

@@ -20,6 +20,7 @@ from mdserver.client.transport import (
     open_stream,
     unopened,
 )
+from mdserver.errors import leaves
 from mdserver.limits import (
     CLIENT_CLOSE_TIMEOUT_S,
     CLIENT_FAREWELL_S,
@@ -113,7 +114,7 @@ async def open_websocket(target: Target) -> AsyncIterator[Transport]:
                 await transport.close(1000, "")
                 nursery.cancel_scope.cancel()
     except* Rejected as group:
-        raise unopened(_rejection(_first(group))) from None
+        raise unopened(_rejection(leaves(group)[0])) from None
     except* (trio_websocket.HandshakeError, trio_websocket.ConnectionClosed) as group:
         raise unopened(f"no answer to the upgrade: {failure(group)}") from None
     except* LocalProtocolError:
@@ -149,14 +150,6 @@ def _ended(closed: trio_websocket.ConnectionClosed) -> TransportError:
     if reason is None:
         return TransportError(CLOSED_WITHOUT_HANDSHAKE, "the connection was lost")
     return TransportError(reason.code, reason.reason or "the connection was lost")
-
-
-def _first(group: BaseExceptionGroup[Rejected]) -> Rejected:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, Rejected)
-    return error
 
 
 def _rejection(rejected: Rejected) -> str:

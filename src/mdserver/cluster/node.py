@@ -1,6 +1,5 @@
 """`Node.step` is the only way into the broker and the cluster (docs/design.md)."""
 
-import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from mdserver.core.inputs import (
 from mdserver.core.message import Entry, Qos
 from mdserver.core.outputs import Disconnect, Output, Send, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
+from mdserver.core.subjects import group_of
 from mdserver.limits import CLOSE_NO_QUORUM, NS_PER_S
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class Node:
             if publication.qos is Qos.STANDARD:
                 unplaced.append(proposal)
                 continue
-            group = zlib.crc32(publication.subject.encode()) % groups
+            group = group_of(publication.subject, groups)
             batch = by_group.get(group)
             if batch is None:
                 by_group[group] = [proposal]
@@ -231,7 +231,7 @@ class Node:
     def _unplaced(self, peer: str, message: say.Unplaced) -> None:  # noqa: ARG002
         ground = self.ground
         for publication in message.publications:
-            group = zlib.crc32(publication.subject.encode()) % len(ground.logs)
+            group = group_of(publication.subject, len(ground.logs))
             self.broker.committed(group, [Entry(0, 0, publication)], ground.now, ground.out)
 
     def _answer(self, peer: str, answer: say.Answer) -> None:  # noqa: ARG002

@@ -7,7 +7,6 @@ learned of a message, by its own clock: clocks of members differ, and a wrong on
 cache. Snapshots that expire stand in a queue of their own, in the order of their latest messages.
 """
 
-import zlib
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +15,7 @@ import msgspec
 from mdserver.core.message import Entry
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import Ahead, Bounds, Snapshot, fields_bytes
-from mdserver.core.subjects import ONE, RESERVED, Pattern, segments_of
+from mdserver.core.subjects import ONE, RESERVED, Pattern, group_of, segments_of
 from mdserver.limits import (
     ENTRY_OVERHEAD_BYTES,
     NS_PER_S,
@@ -373,11 +372,6 @@ class Cache:
             if self._settings.snapshot_expire is not None:
                 self._aging[state] = now
         return state
-
-
-def group_of(subject: str, groups: int) -> int:
-    """The subject group: CRC-32 of the UTF-8 bytes modulo the number of groups."""
-    return zlib.crc32(subject.encode()) % groups
 
 
 def _plant(tree: _Branch, state: SubjectState) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from mdserver.core.cache import SubjectState, group_of
+from mdserver.core.cache import SubjectState
 from mdserver.core.message import Entry, Position
+from mdserver.core.subjects import group_of
 
 
 @frozen

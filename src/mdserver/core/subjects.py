@@ -5,6 +5,7 @@ as whole segments. A wildcard as the first segment leaves `/__mdserver__/...` ou
 subjects have to be asked for by name.
 """
 
+import zlib
 from collections.abc import Sequence
 
 from mdserver.core.text import safe_text
@@ -182,3 +183,12 @@ def _check_bytes(text: str) -> None:
         raise InvalidSubjectError(
             f"Subject {shown(text)} has {size} bytes: at most {SUBJECT_BYTES_MAX} are allowed."
         )
+
+
+def group_of(subject: str, groups: int) -> int:
+    """Return the group, below `groups`, that a subject belongs to.
+
+    Members and clients compute it independently, so it is part of the protocol: CRC-32 of the
+    subject's UTF-8 bytes, modulo the number of groups (docs/cluster.md).
+    """
+    return zlib.crc32(subject.encode()) % groups

@@ -29,7 +29,7 @@ from mdserver.codec.peer import (
 )  # fmt: skip
 from mdserver.config import values
 from mdserver.config.values import Address
-from mdserver.errors import RemoteProtocolError
+from mdserver.errors import RemoteProtocolError, leaves
 from mdserver.limits import (
     PEER_BACK_OFF_MAX_S,
     PEER_FORGOTTEN_S,
@@ -209,9 +209,9 @@ class Peers:
                 self._doorstep.list(sock.getpeername()[0])
             await self._carry(Link(handshake.peer, sock), handshake)
         except* (RemoteProtocolError, trio.TooSlowError, OSError) as group:
-            self._complaints.say(name, told(first(group)), where)
+            self._complaints.say(name, told(leaves(group)[0]), where)
         except* Exception as group:
-            self._log.exception("peer link failed", peer=name, error=repr(first(group)))
+            self._log.exception("peer link failed", peer=name, error=repr(leaves(group)[0]))
         finally:
             if isinstance(sock, ssl.SSLSocket):
                 say_goodbye(sock)
@@ -322,11 +322,3 @@ def told(error: BaseException) -> str:
     if isinstance(error, trio.TooSlowError):
         return "it does not answer"
     return broken(error) if isinstance(error, OSError) else str(error)
-
-
-def first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error in a group of groups."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -10,7 +10,6 @@ Safe means: the number of a publication of which nobody knows whether it was tak
 lost, or said so) is never changed, because the server recognises a repeat by it.
 """
 
-import zlib
 from collections.abc import Iterator
 
 import attrs
@@ -20,6 +19,7 @@ from mdserver.client.core.values import Numbering, PublishResult
 from mdserver.core.commands import Publish
 from mdserver.core.events import Connected, Status, StatusName
 from mdserver.core.message import Qos
+from mdserver.core.subjects import group_of
 from mdserver.errors import LocalProtocolError
 
 UNNUMBERED = -1
@@ -305,7 +305,7 @@ class Publications:
         if not self._numbered or request.qos is Qos.STANDARD:
             group = UNNUMBERED
         else:
-            group = zlib.crc32(request.subject.encode()) % self._groups
+            group = group_of(request.subject, self._groups)
         line = self._lines.get(group)
         if line is None:
             taken = 0
