@@ -86,6 +86,69 @@ def test_the_log_of_the_seed_that_stayed_is_adopted() -> None:
     assert publish(cluster, "m2:1", 2) == 2
 
 
+def two_lost() -> Cluster:
+    """The third coordinates some groups still: it was elected for them before the others lost."""
+    cluster = started()
+    for name in ("m1:1", "m2:1"):
+        cluster.kill(name)
+        del cluster.disks[name]
+        cluster.start(name)
+        cluster.run(5 * S)
+    assert cluster.members["m3:1"].node.ground.coordinators
+    return cluster
+
+
+@pytest.mark.parametrize("at", ["m1:1", "m2:1", "m3:1"])
+def test_an_order_reaches_groups_whose_coordinator_has_no_majority_any_more(at: str) -> None:
+    cluster = two_lost()
+    before = histories(cluster)
+    told = cluster.operate(at, "cold-start")
+    assert told.answer == {"lost": list(range(cluster.groups))}
+    assert "acknowledged messages that only others hold would be lost" in str(told.refused)
+    assert order(cluster, at).refused is None
+    cluster.until(cluster.ready)
+    cluster.run(5 * S)
+    (after,) = histories(cluster)
+    assert after not in before
+    cluster.open("m2:1", 5)
+    assert publish(cluster, "m2:1", 5) == 2, "the log of the third was adopted"
+    assert "nothing to start" in str(order(cluster, at).refused)
+
+
+def test_readmitting_all_that_lost_their_records_starts_with_the_log_of_the_third() -> None:
+    cluster = two_lost()
+    for name in ("m1:1", "m2:1"):
+        assert cluster.operate("m3:1", "readmit", name).refused is None
+    cluster.until(cluster.ready)
+    cluster.open("m2:1", 5)
+    assert publish(cluster, "m2:1", 5) == 2
+
+
+def test_a_coordinator_that_takes_a_restarted_seed_back_is_left_alone() -> None:
+    """It does so by itself, and nothing is lost: every seed says so, that which is lost as well."""
+    cluster = started()
+    before = histories(cluster)
+    for name in ("m1:1", "m2:1"):
+        cluster.operate("m3:1", "drain", name, force=True)
+    cluster.until(lambda: len(cluster.members["m3:1"].node.ground.coordinators) == cluster.groups)
+    cluster.kill("m1:1")
+    del cluster.disks["m1:1"]
+    cluster.start("m1:1")
+    cluster.run(3 * S)
+    cluster.kill("m2:1")
+    cluster.start("m2:1")
+    peers = cluster.members["m1:1"].node.ground.members.peers
+    while peers["m2:1"].away is None:
+        cluster.run(MS // 10)
+    assert not cluster.ready("m2:1")
+    for at in cluster.names:
+        assert "nothing to start" in str(order(cluster, at).refused)
+    cluster.until(lambda: cluster.ready("m2:1", "m3:1"))
+    assert {
+        cluster.members[name].node.ground.views[0].history for name in ("m2:1", "m3:1")
+    } == before
+
+
 @pytest.mark.parametrize("slow", [2 * MS, 200 * MS, 1000 * MS])
 def test_orders_at_two_seeds_at_once_come_to_one_history(slow: int) -> None:
     cluster = started()

@@ -118,9 +118,10 @@ class Election:
 
     def votable(self, group: int) -> bool:
         """Whether a majority of seeds is in sight and votes in a group."""
-        return 2 * len(self._voting(group)) > len(self.ground.settings.seeds)
+        return 2 * len(self.voting(group)) > len(self.ground.settings.seeds)
 
-    def _voting(self, group: int) -> list[str]:
+    def voting(self, group: int) -> list[str]:
+        """The seeds in sight that vote in a group."""
         ground = self.ground
         away = ground.seed.away if ground.seed is not None else []
         return ground.members.voting(group, away, ground.now)
@@ -221,7 +222,7 @@ class Election:
             if coordinator is None or coordinator.epoch != item.epoch:
                 continue
             if item.doubted:
-                coordinator.awaited = self._voting(item.group)
+                coordinator.awaited = self.voting(item.group)
             best = coordinator.promised(seed, promise.incarnation, promise.known, item)
             if best is None:
                 continue
@@ -391,12 +392,12 @@ class Election:
         """Start groups anew that have no majority that votes; every seed has to promise.
 
         Only an operator may set `needed` lower, to the seeds that are left. Groups that somebody is
-        a candidate for are left alone for now.
+        a candidate for are left alone for now; a coordinator without a majority ends with it.
         """
         ground = self.ground
         groups = [
             group for group in orphans
-            if group not in ground.coordinators and self.retry[group] <= ground.now
+            if not self._stands(group) and self.retry[group] <= ground.now
             and ground.views[group].quiet <= ground.now and not self.votable(group)
         ]  # fmt: skip
         if groups:
@@ -408,6 +409,11 @@ class Election:
             self.round_history = ground.first_history or ground.new_history(highest + 1)
             needed = needed or len(ground.settings.seeds)
             self.force(groups, cold=True, ordered=ordered, needed=needed)
+
+    def _stands(self, group: int) -> bool:
+        """Whether this member is a candidate for a group."""
+        coordinator = self.ground.coordinators.get(group)
+        return coordinator is not None and coordinator.phase is not Phase.ACTIVE
 
     def _highest_promise(self, ordered: bool) -> int:
         """An epoch above which no seed promised any: a guess where one cannot say so any more."""

@@ -35,8 +35,10 @@ class Operating:
         self.ground = ground
         self.election = election
         self.leading = leading
-        self._cold: list[int] = []
-        """Groups that an operator wants started with what is left, `_cold_until` a time (ns)."""
+        self._cold: dict[int, int] = {}
+        """Groups that an operator wants started with what is left, until `_cold_until` (ns), each
+        with its epoch when that was ordered.
+        """
         self._cold_until = 0
         self._draining = False
         self._readmitting: dict[str, int] = {}
@@ -243,12 +245,15 @@ class Operating:
     def _go_on_cold(self) -> None:
         """An order ends for each group as it has a coordinator: what fails later is a new loss."""
         ground = self.ground
-        self._cold = [
-            group for group in self._cold
-            if self._cold_until > ground.now
-            and not (ground.led(group) and ground.views[group].active)
-        ]  # fmt: skip
-        silent = set(self._silent())
+        silent = dict.fromkeys(self._silent())
+        if self._cold_until <= ground.now:
+            self._cold = {}
+        for group, epoch in list(self._cold.items()):
+            view = ground.views[group]
+            # What is known of the seeds may be older than the epoch that was just established.
+            started = view.epoch > epoch or group not in silent
+            if started and view.active and ground.led(group):
+                del self._cold[group]
         self._start_cold([group for group in self._cold if group in silent])
 
     def readmitted(self) -> None:
@@ -278,12 +283,31 @@ class Operating:
     # Cold start
 
     def _silent(self) -> list[int]:
-        """The groups without a coordinator in which no majority of the seeds in sight votes."""
-        ground = self.ground
+        """The groups in which no majority of the seeds in sight votes, or soon will by itself."""
         return [
-            group for group in range(len(ground.views))
-            if not ground.led(group) and not self.election.votable(group)
+            group for group in range(len(self.ground.views))
+            if not self.election.votable(group) and not self._recovers(group)
         ]  # fmt: skip
+
+    def _recovers(self, group: int) -> bool:
+        """Whether a group has a coordinator, and that may take a majority of the seeds back.
+
+        It does so with seeds that restarted. Those that are LOST wait for an operator.
+        """
+        ground, now = self.ground, self.ground.now
+        led = ground.led(group) or any(
+            group in peer.leads and ground.members.alive(name, now)
+            for name, peer in ground.members.peers.items()
+        )
+        voting, lost = self.election.voting(group), ground.seed is not None and ground.seed.lost
+        hopeful = [
+            seed for seed in ground.settings.seeds
+            if ground.members.alive(seed, now) and (
+                seed in voting
+                or not (lost if seed == ground.me else ground.members.peers[seed].lost)
+            )
+        ]  # fmt: skip
+        return led and len(hopeful) >= ground.settings.majority
 
     def _start_cold(self, silent: list[int]) -> str | None:
         """Start groups with the seeds in sight; returns why that cannot be."""
@@ -307,7 +331,8 @@ class Operating:
             return f"{ground.me} is no seed: give the command to a seed"
         refused = self._start_cold(silent)
         if refused is None:
-            self._cold, self._cold_until = silent, ground.now + COLD_START_PATIENCE
+            self._cold = {group: ground.views[group].epoch for group in silent}
+            self._cold_until = ground.now + COLD_START_PATIENCE
         return refused
 
 
