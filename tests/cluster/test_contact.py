@@ -10,7 +10,14 @@ from mdserver.core.events import StatusName
 from mdserver.core.inputs import TimerDue
 from mdserver.core.message import Entry, Publication
 from mdserver.core.proposal import Origin, Proposal
-from mdserver.limits import FORWARD_BYTES_MAX, FORWARD_PUBLICATIONS_MAX
+from mdserver.limits import (
+    FORWARD_BYTES_MAX,
+    FORWARD_PUBLICATIONS_MAX,
+    MB,
+    PENDING_BYTES_MAX,
+    PENDING_BYTES_PER_GROUP_MAX,
+    PUBLISHER_NUMBERS_KEPT,
+)
 from tests.cluster.virtual import Cluster, S
 
 NAME = "m1:1#1"
@@ -96,6 +103,63 @@ def test_what_is_given_up_keeps_nothing_back() -> None:
     (outcome,) = contact.expired(20 * S, 10 * S)
     assert not outcome.certain
     assert forwarded(contact) == (2, [b"2"])
+
+
+def test_what_waits_in_a_group_is_bounded_by_bytes_and_the_rest_is_certainly_not_taken() -> None:
+    """Without a quorum nothing commits: publishers hear at once that there is no room."""
+    contact = Contact(NAME, 2)
+    block = proposal(bytes(MB))
+    count = PENDING_BYTES_PER_GROUP_MAX // MB
+    refused = contact.take(0, [block] * (count + 2))
+    assert [(outcome.reason, outcome.certain) for outcome in refused] == [
+        ("too many bytes wait here", True)
+    ] * 2
+    assert len(contact.groups[0].proposals) == count
+    assert contact.take(1, [block]) == [], "another group has room"
+    contact.unsent(0)
+    commit(contact, 1, 3)
+    assert len(contact.take(0, [block] * 4)) == 1, "what is committed makes room"
+
+
+def test_what_waits_in_all_groups_is_bounded_by_bytes() -> None:
+    block = proposal(bytes(8 * MB))
+    fit = PENDING_BYTES_MAX // (8 * MB)
+    contact = Contact(NAME, 2 * fit)
+    refused = [outcome for group in range(fit) for outcome in contact.take(group, [block] * 2)]
+    assert [outcome.certain for outcome in refused] == [True] * fit
+    assert contact.size_bytes == PENDING_BYTES_MAX
+    commit(contact, 1, 1)
+    assert contact.take(fit, [block]) == [], "what is committed makes room for any group"
+
+
+def test_fields_count_as_what_waits() -> None:
+    contact = Contact(NAME, 1)
+    fields = {"a": "x" * (PENDING_BYTES_PER_GROUP_MAX - 1)}
+    large = Proposal(Origin(1, None, None), Publication(SUBJECT, b"", fields=fields))
+    assert contact.take(0, [large]) == []
+    assert contact.take(0, [proposal(b"")]) == []
+    (outcome,) = contact.take(0, [proposal(b"x")])
+    assert outcome.certain
+
+
+@pytest.mark.parametrize("how", ["refused", "unknown", "expired"])
+def test_what_is_given_up_makes_room_for_as_much(how: str) -> None:
+    """A publisher that was refused while the disk was full may have all its numbers wait again."""
+    contact = Contact(NAME, 1)
+    numbered = [
+        Proposal(Origin(1, None, None), Publication(SUBJECT, b"x", number=n, time=10 * S))
+        for n in range(1, PUBLISHER_NUMBERS_KEPT + 1)
+    ]
+    assert contact.take(0, numbered) == []
+    contact.groups[0].sent = contact.groups[0].next  # all of it
+    given_up = {
+        "refused": lambda: contact.refused(0, "the disk is full"),
+        "unknown": lambda: contact.unknown(0),
+        "expired": lambda: contact.expired(21 * S, 10 * S),
+    }[how]()
+    assert len(given_up) == PUBLISHER_NUMBERS_KEPT
+    assert contact.size_bytes == contact.groups[0].size_bytes == 0
+    assert contact.take(0, numbered) == []
 
 
 def started() -> tuple[Cluster, str]:

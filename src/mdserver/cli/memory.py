@@ -69,11 +69,11 @@ def _waiting(config: Config) -> Iterator[Bound]:
         yield Bound("journal's queue", "Journal", whole=queue)
     members = len(config.cluster_members)
     if members > 1:
+        counted = config.cluster_subject_groups * limits.PENDING_PER_GROUP_MAX
+        large = max(limits.PENDING_BYTES_MAX, config.max_message_size)
         yield Bound(
             "publications without a result", "MaxMessageSize, ClusterSubjectGroups",
-            whole=config.cluster_subject_groups
-            * limits.PENDING_PER_GROUP_MAX
-            * (config.max_message_size + PUBLICATION_BYTES),
+            whole=min(counted * config.max_message_size, large) + counted * PUBLICATION_BYTES,
         )  # fmt: skip
         outboxes = (members - 1) * limits.PEER_OUTBOX_BYTES_MAX
         yield Bound("what waits for other members", "ClusterMembers", whole=outboxes)

@@ -16,6 +16,8 @@ from mdserver.limits import (
     FORWARD_BYTES_MAX,
     FORWARD_PUBLICATIONS_MAX,
     NS_PER_S,
+    PENDING_BYTES_MAX,
+    PENDING_BYTES_PER_GROUP_MAX,
     PENDING_PER_GROUP_MAX,
     PUBLISHER_NUMBERS_KEPT,
 )  # fmt: skip
@@ -29,23 +31,18 @@ if TYPE_CHECKING:
 class Waiting:
     """What waits in one group. `sent`: the tickets below it were forwarded at least once.
 
-    `numbered`: sessions -> how many of their publications with a number wait.
+    `numbered`: sessions -> how many of their publications with a number wait. `size_bytes`: of all
+    that wait (`size_of`).
     """
 
-    __slots__ = ("next", "numbered", "proposals", "sent")
+    __slots__ = ("next", "numbered", "proposals", "sent", "size_bytes")
 
     def __init__(self) -> None:
+        self.size_bytes = 0
         self.next = 1
         self.sent = 1
         self.proposals: dict[int, Proposal] = {}
         self.numbered: dict[int, int] = {}
-
-    def take(self, ticket: int) -> Proposal | None:
-        """Have a ticket wait no longer; None where it does not."""
-        proposal = self.proposals.pop(ticket, None)
-        if proposal is not None and proposal.publication.number:
-            self.uncount(proposal.origin.session)
-        return proposal
 
     def uncount(self, session: int) -> None:
         """Have one publication with a number less wait for a session."""
@@ -59,14 +56,16 @@ class Waiting:
 class Contact:
     """Everything that waits at one member. `name` is never reused: it holds the incarnation.
 
-    `numbers_max` is how many publications with a number may wait in a group for one session.
+    `numbers_max` is how many publications with a number may wait in a group for one session;
+    `size_bytes` the size of all that waits.
     """
 
-    __slots__ = ("groups", "name", "numbers_max")
+    __slots__ = ("groups", "name", "numbers_max", "size_bytes")
 
     def __init__(self, name: str, groups: int, numbers_max: int = PUBLISHER_NUMBERS_KEPT) -> None:
         self.name = name
         self.numbers_max = numbers_max
+        self.size_bytes = 0
         self.groups = [Waiting() for _ in range(groups)]
 
     def rename(self, name: str) -> None:
@@ -80,8 +79,15 @@ class Contact:
         pending, numbered = waiting.proposals, waiting.numbered
         refused: list[Outcome] = []
         for proposal in proposals:
+            size = size_of(proposal.publication)
             if len(pending) >= PENDING_PER_GROUP_MAX:
                 refused.append(Outcome(proposal.origin, reason="too many publications wait here"))
+                continue
+            # One that finds nothing waiting is taken, however large it is.
+            if (pending and waiting.size_bytes + size > PENDING_BYTES_PER_GROUP_MAX) or (
+                self.size_bytes and self.size_bytes + size > PENDING_BYTES_MAX
+            ):
+                refused.append(Outcome(proposal.origin, reason="too many bytes wait here"))
                 continue
             if proposal.publication.number:
                 session = proposal.origin.session
@@ -91,9 +97,22 @@ class Contact:
                     continue
                 numbered[session] = waits + 1
             pending[ticket] = proposal
+            waiting.size_bytes += size
+            self.size_bytes += size
             ticket += 1
         waiting.next = ticket
         return refused
+
+    def _take(self, waiting: Waiting, ticket: int) -> Proposal | None:
+        """Have a ticket wait no longer; None if it does not."""
+        proposal = waiting.proposals.pop(ticket, None)
+        if proposal is not None:
+            size = size_of(proposal.publication)
+            waiting.size_bytes -= size
+            self.size_bytes -= size
+            if proposal.publication.number:
+                waiting.uncount(proposal.origin.session)
+        return proposal
 
     def unsent(self, group: int) -> "tuple[int, list[Publication]] | None":
         """What is to be forwarded now: its first ticket, and the publications.
@@ -148,20 +167,24 @@ class Contact:
     ) -> list[Outcome]:
         """The outcomes of a run of this contact, `entries` being the log from `start` on."""
         waiting = self.groups[group]
-        taken = waiting.proposals.pop  # as `Waiting.take` does, without a call for each
+        taken = waiting.proposals.pop  # as `_take` does, without a call for each
+        size = 0
         outcomes: list[Outcome] = []
         at = run.start - start
         for ticket, entry in enumerate(entries[at : at + run.count], run.first):
             proposal = taken(ticket, None)
             if proposal is not None:
+                size += size_of(proposal.publication)
                 if proposal.publication.number:
                     waiting.uncount(proposal.origin.session)
                 outcomes.append(Outcome(proposal.origin, entry.epoch, entry.seq))
+        waiting.size_bytes -= size
+        self.size_bytes -= size
         return outcomes
 
     def answered(self, answer: "Answered") -> Outcome | None:
         """The outcome of a ticket that the coordinator answered by itself."""
-        proposal = self.groups[answer.group].take(answer.ticket)
+        proposal = self._take(self.groups[answer.group], answer.ticket)
         if proposal is None:
             return None
         return Outcome(
@@ -177,7 +200,7 @@ class Contact:
                 ticket, proposal = next(iter(waiting.proposals.items()))
                 if proposal.publication.time + timeout > now:
                     break
-                waiting.take(ticket)
+                self._take(waiting, ticket)
                 outcomes.append(
                     Outcome(
                         proposal.origin,
@@ -194,7 +217,8 @@ class Contact:
         outcomes = [
             Outcome(proposal.origin, reason=reason) for proposal in waiting.proposals.values()
         ]
-        waiting.proposals.clear()
+        for ticket in list(waiting.proposals):
+            self._take(waiting, ticket)
         waiting.sent = waiting.next
         return outcomes
 
@@ -204,8 +228,16 @@ class Contact:
         outcomes: list[Outcome] = []
         for ticket, proposal in list(waiting.proposals.items()):
             if ticket < waiting.sent:
-                waiting.take(ticket)
+                self._take(waiting, ticket)
                 outcomes.append(
                     Outcome(proposal.origin, reason="this member was left behind", certain=False)
                 )
         return outcomes
+
+
+def size_of(publication: "Publication") -> int:
+    """Return what a publication counts for while it waits: the text of its content and fields."""
+    size = len(publication.content)
+    if publication.fields is not None:
+        size += sum([len(name) + len(value) for name, value in publication.fields.items()])
+    return size
