@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from mdserver.cli.main import COMMANDS, exit_status
+from mdserver.cli.main import COMMANDS, exit_status, mdserver
+
+# `run` prints one line that programs read, `completion` what a shell evaluates.
+WITHOUT_FORMAT = {"run", "completion"}
 
 
 def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,6 +40,38 @@ def test_a_mistyped_subcommand_is_answered_with_the_nearest(
 ) -> None:
     assert exit_status(words) == 2
     assert f"No such command '{words[-1]}'. Did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def leaves(group: click.Group, *path: str) -> list[tuple[tuple[str, ...], click.Command]]:
+    """Every command below a group that is no group itself, with its words."""
+    context = click.Context(group)
+    found = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            found += leaves(command, *path, name)
+        else:
+            found.append(((*path, name), command))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        pytest.param(words, command, id=" ".join(words))
+        for words, command in leaves(mdserver)
+        if words[0] not in WITHOUT_FORMAT
+    ],
+)
+def test_every_command_that_prints_a_result_can_print_json(
+    words: tuple[str, ...], command: click.Command
+) -> None:
+    options = {option.opts[0]: option for option in command.params}
+    assert "--format" in options
+    kind = options["--format"].type
+    assert isinstance(kind, click.Choice)
+    assert (list(kind.choices), options["--format"].default) == (["text", "json"], "text")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

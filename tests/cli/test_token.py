@@ -1,5 +1,6 @@
 """`mdserver token`: what it makes is valid, and what it explains is what stands in a token."""
 
+import json
 import re
 import time
 from pathlib import Path
@@ -96,6 +97,19 @@ def test_an_explanation_says_everything(
     other.write_text("x" * 32, encoding="ascii")
     explained = token_of(capsys, "--explain", token, "--secret-file", other)
     assert explained.startswith("signed with HS256: not valid (Signature verification failed)")
+
+
+def test_a_token_and_its_explanation_as_json(
+    secret_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = ("--secret-file", secret_file)
+    made = json.loads(token_of(capsys, "--sub", "/a/**", *secret, "--format", "json"))
+    assert list(made) == ["token"]
+    said = json.loads(token_of(capsys, "--explain", made["token"], *secret, "--format", "json"))
+    assert said["signature"] == "valid"
+    assert said["header"]["alg"] == "HS256"
+    assert said["claims"]["permissions"] == {"sub": ["/a/**"]}
+    assert said["expiry"].startswith("expires 2")
 
 
 def test_what_the_server_would_refuse_is_said(capsys: pytest.CaptureFixture[str]) -> None:

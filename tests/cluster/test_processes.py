@@ -3,6 +3,7 @@
 import http.client
 import json
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -177,7 +178,8 @@ def test_two_of_three_start_anew_when_an_operator_accepts_the_loss(
 
 def test_operators_see_the_cluster_and_drain_members(tmp_path: Path) -> None:
     with LiveCluster(tmp_path, 3) as cluster:
-        status = json.loads(cluster.command(1, "status", "--json").stdout)
+        assert json.loads(cluster.command(1, "status", "--json").stdout)["quorum"] is True
+        status = json.loads(cluster.command(1, "status", "--format", "json").stdout)
         assert status["quorum"] is True
         assert [row["state"] for row in status["members"]] == ["NORMAL"] * 3
         assert [row["group"] for row in status["groups"]] == list(range(16))
@@ -197,9 +199,11 @@ def test_operators_see_the_cluster_and_drain_members(tmp_path: Path) -> None:
             assert f"{cluster.peers[2]} drained already" in refused.stderr
         assert "there is no member m-9" in cluster.command(0, "drain", "m-9").stderr
         assert "there is no member m-9" in cluster.command(0, "readmit", "m-9").stderr
-        assert cluster.command(1, "drain", "member-3", "--undo").returncode == 0
+        undone = cluster.command(1, "drain", "member-3", "--undo", "--format", "json")
+        assert json.loads(undone.stdout) == {"member": "member-3", "action": "undrain"}
         cluster.wait_ready(2)
-        assert cluster.command(1, "drain", "member-3", "--no-wait").returncode == 0
+        drained = cluster.command(1, "drain", "member-3", "--format", "json")
+        assert json.loads(drained.stdout) == {"member": "member-3", "action": "drain", "groups": 0}
         cluster.kill(2)
         refused = cluster.command(0, "drain", cluster.peers[1])
         assert refused.returncode == 1
@@ -245,8 +249,15 @@ def test_a_seed_without_its_vote_file_is_taken_back_by_an_operator(tmp_path: Pat
         cluster.start(1)
         cluster.wait(lambda: "readmit" in (cluster.ready(1) or ""), 15, "it waits")
         assert cluster.get(1, "/health/live")[0] == 200
-        readmit = ("readmit", cluster.peers[1])
-        cluster.wait(lambda: cluster.command(0, *readmit).returncode == 0, 15, "it is in sight")
+        readmit = ("readmit", cluster.peers[1], "--format", "json")
+        done = [subprocess.CompletedProcess[str]([], 1)]
+
+        def readmitted() -> bool:
+            done.append(cluster.command(0, *readmit))
+            return done[-1].returncode == 0
+
+        cluster.wait(readmitted, 15, "it is in sight")
+        assert json.loads(done[-1].stdout) == {"member": cluster.peers[1], "action": "readmit"}
         cluster.wait_ready(1)
         cluster.kill(2)
         publish_all(cluster, 0, "two")

@@ -203,6 +203,12 @@ def test_the_command_prints_the_plan_and_writes_the_page(runs: Path, tmp_path: P
     assert lines[0] == "3 members, limited by deliveries (processor time)"
     assert "deliveries: 6 runs, foretold within 0%" in lines
     assert "3 members" in page.read_text()
+    told = subprocess.run(
+        [*command_line, "--format", "json"], capture_output=True, text=True, timeout=120, check=True
+    )
+    plan = json.loads(told.stdout)
+    assert (plan["members"], plan["limited_by"]) == (3, "deliveries (processor time)")
+    assert [fit["runs"] for fit in plan["fits"]] == [6, 1, 1]
 
 
 def bench_row(bench: str, mode: str, run: Observation) -> Row:

@@ -1,7 +1,7 @@
 """The job `derive` against a real server: what rules say arrives there, each message once."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,12 @@ def derive(spark: Any, server: LiveServer, folder: Path, source: Source | None =
     """One run until caught up with the journal, or another source; what it said."""
     said: list[str] = []
     where = Server([server.url])
-    with deriving.ready(folder / "rules.yaml", folder / "tables", where, said.append) as job:
+
+    def say(words: str, values: Mapping[str, Any]) -> None:
+        assert f"{values['derived']} derived" in words
+        said.append(words)
+
+    with deriving.ready(folder / "rules.yaml", folder / "tables", where, say) as job:
         job.run(spark, source or JournalSource(folder / "journal"), once=True)
     return said
 

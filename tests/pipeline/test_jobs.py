@@ -1,5 +1,6 @@
 """The jobs end to end: journal in, tables and a report out, messages back into a server."""
 
+import json
 import os
 import subprocess
 import sys
@@ -84,6 +85,14 @@ def test_a_rollup_can_be_repeated(spark: Any, archive: Path) -> None:
     assert max(row["max"] for row in hours) == 3599
 
 
+@pytest.mark.slow
+def test_an_audit_prints_its_counts_as_json(archive: Path) -> None:
+    run = mdserver("pipeline", "audit", "--tables", str(archive / "tables"), "--format", "json")
+    found = json.loads(run.stdout)
+    assert run.returncode == 1, run.stderr
+    assert (found["receipts"], found["bad"], found["gaps"], found["whole"]) == (2, 0, 1, False)
+
+
 def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
     journal, tables = tmp_path / "journal", tmp_path / "tables"
     write_messages(journal, [Publication(f"/vehicles/car{n % 2}", b"%d" % n) for n in range(10)])
@@ -93,8 +102,8 @@ def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
     assert "messages batch 0: 10 rows" in run.stdout
     with live_server(tmp_path) as server:
         chosen = ("--subject", "/vehicles/car1", "--speed", "max", "--server", server.url)
-        run = mdserver("pipeline", "replay", *where, *chosen)
-        assert (run.returncode, run.stdout) == (0, "5 messages published\n"), run.stderr
+        run = mdserver("pipeline", "replay", *where, *chosen, "--format", "json")
+        assert (run.returncode, run.stdout) == (0, '{"published": 5}\n'), run.stderr
         run = mdserver(
             "sub", "/replay/**", "--history", "10", "--count", "5", "--server", server.url
         )

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mdserver.cli.forms import format_option
+from mdserver.cli.forms import format_option, print_result
 from mdserver.errors import MdserverError
 
 TIMEOUT_S = 10
@@ -131,26 +131,33 @@ def act(action: str, monitor: str, credentials: Path | None, member: str, force:
     metavar="SECONDS", help="For how long to wait.",
 )  # fmt: skip
 @monitor_options
+@format_option("A sentence, or a JSON object: member, action, and groups that are left, if known.")
 def drain(
     member: str, undo: bool, force: bool, no_wait: bool, timeout: float, monitor: str,
-    credentials: Path | None,
+    credentials: Path | None, form: str,
 ) -> None:  # fmt: skip
     """Have a member hand over the groups that it coordinates, before it is stopped.
 
     MEMBER is its NodeName or its address. Returns once another member coordinates each group.
     """
-    act("undrain" if undo else "drain", monitor, credentials, member, force)
+    action = "undrain" if undo else "drain"
+    act(action, monitor, credentials, member, force)
+    done: dict[str, Any] = {"member": member, "action": action}
     if undo:
-        click.echo(f"{member} takes its share again")
+        print_result(form, f"{member} takes its share again", done)
     elif no_wait:
-        click.echo(f"{member} hands over its groups")
+        print_result(form, f"{member} hands over its groups", done)
+    elif left := wait_handed_over(monitor, credentials, member, timeout):
+        sentence = f"{member} keeps {left} groups: no member is left to take them"
+        print_result(form, sentence, {**done, "groups": left})
     else:
-        click.echo(wait_handed_over(monitor, credentials, member, timeout))
+        print_result(form, f"{member} has handed over its groups", {**done, "groups": 0})
 
 
-def wait_handed_over(monitor: str, credentials: Path | None, member: str, timeout_s: float) -> str:
-    """Wait until a member coordinates nothing, with the progress on a terminal; say how it ended.
+def wait_handed_over(monitor: str, credentials: Path | None, member: str, timeout_s: float) -> int:
+    """Wait until a member coordinates nothing, with the progress on a terminal.
 
+    Return the number of groups that it keeps because no member is left to take them, else 0.
     Raises `ClusterCommandError` if that takes too long.
     """
     deadline = time.monotonic() + timeout_s
@@ -162,11 +169,9 @@ def wait_handed_over(monitor: str, credentials: Path | None, member: str, timeou
                 (row for row in rows if member in (row["address"], row["name"])),
                 key=lambda row: row["address"] != member,
             )
-            left = row["groups"]
-            if not left:
-                return f"{member} has handed over its groups"
-            if not any(other["state"] in _TAKING for other in rows if other is not row):
-                return f"{member} keeps {left} groups: no member is left to take them"
+            left: int = row["groups"]
+            if not left or not any(other["state"] in _TAKING for other in rows if other is not row):
+                return left
             if time.monotonic() >= deadline:
                 raise ClusterCommandError(
                     f"{member} still coordinates {left} groups after {timeout_s:g} s; it goes on "
@@ -179,19 +184,27 @@ def wait_handed_over(monitor: str, credentials: Path | None, member: str, timeou
 @command.command("readmit")
 @click.argument("member")
 @monitor_options
-def readmit(member: str, monitor: str, credentials: Path | None) -> None:
+@format_option("A sentence, or a JSON object: member and action.")
+def readmit(member: str, monitor: str, credentials: Path | None, form: str) -> None:
     """Take a seed back whose vote file was lost: every group is elected anew.
 
     MEMBER is its NodeName or its address.
     """
     act("readmit", monitor, credentials, member, force=False)
-    click.echo(f"{member} is taken back; `mdserver cluster status` shows when it is NORMAL")
+    print_result(
+        form, f"{member} is taken back; `mdserver cluster status` shows when it is NORMAL",
+        {"member": member, "action": "readmit"},
+    )  # fmt: skip
 
 
 @command.command("cold-start")
 @click.option("--accept-loss", is_flag=True, help="Do it.")
 @monitor_options
-def cold_start(accept_loss: bool, monitor: str, credentials: Path | None) -> None:
+@format_option("A sentence, or a JSON object: action.")
+def cold_start(accept_loss: bool, monitor: str, credentials: Path | None, form: str) -> None:
     """Start groups anew that have no majority any more; says what may be lost."""
     act("cold-start", monitor, credentials, "", force=accept_loss)
-    click.echo("the groups without a coordinator start anew, under a new history id")
+    print_result(
+        form, "the groups without a coordinator start anew, under a new history id",
+        {"action": "cold-start"},
+    )  # fmt: skip

@@ -1,6 +1,7 @@
-"""The option `--format` of commands that print."""
+"""The option `--format` of commands that print, and printing in either form."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -14,3 +15,8 @@ def format_option(
         "--format", "form", type=click.Choice(["text", "json"]), default="text",
         show_default=True, help=help,
     )  # fmt: skip
+
+
+def print_result(form: str, text: str, value: Mapping[str, Any]) -> None:
+    """Print a result: the text for people, or the value as a JSON object on one line."""
+    click.echo(json.dumps(value) if form == "json" else text)

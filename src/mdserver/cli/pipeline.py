@@ -12,10 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 import trio
 from attrs import field, frozen
 
+from mdserver.cli.forms import format_option, print_result
 from mdserver.cli.options import Connection, connection_options
 from mdserver.client import Client
 from mdserver.config import values
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mdserver.pipeline import sources
+    from mdserver.pipeline.capacity import Plan
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -140,7 +143,8 @@ def command() -> None:
     is_flag=True,
     help="Archive this source from its beginning, although these tables have had another one.",
 )
-def archive(*, where: Where, tables: Path, once: bool, new_source: bool) -> None:
+@format_option("A line a batch: words, or a JSON object.")
+def archive(*, where: Where, tables: Path, once: bool, new_source: bool, form: str) -> None:
     """Put every message, receipt and statistic into Delta tables, exactly once.
 
     Lines that cannot be used go to the table `quarantine` with their reason. A job that was killed
@@ -158,7 +162,8 @@ def archive(*, where: Where, tables: Path, once: bool, new_source: bool) -> None
             count = "already there" if batch.rows is None else f"{batch.rows} rows"
             bad = f", {batch.bad} set aside" if batch.bad else ""
             speed = "" if not batch.rows else f", {batch.rows / batch.seconds:.0f} rows/s"
-            click.echo(f"{batch.stream} batch {batch.batch_id}: {count}{bad}{speed}")
+            text = f"{batch.stream} batch {batch.batch_id}: {count}{bad}{speed}"
+            print_result(form, text, attrs.asdict(batch))
 
         jobs.run_archive(
             spark, where.source(), tables.resolve(), tell, once=once, new_source=new_source
@@ -175,6 +180,7 @@ def archive(*, where: Where, tables: Path, once: bool, new_source: bool) -> None
     metavar="TOPIC",
     help="With --kafka: write to this topic, within milliseconds, in place of a server.",
 )
+@format_option("A line about every 5 seconds with something to say: words, or a JSON object.")
 @connection_options
 def derive(
     *,
@@ -184,6 +190,7 @@ def derive(
     tables: Path,
     once: bool,
     real_time: str | None,
+    form: str,
 ) -> None:
     """Publish what rules make of the messages: averages, bars, last values, top lists, alarms.
 
@@ -220,7 +227,8 @@ def derive(
         derive_in_real_time(rules, where, tables.resolve(), real_time, once=once)
         return
     server = Server(connection.servers, connection.token)
-    ready = deriving.ready(rules, tables.resolve(), server, click.echo)
+    say = functools.partial(print_result, form)
+    ready = deriving.ready(rules, tables.resolve(), server, say)
     with ready as job:
         where.attend("derive", ["messages"])
         with started("derive", where) as spark:
@@ -246,7 +254,8 @@ def derive_in_real_time(
 @command.command("audit")
 @tables_option
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="An HTML page.")
-def audit(*, tables: Path, report: Path | None) -> None:
+@format_option("Sentences, or a JSON object with the counts.")
+def audit(*, tables: Path, report: Path | None, form: str) -> None:
     """Hold what subscribers say they got against what was archived.
 
     Exit status 1 where a receipt is not whole or something lies between two receipts.
@@ -256,27 +265,32 @@ def audit(*, tables: Path, report: Path | None) -> None:
         from mdserver.pipeline import jobs
 
         found = jobs.run_audit(spark, tables.resolve(), report)
-    click.echo(
+    text = (
         f"{found.receipts} receipts: {found.bad} not whole, {found.gaps} gaps between receipts;"
         f" {found.unarchived} publications acknowledged and not archived;"
         f" {found.claims} claims that no server confirms"
     )
+    value = {**attrs.asdict(found), "whole": found.whole}
     if report is not None:
-        click.echo(f"report: {report}")
+        text += f"\nreport: {report}"
+        value["report"] = str(report)
+    print_result(form, text, value)
     if not found.whole:
         raise requirements.PipelineError("something that was promised was not delivered")
 
 
 @command.command("rollup")
 @tables_option
-def rollup(*, tables: Path) -> None:
+@format_option("A line a table, or a JSON object: each table with its rows.")
+def rollup(*, tables: Path, form: str) -> None:
     """Roll archived statistics up to minutes, hours, days and months."""
     check_tables(tables)
     with started("rollup") as spark:
         from mdserver.pipeline import jobs
 
-        for name, count in jobs.run_rollup(spark, tables.resolve()).items():
-            click.echo(f"{name}: {count} rows")
+        counts = jobs.run_rollup(spark, tables.resolve())
+    text = "\n".join(f"{name}: {count} rows" for name, count in counts.items())
+    print_result(form, text, counts)
 
 
 @command.command("capacity")
@@ -299,8 +313,15 @@ def rollup(*, tables: Path) -> None:
 )  # fmt: skip
 @click.option("--memory", default="4 GB", show_default=True, help="What a member may take.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="An HTML page.")
+@format_option("Sentences, or a JSON object with the plan.")
 def capacity(
-    *, runs: tuple[Path, ...], tables: Path | None, memory: str, report: Path | None, **load: Any
+    *,
+    runs: tuple[Path, ...],
+    tables: Path | None,
+    memory: str,
+    report: Path | None,
+    form: str,
+    **load: Any,
 ) -> None:
     """Say how many members a load takes, and what limits them, from benchmark RUNS.
 
@@ -320,14 +341,34 @@ def capacity(
 
         folder = None if tables is None else tables.resolve()
         plan = jobs.run_capacity(spark, runs, folder, Demand(memory=bytes_each, **load), report)
+    print_result(form, plan_text(plan), plan_value(plan))
+
+
+def plan_text(plan: "Plan") -> str:
+    """Return a plan in words."""
     members = "1 member" if plan.members == 1 else f"{plan.members} members"
-    click.echo(f"{members}, limited by {plan.limited_by}")
+    lines = [f"{members}, limited by {plan.limited_by}"]
     for name, parts in (("processor time", plan.processor), ("memory", plan.memory)):
         shares = ", ".join(f"{part} {share:.1%}" for part, share in parts.items())
-        click.echo(f"{name} of a member: {shares or 'nothing'}")
+        lines.append(f"{name} of a member: {shares or 'nothing'}")
     for fit in plan.fits:
         trust = "one run only" if fit.error is None else f"foretold within {fit.error:.0%}"
-        click.echo(f"{fit.resource}: {len(fit.runs)} runs, {trust}")
+        lines.append(f"{fit.resource}: {len(fit.runs)} runs, {trust}")
+    return "\n".join(lines)
+
+
+def plan_value(plan: "Plan") -> dict[str, Any]:
+    """Return a plan as a JSON object; shares and errors as fractions of 1."""
+    return {
+        "members": plan.members,
+        "limited_by": plan.limited_by,
+        "processor": dict(plan.processor),
+        "memory": dict(plan.memory),
+        "fits": [
+            {"resource": fit.resource, "runs": len(fit.runs), "error": fit.error}
+            for fit in plan.fits
+        ],
+    }
 
 
 @command.command("replay")
@@ -339,6 +380,7 @@ def capacity(
 @click.option("--to-prefix", default="/replay", show_default=True, help="Goes before subjects.")
 @click.option("--server", default="127.0.0.1:8800", show_default=True, help="Where to publish.")
 @click.option("--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@format_option("A sentence, or a JSON object: how many messages were published.")
 def replay(
     *,
     tables: Path,
@@ -349,6 +391,7 @@ def replay(
     to_prefix: str,
     server: str,
     token_file: Path | None,
+    form: str,
 ) -> None:
     """Publish archived messages again, with the pauses they had, or faster."""
     check_tables(tables)
@@ -369,7 +412,8 @@ def replay(
                     client, job.plan(chosen.toLocalIterator(), factor, to_prefix)
                 )
 
-        click.echo(f"{trio.run(publish)} messages published")
+        published = trio.run(publish)
+    print_result(form, f"{published} messages published", {"published": published})
 
 
 def check_tables(tables: Path) -> None:

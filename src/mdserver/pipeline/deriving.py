@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from attrs import frozen
 from pyspark.sql import SparkSession
@@ -24,10 +25,13 @@ POLL_S = 0.2
 PROGRESS_S = 5.0
 
 
+Say = Callable[[str, Mapping[str, Any]], None]  # takes words, and the same as values
+
+
 class Progress:
     """Adds batches up and tells of them: on the terminal, and to the job's meta-subject."""
 
-    def __init__(self, outlet: Outlet, say: Callable[[str], None]) -> None:
+    def __init__(self, outlet: Outlet, say: Say) -> None:
         self._outlet = outlet
         self._say = say
         self._batches: list[Batch] = []
@@ -54,7 +58,8 @@ class Progress:
         }
         self._say(
             "derive: {rows} rows ({rows_per_s}/s), {derived} derived, {set_aside} set aside,"
-            " lag {lag_s} s".format(**told)
+            " lag {lag_s} s".format(**told),
+            told,
         )
         self._outlet.tell(JOB, told)
 
@@ -128,9 +133,7 @@ class Job:
 
 
 @contextlib.contextmanager
-def ready(
-    rules_file: Path, tables: Path, server: Server, say: Callable[[str], None]
-) -> Iterator[Job]:
+def ready(rules_file: Path, tables: Path, server: Server, say: Say) -> Iterator[Job]:
     """Everything but Spark: rules, what an earlier run remembers, a connection to the server.
 
     Raises PipelineError with one line for each of them.
@@ -154,7 +157,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def _ready(
-    loaded: list[Rule], folder: Path, tables: Path, server: Server, say: Callable[[str], None]
+    loaded: list[Rule], folder: Path, tables: Path, server: Server, say: Say
 ) -> Iterator[Job]:
     log = StepLog(folder / "steps", loaded)
     if not log.empty and not (folder / "spark").is_dir():
