@@ -10,12 +10,14 @@ from mdserver.cluster.node import TICK, Node
 from mdserver.cluster.records import (
     Added,
     AnyRecord,
+    Begun,
     Held,
     Learned,
     Picture,
     Record,
     Recorded,
     Renewed,
+    Resumed,
 )
 from mdserver.cluster.restoring import RecordsError
 from mdserver.cluster.settings import alone
@@ -251,6 +253,56 @@ def test_records_before_a_picture_can_go() -> None:
     again = Single(single.disk[before:])
     again.write()
     assert again.held() == single.held()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_prefix_of_records_with_a_gap_has_what_was_acknowledged_before(seed: int) -> None:
+    """Some were left out; then groups are written anew one after the other, while others go on."""
+    rng = random.Random(seed)
+    single = running()
+    number = 0
+
+    def publish() -> None:
+        nonlocal number
+        for _ in range(rng.randrange(1, 4)):
+            number += 1
+            single.publish(1, f"/a/{rng.randrange(9)}", f"{number}")
+        single.write()
+        if rng.random() < 0.2:
+            single.second()
+            single.write()
+
+    def texts(one: Single) -> set[str]:
+        images = [one.node.broker.export_group(group).subjects for group in range(GROUPS)]
+        return {
+            entry.publication.content.decode()
+            for subjects in images for image in subjects for entry in image.entries
+        }  # fmt: skip
+
+    single.disk.insert(0, Begun("one", "", GROUPS, 1, "", True))
+    for _ in range(10):
+        publish()
+    before, acked = len(single.disk), {str(name) for name in single.acks()}
+    for _ in range(3):
+        publish()
+    del single.disk[before:]
+    single.disk += [Begun("one", "", GROUPS, 1, "", True), Resumed()]
+    for group in rng.sample(range(GROUPS), GROUPS):
+        publish()
+        single.feed(Picture((group,)))
+        single.write()
+    publish()
+    for end in range(before, len(single.disk) + 1):
+        again = Single([*single.disk[:end], Renewed("new"), Begun("one", "", GROUPS, 2, "", True)])
+        again.write()
+        assert acked <= texts(again), end
+        again.connect(1)
+        for subject in range(9):
+            again.publish(1, f"/a/{subject}", f"after {subject}")
+            again.write()
+        third = Single(again.disk)
+        assert texts(third) == texts(again)
+    assert texts(again) >= texts(single)
 
 
 def test_a_renewed_history_id_keeps_what_is_held() -> None:

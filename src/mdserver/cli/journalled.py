@@ -20,7 +20,7 @@ from mdserver.cluster.settings import alone
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.config import Config, JournalFsync
 from mdserver.errors import StartError
-from mdserver.journal.records import LOG, Found, cut, line_of, read
+from mdserver.journal.records import LOG, Found, Replacements, cut, line_of, read
 from mdserver.journal.rows import written
 from mdserver.journal.segments import StreamWriter
 from mdserver.journal.writer import JournalWriter
@@ -37,7 +37,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 @define
 class Store:
     """An opened journal. `begun` is None if the member does not write its logs down; `has_begun`:
-    it stands there already.
+    it stands there already. `renewed`: what was found has this history id from now on.
     """
 
     config: Config
@@ -45,6 +45,8 @@ class Store:
     begun: Begun | None = None
     records: list[AnyRecord] = attrs.Factory(list)
     has_begun: bool = False
+    renewed: Renewed | None = None
+    replacements: Replacements = attrs.Factory(Replacements)
 
     def journal(self, node: Node, engine: Engine) -> Journal:
         """What the running server writes."""
@@ -56,6 +58,8 @@ class Store:
                 self.begun,
                 self.config.journal_fsync,
                 begins=not self.has_begun,
+                renewed=self.renewed,
+                replacements=self.replacements,
             )
         rows = written(self.writer.stream(MESSAGES).sealed, tail_of(node))
         return Journal(self.writer, self.config.node_name, engine, recording, rows)
@@ -188,6 +192,7 @@ def _find_seed(store: Store, member: Member) -> None:
             )  # fmt: skip
         found = Found([], None, 0)
     store.records = found.records
+    store.replacements = Replacements(found.records)
     store.begun = Begun(
         member.cluster.me, votes.cluster, store.config.cluster_subject_groups, votes.incarnation,
         boot_id(), True, list(member.cluster.seeds),
@@ -213,6 +218,7 @@ def _begin(store: Store, member: Member) -> None:
     else:
         store.has_begun = True
         votes.logged = votes.incarnation
+        stream.end_gap()  # what it was about is set aside
     votes.recorded, votes.log = True, stream.identifier
     member.file.begin(votes)
 
@@ -233,13 +239,23 @@ def _misfit(stream: StreamWriter, votes: VoteRecord, found: Found) -> str | None
         return "this seed ran without it"
     if found.damage is not None:
         return str(found.damage)
-    if stream.ends_at:
-        return f"its last segment, {stream.ends_at}, is missing"
+    missing = _end_missing(stream)
+    if missing is not None:
+        return missing
     if begun < votes.logged:
         return (
             f"it is an older copy: the last start that it knows of is {begun}, and the vote file"
             f" says that {votes.logged} wrote to it"
         )
+    return None
+
+
+def _end_missing(stream: StreamWriter) -> str | None:
+    """What is missing at the end of a stream, None if nothing is known to be."""
+    if stream.ends_at:
+        return f"its last segment, {stream.ends_at}, is missing"
+    if stream.gap:
+        return "its end is missing: the disk did not take it (JournalDiskFull = continue)"
     return None
 
 
@@ -249,7 +265,7 @@ def _find_alone(store: Store) -> None:
     found = read(stream.sealed)
     if found.begun is not None:
         check_begun(config, None, found.begun)
-    reason = _gap(found, stream.ends_at, config.cluster_subject_groups)
+    reason = _gap(found, stream, config.cluster_subject_groups)
     if found.damage is not None:
         aside = cut(stream, found.damage)
         log.warning("journal damaged: what follows is set aside", kept_in=str(aside))
@@ -257,20 +273,21 @@ def _find_alone(store: Store) -> None:
     if found.records and reason is not None:
         history = f"{random.SystemRandom().getrandbits(64):016x}"
         log.warning("journal not whole: clients are told of a new history", reason=reason)
-        store.records.append(Renewed(history))
-        store.writer.write(LOG, (line_of(Renewed(history)),))
+        store.renewed = Renewed(history)
+        store.records.append(store.renewed)
     incarnation = 1 if found.begun is None else found.begun.incarnation + 1
     synced = config.journal_fsync is JournalFsync.COMMIT
     groups = config.cluster_subject_groups
     store.begun = Begun(config.node_name, "", groups, incarnation, boot_id(), synced)
 
 
-def _gap(found: Found, ends_at: int, groups: int) -> str | None:
+def _gap(found: Found, stream: StreamWriter, groups: int) -> str | None:
     """Why the end of the log may be missing; None where nothing that was acknowledged is."""
     if found.damage is not None:
         return str(found.damage)
-    if ends_at:
-        return f"its last segment, {ends_at}, is missing"
+    missing = _end_missing(stream)
+    if missing is not None:
+        return missing
     begun = found.begun
     if begun is None or found.groups < groups:
         return f"it holds {found.groups} of {groups} subject groups"

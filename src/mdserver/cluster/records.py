@@ -102,7 +102,14 @@ class Learned(Noted, frozen=True, tag=6):
     length: int
 
 
-AnyRecord = Begun | Ended | Renewed | Held | Added | Learned
+class Resumed(Noted, frozen=True, tag=9):
+    """Records were left out before this one.
+
+    Those of a group that follow mean nothing until its next `Held` that says all of its log.
+    """
+
+
+AnyRecord = Begun | Ended | Renewed | Held | Added | Learned | Resumed
 
 
 @frozen

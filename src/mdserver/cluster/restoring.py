@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from mdserver.cluster.learner import runs_from
 from mdserver.cluster.log import FORGET
-from mdserver.cluster.records import Added, AnyRecord, Held, Learned, Renewed
+from mdserver.cluster.records import Added, AnyRecord, Begun, Held, Learned, Renewed, Resumed
 from mdserver.cluster.seed import Standing
 from mdserver.errors import MdserverError
 
@@ -39,13 +39,18 @@ def restore(ground: "Ground", records: Iterable[AnyRecord], now: int) -> list[in
 
 
 class Restoring:
-    """Takes the records one by one. `groups` are those that are held by now."""
+    """Takes the records one by one. `groups` are those that are held by now.
+
+    `_torn` are those of which records were left out, until the next that says all of their log.
+    """
 
     def __init__(self, ground: "Ground") -> None:
         assert ground.seed is not None, "only seeds write records"
         self.ground = ground
         self.seed = ground.seed
         self.groups: dict[int, None] = {}
+        self._torn: dict[int, None] = {}
+        self._incarnation = 0
 
     def take(self, record: AnyRecord) -> None:
         """Take one record; RecordsError where it does not follow those before it."""
@@ -55,18 +60,29 @@ class Restoring:
             case Added():
                 self._added(record)
             case Learned():
-                if record.group in self.groups:
+                if self._follows(record.group):
                     self._commit(record.group, record.length)
+            case Begun():
+                if record.incarnation != self._incarnation:
+                    self._incarnation = record.incarnation
+                    self._torn.clear()  # it goes on from what it found, as is found here
+            case Resumed():
+                self._torn = dict(self.groups)
             case Renewed():
                 self.ground.rename(record.history, list(range(len(self.ground.logs))))
             case _:
                 pass
 
+    def _follows(self, group: int) -> bool:
+        """Whether all that a record of the group goes on from is held."""
+        return group in self.groups and group not in self._torn
+
     def _held(self, held: Held) -> None:
         ground, group = self.ground, held.group
         log, view = ground.logs[group], ground.views[group]
-        if group not in self.groups and held.state is None and held.start:
+        if not self._follows(group) and held.state is None and held.start:
             return  # what it goes on from stood in segments that are gone: a picture follows
+        self._torn.pop(group, None)
         if held.history != view.history:
             log.clear()
             view.history = held.history
@@ -94,7 +110,7 @@ class Restoring:
 
     def _added(self, added: Added) -> None:
         log = self.ground.logs[added.group]
-        if added.group not in self.groups:
+        if not self._follows(added.group):
             return
         if added.start != log.length:
             raise RecordsError(f"starts at {added.start}, but the log ends at {log.length}")

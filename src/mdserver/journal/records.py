@@ -17,7 +17,16 @@ from zlib import crc32
 import msgspec
 from attrs import frozen
 
-from mdserver.cluster.records import AnyRecord, Begun, Ended, Held, Image, Noted
+from mdserver.cluster.records import (
+    Added,
+    AnyRecord,
+    Begun,
+    Ended,
+    Held,
+    Image,
+    Noted,
+    Resumed,
+)
 from mdserver.core.cache import SubjectImage
 from mdserver.journal.segments import Segment, StreamWriter, paths
 from mdserver.limits import JOURNAL_BEGUN_BYTES_MAX, JOURNAL_PORTION_BYTES
@@ -90,6 +99,33 @@ class Found:
     def groups(self) -> int:
         """How many groups are held."""
         return len({record.group for record in self.records if isinstance(record, Held)})
+
+
+class Replacements:
+    """Counts how often a group's log that held something was replaced under another history id.
+
+    What it held may stand in older segments only, and be held by no other member.
+    """
+
+    def __init__(self, records: Iterable[AnyRecord] = ()) -> None:
+        self.count = 0
+        self._histories: dict[int, str] = {}
+        self._holding: dict[int, None] = {}
+        for record in records:
+            self.take(record)
+
+    def take(self, record: AnyRecord | Image) -> None:
+        """Take the next record."""
+        if isinstance(record, Added):
+            self._holding[record.group] = None
+        elif isinstance(record, Held | Image):
+            group = record.group
+            if record.start or record.entries:
+                self._holding[group] = None
+            elif record.state is None and self._histories.get(group) != record.history:
+                self.count += group in self._holding
+                self._holding.pop(group, None)
+            self._histories[group] = record.history
 
 
 class Large:
@@ -178,6 +214,8 @@ class Assembly:
             if isinstance(record, Begun) and record.incarnation != self._incarnation:
                 self._incarnation = record.incarnation
                 self._parts.clear()  # another process went on: it knows nothing of those
+            if isinstance(record, Resumed):
+                self._parts.clear()  # some of their portions may be missing
             self._records.append(record)
             return
         if record.first:

@@ -10,11 +10,14 @@ and of which stream; segments that every such reader is done with may be deleted
 
 `stream.id` holds the stream's identifier, which is random, and the last number that a segment got:
 a number is given once, however many segments were deleted meanwhile. It is on the disk before a
-segment's first line, and after the segment's name, so a missing last segment is noticed.
+segment's first line, and after the segment's name, so a missing last segment is noticed. While
+lines are missing from its end, because the disk did not take them, it is called `stream.gap`: a
+full disk takes another name.
 
 Everything here blocks; `mdserver.journal.writer` calls it from a thread.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -31,6 +34,7 @@ from mdserver.errors import MdserverError
 SEGMENT = re.compile(r"seg-(\d{12})\.(open|jsonl)\Z")
 POSITION = ".position"
 IDENTITY = "stream.id"
+GAP = "stream.gap"
 IDENTIFIED = re.compile(rb"([0-9a-f]{32}) (\d{12})\n\Z")
 ASIDE = "aside-"
 """How the folders begin that hold segments which are no part of the stream any more."""
@@ -82,7 +86,9 @@ class StreamWriter:
     """The one writer of a stream. Not safe for several threads at a time.
 
     `identifier` is the stream's; `ends_at` the number of its last segment if that was missing at
-    the opening, else 0. With a `header` each segment begins with a line of that.
+    the opening, else 0. `gap`: lines are missing from its end. `interruptions` counts how often
+    lines began to be left out, or not to be any more. With a `header` each segment begins with a
+    line of that.
 
     Opening one raises JournalError. Whatever else raises OSError changed nothing and may be tried
     again. After a SyncError nobody knows what of the segment is on the disk, and trying again does
@@ -91,10 +97,12 @@ class StreamWriter:
 
     def __init__(self, folder: Path, segment_bytes_max: int, header: Header | None = None) -> None:
         self.folder = folder
+        self.interruptions = 0
         self._bytes_max = segment_bytes_max
         self._header = header
         self._lock = self._locked()
         self.repair = Repair(0, 0)
+        self.gap = (folder / GAP).exists()
         try:
             found = self._seal_leftovers()
             self.sealed = sealed(folder)
@@ -197,29 +205,47 @@ class StreamWriter:
         self.sealed = [segment for segment in self.sealed if segment.number not in numbers]
 
     def set_aside(self, segments: Sequence[Segment]) -> Path:
-        """Move sealed segments into a new folder `aside-N` of this one, and return that.
+        """Move sealed segments into a folder `aside-N` of this one that holds none, and return it.
 
-        They are no part of the stream any more, and nobody here deletes them. Raises OSError.
+        They are no part of the stream any more, and nobody here deletes them. After an OSError
+        those that were moved are; the others can be moved by another call.
         """
         number = 1
-        while (aside := self.folder / f"{ASIDE}{number}").exists():
+        while (aside := self.folder / f"{ASIDE}{number}").exists() and any(aside.iterdir()):
             number += 1
-        aside.mkdir()
+        aside.mkdir(exist_ok=True)
         for segment in segments:
             segment.path.rename(aside / segment.path.name)
+            self.sealed.remove(segment)
         sync_folder(aside)
         sync_folder(self.folder)
-        numbers = {segment.number for segment in segments}
-        self.sealed = [segment for segment in self.sealed if segment.number not in numbers]
         return aside
 
-    def empty(self) -> None:
-        """Delete all there is, the open segment too."""
-        self.delete(self.sealed)
-        if self._file >= 0:
-            self._path(self._number, "open").unlink(missing_ok=True)
-            os.close(self._file)
-            self._file, self._size = -1, 0
+    def begin_gap(self) -> None:
+        """Have the disk say that lines are missing from here on; it takes no room.
+
+        Raises OSError, and SyncError.
+        """
+        self.interruptions += 1
+        if not self.gap:
+            (self.folder / IDENTITY).rename(self.folder / GAP)
+            self.gap = True
+            self._sync_names()
+
+    def end_gap(self) -> None:
+        """Have the disk say that no lines are missing any more, or that it is known which ones.
+
+        Raises OSError, and SyncError.
+        """
+        if self.gap:
+            (self.folder / GAP).rename(self.folder / IDENTITY)
+            self.gap = False
+            self._sync_names()
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all segments."""
+        return sum(segment.size_bytes for segment in self.sealed) + self._size
 
     @property
     def next_number(self) -> int:
@@ -258,11 +284,11 @@ class StreamWriter:
 
         `found` is the number of the last segment that is there.
         """
-        path = self.folder / IDENTITY
+        path = self.folder / (GAP if self.gap else IDENTITY)
         known = identified(self.folder)
         if known is None:
             known = Identified(secrets.token_hex(16), found)
-            fresh = path.with_suffix(".new")
+            fresh = self.folder / "stream.new"
             fresh.write_bytes(known.encode())
             fresh.replace(path)
         self._identity = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -397,11 +423,11 @@ def read_by_all(segments: Sequence[Segment], positions: Mapping[str, int]) -> li
 
 def identified(folder: Path) -> Identified | None:
     """What `stream.id` says; None if it is missing or damaged. Raises OSError."""
-    try:
-        found = IDENTIFIED.match((folder / IDENTITY).read_bytes())
-    except FileNotFoundError:
-        return None
-    return Identified(found[1].decode(), int(found[2])) if found else None
+    for name in (IDENTITY, GAP):
+        with contextlib.suppress(FileNotFoundError):
+            found = IDENTIFIED.match((folder / name).read_bytes())
+            return Identified(found[1].decode(), int(found[2])) if found else None
+    return None
 
 
 def positions(folder: Path) -> dict[str, int]:

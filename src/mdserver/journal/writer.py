@@ -68,12 +68,12 @@ class Blocked:
 class Unblocked:
     """Lines are written again; so many were dropped since it was blocked.
 
-    `emptied`: some of them were lines of the last stream. It was emptied then, because it is of no
-    use with a gap, and takes no lines until it is opened again.
+    `gap`: some of them were lines of the last stream. What stood there before is there still, and
+    it takes no lines until it is opened again.
     """
 
     lost: int
-    emptied: bool = False
+    gap: bool = False
 
 
 @frozen
@@ -100,7 +100,8 @@ class JournalWriter:
     """The streams of a journal folder, each in a folder of its own, and the thread.
 
     `last` names the stream whose lines are written after those of the others that were queued with
-    them, and whose lines requests are about; it has no gaps, and its owner deletes its segments.
+    them, and whose lines requests are about. Its owner deletes its segments, and begins it anew
+    after a gap, which the disk is told of before a request is answered that is in it.
     `kept` are the streams whose owner bounds what waits. `withdraws`: with `refuse`, a disk that
     refuses makes it drop what the last stream has queued (`Blocked.withdrawn`), so that the owner
     can tell for certain what was not taken. Making one opens all streams and raises JournalError.
@@ -138,7 +139,7 @@ class JournalWriter:
         self._lost = 0
         self._blocked = False
         self._torn = False
-        self._emptied = False
+        self._gap = False
         self._closing = False
         self._pending: dict[str, list[Queued]] = {}
         self._opened: dict[str, float] = {}
@@ -166,8 +167,11 @@ class JournalWriter:
         """
         size = sum(len(line) for line in lines if isinstance(line, bytes))
         with self._changed:
+            if self._closing:
+                self._lost += len(lines)
+                return
             full = self._bytes + size > self.settings.queue_bytes_max
-            if self._closing or (full and stream not in self._kept):
+            if full and stream not in self._kept:
                 self._lost += len(lines)
                 self._torn = self._torn or stream == self._last
                 lines, size = (), 0
@@ -188,7 +192,7 @@ class JournalWriter:
         return self._streams[name]
 
     def open_last(self) -> None:
-        """Have the last stream take lines again, after it was emptied, from the next one on."""
+        """Have the last stream take lines again, after some were dropped, from the next one on."""
         self.write(self._last, (self._open_last,))
 
     def close(self, timeout_s: float = limits.JOURNAL_CLOSE_TIMEOUT_S) -> int:
@@ -236,7 +240,6 @@ class JournalWriter:
         for name, lines in queued.items():
             self._pending.setdefault(name, []).extend(lines)
         now = time.monotonic()
-        self._empty_torn()
         if self._retry <= now or closing:
             self._try(now)
         return not closing
@@ -257,15 +260,15 @@ class JournalWriter:
 
     def _try(self, now: float) -> None:
         try:
-            if self._withdrawn:
+            self._note_gap()
+            if self._withdrawn or (self._gap and not self._closing):
                 self._streams[self._last].make_room(self._missing_bytes)
             self._append_all(now)
             self._seal_old(now)
         except OSError as error:
             self._retry = now + limits.JOURNAL_RETRY_S
             if self.settings.disk_full is JournalDiskFull.CONTINUE:
-                self._drop()
-                self._empty_torn()
+                self._give_up()
             self._synced(now)
             reason = error.strerror or str(error)
             if self._withdraws and not self._withdrawn:
@@ -296,8 +299,9 @@ class JournalWriter:
                 del lines[0]
             self._pending.pop(name, None)
 
-    def _open_last(self, _: StreamWriter) -> None:
-        self._emptied = False
+    def _open_last(self, stream: StreamWriter) -> None:
+        self._gap = False
+        stream.interruptions += 1
 
     def _withdraw(self, reason: str) -> None:
         """Drop what the last stream has queued: its owner is told that it is not on the disk."""
@@ -319,19 +323,26 @@ class JournalWriter:
         self._skipping = at == len(lines)
         return lines[at:]
 
-    def _empty_torn(self) -> None:
-        """A line of the last stream was dropped: none that follows it can be used."""
+    def _note_gap(self) -> None:
+        """Have the disk say that lines of the last stream were dropped, if some were.
+
+        None that follows is written until the stream is opened again, and that waits until there
+        is room for as much as stands there: what is to replace it is written beside it. Raises
+        OSError; until it does not, no request is answered.
+        """
+        if not self._torn:
+            return
+        stream = self._streams[self._last]
+        stream.begin_gap()
         with self._changed:
-            torn, self._torn = self._torn, False
-            if not torn or self._closing:
-                return
-        self._emptied = True
-        self._streams[self._last].empty()
+            self._torn = False
+        self._gap = True
+        self._missing_bytes = self._missing_bytes or stream.size_bytes
 
     def _append(self, name: str, stream: StreamWriter, lines: list[Queued], now: float) -> None:
         items = list(leading(lines))
         run = [line for line in items if isinstance(line, bytes)]
-        if self._emptied and name == self._last:
+        if self._gap and name == self._last:
             self._count_lost(len(run))
         else:
             stream.append(run)
@@ -374,15 +385,22 @@ class JournalWriter:
         with self._changed:
             self._lost += lines
 
+    def _give_up(self) -> None:
+        """Drop what waits, once the disk says so if there are lines of the last stream among it."""
+        if any(not isinstance(line, int) for line in self._pending.get(self._last, ())):
+            with self._changed:
+                self._torn = True
+        with contextlib.suppress(OSError):
+            self._note_gap()
+            self._drop()
+
     def _drop(self) -> None:
         queued = [line for lines in self._pending.values() for line in lines]
         dropped = [line for line in queued if not isinstance(line, int)]
-        torn = any(not isinstance(line, int) for line in self._pending.get(self._last, ()))
         self._appended = max([self._appended, *(line for line in queued if isinstance(line, int))])
         self._pending.clear()
         with self._changed:
             self._lost += len(dropped)
-            self._torn = self._torn or torn
             self._bytes -= sum(len(line) for line in dropped if isinstance(line, bytes))
 
     def _block(self, reason: str) -> None:
@@ -400,7 +418,7 @@ class JournalWriter:
             self._blocked = self._withdrawn = False
             self._missing_bytes = 0
             lost, self._lost = self._lost, 0
-        self._tell(Unblocked(lost, self._emptied))
+        self._tell(Unblocked(lost, self._gap))
 
     def _clean(self, name: str) -> None:
         stream = self._streams[name]

@@ -180,11 +180,11 @@ class Journal:
                 if withdrawn and self._recording is not None:
                     self._recording.withdrawn()
                 self._stored.unpark_all()
-            case Unblocked(lost, emptied):
+            case Unblocked(lost, gap):
                 self._blocked = False
                 log.warning("journal goes on", lines_lost=lost)
-                if emptied and self._recording is not None:
-                    self._troubled("The journal is written anew: a restart now forgets.")
+                if gap and self._recording is not None:
+                    self._troubled("The journal is written anew: a restart now may forget.")
                     self._recording.begin_again()
                 else:
                     self._troubled(None)
