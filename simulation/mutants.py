@@ -22,8 +22,8 @@ from mdserver.cluster.membership import Membership
 from mdserver.cluster.messages import Accept, Appended, Heartbeat, Need, Promised, Sync
 from mdserver.cluster.seed import Seed, Standing, Step
 from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.core.histories import Histories
 from mdserver.core.message import Entry, Position
-from mdserver.core.recovery import Histories
 from simulation import profiles
 from simulation.plan import Plan
 from simulation.run import Result, run

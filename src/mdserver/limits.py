@@ -128,8 +128,8 @@ WORK_AT_ONCE = 5000  # subjects and patterns that a step looks at for new subscr
 SUBJECTS_AT_ONCE = 1000  # of one command, or of a session that ends, that one step deals with
 CONFLATED_AT_ONCE = 2000  # messages whose windows end in one step
 BROUGHT_AT_ONCE = 1000  # outputs of a step beyond which new subscriptions wait for the next one
-BRING_PAUSE_MS = 1  # between two such steps
-BEHIND_WAIT_S = 10  # how long a subscriber waits that is ahead of this member
+STEP_PAUSE_MS = 1  # between two such steps
+AHEAD_WAIT_S = 10  # how long a subscriber waits that is ahead of this member
 TOKEN_RENEW_BEFORE_S = 60
 
 # Numbered publications (docs/protocol.md, "Exactly once")

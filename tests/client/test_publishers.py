@@ -11,8 +11,8 @@ import trio
 from mdserver.client import Client, ReconnectSettings, StoppedError
 from mdserver.cluster.node import Node
 from mdserver.core.entitlement import Policy
-from mdserver.core.inputs import Decided, Grants
-from mdserver.core.outputs import Ask
+from mdserver.core.inputs import Authorized, Grants
+from mdserver.core.outputs import Authorize
 from mdserver.core.settings import BrokerSettings
 from mdserver.http.router import Router
 from tests.live import live_server
@@ -103,10 +103,10 @@ class Judged(Node):
 
     def step(self, input: Any, now: int) -> Any:  # noqa: A002
         out = super().step(input, now)
-        for ask in [one for one in out if isinstance(one, Ask)]:
+        for ask in [one for one in out if isinstance(one, Authorize)]:
             grants = Grants(("/**",), ("/**",), None, ask.token)
-            out = [*out, *super().step(Decided(ask.request, grants), now)]
-        return [one for one in out if not isinstance(one, Ask)]
+            out = [*out, *super().step(Authorized(ask.request, grants), now)]
+        return [one for one in out if not isinstance(one, Authorize)]
 
 
 async def test_a_user_goes_on_by_the_name_alone() -> None:

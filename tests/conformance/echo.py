@@ -73,7 +73,7 @@ class Echo:
         self._flusher.wake()
         return len(messages)
 
-    def congested(self, outbox: Outbox, *, over: bool) -> None:
+    def writability(self, outbox: Outbox, *, writable: bool) -> None:
         """Nobody has to know."""
 
     def closed(self, outbox: Outbox, reason: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from mdserver.core.broker import Broker
 from mdserver.core.cache import GroupImage
 from mdserver.core.commands import AnyCommand
-from mdserver.core.inputs import Closed, Congested, Decided, Opened, TimerDue, TimerKey
+from mdserver.core.inputs import Authorized, Closed, Opened, TimerDue, TimerKey, Writability
 from mdserver.core.message import Entry, Qos
 from mdserver.core.outputs import CancelTimer, Output, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
@@ -32,16 +32,18 @@ class OneSeed:
     def close(self, session: int, reason: str) -> list[Output]:
         return self._done("closed", Closed(session, reason))
 
-    def congest(self, session: int, *, over: bool) -> list[Output]:
-        return self._done("congested", Congested(session, over))
+    def writability(self, session: int, *, writable: bool) -> list[Output]:
+        return self._done("writability", Writability(session, writable))
 
-    def decide(self, decided: Decided) -> list[Output]:
-        return self._done("decided", decided)
+    def decide(self, decided: Authorized) -> list[Output]:
+        out: list[Output] = []
+        proposals = self.broker.authorized(decided, self.now, out)
+        return self._finish(out, proposals)
 
     def receive(self, session: int, commands: Sequence[AnyCommand]) -> list[Output]:
         out: list[Output] = []
-        self.broker.received(session, commands, self.now, out)
-        return self._finish(out)
+        proposals = self.broker.received(session, commands, self.now, out)
+        return self._finish(out, proposals)
 
     def commit(self, entries: Sequence[Entry]) -> list[Output]:
         """Entries that came from elsewhere."""
@@ -82,8 +84,8 @@ class OneSeed:
     def settle(self) -> list[Output]:
         """Let the steps go by, in no time, that bring the rest of what subscriptions bring."""
         out: list[Output] = []
-        while self._timers.pop(("broker", "bring"), None) is not None:
-            out += self._done("timer", TimerDue(("broker", "bring")))
+        while self._timers.pop(("broker", "catch-up"), None) is not None:
+            out += self._done("timer", TimerDue(("broker", "catch-up")))
         return out
 
     def group(self, entry: Entry) -> int:
@@ -94,8 +96,7 @@ class OneSeed:
         getattr(self.broker, what)(value, self.now, out)
         return self._finish(out)
 
-    def _finish(self, out: list[Output]) -> list[Output]:
-        proposals, self.broker.proposals = self.broker.proposals, []
+    def _finish(self, out: list[Output], proposals: Sequence[Proposal] = ()) -> list[Output]:
         for proposal in proposals:
             self._commit(proposal, out)
         for output in out:

@@ -14,7 +14,7 @@ brings, in order. `#` begins a comment, an empty line is one too.
     congested 1 / relieved 1                     its client takes no more, or takes on
     fetch 1 SUBJECT [history=N | after=E,S]      what the HTTP paths ask for
     grant REQUEST [sub=PATTERN,...] [pub=PATTERN,...] [expires=SECONDS] / yes REQUEST /
-    deny REQUEST REASON / busy REQUEST           the verdict about an Ask
+    deny REQUEST REASON / busy REQUEST           the verdict about an Authorize
     commit EPOCH,SEQ SUBJECT CONTENT             an entry that another member made
     malformed SESSION CODE REASON                a command that the codec could not understand
     other EPOCH,SEQ SUBJECT CONTENT              an entry that another member has, and this one not
@@ -61,9 +61,9 @@ from mdserver.core.events import (
     Status,
     WirePosition,
 )
-from mdserver.core.inputs import Decided, Denied, Grants
+from mdserver.core.inputs import Authorized, Denied, Grants
 from mdserver.core.message import Entry, Position, Publication, Qos
-from mdserver.core.outputs import Ask, Deliver, Disconnect, Log, Output, Send
+from mdserver.core.outputs import Authorize, Deliver, Disconnect, Log, Output, Send
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import group_of
 from mdserver.limits import NS_PER_S
@@ -121,10 +121,10 @@ class Play:
         return self.seed.close(int(session), " ".join(reason))
 
     def do_congested(self, session: str) -> list[Output]:
-        return self.seed.congest(int(session), over=False)
+        return self.seed.writability(int(session), writable=False)
 
     def do_relieved(self, session: str) -> list[Output]:
-        return self.seed.congest(int(session), over=True)
+        return self.seed.writability(int(session), writable=True)
 
     def do_fetch(self, session: str, subject: str, *words: str) -> list[Output]:
         keys = dict(word.split("=", 1) for word in words)
@@ -145,16 +145,16 @@ class Play:
             seconds(keys["expires"]) if "expires" in keys else None,
             keys.get("user"),
         )
-        return self.seed.decide(Decided(int(request), grants))
+        return self.seed.decide(Authorized(int(request), grants))
 
     def do_yes(self, request: str) -> list[Output]:
-        return self.seed.decide(Decided(int(request), None))
+        return self.seed.decide(Authorized(int(request), None))
 
     def do_deny(self, request: str, *reason: str) -> list[Output]:
-        return self.seed.decide(Decided(int(request), Denied(" ".join(reason))))
+        return self.seed.decide(Authorized(int(request), Denied(" ".join(reason))))
 
     def do_busy(self, request: str) -> list[Output]:
-        return self.seed.decide(Decided(int(request), Denied("Too busy: try again.", busy=True)))
+        return self.seed.decide(Authorized(int(request), Denied("Too busy: try again.", busy=True)))
 
     def do_commit(self, position: str, subject: str, content: str) -> list[Output]:
         at = read_position(position)
@@ -262,7 +262,7 @@ def show(output: Output) -> Iterator[str]:
             yield f"{session} < {show_event(event)}"
         case Disconnect(session, code, reason):
             yield f"{session} closed {code} {reason}"
-        case Ask():
+        case Authorize():
             keys = {"token": output.token, "subject": output.subject}
             yield f"ask {output.request} {output.session} {output.action}{show_keys(keys)}"
         case Log(stream, name, values):

@@ -14,9 +14,9 @@ from mdserver.core.commands import (
 )
 from mdserver.core.entitlement import Policy
 from mdserver.core.events import Connected, Error, Status, StatusName
-from mdserver.core.inputs import Decided, Opened
+from mdserver.core.inputs import Authorized, Opened
 from mdserver.core.message import Entry
-from mdserver.core.outputs import Ask, Deliver, Log, Output, Send
+from mdserver.core.outputs import Authorize, Deliver, Log, Output, Send
 from mdserver.core.proposal import Origin, Outcome
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import HELD_COMMANDS_MAX, NS_PER_S, RECHECKS_AT_ONCE
@@ -32,9 +32,8 @@ def test_a_publication_reaches_its_subscriber_and_is_acknowledged() -> None:
     assert isinstance(out[0].event, Connected)
     assert out[0].event.history == "h1"
     out.clear()
-    broker.received(1, [Publish(subject="/a/b", content="x", closure="c")], 5, out)
+    (proposal,) = broker.received(1, [Publish(subject="/a/b", content="x", closure="c")], 5, out)
     assert out == []
-    (proposal,) = broker.proposals
     entry = Entry(1, 1, proposal.publication)
     broker.committed(0, [entry], 5, out)
     broker.outcome(Outcome(proposal.origin, 1, 1), 5, out)
@@ -53,7 +52,7 @@ def test_only_so_many_commands_wait_for_verdicts() -> None:
     broker.opened(Opened(1, "127.0.0.1"), 0, out)
     broker.received(1, [Connect(token="t")], 0, out)
     broker.received(1, [Ping()] * (HELD_COMMANDS_MAX - 1), 0, out)
-    assert [type(output) for output in out] == [Ask]
+    assert [type(output) for output in out] == [Authorize]
     out.clear()
     broker.received(1, [Ping(id=7), Publish(subject="/a/b", content="x", closure="c")], 0, out)
     ping, publish = out
@@ -65,7 +64,7 @@ def test_only_so_many_commands_wait_for_verdicts() -> None:
     assert publish.event.status is StatusName.PUBLISH_FAILED
     assert publish.event.certain
     out.clear()
-    broker.decided(Decided(1, None), 0, out)
+    broker.authorized(Authorized(1, None), 0, out)
     assert len(out) == HELD_COMMANDS_MAX
 
 
@@ -105,14 +104,16 @@ def test_after_a_new_token_only_a_few_subscriptions_are_asked_about_at_a_time() 
     seed = OneSeed(BrokerSettings(policy=Policy.ASK, ask_each=True))
     seed.open(1)
     seed.receive(1, [Connect()])
-    seed.decide(Decided(1, None))
+    seed.decide(Authorized(1, None))
     subjects = [f"/a/{number}" for number in range(1000)]
     for ask in seed.receive(1, [Subscribe(subjects=subjects)]):
-        assert isinstance(ask, Ask)
-        seed.decide(Decided(ask.request, None))
+        assert isinstance(ask, Authorize)
+        seed.decide(Authorized(ask.request, None))
     (token,) = seed.receive(1, [RenewToken(token="t")])
-    assert isinstance(token, Ask)
-    open_asks = [ask for ask in seed.decide(Decided(token.request, None)) if isinstance(ask, Ask)]
+    assert isinstance(token, Authorize)
+    open_asks = [
+        ask for ask in seed.decide(Authorized(token.request, None)) if isinstance(ask, Authorize)
+    ]
     asked: list[str | None] = []
     while open_asks:
         assert len(open_asks) <= RECHECKS_AT_ONCE
@@ -120,19 +121,19 @@ def test_after_a_new_token_only_a_few_subscriptions_are_asked_about_at_a_time() 
         asked.append(ask.subject)
         open_asks += [
             following
-            for following in seed.decide(Decided(ask.request, None))
-            if isinstance(following, Ask)
+            for following in seed.decide(Authorized(ask.request, None))
+            if isinstance(following, Authorize)
         ]
     assert asked == subjects
-    assert seed.broker._verdicts._requests == {}
-    assert seed.broker._verdicts._rechecks == {}
+    assert seed.broker._authorizations._requests == {}
+    assert seed.broker._authorizations._rechecks == {}
 
 
 def test_nothing_is_kept_of_what_was_asked_about_a_session_that_ended() -> None:
     seed = OneSeed(BrokerSettings(policy=Policy.ASK, ask_each=True))
     seed.open(1)
     seed.receive(1, [Connect()])
-    seed.decide(Decided(1, None))
+    seed.decide(Authorized(1, None))
     seed.receive(1, [Subscribe(subjects=[f"/a/{number}" for number in range(100)])])
     seed.close(1, "gone")
-    assert seed.broker._verdicts._requests == {}
+    assert seed.broker._authorizations._requests == {}

@@ -9,9 +9,9 @@ import pytest
 from mdserver.core.commands import Connect, Publish, Receipt, Receipts, Subscribe, Unsubscribe
 from mdserver.core.entitlement import Policy
 from mdserver.core.events import Error
-from mdserver.core.inputs import Decided, Grants
+from mdserver.core.inputs import Authorized, Grants
 from mdserver.core.message import checksum
-from mdserver.core.outputs import Ask, Log, Output, Send
+from mdserver.core.outputs import Authorize, Log, Output, Send
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import (
     NS_PER_S,
@@ -41,8 +41,8 @@ def opened(readable: tuple[str, ...] = ("/a/*",)) -> OneSeed:
     for session, rights in ((1, readable), (2, ("/**",))):
         seed.open(session)
         (ask,) = seed.receive(session, [Connect(publisher="p" if session == 1 else None)])
-        assert isinstance(ask, Ask)
-        seed.decide(Decided(ask.request, Grants(rights, ("/**",))))
+        assert isinstance(ask, Authorize)
+        seed.decide(Authorized(ask.request, Grants(rights, ("/**",))))
     for subject in ("/a/b", "/x/y"):
         seed.receive(2, [Publish(subject=subject, content=content) for content in CONTENTS])
     return seed

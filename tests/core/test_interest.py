@@ -5,7 +5,7 @@ import pytest
 from mdserver.core import interest as interest_module
 from mdserver.core.inputs import Opened
 from mdserver.core.interest import Interest
-from mdserver.core.session import Happening, Session, Subscription
+from mdserver.core.session import Session, SessionEvent, Subscription
 from mdserver.core.subjects import parse_interest
 from mdserver.errors import LocalProtocolError
 
@@ -54,6 +54,6 @@ def test_the_list_of_an_audience_is_the_same_until_something_changes() -> None:
 
 def test_a_session_that_ended_cannot_be_admitted() -> None:
     session = Session(Opened(1, "::1"))
-    session.happen(Happening.END)
+    session.transition(SessionEvent.END)
     with pytest.raises(LocalProtocolError, match=r"ADMIT in SessionState\.ENDED"):
-        session.happen(Happening.ADMIT)
+        session.transition(SessionEvent.ADMIT)

@@ -1,12 +1,14 @@
 """What one session can make a step do is bounded: counted in branches and subjects looked at."""
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 
 from mdserver.core.commands import Connect, PositionAfter, Publish, Subscribe, Unsubscribe
 from mdserver.core.events import Delivery, Status, StatusName
 from mdserver.core.outputs import Deliver, Log, Output, Send
+from mdserver.core.proposal import Proposal
 from mdserver.core.settings import BrokerSettings
 from tests.core.one_seed import OneSeed
 
@@ -18,11 +20,11 @@ class Watched(OneSeed):
         super().__init__(settings)
         self.steps: list[int] = []
 
-    def _finish(self, out: list[Output]) -> list[Output]:
-        bringing = self.broker._bringing
-        if bringing._work._out is out:
-            self.steps.append(bringing._work._most - bringing._work.left)
-        return super()._finish(out)
+    def _finish(self, out: list[Output], proposals: Sequence[Proposal] = ()) -> list[Output]:
+        catch_up = self.broker._catch_up
+        if catch_up._work._out is out:
+            self.steps.append(catch_up._work._most - catch_up._work.left)
+        return super()._finish(out, proposals)
 
 
 def subjects_of(outputs: list[Output]) -> list[str]:
@@ -64,7 +66,7 @@ def test_many_patterns_over_many_subjects_are_searched_bit_by_bit() -> None:
     # Each step does a bounded amount, and all together what the patterns ask for, not more.
     assert max(seed.steps) <= 5_000 + 10
     assert sum(seed.steps) <= 1_000 * 2 * 4_002 + 10 * 4_000
-    assert seed.broker._bringing._searches == {}
+    assert seed.broker._catch_up._searches == {}
     assert seed.broker._cache.newcomers is None
 
 
@@ -101,7 +103,7 @@ def test_a_session_has_so_many_patterns_at_most() -> None:
 def test_a_subject_that_comes_up_during_a_search_is_brought_as_well(congested: bool) -> None:
     seed = filled(BrokerSettings(work_at_once=50), [f"/a/{n}/{n}" for n in range(500)])
     if congested:
-        seed.congest(2, over=False)
+        seed.writability(2, writable=False)
     outputs = seed.receive(2, [Subscribe(subjects=["/a/*/*", "/a/**"])])
     live: list[Output] = []
     for number in range(40):
@@ -110,7 +112,7 @@ def test_a_subject_that_comes_up_during_a_search_is_brought_as_well(congested: b
         live += seed.receive(1, [Publish(subject=f"/a/{number}", content="x")])
     assert not [output for output in live if isinstance(output, Deliver)]
     if congested:
-        seed.congest(2, over=True)
+        seed.writability(2, writable=True)
     brought = subjects_of(outputs + seed.settle())
     assert len(brought) == len(set(brought)) == 500 + 3 * 40
     # From then on the live messages come.
@@ -127,13 +129,13 @@ def test_unsubscribing_looks_at_its_own_waiting_positions_only() -> None:
     seed.receive(2, [Subscribe(subjects=subjects, positions=positions)])
     seed.settle()
     session = seed.broker._sessions[2]
-    assert session.waiting is not None
-    assert len(session.waiting) == 5_000
+    assert session.ahead is not None
+    assert len(session.ahead) == 5_000
     subscription = session.subscriptions["/a/7"]
-    assert list(subscription.waiting or ()) == ["/a/7"]
+    assert list(subscription.ahead or ()) == ["/a/7"]
     seed.receive(2, [Unsubscribe(subjects=subjects)])
-    assert session.waiting is None
-    assert seed.broker._bringing.behind == {}
+    assert session.ahead is None
+    assert seed.broker._catch_up.awaited == {}
 
 
 def test_toggling_a_pattern_leaves_the_lists_of_other_subjects_alone() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdserver.core.entitlement import Policy
-from mdserver.core.inputs import Decided, Grants
-from mdserver.core.outputs import Ask
+from mdserver.core.inputs import Authorized, Grants
+from mdserver.core.outputs import Authorize
 from mdserver.core.settings import BrokerSettings
 from mdserver.http.router import Router
 from mdserver.limits import FIRST_BYTES_MAX, KB, MB, NS_PER_MS
@@ -98,7 +98,7 @@ async def test_bodies_that_never_end_are_answered_with_503_beyond_the_budget() -
 
 async def test_before_a_token_is_accepted_messages_are_short_and_afterwards_long() -> None:
     async with serving(GUARDED, ASKING) as server:
-        server.engine.carry(Ask, lambda ask: grant(server, ask))
+        server.engine.carry(Authorize, lambda ask: grant(server, ask))
         async with upgraded(port_of(server)) as stranger:
             await stranger.send(frame(TEXT, b"", length=FIRST_BYTES_MAX + 1))
             assert await stranger.closed_with() == 1009
@@ -110,17 +110,17 @@ async def test_before_a_token_is_accepted_messages_are_short_and_afterwards_long
             await client.until(b'"t":9')
 
 
-def grant(server: Any, ask: Ask) -> None:
-    server.engine.dispatch(Decided(ask.request, EVERYTHING))
+def grant(server: Any, ask: Authorize) -> None:
+    server.engine.dispatch(Authorized(ask.request, EVERYTHING))
 
 
 async def test_while_a_verdict_is_awaited_a_client_is_not_read_without_end() -> None:
     """Admitted or not: what a client sends meanwhile waits in the sockets."""
-    asked: list[Ask] = []
+    asked: list[Authorize] = []
     broker = BrokerSettings(policy=Policy.ASK, ask_each=True)
     settings = evolve(GUARDED, receive_bytes_max=128 * KB)
     async with serving(settings, broker) as server:
-        server.engine.carry(Ask, asked.append)
+        server.engine.carry(Authorize, asked.append)
         async with upgraded(port_of(server), timeout=30) as client, trio.open_nursery() as nursery:
             await client.send(frame(TEXT, b'{"op":"connect","token":"t"}'))
             nursery.start_soon(client.send, frame(TEXT, publication(1000)) * 20_000)
@@ -142,7 +142,7 @@ async def test_while_a_verdict_is_awaited_a_client_is_not_read_without_end() -> 
 async def test_a_session_that_never_connects_is_closed_where_tokens_decide() -> None:
     settings = evolve(GUARDED, handshake_timeout=200 * NS_PER_MS)
     async with serving(settings, ASKING) as server:
-        server.engine.carry(Ask, lambda ask: grant(server, ask))
+        server.engine.carry(Authorize, lambda ask: grant(server, ask))
         async with upgraded(port_of(server)) as silent, upgraded(port_of(server)) as client:
             await client.send(frame(TEXT, b'{"op":"connect","token":"t"}'))
             assert await silent.closed_with() == 4101
@@ -151,10 +151,10 @@ async def test_a_session_that_never_connects_is_closed_where_tokens_decide() -> 
 
 
 async def test_a_session_that_waits_for_its_verdict_is_not_closed_for_that() -> None:
-    asked: list[Ask] = []
+    asked: list[Authorize] = []
     settings = evolve(GUARDED, handshake_timeout=100 * NS_PER_MS)
     async with serving(settings, ASKING) as server:
-        server.engine.carry(Ask, asked.append)
+        server.engine.carry(Authorize, asked.append)
         async with upgraded(port_of(server)) as client:
             await client.send(frame(TEXT, b'{"op":"connect","token":"t"}'))
             await trio.sleep(0.3)
@@ -208,9 +208,9 @@ def unchunked(body: bytes) -> bytes:
 
 
 async def test_what_is_posted_to_a_stream_waits_for_the_verdict_outside_the_node() -> None:
-    asked: list[Ask] = []
+    asked: list[Authorize] = []
     async with serving(GUARDED, ASKING, handler=Router()) as server:
-        server.engine.carry(Ask, asked.append)
+        server.engine.carry(Authorize, asked.append)
         async with connected(port_of(server), 30) as stream, connected(port_of(server)) as other:
             connect = b'{"op":"connect","token":"t"}\n'
             await stream.send(posted(b"/stream", connect))

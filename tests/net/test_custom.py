@@ -7,11 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from mdserver.core.inputs import Decided, Denied, Grants
-from mdserver.core.outputs import Ask
+from mdserver.core.inputs import Authorized, Denied, Grants
+from mdserver.core.outputs import Authorize
 from mdserver.errors import ConfigError
 from mdserver.limits import NS_PER_S, VERDICTS_PER_SESSION_AT_ONCE
-from mdserver.net.custom import BUSY, Client, CustomJudge, load_class
+from mdserver.net.custom import BUSY, Client, CustomAuthorizer, load_class
 
 FAILED = Denied("The server could not decide: its entitlement class failed.")
 GRANTS = Grants(subscribe=("/a/**",), user="ann")
@@ -57,9 +57,9 @@ class Judge:
         await self._answer("disconnect", client, None)
 
 
-async def verdicts(nursery: trio.Nursery, judge: Judge, *questions: Ask) -> list[Decided]:
-    decided: list[Decided] = []
-    custom = CustomJudge(judge, 5 * NS_PER_S, decided.append)
+async def verdicts(nursery: trio.Nursery, judge: Judge, *questions: Authorize) -> list[Authorized]:
+    decided: list[Authorized] = []
+    custom = CustomAuthorizer(judge, 5 * NS_PER_S, decided.append)
     await nursery.start(custom.run)
     for question in questions:
         custom.ask(question)
@@ -86,8 +86,8 @@ async def verdicts(nursery: trio.Nursery, judge: Judge, *questions: Ask) -> list
 async def test_answers(nursery, action: str, about: str, verdict: object) -> None:
     token, subject = (about, None) if action in {"connect", "token"} else (None, about)
     judge = Judge()
-    question = Ask(7, 1, action, token, subject, "127.0.0.1")
-    assert await verdicts(nursery, judge, question) == [Decided(7, verdict)]
+    question = Authorize(7, 1, action, token, subject, "127.0.0.1")
+    assert await verdicts(nursery, judge, question) == [Authorized(7, verdict)]
     if judge.asked:
         assert judge.asked[0][1:] == (Client(1, "127.0.0.1"), about)
 
@@ -95,20 +95,20 @@ async def test_answers(nursery, action: str, about: str, verdict: object) -> Non
 async def test_an_answer_after_the_deadline_is_a_denial_and_others_go_on(
     nursery, autojump_clock
 ) -> None:
-    decided: list[Decided] = []
-    custom = CustomJudge(Judge(), 5 * NS_PER_S, decided.append)
+    decided: list[Authorized] = []
+    custom = CustomAuthorizer(Judge(), 5 * NS_PER_S, decided.append)
     await nursery.start(custom.run)
-    custom.ask(Ask(1, 1, "subscribe", None, "slow"))
-    custom.ask(Ask(2, 2, "subscribe", None, "true"))
+    custom.ask(Authorize(1, 1, "subscribe", None, "slow"))
+    custom.ask(Authorize(2, 2, "subscribe", None, "true"))
     await trio.sleep(4.9)
-    assert decided == [Decided(2, None)]
+    assert decided == [Authorized(2, None)]
     await trio.sleep(0.2)
-    assert decided[1:] == [Decided(1, Denied("The server could not decide in time."))]
+    assert decided[1:] == [Authorized(1, Denied("The server could not decide in time."))]
 
 
 async def test_the_end_of_a_session_is_told_and_not_answered(nursery) -> None:
     judge = Judge()
-    assert await verdicts(nursery, judge, Ask(1, 9, "disconnect")) == []
+    assert await verdicts(nursery, judge, Authorize(1, 9, "disconnect")) == []
     assert judge.asked == [("disconnect", Client(9, None), None)]
 
 
@@ -116,8 +116,8 @@ async def test_one_session_s_questions_deny_nobody_else(
     nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mdserver.limits.VERDICTS_PENDING_MAX", 100)
-    greedy = [Ask(number, 1, "subscribe", None, "slow") for number in range(1, 1001)]
-    others = [Ask(2000 + number, number, "connect", "true") for number in range(2, 40)]
+    greedy = [Authorize(number, 1, "subscribe", None, "slow") for number in range(1, 1001)]
+    others = [Authorize(2000 + number, number, "connect", "true") for number in range(2, 40)]
     judge = Judge()
     decided = await verdicts(nursery, judge, *greedy, *others)
     served = [answer for answer in decided if answer.request > 2000]
@@ -136,7 +136,7 @@ async def test_sessions_take_turns(
 ) -> None:
     monkeypatch.setattr("mdserver.limits.VERDICTS_AT_ONCE", 1)
     questions = [
-        Ask(10 * session + number, session, "subscribe", None, "true")
+        Authorize(10 * session + number, session, "subscribe", None, "true")
         for session in (1, 2, 3)
         for number in range(3)
     ]
@@ -147,12 +147,12 @@ async def test_sessions_take_turns(
 async def test_a_question_waits_for_its_turn_for_a_while_and_is_then_answered_with_busy(
     nursery, autojump_clock
 ) -> None:
-    decided: list[Decided] = []
-    custom = CustomJudge(Judge(), 20 * NS_PER_S, decided.append)
+    decided: list[Authorized] = []
+    custom = CustomAuthorizer(Judge(), 20 * NS_PER_S, decided.append)
     await nursery.start(custom.run)
     for number in range(3 * VERDICTS_PER_SESSION_AT_ONCE):
-        custom.ask(Ask(number, 1, "subscribe", None, "slow"))
-    custom.ask(Ask(1000, 2, "subscribe", None, "slow"))
+        custom.ask(Authorize(number, 1, "subscribe", None, "slow"))
+    custom.ask(Authorize(1000, 2, "subscribe", None, "slow"))
     await trio.sleep(61)
     late = [answer.request for answer in decided if answer.verdict == BUSY]
     assert late == list(range(2 * VERDICTS_PER_SESSION_AT_ONCE, 3 * VERDICTS_PER_SESSION_AT_ONCE))
@@ -162,12 +162,12 @@ async def test_a_question_waits_for_its_turn_for_a_while_and_is_then_answered_wi
 async def test_what_a_session_that_ended_had_still_to_ask_is_not_asked(
     nursery, autojump_clock
 ) -> None:
-    judge, decided = Judge(), list[Decided]()
-    custom = CustomJudge(judge, 5 * NS_PER_S, decided.append)
+    judge, decided = Judge(), list[Authorized]()
+    custom = CustomAuthorizer(judge, 5 * NS_PER_S, decided.append)
     await nursery.start(custom.run)
     for number in range(1000):
-        custom.ask(Ask(number, 1, "subscribe", None, "slow"))
-    custom.ask(Ask(1000, 1, "disconnect"))
+        custom.ask(Authorize(number, 1, "subscribe", None, "slow"))
+    custom.ask(Authorize(1000, 1, "disconnect"))
     await trio.sleep(6)
     actions = [action for action, _, _ in judge.asked]
     assert actions == ["subscribe"] * VERDICTS_PER_SESSION_AT_ONCE + ["disconnect"]

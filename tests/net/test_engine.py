@@ -9,7 +9,7 @@ from mdserver.core.events import AnyEvent, Connected, Delivery
 from mdserver.core.inputs import Closed, Opened, Received, TimerDue
 from mdserver.core.message import Entry, MessageType, Publication
 from mdserver.core.outputs import (
-    Ask,
+    Authorize,
     CancelTimer,
     Committed,
     Deliver,
@@ -146,14 +146,14 @@ class Unencodable(Sink):
     "output",
     [
         Send(1, CONNECTED),
-        Ask(1, 1, "connect"),
+        Authorize(1, 1, "connect"),
         Deliver(Delivery(ENTRY, MessageType.UPDATE), [1]),
     ],
     ids=lambda output: type(output).__name__,
 )
 def test_an_output_that_fails_ends_its_session_and_no_other(output: Output) -> None:
     engine, node = engine_of({Received: [output, Send(2, CONNECTED)]})
-    engine.carry(Ask, _fail)
+    engine.carry(Authorize, _fail)
     harmed, other = Unencodable(engine), Sink(engine)
     engine.opened(1, harmed, Opened(1, "127.0.0.1"))
     engine.opened(2, other, Opened(2, "127.0.0.1"))

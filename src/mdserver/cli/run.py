@@ -28,7 +28,7 @@ from mdserver.config.concerns import concerns
 from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import reloaded
 from mdserver.core.inputs import RulesChanged
-from mdserver.core.outputs import Ask, Log
+from mdserver.core.outputs import Authorize, Log
 from mdserver.errors import ConfigError, MdserverError, StartError, leaves
 from mdserver.http.monitor import Monitor
 from mdserver.http.operations import cluster_routes
@@ -36,10 +36,10 @@ from mdserver.http.router import Router
 from mdserver.journal.rotating import LineWriter
 from mdserver.limits import JOURNAL_STATS_S, NS_PER_S
 from mdserver.net import refusals
-from mdserver.net.custom import CustomJudge, load_class
+from mdserver.net.authorizers import TokenAuthorizer
+from mdserver.net.custom import CustomAuthorizer, load_class
 from mdserver.net.engine import Engine
 from mdserver.net.journalling import Journal
-from mdserver.net.judges import TokenJudge
 from mdserver.net.operations import Operations
 from mdserver.net.presence import METHODS, PresenceHook
 from mdserver.net.privileges import take_no_new_privileges
@@ -91,7 +91,9 @@ async def serve(
     node = node_of(config, member, store)
 
     def unready() -> str | None:
-        return server.unready or node.broker.refusing or node.unready() or node.drained()
+        return (
+            server.unready or node.broker.publications.refusing or node.unready() or node.drained()
+        )
 
     def warning() -> str | None:
         troubled = (journal, lines, audit)
@@ -116,8 +118,8 @@ async def serve(
             if hook is not None:
                 await nursery.start(hook.run)
             if judge is not None:
-                server.engine.carry(Ask, judge.ask)
-            if isinstance(judge, CustomJudge):
+                server.engine.carry(Authorize, judge.ask)
+            if isinstance(judge, CustomAuthorizer):
                 await nursery.start(judge.run)
             urls = await nursery.start(server.serve)
             if audit is not None and config.audit_stats:
@@ -198,13 +200,13 @@ async def running(journal: Journal | None, node: Node) -> AsyncIterator[None]:
         yield
 
 
-def judge_of(config: Config, engine: Engine) -> TokenJudge | CustomJudge | None:
+def judge_of(config: Config, engine: Engine) -> TokenAuthorizer | CustomAuthorizer | None:
     """Who answers the core's questions, None where it has none. Raises `ConfigError`."""
     if config.entitlement is Entitlement.JWT:
-        return TokenJudge(token_verifier(config), engine)
+        return TokenAuthorizer(token_verifier(config), engine)
     if config.entitlement is Entitlement.CUSTOM:
         judge = load_class(config.custom_class)
-        return CustomJudge(judge, config.custom_deadline, engine.dispatch)
+        return CustomAuthorizer(judge, config.custom_deadline, engine.dispatch)
     return None
 
 
@@ -227,7 +229,7 @@ def reload(
     config: Config,
     read: Callable[[], Loaded],
     server: Server,
-    judge: TokenJudge | CustomJudge | None,
+    judge: TokenAuthorizer | CustomAuthorizer | None,
     member: Member | None = None,
 ) -> Config:
     """Reads the configuration again, takes what a running server can take, and says so.
@@ -244,7 +246,7 @@ def reload(
     except (ConfigError, StartError) as error:
         log.error("reload refused", reason=str(error))
         return config
-    if isinstance(judge, TokenJudge):
+    if isinstance(judge, TokenAuthorizer):
         judge.verifier = verifier
     set_level(new.config.log_level)
     refusals.watch(server.engine, on=new.config.log_level is LogLevel.DEBUG)

@@ -31,7 +31,7 @@ def stats_line(server: Server, broker: Broker) -> Log:
             **attrs.asdict(broker.counts()),
             "connections_total": entered,
             "disconnections_total": entered - server.connections,
-            "messages_in_total": broker.publications,
+            "messages_in_total": broker.publications.count,
             "messages_out_total": server.engine.deliveries,
             "bytes_in_total": server.engine.traffic.received,
             "bytes_out_total": server.engine.traffic.sent,

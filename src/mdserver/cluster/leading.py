@@ -177,8 +177,8 @@ class Leading:
                 self._held.append((forward.contact, item))
             else:
                 self._take(forward.contact, item)
-        if self._held and self.ground.broker.refusing is not None:
-            self.refuse_held(self.ground.broker.refusing)
+        if self._held and self.ground.broker.publications.refusing is not None:
+            self.refuse_held(self.ground.broker.publications.refusing)
 
     def _take(self, contact: str, item: Forwarded) -> None:
         coordinator = self.active(item.group, item.epoch)

@@ -15,14 +15,14 @@ from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.commands import AnyCommand, Publish
 from mdserver.core.events import Move
 from mdserver.core.inputs import (
+    Authorized,
     Closed,
-    Congested,
-    Decided,
     Opened,
     Received,
     RulesChanged,
     TimerDue,
     Trouble,
+    Writability,
 )
 from mdserver.core.message import Entry, Qos
 from mdserver.core.outputs import Disconnect, Output, Send, SetTimer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mdserver.core.settings import BrokerSettings
 
 Input = (
-    Opened | Received | Closed | Congested | TimerDue | Decided | RulesChanged | Trouble
+    Opened | Received | Closed | Writability | TimerDue | Authorized | RulesChanged | Trouble
     | say.PeerUp | say.PeerDown | say.PeerReceived | say.Persisted | say.Operate
     | Recorded | Picture | Conclude
 )  # fmt: skip
@@ -118,9 +118,9 @@ class Node:
                 self._receive(input)
             case TimerDue():
                 self._timer(input)
-            case Congested():
-                self.broker.congested(input, now, out)
-            case Opened() | Closed() | Decided() | RulesChanged():
+            case Writability():
+                self.broker.writability(input, now, out)
+            case Opened() | Closed() | Authorized() | RulesChanged():
                 self._session(input)
             case say.Persisted() | Recorded() | Picture() | Conclude() | Trouble():
                 self._disk(input)
@@ -128,8 +128,6 @@ class Node:
                 self._operating.operate(input)
             case say.PeerUp() | say.PeerDown():
                 self._link(input)
-        if self.broker.proposals:
-            self._propose()
         self._settle()
         ground.out = []
         return out
@@ -167,9 +165,10 @@ class Node:
                 self.ground.note_learned(at_once=True)
             case Trouble():
                 self.broker.trouble = input.reason
-                self.broker.refusing = input.reason if input.refusing else None
-                if self.broker.refusing is not None:
-                    self.mode.leading.refuse_held(self.broker.refusing)
+                refusing = input.reason if input.refusing else None
+                self.broker.publications.refusing = refusing
+                if refusing is not None:
+                    self.mode.leading.refuse_held(refusing)
                 if input.withdrawn and input.reason is not None:
                     self.mode.leading.withdraw(input.reason)
 
@@ -179,17 +178,20 @@ class Node:
         if input.session not in self._sessions:
             return
         for run in publish_runs(input.commands):
-            self.broker.received(input.session, run, self.ground.now, self.ground.out)
-            if self.broker.proposals:
-                self._propose()
+            ground = self.ground
+            proposals = self.broker.received(input.session, run, ground.now, ground.out)
+            if proposals:
+                self._propose(proposals)
 
-    def _session(self, input: Opened | Closed | Decided | RulesChanged) -> None:  # noqa: A002
+    def _session(self, input: Opened | Closed | Authorized | RulesChanged) -> None:  # noqa: A002
         ground = self.ground
         if isinstance(input, RulesChanged):
             self.broker.rules_changed(input)
             return
-        if isinstance(input, Decided):
-            self.broker.decided(input, ground.now, ground.out)
+        if isinstance(input, Authorized):
+            proposals = self.broker.authorized(input, ground.now, ground.out)
+            if proposals:
+                self._propose(proposals)
         elif isinstance(input, Closed):
             if self._sessions.pop(input.session, 0) is None:
                 self.broker.closed(input, ground.now, ground.out)
@@ -201,10 +203,9 @@ class Node:
             self._sessions[input.session] = None
             self.broker.opened(input, ground.now, ground.out)
 
-    def _propose(self) -> None:
+    def _propose(self, proposals: list[Proposal]) -> None:
         """Give every proposal a ticket of its group, and forward those that can be now."""
         ground = self.ground
-        proposals, self.broker.proposals = self.broker.proposals, []
         groups = len(ground.logs)
         by_group: dict[int, list[Proposal]] = {}
         unplaced: list[Proposal] = []

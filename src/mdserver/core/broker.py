@@ -7,20 +7,26 @@ else holds back the later ones of its session.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from mdserver.core.audit import (
     ACCESS,
     dropped_log,
-    publish_log,
-    refused_log,
     session_log,
 )
-from mdserver.core.bringing import TIMER as BRING_TIMER
-from mdserver.core.bringing import Bringing
+from mdserver.core.authorization import (
+    TOKEN_TIMER,
+    PendingAuthorizations,
+    Recheck,
+    grant,
+    stop_token_timer,
+    token_expired,
+    unexpired,
+)
 from mdserver.core.cache import Cache, GroupImage
+from mdserver.core.catch_up import CatchUp, Lost
 from mdserver.core.claims import Claims
 from mdserver.core.commands import (
     AnyCommand,
@@ -34,9 +40,8 @@ from mdserver.core.commands import (
     Subscribe,
     Unsubscribe,
 )
-from mdserver.core.conflation import TIMER as CONFLATE_TIMER
 from mdserver.core.conflation import Conflation
-from mdserver.core.entitlement import Policy, parse_grants, same_token, within
+from mdserver.core.entitlement import Policy, same_token, within
 from mdserver.core.events import (
     AnyEvent,
     Connected,
@@ -47,39 +52,27 @@ from mdserver.core.events import (
     Status,
     StatusName,
 )
+from mdserver.core.histories import Histories
 from mdserver.core.inputs import (
+    Authorized,
     Closed,
-    Congested,
-    Decided,
     Denied,
-    Grants,
     Opened,
     RulesChanged,
     TimerDue,
     Verdict,
+    Writability,
 )
 from mdserver.core.interest import Interest
-from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
-from mdserver.core.outputs import CancelTimer, Deliver, Disconnect, Output, Send, SetTimer
-from mdserver.core.proposal import Origin, Outcome, Proposal
+from mdserver.core.message import Entry, MessageType, Position
+from mdserver.core.outputs import Deliver, Disconnect, Output, Send, SetTimer
+from mdserver.core.proposal import Outcome, Proposal
+from mdserver.core.publications import Publications
 from mdserver.core.publishers import PublisherKeys
-from mdserver.core.publishing import (
-    Refused,
-    accepted,
-    error_code,
-    failed,
-    read_publication,
-    refusal,
-    undecided,
-)
-from mdserver.core.recovery import Histories, Lost
-from mdserver.core.session import Happening, Session, SessionState, session_name
+from mdserver.core.session import Session, SessionEvent, SessionState, session_name
 from mdserver.core.settings import BrokerSettings
-from mdserver.core.subjects import shown
-from mdserver.core.subscribing import Subscriptions, deny
-from mdserver.core.verdicts import Recheck, Verdicts
+from mdserver.core.subscriptions import Subscriptions, deny
 from mdserver.limits import (
-    BRING_PAUSE_MS,
     CLOSE_BUSY,
     CLOSE_CONNECT_DENIED,
     CLOSE_MOVED,
@@ -89,6 +82,7 @@ from mdserver.limits import (
     NS_PER_MS,
     NS_PER_S,
     PROTOCOL_VERSION,
+    STEP_PAUSE_MS,
 )
 
 if TYPE_CHECKING:
@@ -114,21 +108,15 @@ class Counts:
 class Broker:
     """Sessions, their subscriptions and publications, over the member's cache.
 
-    `proposals` fills while commands are handled; whoever calls takes them and clears the list.
-    `publications` counts those of this member's clients that were understood and allowed;
-    `refusing` is why none is taken now that wants a place in a log, None while they are; `trouble`
-    is what the journal suffers from, whether they are refused for it or not.
+    `trouble` is what the journal suffers from, whether publications are refused for it or not.
     """
 
     def __init__(self, settings: BrokerSettings, history: str, rng: "random.Random") -> None:
         self.settings = settings
-        self.proposals: list[Proposal] = []
-        self.publications = 0
         self.trouble: str | None = None
-        self.refusing: str | None = None
         self._sessions: dict[int, Session] = {}
         self._publishers = PublisherKeys(settings.publisher_secret, rng)
-        self._verdicts = Verdicts(settings)
+        self._authorizations = PendingAuthorizations(settings)
         self._cache = Cache(settings)
         self._interest = Interest()
         self._conflation = Conflation(settings.conflated_at_once)
@@ -139,21 +127,22 @@ class Broker:
         self._shortest_age = min(
             settings.cache_expire, settings.snapshot_expire or settings.cache_expire
         )
-        self._bringing = Bringing(settings, self._cache, self._interest, self._histories)
+        self._catch_up = CatchUp(settings, self._cache, self._interest, self._histories)
         self._subscriptions = Subscriptions(
             settings,
             self._cache,
             self._interest,
             self._conflation,
             self._histories,
-            self._bringing,
+            self._catch_up,
         )
+        self.publications = Publications(settings, self._cache, self._histories)
         self.claims = Claims(settings, self._cache, self._interest, self._histories)
         self._handlers: dict[type, Callable[..., None]] = {
             Connect: self._connect,
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
-            Publish: self._publish,
+            Publish: self.publications.publish,
             RenewToken: self._renew,
             Ping: self._ping,
             Receipts: self._receipts,
@@ -168,12 +157,12 @@ class Broker:
         session = self._sessions[input.session] = Session(input)
         session.address_allowed = within(input.address, self.settings.publish_networks)
 
-    def congested(self, input: Congested, now: int, out: list[Output]) -> None:  # noqa: A002
-        """A client takes no more, or takes on: what it is still to be brought waits for that."""
+    def writability(self, input: Writability, now: int, out: list[Output]) -> None:  # noqa: A002
+        """Pause or go on with what a session is still to be brought."""
         session = self._sessions.get(input.session)
         if session is not None:
-            session.congested = not input.over
-            self._bringing.paced(session, now, out)
+            session.congested = not input.writable
+            self._catch_up.pause(session, now, out)
 
     def counts(self) -> Counts:
         """How much there is of what grows; takes time in proportion to the sessions."""
@@ -193,22 +182,27 @@ class Broker:
         self.settings = attrs.evolve(
             self.settings, allow_token=input.allow_token, publish_networks=input.publish_networks
         )
+        self.publications.settings = self.settings
         for session in self._sessions.values():
             session.trusted = session.trusted and not renewed
             session.address_allowed = within(session.address, input.publish_networks)
 
     def received(
         self, session: int, commands: Sequence[AnyCommand], now: int, out: list[Output]
-    ) -> None:
-        """Take commands of a session, in order; those of a session that ended are dropped."""
+    ) -> list[Proposal]:
+        """Take commands of a session, in order; those of a session that ended are dropped.
+
+        Returns what is to be proposed to the logs of the groups.
+        """
         known = self._sessions.get(session)
         if known is None:
-            return
+            return []
         for command in commands:
             if known.state is SessionState.CONNECTED and self.settings.policy is not Policy.ASK:
                 self._handlers[type(command)](known, command, None, now, out)
             elif known.state is not SessionState.ENDED:
                 self._take(known, command, now, out)
+        return self.publications.take_proposals()
 
     def _take(self, session: Session, command: AnyCommand, now: int, out: list[Output]) -> None:
         if session.state is SessionState.OPENED:
@@ -216,14 +210,14 @@ class Broker:
             self._begin(session, first, now, out)
             if first is command:
                 return
-        for part in self._verdicts.parts(command):
-            if self._verdicts.may_go(session, part, out):
+        for part in self._authorizations.parts(command):
+            if self._authorizations.may_go(session, part, out):
                 self._handlers[type(part)](session, part, None, now, out)
 
     def _begin(self, session: Session, first: Connect, now: int, out: list[Output]) -> None:
         if self.settings.policy is Policy.ASK:
-            session.happen(Happening.ASK)
-            self._verdicts.hold(session, first, [("connect", first.token, None)], out)
+            session.transition(SessionEvent.AUTHORIZE)
+            self._authorizations.hold(session, first, [("connect", first.token, None)], out)
         else:
             self._admit(session, first, None, now, out)
 
@@ -237,22 +231,21 @@ class Broker:
         if session.state is not SessionState.ENDED:
             self._end(session, now, out, gone=True)
         if was_connected and self.settings.ask_each:
-            self._verdicts.ask(session, "disconnect", out)
+            self._authorizations.ask(session, "disconnect", out)
         if self.settings.audit_access:
             out.append(session_log(ACCESS, "disconnect", session, now, reason=input.reason))
 
     def _end(self, session: Session, now: int, out: list[Output], *, gone: bool) -> None:
-        session.happen(Happening.END)
-        self._verdicts.end(session)
+        session.transition(SessionEvent.END)
+        self._authorizations.end(session)
         # While its client is connected nothing may come after the `Disconnect`. Once it is gone,
         # what is addressed to it reaches nobody, so its subscriptions can end bit by bit.
         while not self._subscriptions.end_some(session, now, out):
             if gone:
                 self._ending.append(session)
-                out.append(SetTimer(ENDING_TIMER, now + BRING_PAUSE_MS * NS_PER_MS))
+                out.append(SetTimer(ENDING_TIMER, now + STEP_PAUSE_MS * NS_PER_MS))
                 break
-        if session.expires is not None:
-            out.append(CancelTimer(("broker", "token", session.id)))
+        stop_token_timer(session, out)
 
     def _disconnect(
         self, session: Session, code: int, reason: str, now: int, out: list[Output]
@@ -260,16 +253,25 @@ class Broker:
         self._end(session, now, out, gone=False)
         out.append(Disconnect(session.id, code, reason))
 
-    def decided(self, input: Decided, now: int, out: list[Output]) -> None:  # noqa: A002
-        """A verdict came; one that nobody waits for any more is dropped."""
-        found = self._verdicts.decided(input, out)
+    def authorized(
+        self,
+        input: Authorized,  # noqa: A002
+        now: int,
+        out: list[Output],
+    ) -> list[Proposal]:
+        """Take a verdict, and handle the commands that waited for it.
+
+        Returns what is to be proposed to the logs of the groups.
+        """
+        found = self._authorizations.authorized(input, out)
         if isinstance(found, Recheck):
             if isinstance(input.verdict, Denied):
                 reason = input.verdict.reason
                 self._subscriptions.revoke(found.session, found.subject, reason, now, out)
         elif found is not None:
-            for held in self._verdicts.released(found):
+            for held in self._authorizations.released(found):
                 self._handlers[type(held.command)](found, held.command, held.verdict, now, out)
+        return self.publications.take_proposals()
 
     # -- Commands --------------------------------------------------------------------------------
 
@@ -279,7 +281,7 @@ class Broker:
     def _connect(
         self, session: Session, command: Connect, verdict: Verdict, now: int, out: list[Output]
     ) -> None:
-        if session.state is SessionState.ASKED:
+        if session.state is SessionState.AUTHORIZING:
             self._admit(session, command, verdict, now, out)
             return
         reason = "`connect` may only be the first command of a session."
@@ -288,7 +290,7 @@ class Broker:
     def _admit(
         self, session: Session, command: Connect, verdict: Verdict, now: int, out: list[Output]
     ) -> None:
-        verdict = denied_if_expired(verdict, now)
+        verdict = unexpired(verdict, now)
         if isinstance(verdict, Denied) and verdict.busy:
             self._disconnect(session, CLOSE_BUSY, verdict.reason, now, out)
             return
@@ -310,7 +312,7 @@ class Broker:
                 reason = verdict.reason
                 out.append(session_log(ACCESS, "connect-denied", session, now, reason=reason))
             return
-        session.happen(Happening.ADMIT)
+        session.transition(SessionEvent.ADMIT)
         session.client = command.client
         session.external_token = command.external_token
         session.publisher = publisher
@@ -332,25 +334,10 @@ class Broker:
             ),
             out,
         )
-        self._grant(session, verdict, now, out)
+        grant(session, verdict, self.settings.renew_token_before, now, out)
         if self.settings.audit_access:
             secure = session.secure
             out.append(session_log(ACCESS, "connect", session, now, secure=secure))
-
-    def _grant(self, session: Session, grants: Grants | None, now: int, out: list[Output]) -> None:
-        if session.expires is not None:
-            session.expires = None
-            out.append(CancelTimer(("broker", "token", session.id)))
-        if grants is None:
-            session.readable = session.writable = None
-            return
-        session.readable = parse_grants(grants.subscribe)
-        session.writable = parse_grants(grants.publish)
-        session.user = grants.user
-        if grants.expires is not None:
-            session.expires = grants.expires
-            notice = max(now, grants.expires - self.settings.renew_token_before)
-            out.append(SetTimer(("broker", "token", session.id), notice))
 
     def _renew(
         self, session: Session, command: RenewToken, verdict: Verdict, now: int, out: list[Output]
@@ -360,17 +347,17 @@ class Broker:
             if self.settings.policy is Policy.BASIC and not session.trusted:
                 verdict = Denied("This is not the token that the configuration names.")
         else:
-            verdict = denied_if_expired(verdict, now)
+            verdict = unexpired(verdict, now)
         if isinstance(verdict, Denied):
             name = verdict.status or StatusName.TOKEN_INVALID
             self._send(session, Status(status=name, reason=verdict.reason, id=command.id), out)
             return
         self._send(session, Status(status=StatusName.TOKEN_UPDATED, id=command.id), out)
         if self.settings.policy is Policy.ASK:
-            self._grant(session, verdict, now, out)
+            grant(session, verdict, self.settings.renew_token_before, now, out)
             self._subscriptions.rights_changed(session, now, out)
         if self.settings.ask_each:
-            self._verdicts.recheck_all(session, out)
+            self._authorizations.recheck_all(session, out)
 
     def _subscribe(
         self, session: Session, command: Subscribe, verdict: Verdict, now: int, out: list[Output]
@@ -416,68 +403,12 @@ class Broker:
         error = Error(code=command.code, reason=command.reason, id=command.id)
         self._send(session, error, out)
 
-    def _publish(
-        self, session: Session, command: Publish, verdict: Verdict, now: int, out: list[Output]
-    ) -> None:
-        read: Any = (
-            undecided(verdict)
-            if isinstance(verdict, Denied)
-            else read_publication(command, session, self.settings, now)
-        )
-        if type(read) is Publication:
-            self.publications += 1
-            lack = self._lack_of_room(read, now)
-            if lack is None:
-                audited = read if self.settings.audit_message else None
-                origin = Origin(
-                    session.id, command.closure, command.id, command.subject, audited,
-                    read.fields is not None and read.retained and read.qos is Qos.GUARANTEED,
-                )  # fmt: skip
-                self.proposals.append(Proposal(origin, read))
-                return
-            read = Refused(StatusName.PUBLISH_FAILED, lack, certain=True)
-        self._send(session, refusal(command, read), out)
-        if self.settings.audit_message:
-            out.append(refused_log(session, command, read.reason, now))
-
-    def _lack_of_room(self, publication: Publication, now: int) -> str | None:
-        if publication.qos is Qos.STANDARD:
-            return None
-        if self.refusing is not None:
-            return self.refusing
-        if not self._cache.reserve(publication.subject, now):
-            return f"The limit of {self.settings.subjects_max} subjects is reached."
-        if self._cache.full(now):
-            return "The snapshots of all subjects take all the memory that they may."
-        if publication.fields is None or not publication.retained:
-            return None
-        broken = self._cache.propose_fields(publication.subject, publication.fields, now)
-        return broken and (
-            f"The snapshot of {shown(publication.subject)} would have {broken}. Use fewer names, "
-            "or publish with `retained` false."
-        )
-
     # -- What the group logs say -----------------------------------------------------------------
 
     def outcome(self, outcome: Outcome, now: int, out: list[Output]) -> None:
-        """Tell the publisher what became of a publication."""
-        origin = outcome.origin
-        if origin.fields and origin.subject is not None:
-            self._cache.landed(origin.subject)
-        if origin.publication is not None:
-            out.append(publish_log(outcome, origin.publication, self._histories.current, now))
-        session = self._sessions.get(origin.session)
-        if session is None or session.state is SessionState.ENDED:
-            return
-        unnamed = origin.closure is None and origin.id is None
-        if outcome.reason is None:
-            if not unnamed:
-                out.append(Send(session.id, accepted(outcome)))
-        elif unnamed:
-            code = error_code(StatusName.PUBLISH_FAILED)
-            self._send(session, Error(code=code, reason=outcome.reason), out)
-        else:
-            self._send(session, failed(outcome), out)
+        """Take the result of a proposal, and tell its publisher."""
+        session = self._sessions.get(outcome.origin.session)
+        self.publications.resolve(session, outcome, now, out)
 
     def committed(
         self,
@@ -491,7 +422,7 @@ class Broker:
         STANDARD ones have seq 0 and are delivered only. Entries that are known already are left
         out.
         """
-        cache, bringing = self._cache, self._bringing
+        cache, catch_up = self._cache, self._catch_up
         for entry in entries:
             seq = entry.seq
             if not seq:
@@ -504,8 +435,8 @@ class Broker:
             prev = Position(state.epoch, known) if known and seq != known + 1 else None
             cache.apply(state, entry, now)
             self._deliver(entry, prev, now, out)
-            if bringing.behind:
-                bringing.applied(state, now, out)
+            if catch_up.awaited:
+                catch_up.applied(state, now, out)
         if not self._expiring and entries:
             self._expiring = True
             out.append(SetTimer(EXPIRE_TIMER, now + max(self._shortest_age, EXPIRE_STEP)))
@@ -561,7 +492,7 @@ class Broker:
                     )
                     matching[subject] = [s for s in found if self._histories.group(s) in affected]
                 if matching[subject]:
-                    self._bringing.again(subscription, matching[subject], now, out)
+                    self._catch_up.restart(subscription, matching[subject], now, out)
 
     def _begin_history(self, history: str, groups: Iterable[int], out: list[Output]) -> None:
         self._conflation.flush(out)
@@ -575,7 +506,7 @@ class Broker:
                     if subscription.pattern is not None
                     or self._histories.group(subject) in affected
                 ]
-                self._bringing.reset(session, subjects, affected, out)
+                self._catch_up.reset(session, subjects, affected, out)
 
     @property
     def history(self) -> str:
@@ -608,70 +539,59 @@ class Broker:
             epoch = 0 if known is None else known.epoch
             state_now = self._cache.restore(image, now)
             lost = Lost(Position(epoch, after + 1), Position(image.epoch, image.seq))
-            self._bringing.taken_over(state_now, lost if after else None, now, out)
-            self._bringing.applied(state_now, now, out)
+            self._catch_up.taken_over(state_now, lost if after else None, now, out)
+            self._catch_up.applied(state_now, now, out)
 
     # -- Timers ----------------------------------------------------------------------------------
 
     def timer(self, input: TimerDue, now: int, out: list[Output]) -> None:  # noqa: A002
-        """One of the broker's timers is due; one of a session that is gone means nothing."""
-        if input.timer == EXPIRE_TIMER:
-            following = self._cache.expire(now)
-            if self.settings.audit_cache:
-                self._log_dropped(now, out)
-            self._expiring = following is not None
-            if following is not None:
-                # What comes later may have a shorter age than what is oldest now.
-                following = min(following, now + self._shortest_age)
-                pause = EXPIRE_STEP if following > now else EXPIRE_PAUSE_MS * NS_PER_MS
-                out.append(SetTimer(EXPIRE_TIMER, max(following, now + pause)))
-        elif input.timer == ENDING_TIMER:
-            if self._subscriptions.end_some(self._ending[0], now, out):
-                self._ending.popleft()
-            if self._ending:
-                out.append(SetTimer(ENDING_TIMER, now + BRING_PAUSE_MS * NS_PER_MS))
-        elif input.timer == CONFLATE_TIMER:
-            self._conflation.due(now, out)
-        elif input.timer == BRING_TIMER:
-            self._bringing.due(now, out)
-        else:
-            _, name, number = input.timer
-            session = self._sessions.get(int(number))
-            if session is None or session.state is not SessionState.CONNECTED:
-                return
-            if name == "token":
-                self._token_due(session, now, out)
-            elif self._bringing.too_long(session, now, out):
-                self._send(session, Move(delay_ms=0, reason="rebalance"), out)
-                reason = "This member is behind what you have seen: connect to another one."
-                self._disconnect(session, CLOSE_MOVED, reason, now, out)
+        """Do what a timer was set for; one of a session that is gone means nothing."""
+        match input.timer:
+            case ("broker", "expire"):
+                self._expire(now, out)
+            case ("broker", "ending"):
+                self._end_more(now, out)
+            case ("broker", "conflate"):
+                self._conflation.due(now, out)
+            case ("broker", "catch-up"):
+                self._catch_up.due(now, out)
+            case (_, name, number):
+                session = self._sessions.get(int(number))
+                if session is not None and session.state is SessionState.CONNECTED:
+                    self._session_timer(session, name, now, out)
+
+    def _session_timer(
+        self, session: Session, name: str | int, now: int, out: list[Output]
+    ) -> None:
+        if name == TOKEN_TIMER:
+            if token_expired(session, now, out):
+                reason = "The token has expired: connect with a new one."
+                self._send(session, Status(status=StatusName.TOKEN_EXPIRED, reason=reason), out)
+                self._disconnect(session, CLOSE_TOKEN_EXPIRED, reason, now, out)
+        elif self._catch_up.timed_out(session, now, out):
+            self._send(session, Move(delay_ms=0, reason="rebalance"), out)
+            reason = "This member is behind what you have seen: connect to another one."
+            self._disconnect(session, CLOSE_MOVED, reason, now, out)
+
+    def _expire(self, now: int, out: list[Output]) -> None:
+        following = self._cache.expire(now)
+        if self.settings.audit_cache:
+            self._log_dropped(now, out)
+        self._expiring = following is not None
+        if following is not None:
+            # What comes later may have a shorter age than what is oldest now.
+            following = min(following, now + self._shortest_age)
+            pause = EXPIRE_STEP if following > now else EXPIRE_PAUSE_MS * NS_PER_MS
+            out.append(SetTimer(EXPIRE_TIMER, max(following, now + pause)))
+
+    def _end_more(self, now: int, out: list[Output]) -> None:
+        if self._subscriptions.end_some(self._ending[0], now, out):
+            self._ending.popleft()
+        if self._ending:
+            out.append(SetTimer(ENDING_TIMER, now + STEP_PAUSE_MS * NS_PER_MS))
 
     def _log_dropped(self, now: int, out: list[Output]) -> None:
         for name, dropped in (("expire", self._cache.expired), ("evict", self._cache.evicted)):
             messages, size = dropped.taken()
             if messages:
                 out.append(dropped_log(name, messages, size, now))
-
-    def _token_due(self, session: Session, now: int, out: list[Output]) -> None:
-        expires = session.expires
-        if expires is None:
-            return
-        if now < expires:
-            left = -(-(expires - now) // NS_PER_S)
-            status = Status(
-                status=StatusName.TOKEN_TO_EXPIRE,
-                info=f"The token expires in {left} s: send a new one with `token`.",
-            )
-            self._send(session, status, out)
-            out.append(SetTimer(("broker", "token", session.id), expires))
-            return
-        reason = "The token has expired: connect with a new one."
-        self._send(session, Status(status=StatusName.TOKEN_EXPIRED, reason=reason), out)
-        self._disconnect(session, CLOSE_TOKEN_EXPIRED, reason, now, out)
-
-
-def denied_if_expired(verdict: Verdict, now: int) -> Verdict:
-    """Grants that are over already are a denial."""
-    if isinstance(verdict, Grants) and verdict.expires is not None and verdict.expires <= now:
-        return Denied("The token has expired: get a new one.", StatusName.TOKEN_EXPIRED)
-    return verdict

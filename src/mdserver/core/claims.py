@@ -13,10 +13,10 @@ from mdserver.core.cache import Cache
 from mdserver.core.commands import Receipt, Receipts
 from mdserver.core.entitlement import permits
 from mdserver.core.events import Error
+from mdserver.core.histories import Histories
 from mdserver.core.interest import Interest
 from mdserver.core.message import Entry, checksum
 from mdserver.core.outputs import Output, Send
-from mdserver.core.recovery import Histories
 from mdserver.core.session import Session, session_name
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import segments_of, shown, validate_subject

@@ -12,7 +12,7 @@ from mdserver.core.events import Delivery
 from mdserver.core.message import Entry, MessageType, Qos
 from mdserver.core.outputs import CancelTimer, Deliver, Output, SetTimer
 from mdserver.core.session import Subscription
-from mdserver.limits import BRING_PAUSE_MS, CONFLATED_AT_ONCE, CONFLATION_STEP_MS, NS_PER_MS
+from mdserver.limits import CONFLATED_AT_ONCE, CONFLATION_STEP_MS, NS_PER_MS, STEP_PAUSE_MS
 
 TIMER = ("broker", "conflate")
 _STALE_SLACK = 64
@@ -118,7 +118,7 @@ class Conflation:
         if not self._ends:
             out.append(CancelTimer(TIMER))
         else:
-            out.append(SetTimer(TIMER, max(self._ends[0][0], now + BRING_PAUSE_MS * NS_PER_MS)))
+            out.append(SetTimer(TIMER, max(self._ends[0][0], now + STEP_PAUSE_MS * NS_PER_MS)))
 
 
 def _send(subscription: Subscription, windows: dict[str, Window], out: list[Output]) -> None:

@@ -1,7 +1,7 @@
 """Who may do what.
 
-The core decides the simple kinds itself; for the others it asks (`outputs.Ask`) and keeps what the
-verdict grants: patterns of subjects, which add up.
+The core decides the simple kinds itself; for the others it asks (`outputs.Authorize`) and keeps
+what the verdict grants: patterns of subjects, which add up.
 """
 
 import enum

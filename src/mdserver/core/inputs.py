@@ -46,11 +46,11 @@ class Closed:
 
 
 @frozen
-class Congested:
-    """The client of a session takes no more for now, or, with `over`, all that waited was sent."""
+class Writability:
+    """The socket of a session's client takes no more for now, or all that waited was sent."""
 
     session: int
-    over: bool = False
+    writable: bool
 
 
 @frozen
@@ -107,8 +107,8 @@ Verdict = Grants | Denied | None
 
 
 @frozen
-class Decided:
-    """The answer to an `outputs.Ask`: grants for `connect` and `token`, None for a plain yes."""
+class Authorized:
+    """The answer to an `outputs.Authorize`: grants for `connect` and `token`, None for yes."""
 
     request: int
     verdict: Verdict

@@ -68,7 +68,7 @@ class Audience:
         """Add the subscriptions to one name or pattern, all but those that have to wait."""
         sessions = []
         for subscription in subscriptions:
-            waiting, pending = subscription.session.waiting, subscription.pending
+            waiting, pending = subscription.session.ahead, subscription.pending
             if waiting is not None and subject in waiting:
                 continue
             if subscription.searching or (pending is not None and subject in pending):
@@ -179,7 +179,7 @@ class Interest:
         while len(self._emptied) > EMPTY_PATTERNS_KEPT:
             _prune_one(self._emptied.popleft(), self._emptied)
 
-    def waiting_changed(self, subscription: Subscription, subject: str) -> None:
+    def subject_changed(self, subscription: Subscription, subject: str) -> None:
         """A subscription begins or ends to wait for the live messages of a subject."""
         if subscription.pattern is None:
             self._audiences.pop(subject, None)

@@ -50,8 +50,8 @@ class CancelTimer:
 
 
 @frozen
-class Ask:
-    """An entitlement decision that the core cannot take itself; answered by `Decided`.
+class Authorize:
+    """An entitlement decision that the core cannot take itself; answered by `Authorized`.
 
     `action` is one of "connect", "token", "subscribe", "publish", "disconnect"; `token` and
     `subject` are given where the action has one. `address` is that of the session.
@@ -97,6 +97,6 @@ class ClusterOutput:
 
 
 Output = (
-    Deliver | Send | Disconnect | SetTimer | CancelTimer | Ask | Committed | Log | Trace
+    Deliver | Send | Disconnect | SetTimer | CancelTimer | Authorize | Committed | Log | Trace
     | ClusterOutput
 )  # fmt: skip

@@ -11,7 +11,7 @@ from mdserver.core.message import Publication
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Who waits for the result of a publication, and what it carried to be told apart.
+    """The session that waits for the result of a publication, and the names that it gave it.
 
     `publication` is kept only where the audit stream of messages is on. `fields`: the cache counted
     its fields in (`Cache.propose_fields`).
@@ -36,7 +36,7 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What became of a proposal; exactly one for each.
+    """The result of a proposal: its position, or why it has none; exactly one for each.
 
     `reason` is None when it is committed. `duplicate` with epoch 0: the number was taken so long
     ago that its position is forgotten. `certain`: a refusal that surely left no trace.

@@ -23,30 +23,39 @@ class SessionState(enum.Enum):
     """Where a session is in its life."""
 
     OPENED = "opened"
-    ASKED = "asked"
+    AUTHORIZING = "authorizing"
     CONNECTED = "connected"
     ENDED = "ended"
 
 
-class Happening(enum.Enum):
-    """What changes the state of a session."""
+class SessionEvent(enum.Enum):
+    """The events that change the state of a session."""
 
-    ASK = "ask"
+    AUTHORIZE = "authorize"
     ADMIT = "admit"
     END = "end"
 
 
 TRANSITIONS = {
-    (SessionState.OPENED, Happening.ASK): SessionState.ASKED,
-    (SessionState.OPENED, Happening.ADMIT): SessionState.CONNECTED,
-    (SessionState.OPENED, Happening.END): SessionState.ENDED,
-    (SessionState.ASKED, Happening.ADMIT): SessionState.CONNECTED,
-    (SessionState.ASKED, Happening.END): SessionState.ENDED,
-    (SessionState.CONNECTED, Happening.END): SessionState.ENDED,
+    (SessionState.OPENED, SessionEvent.AUTHORIZE): SessionState.AUTHORIZING,
+    (SessionState.OPENED, SessionEvent.ADMIT): SessionState.CONNECTED,
+    (SessionState.OPENED, SessionEvent.END): SessionState.ENDED,
+    (SessionState.AUTHORIZING, SessionEvent.ADMIT): SessionState.CONNECTED,
+    (SessionState.AUTHORIZING, SessionEvent.END): SessionState.ENDED,
+    (SessionState.CONNECTED, SessionEvent.END): SessionState.ENDED,
 }
 
 
-class Held:
+class CatchUpState(enum.Enum):
+    """How far a subscription is on its way to the live messages (`core.catch_up`)."""
+
+    SEARCHING = "searching"
+    PENDING = "pending"
+    AHEAD = "ahead"
+    LIVE = "live"
+
+
+class HeldCommand:
     """A command that waits for its turn; `requests` are the questions that are still open."""
 
     __slots__ = ("command", "requests", "verdict")
@@ -62,12 +71,19 @@ class Subscription:
 
     `conflation` is in ns, 0 for none; its windows are counted from `start`. `pending` holds the
     subjects whose first messages are still to be brought: their live ones do not come yet. While
-    these are still `searching` for, no live message comes at all. `waiting` are those of
-    `Session.waiting` that are this subscription's.
+    these are still `searching` for, no live message comes at all. `ahead` are those of
+    `Session.ahead` that are this subscription's.
     """
 
     __slots__ = (
-        "conflation", "pattern", "pending", "searching", "session", "start", "subject", "waiting",
+        "ahead",
+        "conflation",
+        "pattern",
+        "pending",
+        "searching",
+        "session",
+        "start",
+        "subject",
     )  # fmt: skip
 
     def __init__(
@@ -85,7 +101,22 @@ class Subscription:
         self.start = start
         self.pending: dict[str, None] | None = None
         self.searching = False
-        self.waiting: dict[str, Waiting] | None = None
+        self.ahead: dict[str, AheadWait] | None = None
+
+    @property
+    def catch_up_state(self) -> CatchUpState:
+        """How far the subscription is on its way to the live messages."""
+        if self.searching:
+            return CatchUpState.SEARCHING
+        if self.pending is not None:
+            return CatchUpState.PENDING
+        return CatchUpState.LIVE if self.ahead is None else CatchUpState.AHEAD
+
+    def __repr__(self) -> str:
+        """Name the session, the subject and the state, and how many subjects wait."""
+        waits = {"pending": len(self.pending or ()), "ahead": len(self.ahead or ())}
+        counts = "".join(f", {count} {name}" for name, count in waits.items() if count)
+        return f"<{self.session.id} {self.subject}: {self.catch_up_state.value}{counts}>"
 
     @property
     def match(self) -> str | None:
@@ -93,7 +124,7 @@ class Subscription:
         return None if self.pattern is None else self.subject
 
 
-class Known:
+class KnownPositions:
     """The positions that a command named: those of the current history id, and the others.
 
     All subscriptions of the command share it. `replay`: the snapshot or history is wanted also for
@@ -108,7 +139,7 @@ class Known:
         self.foreign: dict[str, None] = {}
 
 
-class Backlog:
+class CatchUpRequest:
     """What a subscription is to bring before the live messages, of each subject in its `pending`.
 
     After a position what was missed, else `history` messages, else the snapshot.
@@ -116,13 +147,13 @@ class Backlog:
 
     __slots__ = ("history", "known", "subscription")
 
-    def __init__(self, subscription: Subscription, known: Known, history: int) -> None:
+    def __init__(self, subscription: Subscription, known: KnownPositions, history: int) -> None:
         self.subscription = subscription
         self.known = known
         self.history = history
 
 
-class Waiting:
+class AheadWait:
     """A session has seen more of a subject than this member: it waits, but not beyond `until`."""
 
     __slots__ = ("after", "subject", "subscription", "until")
@@ -141,16 +172,36 @@ class Session:
 
     `trusted` says that it gave the token of the Basic entitlement, `address_allowed` that it may
     publish from where it is. `patterns` are those of its subscriptions that are patterns, which are
-    in `tree` as well once there are many (`Interest`). `waiting` holds the subjects of which it has
+    in `tree` as well once there are many (`Interest`). `ahead` holds the subjects of which it has
     seen more than this member, `held` the commands that wait for a verdict or behind one that does.
     While its client takes no more it is `congested`. `ended` are subscriptions that it had, the
     latest ones; `receipts` counts what it told of what it received.
     """
 
     __slots__ = (
-        "address", "address_allowed", "client", "congested", "ended", "expires", "external_token",
-        "held", "id", "idempotency_key", "patterns", "publisher", "readable", "receipts", "secure",
-        "state", "subscriptions", "transport", "tree", "trusted", "user", "waiting", "writable",
+        "address",
+        "address_allowed",
+        "ahead",
+        "client",
+        "congested",
+        "ended",
+        "expires",
+        "external_token",
+        "held",
+        "id",
+        "idempotency_key",
+        "patterns",
+        "publisher",
+        "readable",
+        "receipts",
+        "secure",
+        "state",
+        "subscriptions",
+        "transport",
+        "tree",
+        "trusted",
+        "user",
+        "writable",
     )  # fmt: skip
 
     def __init__(self, opened: Opened) -> None:
@@ -173,14 +224,14 @@ class Session:
         self.congested = False
         self.trusted = False
         self.address_allowed = True
-        self.waiting: dict[str, Waiting] | None = None
-        self.held: deque[Held] | None = None
+        self.ahead: dict[str, AheadWait] | None = None
+        self.held: deque[HeldCommand] | None = None
         self.ended: dict[str, Pattern | None] | None = None
         self.receipts: ReceiptShare | None = None
 
-    def happen(self, happening: Happening) -> None:
-        """Move on in the table above; LocalProtocolError where it has no such move."""
+    def transition(self, event: SessionEvent) -> None:
+        """Move on in TRANSITIONS; LocalProtocolError if it has no such move."""
         try:
-            self.state = TRANSITIONS[self.state, happening]
+            self.state = TRANSITIONS[self.state, event]
         except KeyError:
-            raise LocalProtocolError(f"{happening} in {self.state}") from None
+            raise LocalProtocolError(f"{event} in {self.state}") from None

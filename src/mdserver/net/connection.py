@@ -258,7 +258,7 @@ class Connection:
             return  # the connection is ending
         self.outbox.since = self._shared.engine.clock()
         self._nursery.start_soon(self._drain)
-        self._shared.behaviour.congested(self.outbox, over=False)
+        self._shared.behaviour.writability(self.outbox, writable=False)
 
     def lost(self, reason: str) -> None:
         """The socket is broken."""
@@ -321,7 +321,7 @@ class Connection:
             done = outbox.drain()
             self._read_on()
             if done:
-                self._shared.behaviour.congested(outbox, over=True)
+                self._shared.behaviour.writability(outbox, writable=True)
                 if self._flushed is not None:
                     self._flushed.set()
             await trio.lowlevel.checkpoint()

@@ -23,8 +23,8 @@ import trio
 from attrs import evolve, frozen
 
 from mdserver import limits
-from mdserver.core.inputs import Decided, Denied, Grants
-from mdserver.core.outputs import Ask
+from mdserver.core.inputs import Authorized, Denied, Grants
+from mdserver.core.outputs import Authorize
 from mdserver.core.text import safe_text
 from mdserver.errors import ConfigError
 from mdserver.net.backstage import Backstage
@@ -79,12 +79,12 @@ class _Line:
     __slots__ = ("asked", "in_turn", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[float, Ask]] = deque()
+        self.waiting: deque[tuple[float, Authorize]] = deque()
         self.asked = 0
         self.in_turn = False
 
 
-class CustomJudge(Backstage):
+class CustomAuthorizer(Backstage):
     """Puts the core's questions to the operator's object, each in a task with a deadline.
 
     Sessions take turns, and of each only a few questions are asked at the same time, so however
@@ -93,7 +93,7 @@ class CustomJudge(Backstage):
     one a third, and so on, and there is always some for the next one.
     """
 
-    def __init__(self, judge: Any, deadline: int, decide: Callable[[Decided], None]) -> None:
+    def __init__(self, judge: Any, deadline: int, decide: Callable[[Authorized], None]) -> None:
         super().__init__()
         self._judge = judge
         self._deadline_s = deadline / limits.NS_PER_S
@@ -103,7 +103,7 @@ class CustomJudge(Backstage):
         self._waiting = 0
         self._asked = 0
 
-    def ask(self, question: Ask) -> None:
+    def ask(self, question: Authorize) -> None:
         """Take a question; the answer goes to `decide` later."""
         line = self._lines.get(question.session)
         if line is None:
@@ -147,7 +147,7 @@ class CustomJudge(Backstage):
             self._take_turn(session, line)
             self._nursery.start_soon(self._judged, question, line)
 
-    async def _judged(self, question: Ask, line: _Line) -> None:
+    async def _judged(self, question: Authorize, line: _Line) -> None:
         client = Client(question.session, question.address)
         method = getattr(self._judge, METHODS[question.action])
         about = question.token if question.action in GRANTING else question.subject
@@ -178,6 +178,6 @@ class CustomJudge(Backstage):
             return given if given.user is None else evolve(given, user=safe_text(given.user))
         return Denied("The server's entitlement does not allow it.")
 
-    def _answer(self, question: Ask, verdict: Grants | Denied | None) -> None:
+    def _answer(self, question: Authorize, verdict: Grants | Denied | None) -> None:
         if question.action != "disconnect":
-            self._decide(Decided(question.request, verdict))
+            self._decide(Authorized(question.request, verdict))

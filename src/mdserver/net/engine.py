@@ -10,9 +10,9 @@ import structlog
 import trio
 
 from mdserver.core.events import AnyEvent
-from mdserver.core.inputs import Closed, Decided, Opened, TimerDue
+from mdserver.core.inputs import Authorized, Closed, Opened, TimerDue
 from mdserver.core.outputs import (
-    Ask,
+    Authorize,
     CancelTimer,
     Committed,
     Deliver,
@@ -34,7 +34,7 @@ from mdserver.net.traffic import Traffic
 from mdserver.net.turn import Turn
 
 O = TypeVar("O", bound=Output)  # noqa: E741 - an output
-FOR_CLIENTS = (Send, Disconnect, Ask, Log)
+FOR_CLIENTS = (Send, Disconnect, Authorize, Log)
 INTERNAL_ERROR = "The server failed to do this: it is a bug. Reconnect and recover."
 log = structlog.get_logger()
 
@@ -102,7 +102,7 @@ class Engine:
             Disconnect: self._disconnect,
             SetTimer: self._set_timer,
             CancelTimer: self._cancel_timer,
-            Ask: _ignore,
+            Authorize: _ignore,
             Committed: _ignore,
             Log: _ignore,
             Trace: _ignore,
@@ -113,8 +113,8 @@ class Engine:
 
         If it raises, the process ends, unless the output is one of FOR_CLIENTS.
         """
-        if kind is Ask:
-            ask = cast("Callable[[Ask], None]", carrier)
+        if kind is Authorize:
+            ask = cast("Callable[[Authorize], None]", carrier)
             self._carriers[kind] = lambda output: self._ask(output, ask)
         else:
             self._carriers[kind] = carrier
@@ -133,7 +133,7 @@ class Engine:
         self._stepping = True
         try:
             while True:
-                if type(input) is Decided:
+                if type(input) is Authorized:
                     self._note_verdict(input)
                 self._carry_out(self.node.step(input, self.clock()))
                 if not self._waiting:
@@ -197,13 +197,13 @@ class Engine:
         while session in self._asking:
             await self._decided.setdefault(session, trio.Event()).wait()
 
-    def _ask(self, output: Ask, carrier: Callable[[Ask], None]) -> None:
+    def _ask(self, output: Authorize, carrier: Callable[[Authorize], None]) -> None:
         if output.action != "disconnect":  # to which there is no answer
             self._asked[output.request] = output.session
             self._asking[output.session] = self._asking.get(output.session, 0) + 1
         carrier(output)
 
-    def _note_verdict(self, decided: Decided) -> None:
+    def _note_verdict(self, decided: Authorized) -> None:
         session = self._asked.pop(decided.request, None)
         if session is None:
             return

@@ -9,7 +9,7 @@ from typing import Protocol
 from mdserver.codec.reading import mistakes_in
 from mdserver.codec.websocket import Message
 from mdserver.core.commands import AnyCommand, Malformed
-from mdserver.core.inputs import Congested, Opened
+from mdserver.core.inputs import Opened, Writability
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import SUBPROTOCOL_JSON
 from mdserver.net.engine import Engine
@@ -33,8 +33,8 @@ class Behaviour(Protocol):
         Raises RemoteProtocolError if they are nothing that belongs here.
         """
 
-    def congested(self, outbox: Outbox, *, over: bool) -> None:
-        """The client takes no more for now, or all that waited was sent."""
+    def writability(self, outbox: Outbox, *, writable: bool) -> None:
+        """Note that the socket takes no more for now, or that all that waited was sent."""
 
     def closed(self, outbox: Outbox, reason: str) -> None:
         """A connection is closing; may be told more than once."""
@@ -75,9 +75,9 @@ class NodeSessions:
                 await give_commands(self._engine, outbox.session, commands)
         return len(commands)
 
-    def congested(self, outbox: Outbox, *, over: bool) -> None:
-        """What the session is to be brought waits."""
-        self._engine.dispatch(Congested(outbox.session, over))
+    def writability(self, outbox: Outbox, *, writable: bool) -> None:
+        """Tell the node, which pauses what the session is still to be brought."""
+        self._engine.dispatch(Writability(outbox.session, writable))
 
     def closed(self, outbox: Outbox, reason: str) -> None:
         """A session ends."""

@@ -4,14 +4,14 @@ import structlog
 
 from mdserver.codec.tokens import TokenVerifier
 from mdserver.core.events import StatusName
-from mdserver.core.inputs import Decided, Denied, Grants
-from mdserver.core.outputs import Ask
+from mdserver.core.inputs import Authorized, Denied, Grants
+from mdserver.core.outputs import Authorize
 from mdserver.net.engine import Engine
 
 log = structlog.get_logger()
 
 
-class TokenJudge:
+class TokenAuthorizer:
     """`Entitlement = JWT`: a token says itself what it allows.
 
     `verifier` may be replaced while the server runs; sessions keep what they were granted until
@@ -22,14 +22,14 @@ class TokenJudge:
         self.verifier = verifier
         self._engine = engine
 
-    def ask(self, question: Ask) -> None:
+    def ask(self, question: Authorize) -> None:
         """Takes a question and answers it at once."""
         verdict: Grants | Denied
         if question.token:
             verdict = self._verified(question.token)
         else:
             verdict = Denied("Connect with a token (a JWT).", StatusName.TOKEN_INVALID)
-        self._engine.dispatch(Decided(question.request, verdict))
+        self._engine.dispatch(Authorized(question.request, verdict))
 
     def _verified(self, token: str) -> Grants | Denied:
         """The verifier's verdict; a denial if it fails, since it reads what strangers wrote."""

@@ -1,6 +1,13 @@
-"""Commands that wait for a verdict of the entitlement, and those behind them.
+"""What a session may do: commands that wait for a verdict about it, and the life of its token.
 
-The commands of a session take effect in their order: while one waits, so do all after it.
+The core cannot decide itself under `Policy.ASK`: it asks (`Authorize`) and goes on with other
+sessions until the verdict comes (`Authorized`). The commands of one session take effect in their
+order, so while one of them waits for a verdict, all after it are held as well, up to
+HELD_COMMANDS_MAX of them.
+
+A token that the verdict gave an end has two moments: `renew_token_before` before it expires the
+client is told to send a new one (TOKEN_TO_EXPIRE), and when it expires the session ends
+(TOKEN_EXPIRED). Both are one timer of the session, set again at the first of them.
 """
 
 from collections import deque
@@ -9,29 +16,31 @@ from collections.abc import Iterator, Sequence
 from attrs import frozen
 
 from mdserver.core.commands import AnyCommand, Fetch, Publish, RenewToken, Subscribe
-from mdserver.core.entitlement import Policy
+from mdserver.core.entitlement import Policy, parse_grants
 from mdserver.core.events import Error, Status, StatusName
-from mdserver.core.inputs import Decided, Denied
-from mdserver.core.outputs import Ask, Output, Send
-from mdserver.core.publishing import Refused, refusal
-from mdserver.core.session import Held, Session
+from mdserver.core.inputs import Authorized, Denied, Grants, Verdict
+from mdserver.core.outputs import Authorize, CancelTimer, Output, Send, SetTimer
+from mdserver.core.publications import Refused, refusal
+from mdserver.core.session import HeldCommand, Session
 from mdserver.core.settings import BrokerSettings
-from mdserver.limits import HELD_COMMANDS_MAX, RECHECKS_AT_ONCE
+from mdserver.limits import HELD_COMMANDS_MAX, NS_PER_S, RECHECKS_AT_ONCE
 
+TOKEN_TIMER = "token"
+"""The middle of the name of a session's timer."""
 Question = tuple[str, str | None, str | None]
 """An action, the token and the subject that it is about."""
 
 
 @frozen
 class Recheck:
-    """The verdict is about a subscription that there is already."""
+    """A question about a subscription that exists already: whether it may go on."""
 
     session: Session
     subject: str
 
 
 class Rechecks:
-    """What is asked again after a new token: a few subscriptions of a session at a time."""
+    """Subscriptions of a session that are asked about again, a few at a time, after a new token."""
 
     __slots__ = ("left", "requests")
 
@@ -40,17 +49,17 @@ class Rechecks:
         self.requests: dict[int, None] = {}
 
 
-class Verdicts:
-    """The questions that are open, by the number of the request."""
+class PendingAuthorizations:
+    """The questions that are not answered yet, by the number of their request."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
-        self._requests: dict[int, tuple[Session, Held] | Recheck] = {}
+        self._requests: dict[int, tuple[Session, HeldCommand] | Recheck] = {}
         self._rechecks: dict[Session, Rechecks] = {}
         self._request = 0
 
     def parts(self, command: AnyCommand) -> Sequence[AnyCommand]:
-        """A command as one or more, each of which needs one verdict at most."""
+        """Divide a command into some of which each needs at most one verdict."""
         if not (self._settings.ask_each and isinstance(command, Subscribe)):
             return (command,)
         positions = command.positions or {}
@@ -71,7 +80,7 @@ class Verdicts:
         ]
 
     def may_go(self, session: Session, command: AnyCommand, out: list[Output]) -> bool:
-        """Whether a command can be handled at once; if not, it is held and what it needs asked."""
+        """Return whether a command can be handled at once; otherwise hold it and ask for it."""
         questions = self._questions(command)
         if session.held is None and not questions:
             return True
@@ -102,9 +111,9 @@ class Verdicts:
         token: str | None = None,
         subject: str | None = None,
     ) -> int:
-        """Ask something; the number of the request."""
+        """Ask a question; returns the number of the request."""
         self._request += 1
-        out.append(Ask(self._request, session.id, action, token, subject, session.address))
+        out.append(Authorize(self._request, session.id, action, token, subject, session.address))
         return self._request
 
     def recheck_all(self, session: Session, out: list[Output]) -> None:
@@ -131,47 +140,48 @@ class Verdicts:
         questions: Sequence[Question],
         out: list[Output],
     ) -> None:
-        """Keep a command until its questions are decided, and those of the commands before it."""
+        """Hold a command until its questions and those of the commands before it are answered."""
         if session.held is None:
             session.held = deque()
         if len(session.held) >= HELD_COMMANDS_MAX:
             out.append(Send(session.id, too_many_held(command)))
             return
-        held = Held(command)
+        held = HeldCommand(command)
         session.held.append(held)
         for action, token, subject in questions:
             request = self.ask(session, action, out, token, subject)
             held.requests[request] = None
             self._requests[request] = (session, held)
 
-    def decided(self, decided: Decided, out: list[Output]) -> Session | Recheck | None:
-        """Note a verdict: the session of which commands may be `released`, or what was rechecked.
+    def authorized(self, authorized: Authorized, out: list[Output]) -> Session | Recheck | None:
+        """Note a verdict.
 
-        None if nobody waits for it any more.
+        Returns the session of which commands may be `released`, the subscription that was asked
+        about again, or None if nobody waits for this verdict any more.
         """
-        waiting = self._requests.pop(decided.request, None)
+        waiting = self._requests.pop(authorized.request, None)
         if waiting is None:
             return None
         if isinstance(waiting, Recheck):
             rechecks = self._rechecks[waiting.session]
-            del rechecks.requests[decided.request]
+            del rechecks.requests[authorized.request]
             self._recheck_next(waiting.session, rechecks, out)
             return waiting
         session, held = waiting
-        del held.requests[decided.request]
+        del held.requests[authorized.request]
         if not isinstance(held.verdict, Denied):  # one denial is enough
-            held.verdict = decided.verdict
+            held.verdict = authorized.verdict
         return session
 
-    def released(self, session: Session) -> Iterator[Held]:
-        """The commands of a session that need not wait any more, each to be handled at once."""
+    def released(self, session: Session) -> Iterator[HeldCommand]:
+        """Yield the commands of a session that need not wait any more, to be handled at once."""
         while session.held and not session.held[0].requests:
             yield session.held.popleft()
         if not session.held:
             session.held = None
 
     def end(self, session: Session) -> None:
-        """The session ends: nobody waits for what was asked about it."""
+        """Forget what was asked about a session that ends."""
         rechecks = self._rechecks.pop(session, None)
         for request in () if rechecks is None else rechecks.requests:
             del self._requests[request]
@@ -182,8 +192,59 @@ class Verdicts:
 
 
 def too_many_held(command: AnyCommand) -> Status | Error:
-    """The answer to a command for which there is no room behind the ones that wait."""
+    """Return the answer to a command for which there is no room behind those that are held."""
     reason = f"More than {HELD_COMMANDS_MAX} commands wait for verdicts: send fewer at a time."
     if isinstance(command, Publish):
         return refusal(command, Refused(StatusName.PUBLISH_FAILED, reason, certain=True))
     return Error(code="too-many-commands", reason=reason, id=getattr(command, "id", None))
+
+
+def unexpired(verdict: Verdict, now: int) -> Verdict:
+    """Return the verdict, a denial in place of grants that are over already."""
+    if isinstance(verdict, Grants) and verdict.expires is not None and verdict.expires <= now:
+        return Denied("The token has expired: get a new one.", StatusName.TOKEN_EXPIRED)
+    return verdict
+
+
+def grant(
+    session: Session, grants: Grants | None, renew_before: int, now: int, out: list[Output]
+) -> None:
+    """Give a session the rights of its token, None for all, and time the token (ns)."""
+    stop_token_timer(session, out)
+    session.expires = None
+    if grants is None:
+        session.readable = session.writable = None
+        return
+    session.readable = parse_grants(grants.subscribe)
+    session.writable = parse_grants(grants.publish)
+    session.user = grants.user
+    if grants.expires is not None:
+        session.expires = grants.expires
+        notice = max(now, grants.expires - renew_before)
+        out.append(SetTimer(("broker", TOKEN_TIMER, session.id), notice))
+
+
+def stop_token_timer(session: Session, out: list[Output]) -> None:
+    """Forget the timer of a session's token, if it has one."""
+    if session.expires is not None:
+        out.append(CancelTimer(("broker", TOKEN_TIMER, session.id)))
+
+
+def token_expired(session: Session, now: int, out: list[Output]) -> bool:
+    """Return whether a session's token is over, now that its timer is due.
+
+    If it is not, the client is told to send a new one, and the timer is set again.
+    """
+    expires = session.expires
+    if expires is None:
+        return False
+    if now >= expires:
+        return True
+    left_s = -(-(expires - now) // NS_PER_S)
+    status = Status(
+        status=StatusName.TOKEN_TO_EXPIRE,
+        info=f"The token expires in {left_s} s: send a new one with `token`.",
+    )
+    out.append(Send(session.id, status))
+    out.append(SetTimer(("broker", TOKEN_TIMER, session.id), expires))
+    return False

@@ -1,22 +1,32 @@
-"""What a subscriber gets of a subject before the live messages: its snapshot, its history, or what
-was missed.
+"""Catching up: what a subscription gets of each of its subjects before the live messages.
 
-That may be a lot: a pattern may match every subject there is, and a client may have many patterns.
-So a step does a bounded amount of it, counted in subjects and branches that it looks at
-(`work_at_once`) and in messages (`brought_at_once`), and later steps go on where it ended.
+That is the snapshot, the last messages (`history`), or, after a position that the client named,
+everything that it missed. Until then no live message of the subject goes to the subscription: live
+messages are numbered after what it is still to get, so the order of a subject is never broken.
 
-A subscription to a pattern is first `searching`: the subjects of the cache are walked, then the
-positions that came with the command. Meanwhile it gets no live message. What was found is `pending`
-then: the live messages of a subject do not come before it had its turn, because they are part of
-what it gets then. Only the first subscription in the queue of a session searches, so a session has
-at most each subject of the cache waiting once, however many patterns it has.
+The states of a subscription (`Subscription.catch_up_state`), of which it goes through any number:
 
-A client that takes no more waits until it does: the cache keeps everything anyway. So does a
-subject wait of which the subscriber has seen more than this member (`Session.waiting`).
+- SEARCHING: which subjects a pattern has is being looked up, in the cache and in the positions of
+  the command. It gets no live message at all, since any subject may be one of those.
+- PENDING: the subjects are known, and those in `pending` have not had their turn. Live messages of
+  the others go on.
+- AHEAD: all had their turn, but of the subjects in `ahead` the client has seen more than this
+  member has. It waits for the member to get there, for at most AHEAD_WAIT_S; then it is moved to
+  another member. Nothing goes to it meanwhile, because a lower position would take it back.
+- LIVE: every message goes to it when it is committed.
+
+All this may be a lot: a pattern may match every subject there is, and a client may have many
+patterns. So one step does a bounded amount, counted in the subjects and branches that it looks at
+(`work_at_once`) and in messages (`brought_at_once`), and later steps go on with what is left, one
+subject of each session in turn. Only the first request in the queue of a session searches, so a
+session has each subject of the cache waiting at most once, however many patterns it has. The queue
+of a session whose client takes no more bytes is paused: the cache keeps everything anyway.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import frozen
 
 from mdserver.core.cache import Cache, SubjectState
 from mdserver.core.commands import Fetch
@@ -29,25 +39,25 @@ from mdserver.core.events import (
     StatusName,
     WirePosition,
 )
+from mdserver.core.histories import Histories
 from mdserver.core.interest import Interest
 from mdserver.core.message import Entry, MessageType, Position
 from mdserver.core.outputs import CancelTimer, Output, Send, SetTimer
-from mdserver.core.recovery import Histories, Lost, Missed, forked, recover
-from mdserver.core.session import Backlog, Known, Session, Subscription, Waiting
+from mdserver.core.session import AheadWait, CatchUpRequest, KnownPositions, Session, Subscription
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import Pattern, segments_of, validate_subject
 from mdserver.errors import InvalidSubjectError
-from mdserver.limits import BEHIND_WAIT_S, BRING_PAUSE_MS, NS_PER_MS, NS_PER_S
+from mdserver.limits import AHEAD_WAIT_S, NS_PER_MS, NS_PER_S, STEP_PAUSE_MS
 
-TIMER = ("broker", "bring")
+TIMER = ("broker", "catch-up")
 SEARCH_TURN = 256
 """How much of a search is one turn of a session that waits."""
 
 
 class Work:
-    """How much the step may still do that can also be done later.
+    """The budget of a step for work that may also be done later, counted in `left`.
 
-    A step is known by its list of outputs, of which each has its own.
+    Steps are told apart by their lists of outputs, of which each step has its own.
     """
 
     __slots__ = ("_most", "_out", "left")
@@ -57,14 +67,14 @@ class Work:
         self._out: list[Output] | None = None
 
     def begin(self, out: list[Output]) -> None:
-        """Count anew if this is another step."""
+        """Fill the budget if this is another step."""
         if out is not self._out:
             self._out = out
             self.left = self._most
 
 
 class Search:
-    """What was found for one subscription so far.
+    """The subjects that were found for one subscription so far.
 
     `foreign` are positions of another history id; `newcomers` is how many of the cache's were
     looked at.
@@ -88,8 +98,63 @@ def is_one_of(subject: str, pattern: Pattern, settings: BrokerSettings) -> bool:
     return pattern.matches(segments_of(subject))
 
 
-class Bringing:
-    """Brings subscribers up to the live messages, at once or later."""
+@frozen
+class Missed:
+    """Everything after the position, in order; empty if nothing was missed."""
+
+    entries: Sequence[Entry]
+
+
+@frozen
+class Lost:
+    """What came after the position is not all there any more: `first` to `last` are missing."""
+
+    first: Position
+    last: Position
+
+
+@frozen
+class Ahead:
+    """The subscriber has seen more than this member."""
+
+
+def recover(
+    state: SubjectState | None, entries: Sequence[Entry], after: Position
+) -> Missed | Lost | Ahead:
+    """Compare a position with what is known of a subject, of which `entries` are cached.
+
+    Returns what was missed, or that a part of it is gone, or that the position is ahead.
+    """
+    newest = 0 if state is None else state.seq
+    if after.seq > newest:
+        if state is not None and forked(state, after):
+            return Lost(Position(state.epoch, 1), Position(state.epoch, newest))
+        return Ahead()
+    if state is None or newest == 0:
+        return Missed(())
+    missed: list[Entry] = []
+    at = Position(state.epoch, newest) if after.seq == newest else None
+    for entry in reversed(entries):
+        if entry.seq <= after.seq:
+            at = Position(entry.epoch, entry.seq)
+            break
+        missed.append(entry)
+    # An entry keeps its epoch for ever: another epoch at the same place is another history.
+    if at is not None and at.seq == after.seq != 0 and at.epoch != after.epoch:
+        return Lost(Position(state.epoch, 1), Position(state.epoch, newest))
+    if after.seq < state.floor:
+        return Lost(Position(after.epoch, after.seq + 1), Position(state.epoch, newest))
+    missed.reverse()
+    return Missed(missed)
+
+
+def forked(state: SubjectState, after: Position) -> bool:
+    """Return whether this member, behind the position in a newer epoch, never reaches it."""
+    return after.seq > state.seq and after.epoch < state.epoch
+
+
+class CatchUp:
+    """The subscriptions that are not live yet; see the head of this module."""
 
     def __init__(
         self, settings: BrokerSettings, cache: Cache, interest: Interest, histories: Histories
@@ -98,69 +163,73 @@ class Bringing:
         self._cache = cache
         self._interest = interest
         self._histories = histories
-        self._queues: dict[Session, deque[Backlog]] = {}
-        self._stalled: dict[Session, deque[Backlog]] = {}
+        self._queues: dict[Session, deque[CatchUpRequest]] = {}
+        self._stalled: dict[Session, deque[CatchUpRequest]] = {}
         """The queues of those whose clients take no more."""
-        self.behind: dict[str, dict[Session, Waiting]] = {}
+        self.awaited: dict[str, dict[Session, AheadWait]] = {}
         """Subject -> the sessions that have seen more of it than this member has."""
         self._timed: dict[Session, None] = {}
         self._searches: dict[Subscription, Search] = {}
         self._work = Work(settings.work_at_once)
 
-    def begin(
-        self, backlog: Backlog, now: int, out: list[Output], subjects: list[str] | None = None
+    def start(
+        self,
+        request: CatchUpRequest,
+        now: int,
+        out: list[Output],
+        subjects: list[str] | None = None,
     ) -> None:
-        """Bring a subscription up to the live messages, as far as this step has room for it.
+        """Catch a subscription up, at once as far as this step has room for it.
 
         `subjects` are those to bring, if they are known; else they are searched for.
         """
         self._work.begin(out)
-        subscription = backlog.subscription
+        subscription = request.subscription
         session = subscription.session
         if subjects is None and subscription.pattern is None:
             subjects = [subscription.subject]
         if subjects is None:
             subscription.searching = True
         waits = session.congested or session in self._queues
-        if subscription.searching and not waits and self._search(backlog, self._work.left):
-            subjects = self._found(backlog, out)
+        if subscription.searching and not waits and self._search(request, self._work.left):
+            subjects = self._found(request, out)
         if subjects is not None:
             brought = 0
             for subject in () if waits else subjects[: self._settings.brought_at_once]:
                 if self._full(out):
                     break
-                self._bring(backlog, subject, now, out)
+                self._bring_one(request, subject, now, out)
                 brought += 1
             if brought == len(subjects):
                 return
-            self._keep_waiting(subscription, subjects[brought:])
+            self._keep_pending(subscription, subjects[brought:])
         if session.congested:
-            self._stalled.setdefault(session, deque()).append(backlog)
+            self._stalled.setdefault(session, deque()).append(request)
         else:
-            self._enqueue(session, (backlog,), now, out)
+            self._enqueue(session, (request,), now, out)
 
     def _full(self, out: list[Output]) -> bool:
         return self._work.left <= 0 or len(out) >= self._settings.brought_at_once
 
-    def _keep_waiting(self, subscription: Subscription, subjects: list[str]) -> None:
+    def _keep_pending(self, subscription: Subscription, subjects: list[str]) -> None:
         # The last one is the next one: only that end of a dict is cheap to take from.
         subscription.pending = dict.fromkeys(reversed(subjects))
         if subscription.pattern is None:
-            self._interest.waiting_changed(subscription, subscription.subject)
+            self._interest.subject_changed(subscription, subscription.subject)
         else:
             self._interest.pattern_changed(subscription)
 
     # -- Which subjects a pattern has ------------------------------------------------------------
 
-    def _search(self, backlog: Backlog, most: int) -> bool:
+    def _search(self, request: CatchUpRequest, most: int) -> bool:
         """Search on for so much work at most; returns whether all is found."""
-        search = self._searches.get(backlog.subscription)
+        search = self._searches.get(request.subscription)
         if search is None:
             if self._cache.newcomers is None:
                 self._cache.newcomers = []
             search = Search(len(self._cache.newcomers))
-            search.candidates = self._candidates(backlog, search)
-            self._searches[backlog.subscription] = search
+            search.candidates = self._candidates(request, search)
+            self._searches[request.subscription] = search
         end = max(0, self._work.left - most)
         while self._work.left > end:
             before = self._interest.visited
@@ -174,9 +243,9 @@ class Bringing:
                 search.found[subject] = None
         return False
 
-    def _candidates(self, backlog: Backlog, search: "Search") -> Iterator[str | None]:
+    def _candidates(self, request: CatchUpRequest, search: "Search") -> Iterator[str | None]:
         """Yield the subjects that are to be brought, and None for what is looked at besides."""
-        subscription, known = backlog.subscription, backlog.known
+        subscription, known = request.subscription, request.known
         pattern, settings = subscription.pattern, self._settings
         assert pattern is not None
         yield from self._cache.search(pattern)
@@ -194,9 +263,9 @@ class Bringing:
             search.newcomers += 1
             yield subject if pattern.matches(segments_of(subject)) else None
 
-    def _found(self, backlog: Backlog, out: list[Output]) -> list[str]:
-        """The search is at its end: what it found is to be brought now."""
-        subscription = backlog.subscription
+    def _found(self, request: CatchUpRequest, out: list[Output]) -> list[str]:
+        """End a search; returns the subjects that it found, which are to be brought now."""
+        subscription = request.subscription
         search = self._end_search(subscription)
         assert search is not None
         if search.foreign:
@@ -214,30 +283,30 @@ class Bringing:
 
     # -- Turn by turn ------------------------------------------------------------------------------
 
-    def again(
+    def restart(
         self, subscription: Subscription, subjects: list[str], now: int, out: list[Output]
     ) -> None:
-        """Bring the snapshots of these subjects to a subscription that is in place.
+        """Bring the snapshots of these subjects to a subscription that is in place already.
 
         The caller has the interest find all audiences anew.
         """
         if subscription.searching:
             return  # it will find them
         if subscription.pending is None:
-            self.begin(Backlog(subscription, Known(), 0), now, out, subjects)
+            self.start(CatchUpRequest(subscription, KnownPositions(), 0), now, out, subjects)
         else:
             # What it brings already waits in the queue: these wait there as well.
             subscription.pending.update(dict.fromkeys(subjects))
 
     def _enqueue(
-        self, session: Session, backlogs: Iterable[Backlog], now: int, out: list[Output]
+        self, session: Session, requests: Iterable[CatchUpRequest], now: int, out: list[Output]
     ) -> None:
         if not self._queues:
-            out.append(SetTimer(TIMER, now + BRING_PAUSE_MS * NS_PER_MS))
-        self._queues.setdefault(session, deque()).extend(backlogs)
+            out.append(SetTimer(TIMER, now + STEP_PAUSE_MS * NS_PER_MS))
+        self._queues.setdefault(session, deque()).extend(requests)
 
-    def paced(self, session: Session, now: int, out: list[Output]) -> None:
-        """The session has become congested, or is no more."""
+    def pause(self, session: Session, now: int, out: list[Output]) -> None:
+        """Pause what a session is to be brought while it is congested, go on when it is not."""
         if session.congested:
             queue = self._queues.pop(session, None)
             if queue is not None:
@@ -252,44 +321,46 @@ class Bringing:
         while self._queues and turns and not self._full(out):
             session, queue = next(iter(self._queues.items()))
             del self._queues[session]
-            backlog = queue[0]
-            subscription = backlog.subscription
+            request = queue[0]
+            subscription = request.subscription
             if subscription.searching:
-                if self._search(backlog, SEARCH_TURN):
-                    self._keep_waiting(subscription, self._found(backlog, out))
+                if self._search(request, SEARCH_TURN):
+                    self._keep_pending(subscription, self._found(request, out))
             else:
                 turns -= 1
                 if subscription.pending:
                     subject, _ = subscription.pending.popitem()
-                    self._interest.waiting_changed(subscription, subject)
-                    self._bring(backlog, subject, now, out)
+                    self._interest.subject_changed(subscription, subject)
+                    self._bring_one(request, subject, now, out)
                 if not subscription.pending:
                     subscription.pending = None
                     queue.popleft()
             if queue:
                 self._queues[session] = queue
         if self._queues:
-            out.append(SetTimer(TIMER, now + BRING_PAUSE_MS * NS_PER_MS))
+            out.append(SetTimer(TIMER, now + STEP_PAUSE_MS * NS_PER_MS))
 
-    def _bring(self, backlog: Backlog, subject: str, now: int, out: list[Output]) -> None:
-        subscription = backlog.subscription
+    def _bring_one(
+        self, request: CatchUpRequest, subject: str, now: int, out: list[Output]
+    ) -> None:
+        subscription = request.subscription
         session, match = subscription.session, subscription.match
         before = self._interest.visited
         chosen = self._interest.chosen(session, subject)
         self._work.left -= 1 + self._interest.visited - before
         if chosen is not subscription:
-            return  # a more exact subscription brings it
-        if session.waiting is not None and subject in session.waiting:
-            self._release(session.waiting[subject])
-        positions = backlog.known.positions
+            return  # a more exact subscription of the session brings it
+        if session.ahead is not None and subject in session.ahead:
+            self._release(session.ahead[subject])
+        positions = request.known.positions
         after = positions.get(subject, positions.get(subscription.subject))
         state = self._cache.find(subject)
         if after is not None:
             self._recover(subscription, subject, after, now, out)
-            if not backlog.known.replay:
+            if not request.known.replay:
                 return
-        if state is not None and backlog.history:
-            entries = list(self._cache.entries(state, now)[-backlog.history :])
+        if state is not None and request.history:
+            entries = list(self._cache.entries(state, now)[-request.history :])
             brought = deliveries(entries, MessageType.HISTORICAL, match)
             out.extend(Send(session.id, delivery) for delivery in brought)
         else:
@@ -325,7 +396,7 @@ class Bringing:
             out.append(Send(session.id, self._resync(subject, found)))
             self._send_snapshot(session.id, state, match, now, out)
         else:
-            self._wait(Waiting(subscription, subject, after, now + BEHIND_WAIT_S * NS_PER_S), out)
+            self._wait(AheadWait(subscription, subject, after, now + AHEAD_WAIT_S * NS_PER_S), out)
 
     def _resync(self, subject: str, lost: Lost) -> Status:
         missing = self._missing(subject, lost)
@@ -341,90 +412,93 @@ class Bringing:
     def taken_over(
         self, state: SubjectState, lost: Lost | None, now: int, out: list[Output]
     ) -> None:
-        """Another member's memory of a subject replaced this one's: bring subscribers up to it.
+        """Bring subscribers up to a subject's state that was taken over from another member.
 
-        `lost` is the range that this member missed, None where it knew nothing of the subject.
+        `lost` is the range that this member missed, None if it knew nothing of the subject.
         """
         for session, match in self._interest.audience(state.subject).all():
             if lost is not None:
                 out.append(Send(session, self._resync(state.subject, lost)))
             self._send_snapshot(session, state, match, now, out)
 
-    # -- Those who have seen more ------------------------------------------------------------------
+    # -- Sessions that are ahead of this member ----------------------------------------------------
 
-    def _wait(self, waiting: Waiting, out: list[Output]) -> None:
-        session = waiting.subscription.session
-        if session.waiting is None:
-            session.waiting = {}
-        session.waiting[waiting.subject] = waiting
-        subscription = waiting.subscription
-        if subscription.waiting is None:
-            subscription.waiting = {}
-        subscription.waiting[waiting.subject] = waiting
-        self.behind.setdefault(waiting.subject, {})[session] = waiting
-        self._interest.waiting_changed(subscription, waiting.subject)
+    def _wait(self, wait: AheadWait, out: list[Output]) -> None:
+        session = wait.subscription.session
+        if session.ahead is None:
+            session.ahead = {}
+        session.ahead[wait.subject] = wait
+        subscription = wait.subscription
+        if subscription.ahead is None:
+            subscription.ahead = {}
+        subscription.ahead[wait.subject] = wait
+        self.awaited.setdefault(wait.subject, {})[session] = wait
+        self._interest.subject_changed(subscription, wait.subject)
         self._time(session, out)
 
-    def _release(self, waiting: Waiting) -> None:
-        subscription, subject = waiting.subscription, waiting.subject
+    def _release(self, wait: AheadWait) -> None:
+        subscription, subject = wait.subscription, wait.subject
         session = subscription.session
-        assert session.waiting is not None
-        assert subscription.waiting is not None
-        del session.waiting[subject]
-        if not session.waiting:
-            session.waiting = None
-        del subscription.waiting[subject]
-        if not subscription.waiting:
-            subscription.waiting = None
-        behind = self.behind[subject]
-        del behind[session]
-        if not behind:
-            del self.behind[subject]
-        self._interest.waiting_changed(subscription, subject)
+        assert session.ahead is not None
+        assert subscription.ahead is not None
+        del session.ahead[subject]
+        if not session.ahead:
+            session.ahead = None
+        del subscription.ahead[subject]
+        if not subscription.ahead:
+            subscription.ahead = None
+        awaiting = self.awaited[subject]
+        del awaiting[session]
+        if not awaiting:
+            del self.awaited[subject]
+        self._interest.subject_changed(subscription, subject)
 
     def _time(self, session: Session, out: list[Output]) -> None:
         """Set the timer for the next moment at which the session has waited for too long."""
-        if session.waiting and session not in self._timed:
+        if session.ahead and session not in self._timed:
             self._timed[session] = None
             # All wait for the same time, so the first one has waited for longest.
-            until = next(iter(session.waiting.values())).until
-            out.append(SetTimer(("broker", "behind", session.id), until))
+            until = next(iter(session.ahead.values())).until
+            out.append(SetTimer(("broker", "ahead", session.id), until))
 
     def applied(self, state: SubjectState, now: int, out: list[Output]) -> None:
-        """A subject went on: let those go on who have seen no more, or what was dropped."""
-        for waiting in list(self.behind.get(state.subject, {}).values()):
-            if waiting.after.seq <= state.seq or forked(state, waiting.after):
-                self._release(waiting)
-                self._recover(waiting.subscription, state.subject, waiting.after, now, out)
+        """Go on with the sessions that waited for this subject to get where it is now.
 
-    def too_long(self, session: Session, now: int, out: list[Output]) -> bool:
-        """The session's timer is due: whether it has waited for too long."""
+        So do those whose position can never be reached (`forked`): they hear of the loss.
+        """
+        for wait in list(self.awaited.get(state.subject, {}).values()):
+            if wait.after.seq <= state.seq or forked(state, wait.after):
+                self._release(wait)
+                self._recover(wait.subscription, state.subject, wait.after, now, out)
+
+    def timed_out(self, session: Session, now: int, out: list[Output]) -> bool:
+        """Return whether a session, whose timer is due, has waited too long for this member."""
         self._timed.pop(session, None)
-        if session.waiting and next(iter(session.waiting.values())).until <= now:
+        if session.ahead and next(iter(session.ahead.values())).until <= now:
             return True
         self._time(session, out)
         return False
 
-    def let_go(self, subscription: Subscription) -> None:
-        """Nothing is to be brought for a subscription any more."""
+    def cancel(self, subscription: Subscription) -> None:
+        """Forget what was still to be brought for a subscription."""
         if subscription.pending is not None:
             subscription.pending = None
             if subscription.pattern is None:
-                self._interest.waiting_changed(subscription, subscription.subject)
+                self._interest.subject_changed(subscription, subscription.subject)
         if subscription.searching:
             self._end_search(subscription)
-        for waiting in list((subscription.waiting or {}).values()):
-            self._release(waiting)
+        for wait in list((subscription.ahead or {}).values()):
+            self._release(wait)
 
     def end(self, session: Session, out: list[Output]) -> None:
-        """The session ends."""
+        """Forget what was still to be brought for a session."""
         self._queues.pop(session, None)
         self._stalled.pop(session, None)
-        for waiting in list((session.waiting or {}).values()):
-            self._release(waiting)
+        for wait in list((session.ahead or {}).values()):
+            self._release(wait)
         if session in self._timed:
             del self._timed[session]
-            out.append(CancelTimer(("broker", "behind", session.id)))
+            out.append(CancelTimer(("broker", "ahead", session.id)))
 
     def reset(
         self, session: Session, subjects: list[str], groups: dict[int, None], out: list[Output]
@@ -436,11 +510,11 @@ class Bringing:
         if subjects:
             reset = Reset(history=self._histories.current, subjects=subjects)
             out.append(Send(session.id, reset))
-        for waiting in list((session.waiting or {}).values()):
-            if self._histories.group(waiting.subject) in groups:
-                self._release(waiting)
+        for wait in list((session.ahead or {}).values()):
+            if self._histories.group(wait.subject) in groups:
+                self._release(wait)
         queued = (*self._queues.get(session, ()), *self._stalled.get(session, ()))
-        for known in {id(backlog.known): backlog.known for backlog in queued}.values():
+        for known in {id(request.known): request.known for request in queued}.values():
             known.positions = {
                 subject: after
                 for subject, after in known.positions.items()
@@ -450,7 +524,7 @@ class Bringing:
     # -- Reading once ------------------------------------------------------------------------------
 
     def fetched(self, command: Fetch, now: int) -> Fetched:
-        """What the HTTP paths ask for."""
+        """Read a subject once, without a subscription: for the HTTP paths."""
         state = self._cache.find(command.subject)
         entries = [] if state is None else list(self._cache.entries(state, now))
         if command.history is not None:
@@ -475,9 +549,10 @@ def deliveries(
     match: str | None = None,
     before: Position | None = None,
 ) -> Iterator[Delivery]:
-    """Cached messages for one reader, in order; `before` is the position before the first one.
+    """Yield cached messages for one reader, in order.
 
-    Where a number does not follow the one before it, the message says which one that was.
+    `before` is the position before the first one. A message whose number does not follow the one
+    before it says which one that was.
     """
     for entry in entries:
         gap = before is not None and before.seq and entry.seq != before.seq + 1

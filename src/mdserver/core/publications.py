@@ -1,16 +1,25 @@
-"""From a publish command to a publication, or to the reason why not; and its result."""
+"""Publications of clients: from the command to a proposal, and from its outcome to the answer.
+
+A command becomes a `Publication`, or the reason why not. A publication that may be made leaves the
+broker as a `Proposal` for the log of its subject's group; the log answers each with exactly one
+`Outcome`, of which the publisher is told when it gave its publication a name (`closure` or `id`).
+"""
 
 import functools
 
 from attrs import frozen
 
+from mdserver.core.audit import publish_log, refused_log
+from mdserver.core.cache import Cache
 from mdserver.core.commands import Publish
 from mdserver.core.entitlement import Policy, permits
 from mdserver.core.events import Error, Status, StatusName
-from mdserver.core.inputs import Denied
-from mdserver.core.message import Publication
-from mdserver.core.proposal import Outcome
-from mdserver.core.session import Session
+from mdserver.core.histories import Histories
+from mdserver.core.inputs import Denied, Verdict
+from mdserver.core.message import Publication, Qos
+from mdserver.core.outputs import Output, Send
+from mdserver.core.proposal import Origin, Outcome, Proposal
+from mdserver.core.session import Session, SessionState
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import fields_bytes
 from mdserver.core.subjects import shown, validate_subject
@@ -28,7 +37,7 @@ class Malformed:
 
 @frozen
 class Refused:
-    """The command is understood and refused; `certain` where the status says so."""
+    """The command is understood and refused; `certain` when the status has to say so."""
 
     status: StatusName
     reason: str
@@ -41,7 +50,7 @@ _validate = functools.lru_cache(VALID_SUBJECTS_KEPT)(validate_subject)
 def read_publication(
     command: Publish, session: Session, settings: BrokerSettings, now: int
 ) -> Publication | Malformed | Refused:
-    """Check what the command says and what the session may do."""
+    """Return the publication that a command describes, or why the session may not make it."""
     subject, number = command.subject, command.number or 0
     try:
         least, most = settings.subject_segments_min, settings.subject_segments_max
@@ -102,7 +111,7 @@ def _refused(
 
 
 def may_publish(subject: str, session: Session, settings: BrokerSettings) -> str | None:
-    """Why a session may not publish to a subject; None where it may."""
+    """Return why a session may not publish to a subject, None if it may."""
     if not session.address_allowed:
         return (
             f"Nobody may publish from the address {session.address}: the server's configuration "
@@ -121,7 +130,7 @@ def may_publish(subject: str, session: Session, settings: BrokerSettings) -> str
 
 
 def refusal(command: Publish, refused: Refused | Malformed) -> Status | Error:
-    """How the publisher hears of it: a status, or an error where it could not tell which one."""
+    """Return the answer: an error if the publisher could not tell what a status is about."""
     if isinstance(refused, Malformed):
         return Error(code=refused.code, reason=refused.reason, id=command.id)
     if command.closure is None and command.id is None:
@@ -137,12 +146,12 @@ def refusal(command: Publish, refused: Refused | Malformed) -> Status | Error:
 
 
 def error_code(status: StatusName) -> str:
-    """The word for a refusal that goes out as an error."""
+    """Return the code of an `error` that stands for a status."""
     return status.value.lower().replace("_", "-")
 
 
 def accepted(outcome: Outcome) -> Status:
-    """The answer to a publication that has its place."""
+    """Return the answer to a publication that was committed."""
     origin = outcome.origin
     forgotten = outcome.duplicate and not outcome.epoch
     return Status(
@@ -157,7 +166,7 @@ def accepted(outcome: Outcome) -> Status:
 
 
 def failed(outcome: Outcome) -> Status:
-    """The answer to a publication that got no place, or perhaps none."""
+    """Return the answer to a publication that was not committed, or perhaps not."""
     origin = outcome.origin
     return Status(
         status=StatusName.PUBLISH_FAILED,
@@ -168,3 +177,88 @@ def failed(outcome: Outcome) -> Status:
         certain=outcome.certain,
         expected=outcome.expected,
     )
+
+
+class Publications:
+    """The publications of this member's clients, from their command to the answer.
+
+    `count` is how many were understood and allowed. `refusing` is why none is taken now that wants
+    a place in a log, None while they are.
+    """
+
+    def __init__(self, settings: BrokerSettings, cache: Cache, histories: Histories) -> None:
+        self.settings = settings
+        self.count = 0
+        self.refusing: str | None = None
+        self._cache = cache
+        self._histories = histories
+        self._proposals: list[Proposal] = []
+
+    def take_proposals(self) -> list[Proposal]:
+        """Return what was proposed since the last call, in order."""
+        proposals, self._proposals = self._proposals, []
+        return proposals
+
+    def publish(
+        self, session: Session, command: Publish, verdict: Verdict, now: int, out: list[Output]
+    ) -> None:
+        """Propose the publication of a command, or answer why not."""
+        read: Publication | Malformed | Refused = (
+            undecided(verdict)
+            if isinstance(verdict, Denied)
+            else read_publication(command, session, self.settings, now)
+        )
+        if type(read) is Publication:
+            self.count += 1
+            lack = self._lack_of_room(read, now)
+            if lack is None:
+                audited = read if self.settings.audit_message else None
+                counted = read.fields is not None and read.retained and read.qos is Qos.GUARANTEED
+                origin = Origin(
+                    session.id, command.closure, command.id, command.subject, audited, counted
+                )
+                self._proposals.append(Proposal(origin, read))
+                return
+            read = Refused(StatusName.PUBLISH_FAILED, lack, certain=True)
+        assert not isinstance(read, Publication)
+        out.append(Send(session.id, refusal(command, read)))
+        if self.settings.audit_message:
+            out.append(refused_log(session, command, read.reason, now))
+
+    def _lack_of_room(self, publication: Publication, now: int) -> str | None:
+        if publication.qos is Qos.STANDARD:
+            return None
+        if self.refusing is not None:
+            return self.refusing
+        if not self._cache.reserve(publication.subject, now):
+            return f"The limit of {self.settings.subjects_max} subjects is reached."
+        if self._cache.full(now):
+            return "The snapshots of all subjects take all the memory that they may."
+        if publication.fields is None or not publication.retained:
+            return None
+        broken = self._cache.propose_fields(publication.subject, publication.fields, now)
+        return broken and (
+            f"The snapshot of {shown(publication.subject)} would have {broken}. Use fewer names, "
+            "or publish with `retained` false."
+        )
+
+    def resolve(
+        self, session: Session | None, outcome: Outcome, now: int, out: list[Output]
+    ) -> None:
+        """Take the outcome of a proposal; `session` is its publisher's, None if that is gone."""
+        origin = outcome.origin
+        if origin.fields and origin.subject is not None:
+            self._cache.landed(origin.subject)
+        if origin.publication is not None:
+            out.append(publish_log(outcome, origin.publication, self._histories.current, now))
+        if session is None or session.state is SessionState.ENDED:
+            return
+        named = origin.closure is not None or origin.id is not None
+        if outcome.reason is None:
+            if named:
+                out.append(Send(session.id, accepted(outcome)))
+        elif named:
+            out.append(Send(session.id, failed(outcome)))
+        else:
+            code = error_code(StatusName.PUBLISH_FAILED)
+            out.append(Send(session.id, Error(code=code, reason=outcome.reason)))

@@ -4,18 +4,24 @@ from collections.abc import Sequence
 from itertools import islice
 
 from mdserver.core.audit import ACCESS, presence_log, session_log
-from mdserver.core.bringing import Bringing
 from mdserver.core.cache import Cache
+from mdserver.core.catch_up import CatchUp
 from mdserver.core.commands import Fetch, Subscribe, Unsubscribe
 from mdserver.core.conflation import Conflation, floored
 from mdserver.core.entitlement import Policy, permits, permits_some
 from mdserver.core.events import Error, Reset, Status, StatusName
+from mdserver.core.histories import Histories
 from mdserver.core.inputs import Denied, Grants
 from mdserver.core.interest import Interest
 from mdserver.core.message import Position
 from mdserver.core.outputs import Output, Send
-from mdserver.core.recovery import Histories
-from mdserver.core.session import Backlog, Known, Session, SessionState, Subscription
+from mdserver.core.session import (
+    CatchUpRequest,
+    KnownPositions,
+    Session,
+    SessionState,
+    Subscription,
+)
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import Pattern, parse_interest, shown, validate_subject
 from mdserver.errors import InvalidSubjectError
@@ -32,14 +38,14 @@ class Subscriptions:
         interest: Interest,
         conflation: Conflation,
         histories: Histories,
-        bringing: Bringing,
+        catch_up: CatchUp,
     ) -> None:
         self._settings = settings
         self._cache = cache
         self._interest = interest
         self._conflation = conflation
         self._histories = histories
-        self._bringing = bringing
+        self._catch_up = catch_up
         self._segments = settings.subject_segments_min, settings.subject_segments_max
 
     def subscribe(
@@ -124,7 +130,7 @@ class Subscriptions:
                     status=StatusName.SUBSCRIBE_ALLOW, subject=subscription.subject, id=command.id
                 )
                 out.append(Send(session.id, allow))
-            self._bringing.begin(Backlog(subscription, known, command.history), now, out)
+            self._catch_up.start(CatchUpRequest(subscription, known, command.history), now, out)
 
     def _known(
         self,
@@ -132,13 +138,13 @@ class Subscriptions:
         command: Subscribe,
         accepted: Sequence[Subscription],
         out: list[Output],
-    ) -> Known:
+    ) -> KnownPositions:
         """The positions of a command.
 
         Sends a reset for those of another history that it subscribes to by name; for those that
         come by a pattern it follows when the subjects of the pattern are searched.
         """
-        known = Known(replay=command.replay)
+        known = KnownPositions(replay=command.replay)
         positions = command.positions
         if not positions:
             return known
@@ -185,7 +191,7 @@ class Subscriptions:
     def _let_go(self, subscription: Subscription) -> None:
         """Forget what was held back for a subscription."""
         self._conflation.drop(subscription)
-        self._bringing.let_go(subscription)
+        self._catch_up.cancel(subscription)
 
     def end_some(self, session: Session, now: int, out: list[Output]) -> bool:
         """End subscriptions of a session that ended, so many at most.
@@ -193,7 +199,7 @@ class Subscriptions:
         Returns whether these were all; the others still stand in the lists of their subjects, with
         the number of a session that nobody has any more.
         """
-        self._bringing.end(session, out)
+        self._catch_up.end(session, out)
         most = self._settings.subjects_at_once
         for subscription in list(islice(session.subscriptions.values(), most)):
             self._end(subscription, now, out)
@@ -227,7 +233,7 @@ class Subscriptions:
         if denial is not None:
             deny(session, command.subject, denial, out)
             return
-        out.append(Send(session.id, self._bringing.fetched(command, now)))
+        out.append(Send(session.id, self._catch_up.fetched(command, now)))
 
     def _log_subscription(
         self, subscription: Subscription, command: Subscribe, now: int, out: list[Output]

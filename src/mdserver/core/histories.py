@@ -1,0 +1,42 @@
+"""The history id of each subject group, under which its positions mean something."""
+
+from collections.abc import Sequence
+
+from mdserver.core.subjects import group_of
+
+
+class Histories:
+    """The history id of each subject group.
+
+    `current` is the newest one, which clients are told. A group that kept its numbering when
+    another began anew has an older id of its own; positions under either are the same. Ids sort by
+    their age, so that all servers that know the same ones tell the same one, in whatever order
+    they heard of them.
+    """
+
+    def __init__(self, history: str, groups: int) -> None:
+        self.current = history
+        self._of = [history] * groups
+
+    def of(self, subject: str) -> str:
+        """Return the history id under which a subject is numbered."""
+        return self._of[self.group(subject)]
+
+    def group(self, subject: str) -> int:
+        """Return the subject group of a subject."""
+        return group_of(subject, len(self._of))
+
+    def of_group(self, group: int) -> str:
+        """Return the history id of a subject group."""
+        return self._of[group]
+
+    def know(self, subject: str, history: str) -> bool:
+        """Return whether a position of this history id says something about the subject."""
+        return history in (self.of(subject), self.current)
+
+    def begin(self, history: str, groups: Sequence[int]) -> None:
+        """Take a new history id for these groups, which are numbered anew."""
+        for group in groups:
+            self._of[group] = history
+        # Ids of earlier versions are shorter, and sort before those of today.
+        self.current = max(dict.fromkeys(self._of), key=lambda known: (len(known), known))
