@@ -50,13 +50,15 @@ def live_server(
     folder: Path,
     *arguments: str,
     environment: Mapping[str, str] | None = None,
+    under: tuple[str, ...] = (),
 ) -> Iterator[LiveServer]:
     """Runs `mdserver run` with these arguments until the end of the `with` block.
 
     Without arguments everybody may do everything, on a free port of 127.0.0.1. The server log goes
     to a file in `folder`. A server that is still there at the end must end by SIGTERM, with 0.
+    `under` are words that go before the command.
     """
-    command = [sys.executable, "-m", "mdserver.cli.main", "run"]
+    command = [*under, sys.executable, "-m", "mdserver.cli.main", "run"]
     command += arguments or ("--set", "Listen=127.0.0.1:0", "--set", "Entitlement=None")
     log = folder / "server.stderr"
     with log.open("a", encoding="utf-8") as stderr:

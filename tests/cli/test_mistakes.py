@@ -132,10 +132,12 @@ def test_no_token(with_tokens: LiveServer, tmp_path: Path) -> None:
         ran = mdserver(*words, "-s", with_tokens.url)
         assert (ran.status, ran.out, len(ran.told)) == (1, "", 1)
         assert "Connect with a token (a JWT)." in ran.told[0]
+        assert "(none was given: --token or, better, MDSERVER_TOKEN gives one)" in ran.told[0]
     with live_server(tmp_path, *settings(EntitlementAllowToken="s3cret")) as server:
         ran = mdserver("pub", "/a/b", "x", "-s", server.url)
         assert (ran.status, len(ran.told)) == (1, 1)
         assert "Only clients that connect with the token `EntitlementAllowToken`" in ran.told[0]
+        assert "(none was given: --token or, better, MDSERVER_TOKEN gives one)" in ran.told[0]
         assert mdserver("pub", "/a/b", "x", "-s", server.url, "-t", "s3cret") == Ran(0, "", [])
 
 
@@ -144,9 +146,10 @@ def test_a_wrong_token_and_what_the_server_log_says(with_tokens: LiveServer) -> 
     for given in (wrong, "nonsense.of.mine"):
         ran = mdserver("sub", "/a/b", "-s", with_tokens.url, MDSERVER_TOKEN=given)
         assert (ran.status, len(ran.told)) == (1, 1)
+        assert "(the token is what --token or MDSERVER_TOKEN gave)" in ran.told[0]
     ran = mdserver("pub", "/a/b", "x", "-s", with_tokens.url, MDSERVER_TOKEN=wrong)
     assert (ran.status, len(ran.told)) == (1, 1)
-    assert "The token's signature is not valid." in ran.told[0]
+    assert "The token's signature is not valid. (the token is what" in ran.told[0]
     line = wait_for_line(with_tokens.log, "The token's signature is not valid.")
     assert (line["level"], line["event"], line["address"]) == (
         "debug", "client refused", "127.0.0.1",

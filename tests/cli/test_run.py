@@ -225,17 +225,33 @@ def test_a_user_that_does_not_exist_is_one_line() -> None:
     assert told.count("\n") == 1
 
 
-def test_a_server_at_its_limit_of_connections_is_alive(tmp_path: Path) -> None:
-    settings = ("Listen=127.0.0.1:0", "Entitlement=None", "MaxConnections=1")
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "TLS"])
+def test_a_server_at_its_limit_of_connections_is_alive(tmp_path: Path, encrypted: bool) -> None:
+    pem = make_certificate(tmp_path / "cert.pem")
+    trusting = ssl.create_default_context(cafile=str(pem))
+    listen = ("Listen=127.0.0.1:0",)
+    if encrypted:
+        listen = ("Listen=", "ListenEncrypted=127.0.0.1:0", f"KeyStore={pem}")
+    settings = (*listen, "Entitlement=None", "MaxConnections=1")
     arguments = [word for setting in settings for word in ("--set", setting)]
-    with live_server(tmp_path, *arguments) as server, connect(f"ws{server.url[4:]}/ws"):
+    with (
+        live_server(tmp_path, *arguments) as server,
+        connect(f"ws{server.url[4:]}/ws", ssl=trusting if encrypted else None),
+    ):
         strangers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
         found = {}
         paths = ("/health/live", "/health/ready", "/snapshot?subject=/a/b", "/", "/health/none")
         for path in paths:
-            connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=10)
+            where = urlsplit(server.url).netloc
+            connection = http.client.HTTPConnection(where, timeout=30)
+            if encrypted:
+                connection = http.client.HTTPSConnection(where, timeout=30, context=trusting)
             connection.request("GET", path)
-            found[path] = connection.getresponse().status
+            answer = connection.getresponse()
+            found[path] = answer.status
+            if answer.status == 503:
+                assert answer.headers["Retry-After"] == "5"
+                assert b"which is all that is allowed" in answer.read()
             connection.close()
         assert list(found.values()) == [200, 200, 503, 503, 404]
         for stranger in strangers:
@@ -249,8 +265,26 @@ def test_fewer_connections_than_asked_for_are_told() -> None:
     status, found = failed_run(*arguments, under=under)
     assert status == 1
     assert told in found
-    done = subprocess.run(
+    assert f"warning: {told}" in check_config(*arguments, under=under).stderr
+
+
+def test_the_limit_of_open_files_stands_beside_the_default_of_connections(tmp_path: Path) -> None:
+    """It is no warning: nobody asked for as many as the default allows."""
+    under = ("prlimit", "--nofile=15000:15000")
+    with live_server(tmp_path, "--set", "Listen=127.0.0.1:0", under=under) as server:
+        line = wait_for_line(server.log, "fewer connections")
+    assert (line["level"], line["connections"]) == ("info", 14872)
+    assert "it takes at most 14872 connections" in str(line["reason"])
+    done = check_config(under=under)
+    assert done.stderr == ""
+    line = next(line for line in done.stdout.splitlines() if line.startswith("MaxConnections ="))
+    assert line.split("#")[1] == " default; at most 14872, for the limit of open files"
+    shown = json.loads(check_config("--format", "json", under=under).stdout)
+    assert shown["MaxConnections"]["effective"] == 14872
+
+
+def check_config(*arguments: str, under: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [*under, sys.executable, "-m", "mdserver.cli.main", "check-config", *arguments],
-        capture_output=True, text=True, timeout=20, check=False,
+        capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
-    assert f"warning: {told}" in done.stderr

@@ -13,6 +13,7 @@ from mdserver.cli.usable import limited, unusable
 from mdserver.config import PARAMETERS
 from mdserver.config.concerns import concerns
 from mdserver.errors import ConfigError
+from mdserver.net.listener import lowered
 
 
 @click.command("check-config")
@@ -27,7 +28,8 @@ def command(file: Path | None, overrides: tuple[str, ...], form: str, *, memory:
     One parameter a line: name, value, origin. Values of secret parameters are not shown. What
     should be seen to stands on stderr, one line each that begins with `warning:`. Files and classes
     that parameters name are looked at as well. Exit status 2, and one line on stderr for each
-    mistake, if something is wrong.
+    mistake, if something is wrong. If the limit of open files allows fewer connections than
+    MaxConnections, their number stands beside it.
     """
     loaded = effective(file, overrides)
     if memory:
@@ -40,14 +42,21 @@ def command(file: Path | None, overrides: tuple[str, ...], form: str, *, memory:
         for row in PARAMETERS.values()
         for name, text in row.shown(getattr(loaded.config, row.attribute)).items()
     }
+    possible = lowered(loaded.config.max_connections)
     if form == "json":
+        shown: dict[str, dict[str, object]]
         shown = {n: {"value": text, "origin": loaded.origins[n]} for n, text in texts.items()}
+        if possible is not None:
+            shown["MaxConnections"]["effective"] = possible
         click.echo(json.dumps(shown))
     else:
         lines = {name: f"{name} = {text}".rstrip() for name, text in texts.items()}
         width = max(len(line) for line in lines.values())
+        beside = dict(loaded.origins)
+        if possible is not None:
+            beside["MaxConnections"] += f"; at most {possible}, for the limit of open files"
         for name, line in lines.items():
-            click.echo(f"{line:<{width}}  # {loaded.origins[name]}")
+            click.echo(f"{line:<{width}}  # {beside[name]}")
     for concern in (*concerns(loaded), *limited(loaded.config)):
         click.echo(f"warning: {concern}", err=True)
     mistakes = unusable(loaded.config)

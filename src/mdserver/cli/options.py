@@ -3,21 +3,30 @@
 import functools
 import logging
 import os
+import re
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import click
 import trio
 from attrs import frozen
 
-from mdserver.client import Client, Notice, Notification, ReconnectSettings
+from mdserver.client import (
+    Client,
+    Notice,
+    Notification,
+    ReconnectSettings,
+    StoppedError,
+    SubscribeError,
+)
 from mdserver.errors import MdserverError, leaves
 
 DEFAULT_SERVER = "http://127.0.0.1:8800"
 T = TypeVar("T")
+_TOKEN = re.compile(r"\btokens?\b", re.IGNORECASE)
 logging.getLogger("mdserver.client").addHandler(logging.NullHandler())  # `_watch` tells it instead
 
 
@@ -51,6 +60,19 @@ class Connection:
             )
         except ValueError as error:
             raise click.UsageError(f"--server {error}") from None
+
+    def hinted(self, text: str) -> str:
+        """Return what a server or the network said, with what the user can do about it."""
+        if "certificate" in text or "CERTIFICATE" in text:
+            return f"{text} (--ca FILE names the authority of its certificate)"
+        if "Connection refused" in text:
+            other = "--server or MDSERVER_SERVER names another one"
+            return f"{text} (is a server running there? {other})"
+        if _TOKEN.search(text) and self.token is None:
+            return f"{text} (none was given: --token or, better, MDSERVER_TOKEN gives one)"
+        if _TOKEN.search(text):
+            return f"{text} (the token is what --token or MDSERVER_TOKEN gave)"
+        return text
 
     def _trusting(self, authority: Path) -> ssl.SSLContext:
         """A context for TLS in which this authority is trusted, and no other one."""
@@ -150,7 +172,7 @@ def run_client(
 
     async def run() -> T:
         async with connection.client() as client, trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, client, connected)
+            nursery.start_soon(_watch, client, connection, connected)
             result = await body(client)
             nursery.cancel_scope.cancel()
         return result
@@ -158,10 +180,15 @@ def run_client(
     try:
         return trio.run(run)
     except BaseExceptionGroup as group:
-        _raise_one(group)
+        error = _most_telling(group)
+        if isinstance(error, StoppedError | SubscribeError):
+            raise CommandError(connection.hinted(str(error))) from None
+        raise error from None
 
 
-async def _watch(client: Client, connected: Callable[[str], object] | None) -> None:
+async def _watch(
+    client: Client, connection: Connection, connected: Callable[[str], object] | None
+) -> None:
     """Tell of trouble on stderr; end the command where no server was ever reached."""
     ever_up = False
     async for notice in client.statuses:
@@ -173,18 +200,10 @@ async def _watch(client: Client, connected: Callable[[str], object] | None) -> N
             ever_up = True
         elif notice.status is Notification.SERVER_DOWN:
             if not ever_up:
-                raise CommandError(f"cannot connect to {_with_hint(notice.info or '')}")
+                raise CommandError(f"cannot connect to {connection.hinted(notice.info or '')}")
             tell(f"connection lost: {notice.info}")
         elif notice.status in _WORTH_TELLING:
             tell(_sentence(notice))
-
-
-def _with_hint(info: str) -> str:
-    if "certificate" in info or "CERTIFICATE" in info:
-        return f"{info} (--ca FILE names the authority of its certificate)"
-    if "Connection refused" in info:
-        return f"{info} (is a server running there? --server or MDSERVER_SERVER names another one)"
-    return info
 
 
 def _sentence(notice: Notice) -> str:
@@ -210,10 +229,7 @@ def tell(line: str) -> None:
     sys.stderr.flush()
 
 
-def _raise_one(group: BaseExceptionGroup[BaseException]) -> NoReturn:
-    """Raise the interruption if there is one, since it caused the rest; else the first error."""
+def _most_telling(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the interruption, which counts more than what it caused; else the first error."""
     errors = leaves(group)
-    for error in errors:
-        if isinstance(error, KeyboardInterrupt):
-            raise error from None
-    raise errors[0] from None
+    return next((error for error in errors if isinstance(error, KeyboardInterrupt)), errors[0])

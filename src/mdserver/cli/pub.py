@@ -89,7 +89,7 @@ def command(
     try:
         run_client(connection, publish)
     except PublishError as error:
-        raise CommandError(f"{model.subject}: {error}") from None
+        raise CommandError(connection.hinted(f"{model.subject}: {error}")) from None
 
 
 def _fields(given: tuple[str, ...]) -> dict[str, str] | None:

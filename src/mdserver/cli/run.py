@@ -21,7 +21,7 @@ from mdserver.cli.journalled import node_of, store_of
 from mdserver.cli.logs import audit_logs, server_log, set_level
 from mdserver.cli.stats import write_stats
 from mdserver.cli.tracing import tracing
-from mdserver.cli.usable import limited
+from mdserver.cli.usable import limited, lowered_sentence
 from mdserver.cluster.node import Node
 from mdserver.config import Config, Entitlement, Loaded, LogLevel
 from mdserver.config.concerns import concerns
@@ -40,6 +40,7 @@ from mdserver.net.authorizers import TokenAuthorizer
 from mdserver.net.custom import CustomAuthorizer, load_class
 from mdserver.net.engine import Engine
 from mdserver.net.journalling import Journal
+from mdserver.net.listener import lowered
 from mdserver.net.operations import Operations
 from mdserver.net.presence import METHODS, PresenceHook
 from mdserver.net.privileges import take_no_new_privileges
@@ -74,6 +75,14 @@ def command(file: Path | None, overrides: tuple[str, ...], trace: Path | None) -
             # What was raised to be read by the user says more than the group around it.
             ours = [error for error in leaves(group) if isinstance(error, MdserverError)]
             raise ours[0] if ours else group from None
+
+
+def tell_connections(config: Config) -> None:
+    """Write how many connections there can be, if that is less than MaxConnections."""
+    possible = lowered(config.max_connections)
+    if possible is not None:
+        reason = lowered_sentence(config.max_connections, possible)
+        structlog.get_logger().info("fewer connections", connections=possible, reason=reason)
 
 
 async def serve(
@@ -134,6 +143,7 @@ async def serve(
             spare_collector()
             click.echo(f"mdserver ready: {' '.join(urls)}")
             log.info("ready", urls=urls, monitor=server.monitor_urls)
+            tell_connections(config)
             async for number in signals:
                 if number == signal.SIGHUP:
                     config = reload(config, read, server, judge, member)

@@ -10,7 +10,7 @@ from mdserver.config import Config, Entitlement
 from mdserver.config.keys import token_verifier
 from mdserver.errors import MdserverError
 from mdserver.net.custom import load_class
-from mdserver.net.listener import lowered
+from mdserver.net.listener import DESCRIPTORS_KEPT_BACK, lowered
 from mdserver.net.presence import METHODS
 from mdserver.net.tls import Identity, KeyStore
 
@@ -31,11 +31,20 @@ def limited(config: Config) -> list[str]:
 
     Nobody asked for as much as the default of MaxConnections: it counts only up to a figure below.
     """
-    wanted = config.max_connections
-    if wanted == limits.CONNECTIONS_MAX:
-        wanted = limits.CONNECTIONS_EXPECTED
-    sentence = lowered(wanted, config.max_connections)
-    return [] if sentence is None else [sentence]
+    possible = lowered(config.max_connections)
+    asked = config.max_connections != limits.CONNECTIONS_MAX
+    if possible is None or (possible >= limits.CONNECTIONS_EXPECTED and not asked):
+        return []
+    return [lowered_sentence(config.max_connections, possible)]
+
+
+def lowered_sentence(connections_max: int, possible: int) -> str:
+    """Say how many connections there can be, and what would allow more."""
+    return (
+        f"MaxConnections = {connections_max}: this process may open only "
+        f"{possible + DESCRIPTORS_KEPT_BACK} files, so it takes at most {possible} connections; "
+        "raise that limit (LimitNOFILE of systemd, ulimit -Hn), or lower MaxConnections"
+    )
 
 
 def _checks(config: Config) -> Iterator[Callable[[], object]]:

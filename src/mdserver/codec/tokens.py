@@ -149,7 +149,7 @@ class TokenVerifier:
             return _invalid(f"Tokens signed with {_shown(algorithm)} are not accepted here.")
         fitting = [key for key in fitting if name is None or key.name in (None, name)]
         if not fitting:
-            return _invalid(f"No key is called {_shown(name)}.")
+            return _invalid(f"The token's key (`kid`) {_shown(name)} is not known here.")
         for key in fitting:
             try:
                 claims = jwt.decode(

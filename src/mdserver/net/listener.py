@@ -2,12 +2,14 @@
 
 Trio's own accept helpers answer a lack of descriptors with a traceback every 0.1 s; here the loop
 waits and says so once a period. Beyond the limits of connections a client is told 503 and when to
-come back, unless it asks for `/health`: what watches over a full server has to find it alive.
+come back, unless it asks for `/health`: what watches over a full server has to find it alive. With
+TLS each of those costs a hand-shake, as it would below the limit.
 """
 
 import errno
 import resource
 import socket
+import ssl
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,10 +25,10 @@ from mdserver.core.entitlement import within
 from mdserver.errors import StartError
 from mdserver.limits import NS_PER_S
 from mdserver.net import refusals
-from mdserver.net.connection import CLOSE_AFTERWARDS, Connection, Shared
+from mdserver.net.connection import CLOSE_AFTERWARDS, READ_BLOCKED, Connection, Shared
 from mdserver.net.exchange import Exchange
 from mdserver.net.proxies import Proxied, read_header
-from mdserver.net.tls import Identity
+from mdserver.net.tls import Identity, say_goodbye, shake_hands
 
 BACKLOG = 4096
 ACCEPTS_PER_TURN = 32
@@ -112,16 +114,10 @@ def descriptors_for_connections() -> int:
     return max(soft - DESCRIPTORS_KEPT_BACK, 1)
 
 
-def lowered(wanted: int, connections_max: int) -> str | None:
-    """Say how many connections there can be, if open files are limited to fewer."""
+def lowered(connections_max: int) -> int | None:
+    """Return how many connections there can be if the limit of open files allows fewer."""
     possible = descriptors_for_connections()
-    if possible >= wanted:
-        return None
-    return (
-        f"MaxConnections = {connections_max}: this process may open only "
-        f"{possible + DESCRIPTORS_KEPT_BACK} files, so it takes at most {possible} connections; "
-        "raise that limit (LimitNOFILE of systemd, ulimit -Hn), or lower MaxConnections"
-    )
+    return possible if possible < connections_max else None
 
 
 def listen(address: Address) -> list[socket.socket]:
@@ -200,8 +196,14 @@ async def accept_each(
 
 async def _received(sock: socket.socket, bytes_max: int) -> bytes:
     """Return what has come, nothing at the end of the stream or of `bytes_max`."""
-    await trio.lowlevel.wait_readable(sock)
-    return sock.recv(bytes_max)
+    while True:
+        # OpenSSL may hold bytes that it has read already: nothing more need come to the socket.
+        if not (isinstance(sock, ssl.SSLSocket) and sock.pending()):
+            await trio.lowlevel.wait_readable(sock)
+        try:
+            return sock.recv(bytes_max)
+        except READ_BLOCKED:
+            continue
 
 
 class Listener:
@@ -237,12 +239,9 @@ class Listener:
                 nursery.start_soon(serve, sock, address)
                 return
             refusals.tell(address, 503, refusal)
-            if self._identity is not None:
-                sock.close()  # with TLS, what could be said would cost a hand-shake
-            else:
-                announced = through and self._shared.settings.proxy_protocol
-                place = self._place()
-                nursery.start_soon(self._refuse, sock, address, refusal, place, announced)
+            announced = through and self._shared.settings.proxy_protocol
+            place = self._place()
+            nursery.start_soon(self._refuse, sock, address, refusal, place, announced)
 
         await accept_each(self._sock, accepted, self._exhausted)
 
@@ -264,9 +263,7 @@ class Listener:
                 refusal = proxied.announced(client)
                 if refusal is not None:
                     refusals.tell(client, 503, refusal)
-                    if self._identity is None:
-                        await self._refuse(sock, client, refusal, self._place())
-                    sock.close()
+                    await self._refuse(sock, client, refusal, self._place())
                     return
                 address = client
             await Connection(sock, address, shared, proxied).run(self._identity)
@@ -316,24 +313,40 @@ class Listener:
         With `announced` a PROXY header comes first. What the client sends after the answer is read,
         so that the answer is not reset away.
         """
+        try:
+            with suppress(OSError, EOFError, ProxyHeaderError), scope:
+                with trio.move_on_after(limits.LINGER_MS / 1000) as opening:
+                    sock = await self._opened(sock, announced=announced)
+                if not opening.cancelled_caught:
+                    await self._say(sock, address, reason)
+        finally:
+            sock.close()
+            self._lingering.pop(scope, None)
+
+    async def _opened(self, sock: socket.socket, *, announced: bool) -> socket.socket:
+        """Return the socket on which HTTP is spoken, after a PROXY header and a TLS hand-shake."""
+        if announced:
+            await read_header(sock)
+        if self._identity is None:
+            return sock
+        return await shake_hands(sock, self._identity.context)
+
+    async def _say(self, sock: socket.socket, address: str, reason: str) -> None:
         wait = (b"retry-after", str(RETRY_AFTER_S).encode())
         http = HttpConnection(clock=self._shared.engine.clock)
-        try:
-            with sock, suppress(OSError, EOFError, ProxyHeaderError), scope:
-                answer = None
-                with trio.move_on_after(limits.LINGER_MS / 1000):
-                    if announced:
-                        await read_header(sock)
-                    answer = await self._health(sock, address, http)
-                refused = RequestRefusedError(503, reason, [wait])
-                sock.send(http.refuse(refused) if answer is None else answer)
-                sock.shutdown(socket.SHUT_WR)
-                with trio.move_on_after(limits.LINGER_MS / 1000):
-                    left = limits.REFUSED_BYTES_MAX
-                    while left > 0 and (received := await _received(sock, left)):
-                        left -= len(received)
-        finally:
-            self._lingering.pop(scope, None)
+        answer = None
+        with trio.move_on_after(limits.LINGER_MS / 1000):
+            answer = await self._health(sock, address, http)
+        sock.send(
+            http.refuse(RequestRefusedError(503, reason, [wait])) if answer is None else answer
+        )
+        if isinstance(sock, ssl.SSLSocket):
+            say_goodbye(sock)
+        sock.shutdown(socket.SHUT_WR)
+        with trio.move_on_after(limits.LINGER_MS / 1000):
+            left = limits.REFUSED_BYTES_MAX
+            while left > 0 and (received := await _received(sock, left)):
+                left -= len(received)
 
     async def _health(
         self, sock: socket.socket, address: str, http: HttpConnection
@@ -351,7 +364,8 @@ class Listener:
             if request.method not in ("GET", "HEAD") or not request.path.startswith("/health/"):
                 return None
             self._shared.web.check_host(request)
-            exchange = Exchange(self._shared.engine, address, secure=False)
+            secure = self._identity is not None
+            exchange = Exchange(self._shared.engine, address, secure=secure)
             answer = await self._shared.handler(request, exchange)
         except RequestRefusedError:
             return None
