@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mdserver.core.message import Entry, Publication
-from mdserver.journal.rows import message_row
+from mdserver.journal.rows import checked, message_row
 from mdserver.journal.segments import StreamWriter
 from mdserver.pipeline import requirements, session
 from mdserver.pipeline.archive import Archive, Archived
@@ -72,7 +72,7 @@ def message_lines(publications: Sequence[Publication], first_seq: int = 1) -> li
         seq = counts.get(publication.subject, first_seq - 1) + 1
         counts[publication.subject] = seq
         row = message_row(Entry(1, seq, publication), 0, "h1", "n1", BASE + index * 1_000_000)
-        lines.append(msgspec.json.encode(row))
+        lines.append(checked(msgspec.json.encode(row)))
     return lines
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mdserver.pipeline import archive, delta, jobs, session
+from mdserver.pipeline import archive, compaction, delta, jobs, session
 from mdserver.pipeline.delta import Batch
 from mdserver.pipeline.sources import JournalSource
 
@@ -54,34 +54,27 @@ def set_aside(_: object, name: str, batch: Batch, __: object) -> bool:
     return name == "quarantine" and batch.number == BATCH
 
 
-def joinable(tables: Path, name: str) -> bool:
+def joinable(_: object, tables: Path, name: str) -> bool:
     """Of `compact`: there is more than one batch to join."""
     return name == "messages" and delta.table(tables, name).version() > BATCH
 
 
-def die_while_writing() -> None:
-    """Let the kernel end this process (SIGXFSZ, no handler) where it has written so much of a file.
-
-    Compaction happens within one call into deltalake, where no Python code runs that could choose
-    the moment. This one is always in the middle of the joined file, before its commit.
-    """
-    resource.setrlimit(resource.RLIMIT_FSIZE, (CUT_AT_BYTES, CUT_AT_BYTES))
+def always(*_: object) -> bool:
+    """Of `commit_joined`: the first one, when the joined file is written."""
+    return True
 
 
-CUT_AT_BYTES = 2_000
 POINTS: dict[str, Callable[[], None]] = {
     "before the commit": lambda: around(delta, "commit_staged", staged, before=die),
     "between two tables": lambda: around(delta, "commit_staged", staged),
     "between the two commits": lambda: around(delta, "commit_batch", set_aside),
-    "while compacting": lambda: around(delta, "compact", joinable, before=die_while_writing),
+    "while compacting": lambda: around(compaction, "commit_joined", always, before=die),
     "after compacting": lambda: around(delta, "compact", joinable),
 }
 
 
 def main(point: str, journal: str, tables: str) -> None:
     POINTS[point]()
-    # Batches run in a thread of their own, where Python does not let one set this.
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if point.endswith("compacting"):
         archive.COMPACT_EVERY_S = 0.0

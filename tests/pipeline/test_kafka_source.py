@@ -56,7 +56,7 @@ def test_the_same_rows_as_from_the_journal(spark: Any, kafka: LiveKafka, tmp_pat
     )
     assert len({tuple(row.values()) for row in places.to_pylist()}) == 1000
     (bad,) = DeltaTable(tmp_path / "from kafka" / "quarantine").to_pyarrow_table().to_pylist()
-    assert (bad["line"], bad["src_kind"]) == ("{no row", "kafka")
+    assert (bad["line"], bad["src_kind"]) == (b"{no row", "kafka")
 
 
 def test_a_topic_that_was_created_again(spark: Any, kafka: LiveKafka, tmp_path: Path) -> None:

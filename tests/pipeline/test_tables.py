@@ -28,8 +28,8 @@ def test_frame_and_history_agree_before_and_after_compaction(spark: Any, tmp_pat
         }
         for index, subject in enumerate(SUBJECTS):
             found = tables.history(folder, subject).to_pylist()
-            assert [row["content"] for row in found] == [str(n) for n in range(index, 40, 4)]
-        delta.compact(folder, "messages")
+            assert [row["content_text"] for row in found] == [str(n) for n in range(index, 40, 4)]
+        delta.compact(spark, folder, "messages")
 
 
 def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
@@ -55,12 +55,12 @@ def stored(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_replay_keeps_order_and_pauses(spark: Any, stored: Path) -> None:
     chosen = select(tables.frame(spark, stored, "messages"), Selection("/**"))
     planned = list(plan(chosen.toLocalIterator(), 0.5, "/replay"))
-    assert [again.content for again in planned] == [str(n) for n in range(40)]
+    assert [again.command.content for again in planned] == [str(n) for n in range(40)]
     # The fixture's messages are a millisecond apart; half the speed doubles that.
     assert [round(again.after_s, 6) for again in planned] == [
         pytest.approx(0.002 * n) for n in range(40)
     ]
-    assert planned[0].subject == "/replay" + SUBJECTS[0]
+    assert planned[0].command.subject == "/replay" + SUBJECTS[0]
 
 
 def test_speeds() -> None:

@@ -26,7 +26,7 @@ from mdserver.bench.results import Row
 from mdserver.bench.verify import content
 from mdserver.core.message import Entry, Publication
 from mdserver.errors import MdserverError
-from mdserver.journal.rows import message_row
+from mdserver.journal.rows import checked, message_row
 from mdserver.journal.segments import StreamWriter
 from mdserver.limits import MB
 from mdserver.pipeline import jobs, requirements, session, tables
@@ -74,7 +74,7 @@ def write_journal(folder: Path, load: Load) -> None:
         for publication in messages(load):
             seq = seqs[publication.subject] = seqs.get(publication.subject, 0) + 1
             row = message_row(Entry(1, seq, publication), 0, "bench", "n1", publication.time)
-            yield msgspec.json.encode(row)
+            yield checked(msgspec.json.encode(row))
 
     remaining = lines()
     with StreamWriter(folder / "messages", SEGMENT_BYTES) as writer:

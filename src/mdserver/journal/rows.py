@@ -3,10 +3,12 @@
 The classes are the documentation of record (docs/pipeline.md repeats them as a table). `v` is the
 version of a stream's columns: a reader takes the versions it knows and sets other lines aside. A
 column may be added without a new version; none is renamed, removed or given another meaning.
+After its columns each line has `line_crc`: CRC-32, in hexadecimal digits, of all that comes before.
 All times are microseconds since the Unix epoch, UTC.
 """
 
 from collections.abc import Iterable, Mapping
+from zlib import crc32
 
 import msgspec
 
@@ -19,6 +21,15 @@ Place = tuple[str, int, int]
 """Subject, epoch, seq."""
 
 NS_PER_US = 1_000
+LINE_CRC = ',"line_crc":"'
+LINE_CRC_BYTES = len(LINE_CRC) + 8 + 2
+"""Of the end of a line: its checksum, a quotation mark and the object's brace."""
+
+
+def checked(line: bytes) -> bytes:
+    """Return the line, an object that is not empty, with its checksum as the last member."""
+    before = line[:-1]
+    return b'%b,"line_crc":"%08X"}' % (before, crc32(before))
 
 
 class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

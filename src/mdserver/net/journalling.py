@@ -27,6 +27,7 @@ from mdserver.journal.rows import (
     Place,
     ReceiptRow,
     StatRow,
+    checked,
     message_row,
 )
 from mdserver.journal.writer import (
@@ -128,7 +129,7 @@ class Journal:
 
     def write(self, stream: str, row: msgspec.Struct) -> None:
         """Queue one row of a stream, and return at once."""
-        self._writer.write(stream, (_encode(row),))
+        self._writer.write(stream, (checked(_encode(row)),))
 
     def take(self, line: Log) -> None:
         """Write what the core says of clients, if it is about one of the streams."""
@@ -141,13 +142,15 @@ class Journal:
             return
         stream = _STREAM_OF.get(line.stream)
         if stream is not None:
-            self._writer.write(stream, (fast_line(line, self._node),))
+            self._writer.write(stream, (checked(fast_line(line, self._node)),))
 
     def _sampled(self, line: Log) -> None:
         values = dict(line.values)
         ts = int(values.pop("time") or 0) // NS_PER_US
         self._writer.write("stats", [
-            _encode(StatRow(v=ROW_VERSION, ts=ts, node=self._node, indicator=name, value=value))
+            checked(
+                _encode(StatRow(v=ROW_VERSION, ts=ts, node=self._node, indicator=name, value=value))
+            )
             for name, value in values.items()
             if isinstance(value, int | float)
         ])  # fmt: skip
@@ -157,7 +160,7 @@ class Journal:
         group, history, node = output.group, output.history, self._node
         entries = self._unwritten(output.entries) if self._written else output.entries
         self._writer.write(MESSAGES, [
-            _encode(message_row(entry, group, history, node, now)) for entry in entries
+            checked(_encode(message_row(entry, group, history, node, now))) for entry in entries
         ])  # fmt: skip
 
     def _unwritten(self, entries: Sequence[Entry]) -> list[Entry]:

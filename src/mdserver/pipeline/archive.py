@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mdserver.pipeline import checkpoints, delta, rows
+from mdserver.pipeline import checkpoints, delta, rows, schema
 from mdserver.pipeline.checkpoints import Checkpoint
 from mdserver.pipeline.delta import Batch
 from mdserver.pipeline.failures import reason_of
@@ -17,11 +17,6 @@ from mdserver.pipeline.requirements import PipelineError
 from mdserver.pipeline.sources import Source
 
 COMPACT_EVERY_S = 3600.0
-SORT = {
-    # Partitions first: they are written one after the other, so Spark would sort by them again.
-    "messages": ["root", "dt", "subject", "epoch", "seq"],
-    "receipts": ["subject", "epoch", "seq_lo"],
-}
 
 
 @frozen
@@ -124,7 +119,7 @@ class Archive:
         now = time.monotonic()
         if now - self._compacted.setdefault(name, now) >= COMPACT_EVERY_S:
             self._compacted[name] = now
-            delta.compact(self._tables, name)
+            delta.compact(self._spark, self._tables, name)
 
 
 def archive_batch(
@@ -143,8 +138,8 @@ def archive_batch(
     last = f.max("src_partition").alias("last")
     good = rows.split(parsed.observe(counted, bad_lines, last), stream).good
     good = good.withColumn("batch_id", f.lit(batch.number).cast("bigint"))
-    if stream.name in SORT:
-        good = good.sortWithinPartitions(*SORT[stream.name])
+    if stream.table in schema.SORT:
+        good = good.sortWithinPartitions(*schema.SORT[stream.table])
     written = delta.commit_batch(tables, stream.table, batch, good)
     read = 0 if written is None else counted.get["last"] or 0
     if written is not None and not counted.get["bad"]:

@@ -7,27 +7,24 @@ are checked and committed on one table handle; another writer of the same job is
 (Delta Lake protocol, "Transaction Identifiers").
 """
 
-import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from attrs import frozen
 from deltalake import DeltaTable, PostCommitHookProperties, Schema, write_deltalake
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from mdserver.pipeline import schema
+from mdserver.pipeline import compaction, schema
+from mdserver.pipeline.files import add_actions
+from mdserver.pipeline.requirements import PipelineError
 
-PARTITIONS: dict[str, list[str]] = {"messages": ["root", "dt"]}
 # A commit is a file of the log, and there may be one a second.
 LOG_RETENTION = {"delta.logRetentionDuration": "interval 2 days"}
 KEEP_FILES_H = 7 * 24
 CHECKPOINT_INTERVAL = 100
-TARGET_FILE_BYTES = 128 << 20
 
 
 def _nothing() -> None:
@@ -50,15 +47,36 @@ def table(tables: Path, name: str) -> DeltaTable:
     """The Delta table of that name, made from its schema if it is not there yet."""
     path = tables / name
     if DeltaTable.is_deltatable(str(path)):
-        return _widened(DeltaTable(path), name)
+        return _widened(opened(tables, name), name)
     path.mkdir(parents=True, exist_ok=True)
     return DeltaTable.create(
         path,
         schema=schema.TABLES[name],
         mode="ignore",
-        partition_by=PARTITIONS.get(name),
+        partition_by=schema.PARTITIONS.get(name),
         configuration=LOG_RETENTION,
     )
+
+
+def opened(tables: Path, name: str) -> DeltaTable:
+    """The table, which is there; PipelineError if it is not laid out as this release does it.
+
+    Columns that it lacks are no reason: they are added by the next writer, and null for readers.
+    """
+    found = DeltaTable(tables / name)
+    wanted = {field.name: field for field in Schema.from_arrow(schema.TABLES[name]).fields}
+    differing = [
+        field.name
+        for field in found.schema().fields
+        if field.type != wanted.get(field.name, field).type
+    ]
+    if differing or found.metadata().partition_columns != schema.PARTITIONS.get(name, []):
+        what = f"the columns {', '.join(differing)}" if differing else "other partitions"
+        raise PipelineError(
+            f"{tables / name} was made by another release, which differs in {what}: archive into"
+            " another folder, and read this one with the release that made it"
+        )
+    return found
 
 
 def _widened(found: DeltaTable, name: str) -> DeltaTable:
@@ -82,7 +100,7 @@ def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int
     done = target.transaction_version(batch.job)
     if done is not None and done >= batch.number:
         return None
-    partitions = PARTITIONS.get(name, [])
+    partitions = schema.PARTITIONS.get(name, [])
     # Never where another attempt wrote: if that one is still alive, it may commit its files yet.
     staged = f"data/{batch.job}/b{batch.number}-{secrets.token_hex(4)}"
     writer = frame.write.mode("overwrite")
@@ -90,7 +108,7 @@ def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int
         writer = writer.partitionBy(*partitions)
     writer.parquet(str(tables / name / staged))
     batch.check()
-    adds, rows = _add_actions(tables / name, staged, partitions)
+    adds, rows = add_actions(tables / name, staged, partitions)
     commit_staged(target, adds, batch, partitions)
     return rows
 
@@ -133,43 +151,21 @@ def commit_staged(
     )
 
 
-def compact(tables: Path, name: str) -> dict[str, object]:
+def compact(spark: SparkSession, tables: Path, name: str) -> int:
     """Join the small files of a table, and delete what is of no use any more.
+
+    Returns how many files were joined into fewer ones. A table that is sorted stays so.
 
     That is files that no version of the last `KEEP_FILES_H` hours names, those of crashed attempts
     among them, and the log behind its retention. Readers and writers go on meanwhile.
     """
     target = table(tables, name)
-    metrics: dict[str, object] = target.optimize.compact(target_size=TARGET_FILE_BYTES)
+    if name in schema.SORT:
+        joined = compaction.join_sorted(spark, target, tables, name)
+    else:
+        metrics = target.optimize.compact(target_size=compaction.TARGET_FILE_BYTES)
+        joined = metrics["numFilesRemoved"]
     target.vacuum(retention_hours=KEEP_FILES_H, dry_run=False, full=True)
     target.create_checkpoint()
     target.cleanup_metadata()
-    return metrics
-
-
-def _add_actions(
-    folder: Path, staged: str, partitions: Sequence[str]
-) -> tuple[list[AddAction | RemoveAction], int]:
-    adds: list[AddAction | RemoveAction] = []
-    total = 0
-    for path in sorted((folder / staged).rglob("*.parquet")):
-        rows = pq.read_metadata(path).num_rows
-        if not rows:
-            continue
-        stat = path.stat()
-        named = dict(part.split("=", 1) for part in path.parent.relative_to(folder / staged).parts)
-        # Spark escapes partition values in folder names; the log has the value itself, and the
-        # path as it stands on disk.
-        values = {name: unquote(named[name]) for name in partitions}
-        adds.append(
-            AddAction(
-                str(path.relative_to(folder)),
-                stat.st_size,
-                values,
-                stat.st_mtime_ns // 1_000_000,
-                True,
-                json.dumps({"numRecords": rows}),
-            )
-        )
-        total += rows
-    return adds, total
+    return joined

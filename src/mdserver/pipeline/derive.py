@@ -54,11 +54,14 @@ class Batch:
 def watched(raw: DataFrame, rules: Sequence[Rule]) -> DataFrame:
     """Raw lines -> those that a rule watches, and those that cannot be used, with their reason.
 
-    Columns: value, reason, subject, epoch, seq, ts (us), content, content_base64, compressed,
-    fields, src_kind, src_partition, src_pos.
+    Columns: value (bytes), reason, subject, epoch, seq, ts (us), content, content_base64,
+    compressed, fields, src_kind, src_partition, src_pos. A line with a reason has no more than that
+    and its place: what it says may be no text.
     """
     patterns = dict.fromkeys(rule.subject for rule in rules)
     row = f.col("row")
+    names = ("subject", "epoch", "seq", "content", "content_base64", "compressed", "fields")
+    usable = f.col("reason").isNull()
     wanted = f.lit(False)
     for text in patterns:
         wanted = wanted | _is_about(row["subject"], text)
@@ -66,11 +69,10 @@ def watched(raw: DataFrame, rules: Sequence[Rule]) -> DataFrame:
         rows.parse(raw, rows.MESSAGES)
         .where(f.col("reason").isNotNull() | wanted)
         .select(
-            "value",
+            f.col("value").cast("binary").alias("value"),
             "reason",
-            row["ts_server"].alias("ts"),
-            *(row[name].alias(name) for name in ("subject", "epoch", "seq", "content")),
-            *(row[name].alias(name) for name in ("content_base64", "compressed", "fields")),
+            f.when(usable, row["ts_server"]).alias("ts"),
+            *(f.when(usable, row[name]).alias(name) for name in names),
             "src_kind",
             "src_partition",
             "src_pos",
@@ -193,7 +195,8 @@ class Derive:
 
 def _aside(row: dict[str, Any], reason: str) -> dict[str, Any]:
     place = {name: row[name] for name in ("src_kind", "src_partition", "src_pos")}
-    return {"stream": "messages", "reason": reason, "line": row["value"], **place}
+    line = row["value"].decode(errors="replace")  # steps are JSON
+    return {"stream": "messages", "reason": reason, "line": line, **place}
 
 
 def _refused(refusal: Refusal) -> str:

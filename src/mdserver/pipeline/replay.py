@@ -5,7 +5,6 @@ entitlement and limits as anything else. `speed` 10 means ten times as fast as i
 a speed, as fast as the server takes it.
 """
 
-import base64
 import datetime as dt
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from mdserver.client.client import Client
+from mdserver.core.commands import Publish
 from mdserver.core.message import Qos
 from mdserver.core.subjects import segments_of
 from mdserver.pipeline import schema
@@ -27,11 +27,7 @@ class Again:
     """One message to publish, `after_s` seconds after the first one."""
 
     after_s: float
-    subject: str
-    content: str | bytes
-    fields: dict[str, str] | None
-    retained: bool
-    qos: Qos
+    command: Publish
 
 
 @frozen
@@ -66,17 +62,27 @@ def plan(rows: Iterable[Any], speed: float | None, prefix: str) -> Iterator[Agai
     for row in rows:
         first = first or row["ts_server"]
         passed = (row["ts_server"] - first).total_seconds()
-        content = row["content"]
-        if content is None:
-            content = base64.b64decode(row["content_base64"])
-        yield Again(
-            after_s=0.0 if speed is None else passed / speed,
-            subject=prefix + row["subject"],
-            content=content,
-            fields=row["fields"] or None,
-            retained=row["retained"],
-            qos=Qos(row["qos"]),
-        )
+        yield Again(0.0 if speed is None else passed / speed, command(row, prefix))
+
+
+def command(row: Any, prefix: str) -> Publish:
+    """Return the command that publishes a row again, with all that its publisher gave.
+
+    Replies go below the prefix as well: nobody who waits at the first place is answered again.
+    """
+    content = bytes(row["content"])
+    reply = row["reply_subject"]
+    return Publish(
+        subject=prefix + row["subject"],
+        content=content.decode() if row["text"] else None,
+        content_base64=None if row["text"] else content,
+        fields=row["fields"] or None,
+        closure=row["closure"],
+        retained=row["retained"],
+        qos=Qos(row["qos"]),
+        compressed=row["compressed"],
+        reply_subject=None if reply is None else prefix + reply,
+    )
 
 
 def parse_speed(text: str) -> float | None:
@@ -103,15 +109,7 @@ async def publish(client: Client, planned: Iterable[Again]) -> int:
     waiting = []
     while (again := await trio.to_thread.run_sync(next, rows, None)) is not None:
         await trio.sleep_until(began + again.after_s)
-        waiting.append(
-            await client.submit(
-                again.subject,
-                again.content,
-                fields=again.fields,
-                retained=again.retained,
-                qos=again.qos,
-            )
-        )
+        waiting.append(await client.submit_command(again.command))
         while waiting and (waiting[0].result is not None or len(waiting) >= 1000):
             await waiting.pop(0).outcome()
             count += 1

@@ -9,10 +9,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from mdserver.journal.rows import LINE_CRC, LINE_CRC_BYTES
 from mdserver.pipeline import schema
 
 ROW_VERSION = 1
 CORRUPT = "_corrupt"
+TIMES_US = (0, 7_258_118_400_000_000)
+"""Times of rows: from 1970, which a publication without a time has, up to, without, 2200."""
 
 
 @frozen
@@ -31,6 +34,7 @@ class Stream:
     table: str
     row: t.StructType
     required: tuple[str, ...]
+    times: tuple[str, ...] = ("ts",)
 
 
 MESSAGES = Stream(
@@ -38,12 +42,14 @@ MESSAGES = Stream(
     "messages",
     schema.MESSAGE_ROW,
     ("history", "subject", "epoch", "seq", "ts_server", "crc"),
+    ("ts_pub", "ts_server"),
 )
 RECEIPTS = Stream(
     "receipts",
     "receipts",
     schema.RECEIPT_ROW,
     ("session", "history", "subject", "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "crc_at"),
+    ("opened_ts", "closed_ts"),
 )
 STATS = Stream("stats", "stats", schema.STAT_ROW, ("ts", "node", "indicator", "value"))
 EVENTS = tuple(
@@ -68,7 +74,7 @@ def split(parsed: DataFrame, stream: Stream) -> Parsed:
     bad = parsed.where("reason is not null").select(
         f.lit(stream.name).alias("stream"),
         "reason",
-        f.col("value").alias("line"),
+        f.col("value").cast("binary").alias("line"),
         "src_kind",
         "src_partition",
         "src_pos",
@@ -79,7 +85,10 @@ def split(parsed: DataFrame, stream: Stream) -> Parsed:
 def _reason(stream: Stream) -> Column:
     """Why a line cannot be used, or null."""
     row = f.col("row")
-    reason = f.when(
+    line = f.col("value").cast("binary")
+    reason = f.when(_is_altered(line), f.lit("line_crc does not fit the line"))
+    reason = reason.when(~f.is_valid_utf8("value"), f.lit("not UTF-8"))
+    reason = reason.when(
         row.isNull() | row[CORRUPT].isNotNull(), f.lit("not a JSON object of this stream")
     )
     reason = reason.when(row["v"].isNull(), f.lit("v is missing"))
@@ -87,6 +96,10 @@ def _reason(stream: Stream) -> Column:
     reason = reason.when(row["v"] != ROW_VERSION, unknown)
     for name in stream.required:
         reason = reason.when(row[name].isNull(), f.lit(f"{name} is missing"))
+    first, end = TIMES_US
+    for name in stream.times:
+        outside = (row[name] < first) | (row[name] >= end)
+        reason = reason.when(outside, f.lit(f"{name} is not between the years 1970 and 2200"))
     if stream is MESSAGES:
         reason = reason.when(~row["subject"].startswith("/"), f.lit("subject has no leading slash"))
         neither = row["content"].isNull() & row["content_base64"].isNull()
@@ -95,10 +108,23 @@ def _reason(stream: Stream) -> Column:
     return reason
 
 
+def _is_altered(line: Column) -> Column:
+    """Whether a line has a checksum that does not fit it; lines of earlier releases have none."""
+    size = f.length(line)
+    checked = line.substr(f.lit(1), size - LINE_CRC_BYTES)
+    told = line.substr(size - LINE_CRC_BYTES + 1, f.lit(LINE_CRC_BYTES)).cast("string")
+    expected = f.concat(f.lit(LINE_CRC), f.lpad(f.hex(f.crc32(checked)), 8, "0"), f.lit('"}'))
+    return (size > LINE_CRC_BYTES) & told.startswith(LINE_CRC) & (told != expected)
+
+
+def _content(row: Column) -> Column:
+    """The bytes of the content, whether it is text or not."""
+    return f.coalesce(row["content"].cast("binary"), f.unbase64(row["content_base64"]))
+
+
 def _crc(row: Column) -> Column:
     head = f.concat_ws("|", row["subject"], row["epoch"], row["seq"], f.lit(""))
-    content = f.coalesce(row["content"].cast("binary"), f.unbase64(row["content_base64"]))
-    return f.crc32(f.concat(head.cast("binary"), content))
+    return f.crc32(f.concat(head.cast("binary"), _content(row)))
 
 
 def _time(column: Column) -> Column:
@@ -116,15 +142,19 @@ def _messages(parsed: DataFrame) -> DataFrame:
         row["history"].alias("history"),
         row["epoch"].alias("epoch"),
         row["seq"].alias("seq"),
-        row["content"].alias("content"),
-        row["content_base64"].alias("content_base64"),
+        _content(row).alias("content"),
+        row["content"].isNotNull().alias("text"),
+        f.coalesce(row["compressed"], f.lit(False)).alias("compressed"),
         row["fields"].alias("fields"),
+        row["closure"].alias("closure"),
         f.coalesce(row["retained"], f.lit(True)).alias("retained"),
         f.coalesce(row["qos"], f.lit("GUARANTEED")).alias("qos"),
+        row["reply_subject"].alias("reply_subject"),
         _time(row["ts_pub"]).alias("ts_pub"),
         _time(row["ts_server"]).alias("ts_server"),
         "ts_broker",
         row["publisher"].alias("publisher"),
+        f.coalesce(row["number"], f.lit(0)).cast("bigint").alias("number"),
         f.when(row["number"] > 0, numbered).alias("message_id"),
         row["node"].alias("node"),
         "src_kind",

@@ -105,7 +105,7 @@ EVENT_ROWS = {
 
 
 def root_of(subject: Column) -> Column:
-    """The partition of a subject: its first segment."""
+    """The first segment of a subject."""
     return f.substring_index(subject.substr(f.lit(2), f.length(subject)), "/", 1)
 
 
@@ -140,15 +140,19 @@ MESSAGES_TABLE = pa.schema(
         ("history", pa.string()),
         ("epoch", pa.int64()),
         ("seq", pa.int64()),
-        ("content", pa.string()),
-        ("content_base64", pa.string()),
+        ("content", pa.binary()),
+        ("text", pa.bool_()),
+        ("compressed", pa.bool_()),
         ("fields", pa.map_(pa.string(), pa.string())),
+        ("closure", pa.string()),
         ("retained", pa.bool_()),
         ("qos", pa.string()),
+        ("reply_subject", pa.string()),
         ("ts_pub", TIME),
         ("ts_server", TIME),
         ("ts_broker", TIME),
         ("publisher", pa.string()),
+        ("number", pa.int64()),
         ("message_id", pa.string()),
         ("node", pa.string()),
         ("src_kind", pa.string()),
@@ -199,7 +203,7 @@ QUARANTINE_TABLE = pa.schema(
     [
         ("stream", pa.string()),
         ("reason", pa.string()),
-        ("line", pa.string()),
+        ("line", pa.binary()),
         ("src_kind", pa.string()),
         ("src_partition", pa.int64()),
         ("src_pos", pa.int64()),
@@ -284,6 +288,15 @@ def _events_table(row: t.StructType) -> pa.Schema:
 
 
 BENCH_RUNS_TABLE = pa.schema([(column.name, _ARROW[column.dataType]) for column in BENCH_ROW])
+
+PARTITIONS: dict[str, list[str]] = {"messages": ["dt"]}
+"""Never by what publishers choose: a first segment may be longer than the name of a folder."""
+SORT = {
+    # The partition first: files of one are written after the other, so Spark would sort by it.
+    "messages": ["dt", "subject", "epoch", "seq"],
+    "receipts": ["subject", "epoch", "seq_lo"],
+}
+"""How rows are sorted within each file."""
 
 TABLES: dict[str, pa.Schema] = {
     "messages": MESSAGES_TABLE,

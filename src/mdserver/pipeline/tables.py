@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from mdserver.core.subjects import segments_of
-from mdserver.pipeline import schema
+from mdserver.pipeline import delta, schema
 from mdserver.pipeline.requirements import PipelineError
 
 SPARK_TYPES: dict[pa.DataType, t.DataType] = {
@@ -21,7 +21,7 @@ SPARK_TYPES: dict[pa.DataType, t.DataType] = {
     schema.TIME: t.TimestampType(),
     pa.map_(pa.string(), pa.string()): t.MapType(t.StringType(), t.StringType()),
 }
-HISTORY_COLUMNS = ["epoch", "seq", "content", "content_base64", "fields", "ts_server"]
+HISTORY_COLUMNS = ["epoch", "seq", "content", "text", "compressed", "fields", "ts_server"]
 
 
 def exists(tables: Path, name: str) -> bool:
@@ -33,14 +33,15 @@ def opened(tables: Path, name: str) -> DeltaTable:
     """The table; PipelineError where the folder has none of that name."""
     if not exists(tables, name):
         raise PipelineError(f"{tables} has no table {name}: run `mdserver pipeline archive` first")
-    return DeltaTable(tables / name)
+    return delta.opened(tables, name)
 
 
 def frame(spark: SparkSession, tables: Path, name: str) -> DataFrame:
     """The table's present version as a frame.
 
-    Spark reads the files that the log names, so it needs no jar for Delta. The partition columns
-    of `messages`, which files do not hold, follow from subject and time.
+    Spark reads the files that the log names, so it needs no jar for Delta. The partition column
+    of `messages`, which files do not hold, follows from the time; `content_text` is the content of
+    those that were published as text, null of others.
     """
     table = opened(tables, name)
     partitions = table.metadata().partition_columns
@@ -51,17 +52,21 @@ def frame(spark: SparkSession, tables: Path, name: str) -> DataFrame:
         read = spark.createDataFrame([], row)
     else:
         read = spark.read.schema(row).option("recursiveFileLookup", "true").parquet(*files)
-    if "root" in partitions:
-        read = read.withColumn("root", schema.root_of(f.col("subject")))
+    if name == "messages":
         read = read.withColumn("dt", schema.day_of(f.col("ts_server")))
+        read = read.withColumn("content_text", f.expr("if(text, cast(content as string), null)"))
     return read
 
 
 def history(tables: Path, subject: str) -> pa.Table:
-    """One subject's archived messages in order, read without a JVM."""
-    root = segments_of(subject)[0]
+    """One subject's archived messages in order, read without a JVM.
+
+    `content` are bytes; `content_text` is the same as text if it was published so, else null.
+    """
     found = opened(tables, "messages").to_pyarrow_table(
         columns=HISTORY_COLUMNS,
-        filters=[("root", "=", root), ("subject", "=", subject)],
+        filters=[("subject", "=", subject)],
     )
+    words = pc.if_else(found["text"], found["content"], pa.scalar(None, pa.binary()))
+    found = found.append_column("content_text", words.cast(pa.string()))
     return found.sort_by([("epoch", "ascending"), ("seq", "ascending")])
