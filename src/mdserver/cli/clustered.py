@@ -7,6 +7,7 @@ import trio
 from attrs import Factory, define
 
 from mdserver.cluster.identity import Identity
+from mdserver.cluster.learner import MISSING
 from mdserver.cluster.node import TICK
 from mdserver.cluster.operating import DRAINED
 from mdserver.cluster.settings import ClusterSettings
@@ -42,14 +43,17 @@ class Member:
 
     def take(self, line: Log) -> None:
         """Write what the core says of the cluster to the server log; what it says of one group, for
-        debugging only.
+        debugging only, unless something was lost.
         """
         if line.stream != "cluster":
             return
         if line.name == DRAINED:
             self._drained.set()
         log = structlog.get_logger()
-        (log.debug if "group" in line.values else log.info)(line.name, **line.values)
+        if line.name == MISSING:
+            log.warning(line.name, **line.values)
+        else:
+            (log.debug if "group" in line.values else log.info)(line.name, **line.values)
 
     def begin(self, log: Logger) -> None:
         """Store the vote record of this start. Raises StartError."""

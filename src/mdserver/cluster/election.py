@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.coordinator import Coordinator, Phase
-from mdserver.cluster.learner import lacks, runs_from
+from mdserver.cluster.learner import MISSING, lacks, runs_from
 from mdserver.cluster.messages import (
     Ballot,
     Canvass,
@@ -242,7 +242,7 @@ class Election:
             return False
         if not lacks(best, coordinator.log):
             return False
-        ground.log("acknowledged messages are missing", group=group, seed=ground.me,
+        ground.log(MISSING, group=group, seed=ground.me,
                    committed=coordinator.log.committed, base=best.length)  # fmt: skip
         return True
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from mdserver.cluster.coordinator import Coordinator, Phase
 from mdserver.cluster.forgetting import Forgetting
+from mdserver.cluster.learner import MISSING
 from mdserver.cluster.messages import (
     Ack,
     Acked,
@@ -297,7 +298,7 @@ class Leading:
         same = item.history == ground.views[item.group].history
         if not same or not coordinator.lacking(item.accepted, item.committed, item.last):
             return False
-        ground.log("acknowledged messages are missing", seed=peer, group=item.group,
+        ground.log(MISSING, seed=peer, group=item.group,
                    committed=item.committed, base=coordinator.base)  # fmt: skip
         self.election.renew(item.group)
         return True

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from mdserver.cluster.messages import Accept, Agreed, Appended, Commit, Promised, Sync
 
 
+MISSING = "acknowledged messages are missing"
+"""What the server log says when a log that was elected lacks what another seed holds."""
+
+
 class Learner:
     """The learner of all groups of one member."""
 
