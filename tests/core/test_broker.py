@@ -5,21 +5,19 @@ import random
 from mdserver.core.broker import Broker
 from mdserver.core.commands import (
     Connect,
-    Ping,
     Publish,
     Receipt,
     Receipts,
-    RenewToken,
     Subscribe,
 )
 from mdserver.core.entitlement import Policy
-from mdserver.core.events import Connected, Error, Status, StatusName
+from mdserver.core.events import Connected, Status, StatusName
 from mdserver.core.inputs import Authorized, Opened
 from mdserver.core.message import Entry
-from mdserver.core.outputs import Authorize, Deliver, Log, Output, Send
-from mdserver.core.proposal import Origin, Outcome
+from mdserver.core.outputs import Deliver, Log, Output, Send
+from mdserver.core.proposal import Outcome
 from mdserver.core.settings import BrokerSettings
-from mdserver.limits import HELD_COMMANDS_MAX, NS_PER_S, RECHECKS_AT_ONCE
+from mdserver.limits import NS_PER_S
 from tests.core.one_seed import OneSeed
 
 
@@ -46,43 +44,6 @@ def test_a_publication_reaches_its_subscriber_and_is_acknowledged() -> None:
     assert (answer.event.closure, answer.event.epoch, answer.event.seq) == ("c", 1, 1)
 
 
-def test_only_so_many_commands_wait_for_verdicts() -> None:
-    broker = Broker(BrokerSettings(policy=Policy.ASK), "h1", random.Random(1))
-    out: list[Output] = []
-    broker.opened(Opened(1, "127.0.0.1"), 0, out)
-    broker.received(1, [Connect(token="t")], 0, out)
-    broker.received(1, [Ping()] * (HELD_COMMANDS_MAX - 1), 0, out)
-    assert [type(output) for output in out] == [Authorize]
-    out.clear()
-    broker.received(1, [Ping(id=7), Publish(subject="/a/b", content="x", closure="c")], 0, out)
-    ping, publish = out
-    assert isinstance(ping, Send)
-    assert isinstance(ping.event, Error)
-    assert (ping.event.code, ping.event.id) == ("too-many-commands", 7)
-    assert isinstance(publish, Send)
-    assert isinstance(publish.event, Status)
-    assert publish.event.status is StatusName.PUBLISH_FAILED
-    assert publish.event.certain
-    out.clear()
-    broker.authorized(Authorized(1, None), 0, out)
-    assert len(out) == HELD_COMMANDS_MAX
-
-
-def test_a_number_that_was_taken_long_ago_has_no_position_any_more() -> None:
-    broker = Broker(BrokerSettings(), "h1", random.Random(1))
-    out: list[Output] = []
-    broker.opened(Opened(1, "127.0.0.1"), 0, out)
-    broker.received(1, [Connect(publisher="p")], 0, out)
-    out.clear()
-    for epoch, seq in ((0, 0), (2, 9)):
-        broker.outcome(Outcome(Origin(1, "c", None, "/a/b"), epoch, seq, duplicate=True), 0, out)
-    forgotten, known = (output.event for output in out if isinstance(output, Send))
-    assert isinstance(forgotten, Status)
-    assert (forgotten.duplicate, forgotten.epoch, forgotten.seq) == (True, None, None)
-    assert isinstance(known, Status)
-    assert (known.duplicate, known.epoch, known.seq) == (True, 2, 9)
-
-
 def test_receipts_are_written_down_with_who_received_and_when() -> None:
     broker = Broker(BrokerSettings(receipts=True), "h1", random.Random(1))
     out: list[Output] = []
@@ -98,35 +59,6 @@ def test_receipts_are_written_down_with_who_received_and_when() -> None:
     assert isinstance(line, Log)
     assert (line.stream, line.values["subscriber"], line.values["n"]) == ("receipts", "ann", 3)
     assert (line.values["opened_ts"], line.values["closed_ts"]) == (8_000_000, 9_500_000)
-
-
-def test_after_a_new_token_only_a_few_subscriptions_are_asked_about_at_a_time() -> None:
-    seed = OneSeed(BrokerSettings(policy=Policy.ASK, ask_each=True))
-    seed.open(1)
-    seed.receive(1, [Connect()])
-    seed.decide(Authorized(1, None))
-    subjects = [f"/a/{number}" for number in range(1000)]
-    for ask in seed.receive(1, [Subscribe(subjects=subjects)]):
-        assert isinstance(ask, Authorize)
-        seed.decide(Authorized(ask.request, None))
-    (token,) = seed.receive(1, [RenewToken(token="t")])
-    assert isinstance(token, Authorize)
-    open_asks = [
-        ask for ask in seed.decide(Authorized(token.request, None)) if isinstance(ask, Authorize)
-    ]
-    asked: list[str | None] = []
-    while open_asks:
-        assert len(open_asks) <= RECHECKS_AT_ONCE
-        ask = open_asks.pop(0)
-        asked.append(ask.subject)
-        open_asks += [
-            following
-            for following in seed.decide(Authorized(ask.request, None))
-            if isinstance(following, Authorize)
-        ]
-    assert asked == subjects
-    assert seed.broker._authorizations._requests == {}
-    assert seed.broker._authorizations._rechecks == {}
 
 
 def test_nothing_is_kept_of_what_was_asked_about_a_session_that_ended() -> None:

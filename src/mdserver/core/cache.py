@@ -14,7 +14,7 @@ import msgspec
 
 from mdserver.core.message import Entry
 from mdserver.core.settings import BrokerSettings
-from mdserver.core.snapshot import Ahead, Bounds, Snapshot, fields_bytes
+from mdserver.core.snapshot import Bounds, ProposedFields, Snapshot, fields_bytes
 from mdserver.core.subjects import ONE, RESERVED, Pattern, group_of, segments_of
 from mdserver.limits import (
     ENTRY_OVERHEAD_BYTES,
@@ -46,7 +46,7 @@ class SubjectState:
         self.floor = 0
         self.entries: list[Entry] = []
         self.snapshot: Snapshot | None = None
-        self.ahead: Ahead | None = None
+        self.ahead: ProposedFields | None = None
         self.stale = 0
 
 
@@ -155,7 +155,7 @@ class Cache:
         state = self._subjects[subject]
         ahead = state.ahead
         if ahead is None:
-            ahead = Ahead(self.snapshot(state, now))
+            ahead = ProposedFields(self.snapshot(state, now))
         broken = ahead.take(fields, self._bounds)
         if broken is None:
             state.ahead = ahead

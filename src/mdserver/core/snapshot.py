@@ -4,10 +4,10 @@ Its content is the latest one; its fields are the union of all, each with its la
 (features: "Snapshot"). Messages that are not retained leave it alone.
 
 The union is bounded, by names and by bytes. A member refuses a publication with which it would
-outgrow that, counting in what it proposed itself and what is not committed yet (`Ahead`). Several
-members may still propose too much together, so there is a second rule, which follows from the log
-alone and is therefore the same on all members: a snapshot that would outgrow its bound begins anew
-with the message that is applied.
+outgrow that, counting in what it proposed itself and what is not committed yet
+(`ProposedFields`). Several members may still propose too much together, so there is a second rule,
+which follows from the log alone and is therefore the same on all members: a snapshot that would
+outgrow its bound begins anew with the message that is applied.
 """
 
 import msgspec
@@ -48,7 +48,7 @@ def growth(before: dict[str, str], fields: dict[str, str]) -> tuple[int, int]:
     return names, size
 
 
-class Ahead:
+class ProposedFields:
     """The fields of a snapshot as they will be when everything proposed here is committed.
 
     `count` is how many publications with fields have no result yet; with the last one this object
