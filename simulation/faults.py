@@ -1,6 +1,7 @@
 """What each kind of fault does, and how the world is healed of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mdserver.limits import NS_PER_MS, NS_PER_S
@@ -43,6 +44,7 @@ class Faults:
             "drain": lambda fault, first, _: self._drain(fault, first),
             "lose-vote": lambda fault, first, _: self._lose_vote(fault, first),
             "put-back": lambda fault, first, _: self._put_back(fault, first),
+            "put-back-majority": lambda fault, first, _: self._put_back_majority(fault, first),
         }
 
     def apply(self, fault: "Fault") -> None:
@@ -157,21 +159,78 @@ class Faults:
         seeds = [world.members[name] for name in world.seeds]
         if not world.plan.recorded or len(seeds) < MANY or member not in seeds:
             return
-        disk, records = member.disk, list(member.records)
+        put_back = self._copied(member)
 
         def strike() -> None:
-            if member.node is None or not whole(seeds):
+            if member.node is None or not whole(seeds, world.members.values()):
                 return
             world.cover("disk put back")
-            member.crash(0)
-            member.disk, member.records = disk, records
-            member.record_lost = True
-            member.start()
+            put_back()
             # Others may find it out at once, or only when they are in contact again.
             for look in range(1, LOOKS + 1):
                 world.heap.after(look * READMIT_EVERY, lambda: self._readmit_lost(member))
 
         world.heap.after(fault.lasting, strike)
+
+    def _copied(self, member: "Member") -> Callable[[], None]:
+        """Copy the disk of a member; returns what ends the member and starts it with the copy."""
+        disk, records = member.disk, list(member.records)
+
+        def put_back() -> None:
+            member.crash(0)
+            member.disk, member.records = disk, list(records)
+            member.record_lost = True
+            member.start()
+
+        return put_back
+
+    def _put_back_majority(self, fault: "Fault", spared: "Member") -> None:
+        """The disks of a majority of seeds are put back at once, copied at moments of their own.
+
+        The others are whole and in sight, so that what they hold is not overlooked. Resets are to
+        be expected; an operator finds LOST seeds and gives the order for them.
+        """
+        world = self.world
+        seeds = [world.members[name] for name in world.seeds]
+        if not world.plan.recorded or len(seeds) < MANY or spared not in seeds:
+            return
+        others = [seed for seed in seeds if seed is not spared][: len(seeds) // 2 + 1]
+        copies = [self._copied(others[0])]
+
+        def copy(member: "Member") -> None:
+            copies.append(self._copied(member))
+
+        for index, other in enumerate(others[1:], 1):
+            world.heap.after(fault.lasting * index // len(others), partial(copy, other))
+
+        def strike() -> None:
+            if not whole(seeds, world.members.values()):
+                return
+            world.cover("disks of a majority put back")
+            world.checker.majority_kept = False
+            for put_back in copies:
+                put_back()
+            world.heap.after(READMIT_EVERY, look)
+
+        def look() -> None:
+            self._order(seeds, seeds[fault.draw % len(seeds)])
+            world.heap.after(READMIT_EVERY, look)
+
+        world.heap.after(fault.lasting + 1, strike)
+
+    def _order(self, seeds: "list[Member]", asked: "Member") -> None:
+        """An operator looks for LOST seeds: most of them start anew, a few are taken back."""
+        lost = [
+            seed.name for seed in seeds
+            if seed.node is not None and seed.node.ground.seed and seed.node.ground.seed.lost
+        ]  # fmt: skip
+        if 2 * len(lost) > len(seeds):
+            self.world.cover("cold start ordered")
+            asked.operate("cold-start", force=True)
+        else:
+            for name in lost:
+                self.world.cover("readmission ordered")
+                asked.operate("readmit", name)
 
     def _readmit_lost(self, member: "Member") -> None:
         seed = None if member.node is None else member.node.ground.seed
@@ -262,12 +321,15 @@ class Faults:
         self._for_a_while(fault, lambda: member.clock.set_rate(1000))
 
 
-def whole(seeds: "list[Member]") -> bool:
-    """Whether all of them serve, and hold all that any of them has as committed."""
+def whole(seeds: "list[Member]", members: "Iterable[Member]") -> bool:
+    """Whether all seeds serve, in the same epochs, and hold what any member has as committed."""
     nodes = [seed.node for seed in seeds if seed.node is not None and seed.node.unready() is None]
     if len(nodes) < len(seeds):
         return False
-    for logs in zip(*(node.ground.logs for node in nodes), strict=True):
-        if min(log.length for log in logs) < max(log.committed for log in logs):
+    known = [member.node for member in members if member.node is not None]
+    for group in range(len(nodes[0].ground.logs)):
+        committed = max(node.ground.logs[group].committed for node in known)
+        logs = [node.ground.logs[group] for node in nodes]
+        if min(log.length for log in logs) < committed or len({log.epoch for log in logs}) > 1:
             return False
     return not any(node.ground.seed is None or any(node.ground.seed.doubted) for node in nodes)

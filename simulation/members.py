@@ -355,7 +355,9 @@ class Member:
         def turn(group: int) -> None:
             if self.life != life:
                 return
-            if group < plan.groups:
+            if self.paused:
+                self.world.heap.after(plan.disk_max, lambda: turn(group))
+            elif group < plan.groups:
                 self.step(Picture((group,)))
                 self.world.heap.after(2 * plan.disk_max, lambda: turn(group + 1))
             elif not self._recording:

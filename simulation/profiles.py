@@ -206,6 +206,31 @@ def disturbed_start(seed: int) -> Plan:
     return evolve(plan, groups=40, subjects=subjects, delay_max=50 * NS_PER_MS)
 
 
+def put_back(seed: int, *, majority: bool = True) -> Plan:
+    """Disks of seeds are put back to an earlier state, those of a majority at once or one by one.
+
+    Whoever was spared is whole and in contact then; an operator gives the orders that seeds wait
+    for. With disks of a majority members crash and stop, too.
+    """
+    made = make(seed)
+    if majority:
+        made = evolve(made, members=max(3, made.members))
+    rng = random.Random(f"{seed} put back")
+    kinds: tuple[str, ...] = ("put-back", "client-cut")
+    if majority:
+        kinds = ("put-back-majority", "client-cut", "cut", *rng.choice(((), (*CRASHES, "pause"))))
+    faults = [
+        evolve(fault, lasting=min(fault.lasting, 2 * NS_PER_S))
+        for _ in range(3 if majority else 2)
+        for fault in draw_faults(rng, kinds, made.members, made.calm)
+    ]
+    return evolve(
+        # A publisher far beyond the numbers that are kept comes to rest by slow retries.
+        made, kinds=kinds, recorded=True, patience=4 * made.patience,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+    )  # fmt: skip
+
+
 def first_leaders() -> tuple[int, int, int]:
     """The members of a small plan in the order in which they should coordinate its group."""
     first, second, third = ranking(0, {f"m{member}": 1 for member in range(3)})
@@ -253,5 +278,6 @@ PROFILES: dict[str, Callable[[int], Plan]] = {
     "crowded": crowded,
     "half-cut": half_cut,
     "disturbed-start": disturbed_start,
+    "put-back": put_back,
 }
 """Those that a run can be asked for by name."""

@@ -33,7 +33,8 @@ class Copies:
     def back_up(self) -> None:
         cluster = self.cluster
         self.kept = {
-            name: (cluster.disks[name], len(cluster.records[name])) for name in cluster.names
+            name: (cluster.disks[name], len(cluster.records.get(name, [])))
+            for name in cluster.names
         }
 
     def kill_all(self) -> None:
@@ -181,3 +182,61 @@ def test_a_seed_whose_incarnation_others_told_of_first_is_not_taken_for_a_copy()
     cluster.run(2 * S)
     assert copies.standings() == {"normal"}
     assert cluster.ready()
+
+
+def all_put_back(*, apart: bool) -> Copies:
+    """All seeds begin with copies; the fourth member, which does not vote, holds two more."""
+    copies = Copies(4)
+    cluster, names = copies.cluster, copies.cluster.names
+    copies.publish(names[0], "old")
+    copies.back_up()
+    copies.publish(names[0], "new 1", "new 2")
+    assert copies.texts(names[3]) == ["old", "new 1", "new 2"]
+    if apart:
+        cluster.partition(names[3])
+    for name in names[:3]:
+        cluster.kill(name)
+    copies.restore(names[:3])
+    cluster.start(*names[:3])
+    return copies
+
+
+@pytest.mark.parametrize("more", [0, 1, 5])
+def test_a_member_that_does_not_vote_and_holds_more_has_all_told_of_a_new_history(
+    more: int,
+) -> None:
+    """What it delivered is not replaced in silence."""
+    copies = all_put_back(apart=True)
+    cluster, names = copies.cluster, copies.cluster.names
+    history = copies.history(names[3])
+    cluster.until(lambda: cluster.ready(*names[:3]))
+    later = [f"later {index}" for index in range(more)]
+    if later:
+        copies.publish(names[0], *later)
+    cluster.heal()
+    cluster.until(lambda: cluster.ready() and history not in map(copies.history, names))
+    copies.publish(names[0], "after")
+    assert {tuple(copies.texts(name)) for name in names} == {("old", *later, "after")}
+    assert any(
+        "acknowledged messages are missing" in member.logs for member in cluster.members.values()
+    )
+
+
+@pytest.mark.parametrize("readmitted", [False, True])
+def test_all_seeds_that_wait_for_an_operator_start_by_order(readmitted: bool) -> None:
+    """A coordinator that does not vote knew what they acked: all of them are LOST."""
+    copies = all_put_back(apart=False)
+    cluster, names = copies.cluster, copies.cluster.names
+    history = copies.history(names[3])
+    cluster.run(20 * S)
+    assert copies.standings() == {"lost"}
+    assert "is no seed" in str(cluster.operate(names[3], "cold-start", force=True).refused)
+    if readmitted:
+        for name in names[:3]:
+            assert cluster.operate(names[3], "readmit", name).refused is None
+    else:
+        assert cluster.operate(names[1], "cold-start", force=True).refused is None
+    cluster.until(cluster.ready, limit=60 * S)
+    copies.publish(names[3], "after")
+    assert {tuple(copies.texts(name)) for name in names} == {("old", "after")}
+    assert history not in {copies.history(name) for name in names}

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from mdserver.cluster.ground import Ground
 from mdserver.limits import NS_PER_MS
-from simulation import plan
+from simulation import plan, profiles
 from simulation.run import run
 
 CRASHES = ("crash", "crash-coordinator", "crash-at-step", "restart-storm", "slow")
@@ -44,30 +44,27 @@ def test_crashes_of_everybody_lose_nothing(first: int) -> None:
     assert anew
 
 
-def put_back(seed: int) -> plan.Plan:
-    """A plan in which disks are put back to an earlier state, one at a time."""
-    made = plan.make(seed)
-    rng = random.Random(f"{seed} put back")
-    kinds = ("put-back", "client-cut")
-    faults = [
-        evolve(fault, lasting=min(fault.lasting, 2000 * NS_PER_MS))
-        for _ in range(2)
-        for fault in plan.draw_faults(rng, kinds, made.members, made.calm)
-    ]
-    return evolve(
-        made, kinds=kinds, recorded=True,
-        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("first", range(1, 25, 6))
 def test_a_seed_whose_disk_is_put_back_costs_nothing(first: int) -> None:
     """Others remember later starts of it: nothing is lost, told of or told twice."""
     found = 0
     for seed in range(first, first + 6):
-        result, _ = run(put_back(seed), split=seed % 2 == 0)
+        result, _ = run(profiles.put_back(seed, majority=False), split=seed % 2 == 0)
         assert result.problems == (), f"seed {seed}"
         found += result.coverage.get("disk put back", 0)
+    assert found
+
+
+@pytest.mark.parametrize("first", range(1, 25, 6))
+def test_disks_of_a_majority_put_back_come_to_rest_with_the_orders_of_an_operator(
+    first: int,
+) -> None:
+    """What was acknowledged is there, or its history is gone with it: nothing is lost silently."""
+    found = 0
+    for seed in range(first, first + 6):
+        result, _ = run(profiles.put_back(seed), split=seed % 2 == 0)
+        assert result.problems == (), f"seed {seed}"
+        found += result.coverage.get("disks of a majority put back", 0)
     assert found
 
 

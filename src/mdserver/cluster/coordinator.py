@@ -192,9 +192,9 @@ class Coordinator:
         """Whether this log lacks what was committed in an epoch: older copies elected it.
 
         Whatever was committed before is in the log with which an epoch begins. `last` is the
-        checksum of the last committed entry, 0 if that is not known.
+        checksum of the last committed entry, 0 if that is not known; so is `accepted`.
         """
-        if accepted > self.epoch or not committed:
+        if not 0 < accepted <= self.epoch or not committed:
             return False
         if committed > (self.log.length if accepted == self.epoch else self.base):
             return True

@@ -88,3 +88,4 @@ class Copying:
             same = item.history == ground.views[item.group].history
             if same and item.state is not None and item.start > ground.logs[item.group].committed:
                 ground.install(item.group, item.start, item.state)
+                ground.views[item.group].copied = True

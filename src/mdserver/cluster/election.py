@@ -242,7 +242,7 @@ class Election:
             return False
         if not lacks(best, coordinator.log):
             return False
-        ground.log(MISSING, group=group, seed=ground.me,
+        ground.log(MISSING, group=group, member=ground.me,
                    committed=coordinator.log.committed, base=best.length)  # fmt: skip
         return True
 

@@ -70,8 +70,8 @@ class View:
     sent may have been lost with a link, so that the log here may lack entries that it holds.
     `quiet`: until when nobody else should stand (ns). `asked`: until when the coordinator of the
     epoch `asked_of` is not asked again for what is missing (ns). `copied_of`: the newest epoch in
-    which another member was asked for a copy. `orphaned`: since when nobody
-    coordinates the group (ns), 0 while somebody does.
+    which another member was asked for a copy, and `copied`: what is held came so, of an epoch that
+    is not known. `orphaned`: since when nobody coordinates the group (ns), 0 while somebody does.
     """
 
     __slots__ = (
@@ -79,6 +79,7 @@ class View:
         "asked",
         "asked_of",
         "coordinator",
+        "copied",
         "copied_of",
         "epoch",
         "forwarded",
@@ -98,6 +99,7 @@ class View:
         self.asked = 0
         self.asked_of = 0
         self.copied_of = 0
+        self.copied = False
         self.orphaned = 0
         self.history = ""
 

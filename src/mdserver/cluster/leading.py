@@ -258,11 +258,9 @@ class Leading:
                 # The seed promised a candidate that came to nothing: only a newer epoch has it.
                 self.election.outbid(item.group, item.promised)
                 continue
-            if not item.recovering and peer in coordinator.seeds:
-                if coordinator.forgot(peer, need.incarnation, item.accepted, item.length):
+            if not item.recovering:
+                if self._forgot(coordinator, peer, need.incarnation, item):
                     least = max(least, need.incarnation + 1)
-                    self.ground.log("older copy", seed=peer, group=item.group,
-                                    acked=coordinator.acked[peer], holds=item.length)  # fmt: skip
                     continue
                 if self._lacks(coordinator, peer, item):
                     continue
@@ -292,13 +290,21 @@ class Leading:
         for named, groups in rounds.items():
             self.election.force(groups, readmit=dict(named))
 
+    def _forgot(self, coordinator: Coordinator, peer: str, incarnation: int, item: Needed) -> bool:
+        """Whether a seed's disk was put back: it acked more than it holds."""
+        if not coordinator.forgot(peer, incarnation, item.accepted, item.length):
+            return False
+        self.ground.log("older copy", seed=peer, group=item.group,
+                        acked=coordinator.acked[peer], holds=item.length)  # fmt: skip
+        return True
+
     def _lacks(self, coordinator: Coordinator, peer: str, item: Needed) -> bool:
-        """Whether a seed holds what was committed and is not in this log; clients then hear so."""
+        """Whether a member has as committed what is not in this log; clients then hear so."""
         ground = self.ground
         same = item.history == ground.views[item.group].history
         if not same or not coordinator.lacking(item.accepted, item.committed, item.last):
             return False
-        ground.log(MISSING, seed=peer, group=item.group,
+        ground.log(MISSING, member=peer, group=item.group,
                    committed=item.committed, base=coordinator.base)  # fmt: skip
         self.election.renew(item.group)
         return True

@@ -88,7 +88,11 @@ class Learner:
                 self.ask(peer, {group: item.epoch})
             # Until it is active it would not answer: its heartbeats then say that it leads.
             return
-        if step is Step.SYNC and item.history == ground.views[group].history and lacks(item, log):
+        if (
+            self._compares(step)
+            and item.history == ground.views[group].history
+            and lacks(item, log)
+        ):
             # Its log lacks what a majority held: older copies elected it. It has to hear so.
             ground.views[group].asked = 0
             if item.active:
@@ -101,6 +105,7 @@ class Learner:
         if keep - item.start < len(item.entries):
             self._append_after(item, keep)
         log.epoch = item.epoch
+        ground.views[group].copied = False
         changed = False
         if ground.seed is not None and step is not None:
             changed = ground.seed.take(group, step, item.epoch, peer)
@@ -117,6 +122,15 @@ class Learner:
             ground.learn(group, min(item.committed, log.length))
         if item.active:
             self.follow(group)
+
+    def _compares(self, step: Step | None) -> bool:
+        """Whether what is committed here has to be in the log that it takes.
+
+        A seed that comes back has to take what it is given. Without votes a log may lack anything.
+        """
+        if self.ground.seed is None:
+            return self.ground.settings.guaranteed
+        return step is Step.SYNC
 
     def _append_after(self, item: Synced, keep: int) -> None:
         self.ground.logs[item.group].append(
@@ -222,11 +236,11 @@ class Learner:
             self._fill(peer, behind)
 
     def _unlike(self, group: int, length: int) -> bool:
-        """Whether this seed has to ask: its log is as the disk had it, or it holds more than is."""
+        """Whether it has to ask: its log is as the disk had it, or it holds more than there is."""
         seed = self.ground.seed
-        if seed is None:
-            return False
-        return seed.doubted[group] or self.ground.logs[group].committed > length
+        if seed is not None and seed.doubted[group]:
+            return True
+        return self.ground.logs[group].committed > length
 
     def _fill(self, peer: str, gaps: Gaps) -> None:
         """Have gaps filled: by a copy of what is committed, or by the coordinator."""
@@ -250,8 +264,9 @@ class Learner:
             recovering = ground.seed is not None and not ground.seed.may(group, Step.ACCEPT)
             promised = ground.votes.promised[group].epoch if ground.seed is not None else 0
             items.append(
-                Needed(group, log.committed, view.history, promised, recovering, log.epoch,
-                       log.length, log.checksum_at(log.committed - 1))
+                Needed(group, log.committed, view.history, promised, recovering,
+                       0 if view.copied else log.epoch, log.length,
+                       log.checksum_at(log.committed - 1))
             )  # fmt: skip
         if items:
             returning = ground.seed is not None and ground.seed.returning
