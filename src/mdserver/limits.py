@@ -77,6 +77,7 @@ AUDIENCES_MAX = 100_000  # subjects whose list of sessions is kept ready
 
 # Sessions
 SUBSCRIPTIONS_PER_SESSION_MAX = 100_000
+PINGS_WAITING_MAX = 16  # of a session, for what its subscriptions bring first
 PATTERNS_PER_SESSION_MAX = 1_000
 CONNECTIONS_MAX = 100_000
 CONNECTIONS_EXPECTED = 10_000  # of the default above: fewer, for a lack of files, are warned of
@@ -231,7 +232,6 @@ RECEIPT_RANGES_KEPT = 64  # of a subject, to tell what comes twice from what com
 # Command line
 STDIN_LINE_BYTES_MAX = 16 * MB
 SNAPSHOT_TIMEOUT_S = 10
-SNAPSHOT_QUIET_S = 1  # after the last snapshot of a pattern: steps of a server come 1 ms apart
 
 # Cluster
 PEER_HEARTBEAT_MS = 100

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -133,6 +134,37 @@ async def test_snapshots_that_a_server_brings_in_many_steps_are_all_printed(shel
     assert await shell.run("pub", "--stdin", stdin=commands) == Ran(0, "", "")
     ran = await shell.run("snapshot", "/many/**")
     assert len(set(ran.out.splitlines())) == 5000
+
+
+@pytest.mark.slow
+async def test_a_silence_is_not_taken_for_the_end_of_snapshots(shell: Shell) -> None:
+    """A network that stands still for two seconds, after a part of them."""
+    commands = b"".join(b'{"subject": "/many/%d", "content": "x"}\n' % one for one in range(5000))
+    assert await shell.run("pub", "--stdin", stdin=commands) == Ran(0, "", "")
+    port = int(shell.url.rpartition(":")[2])
+
+    async def relay(near: trio.SocketStream) -> None:
+        far = await trio.open_tcp_stream("127.0.0.1", port)
+        async with near, far, trio.open_nursery() as nursery:
+            nursery.start_soon(carry, near, far, False)
+            await carry(far, near, True)
+            nursery.cancel_scope.cancel()
+
+    async def carry(source: trio.SocketStream, target: trio.SocketStream, halting: bool) -> None:
+        carried = 0
+        with suppress(trio.BrokenResourceError):
+            while block := await source.receive_some(10_000):
+                if halting and carried < 60_000 <= carried + len(block):
+                    await trio.sleep(2)
+                carried += len(block)
+                await target.send_all(block)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, relay, 0, host="127.0.0.1"))
+        where = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
+        ran = await Shell(where).run("snapshot", "/many/**", "--encoding", "json")
+        assert (ran.status, len(set(ran.out.splitlines()))) == (0, 5000)
+        nursery.cancel_scope.cancel()
 
 
 async def test_positions_of_publications_are_printed_if_asked_for(shell: Shell) -> None:

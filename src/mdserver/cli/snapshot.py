@@ -1,6 +1,7 @@
 """`mdserver snapshot`: print the latest content of a subject, or of all subjects of a pattern."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import click
 import trio
@@ -15,7 +16,7 @@ from mdserver.cli.options import (
 )
 from mdserver.client import Client, Message, MessageType, Subscription
 from mdserver.core.subjects import is_pattern
-from mdserver.limits import SNAPSHOT_QUIET_S, SNAPSHOT_TIMEOUT_S
+from mdserver.limits import SNAPSHOT_TIMEOUT_S
 
 
 @click.command("snapshot")
@@ -26,7 +27,7 @@ def command(connection: Connection, subject: str, form: str) -> None:
     """Print the snapshot of SUBJECT, or the snapshots of all subjects of a pattern.
 
     Of a subject the content alone is printed; of a pattern a line a subject, as `sub` prints them.
-    Exit status 1 if there is none. A pattern is at its end when nothing more has come for a second.
+    Exit status 1 if there is none.
     """
     pattern = subject.startswith("/") and is_pattern(subject)
     line = json_line if form == "json" else text_line if pattern else content_line
@@ -56,18 +57,26 @@ def command(connection: Connection, subject: str, form: str) -> None:
 
 
 async def print_all(subscription: Subscription, line: Callable[[Message], bytes]) -> int:
-    """Print snapshots until none has come for SNAPSHOT_QUIET_S; return how many there were.
+    """Print snapshots until the server has brought all of them; return how many there were.
 
-    The server brings them in steps between which it serves others, and does not say which is the
-    last one. What is published meanwhile is left out: it is not what was there.
+    What is published meanwhile is left out: it is not what was there.
     """
     printed = 0
-    with trio.move_on_after(SNAPSHOT_QUIET_S) as quiet:
-        while True:
-            messages = await subscription.batch()
-            lines = [line(one) for one in messages if one.type is MessageType.SNAPSHOT]
-            if lines:
-                await write_lines(lines)
+
+    async def end_when_all_is_here() -> None:
+        await subscription.caught_up()
+        subscription.end()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_when_all_is_here)
+        with suppress(StopAsyncIteration):
+            while True:
+                with trio.move_on_after(SNAPSHOT_TIMEOUT_S) as waiting:
+                    messages = await subscription.batch()
+                if waiting.cancelled_caught:
+                    told = f"nothing more came for {SNAPSHOT_TIMEOUT_S} s: there may be others"
+                    raise CommandError(told)
+                lines = [line(one) for one in messages if one.type is MessageType.SNAPSHOT]
                 printed += len(lines)
-                quiet.deadline = trio.current_time() + SNAPSHOT_QUIET_S
+                await write_lines(lines)
     return printed

@@ -149,6 +149,8 @@ class Client:
         self._routes = Routes()
         self._joining: dict[int, tuple[Subscription, int]] = {}
         self._joins = 0
+        self._catching_up: dict[int, int] = {}
+        self._interruptions = 0
         self._conflations: dict[str, dict[Subscription, int]] = {}
         self._publications: dict[int, Publication] = {}
         self._receipts = ReceiptBook(self._name) if receipts else None
@@ -387,6 +389,31 @@ class Client:
         for number in list(self._joining):
             self._join(number)
 
+    async def caught_up(self, subscription: Subscription) -> None:
+        """Wait until a subscription has got all that comes before its live messages.
+
+        A server's word counts only if the subscription was whole there since it was asked: not held
+        for a lack of room, and on the same connection.
+        """
+
+        def whole() -> bool:
+            held = self._routes.held(subscription.subjects)
+            return self._core.phase is Phase.UP and not held
+
+        answered = False
+        while not answered:
+            await self.wait_until(whole)
+            self._joins += 1
+            mark, since = self._joins, self._interruptions
+            self._catching_up[mark] = since
+            self._driver.perform(self._core.ask_caught_up(-mark))
+            await self.wait_until(
+                lambda mark=mark, since=since: (  # type: ignore[misc]
+                    mark not in self._catching_up or self._interruptions != since
+                )
+            )
+            answered = self._catching_up.pop(mark, None) is None and self._interruptions == since
+
     def subscribe_with_history(self, subjects: Iterable[str], history: int) -> Subscription:
         """`subscribe` with the last `history` messages first."""
         return self.subscribe(*arguments.texts("subjects", subjects, "/a/b"), history=history)
@@ -615,6 +642,7 @@ class Client:
     def release(self, subscription: Subscription) -> None:
         """For a subscription: it has room again."""
         self._driver.perform(self._core.release(self._routes.release(subscription)))
+        self._changes.unpark_all()
 
     def take(self, output: out.Output) -> None:
         """For the driver: hand an output to whoever waits for it."""
@@ -643,6 +671,7 @@ class Client:
             self._receipts.connected(output.event.member)
             self._nursery.start_soon(self._report_again, self._receipts)
         self._ever_connected, self._unreachable = True, None
+        self._interruptions += 1
         if self._joining:
             self._nursery.start_soon(self._join_again)
         self._changes.unpark_all()
@@ -652,6 +681,8 @@ class Client:
             joined = self._joining.pop(-output.mark, None)
             if joined is not None:
                 joined[0].started = True
+            if self._catching_up.pop(-output.mark, None) is not None:
+                self._changes.unpark_all()
         elif self._receipts is not None:
             self._receipts.confirmed(output.mark)
             self._room.unpark_all()
@@ -673,4 +704,5 @@ class Client:
                 self._receipts.delivered(event, event.match or event.subject, history, now())
         for subscription, batch in batches.items():
             if subscription.put(batch):
+                self._interruptions += 1
                 self._driver.perform(self._core.hold(self._routes.hold(subscription)))

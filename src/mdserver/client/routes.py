@@ -92,6 +92,10 @@ class Routes:
             full[subscription] = None
         return held
 
+    def held(self, subjects: Iterable[str]) -> bool:
+        """Return whether one of these is held."""
+        return any(subject in self._slow for subject in subjects)
+
     def release(self, subscription: Subscription) -> list[str]:
         """Note that it has room again; what nobody holds any more."""
         released = []

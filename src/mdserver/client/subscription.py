@@ -76,6 +76,14 @@ class Subscription:
         """
         await self._client.wait_until(lambda: not self._unconfirmed)
 
+    async def caught_up(self) -> None:
+        """Wait until what the subscription brings before live messages has come.
+
+        That are the snapshots, the history or what was missed, of all subjects of a pattern; the
+        messages have to be taken meanwhile. Raises what `Client.connected` raises.
+        """
+        await self._client.caught_up(self)
+
     def end(self) -> None:
         """Unsubscribe; messages that are here already can still be taken."""
         self._client.leave(self, list(self.subjects))

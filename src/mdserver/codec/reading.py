@@ -63,6 +63,7 @@ EXPECTED = {
     "fields": f"an object of at most {limits.FIELDS_MAX} names with a string each",
     "closure": f"a string of at most {limits.CLOSURE_BYTES_MAX} characters",
     "retained": "true or false",
+    "caught_up": "true or false",
     "qos": '"GUARANTEED" or "STANDARD"',
     "compressed": "true or false",
     "reply_subject": _TEXT,

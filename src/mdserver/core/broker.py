@@ -81,6 +81,7 @@ from mdserver.limits import (
     KEEPALIVE_MS_MIN,
     NS_PER_MS,
     NS_PER_S,
+    PINGS_WAITING_MAX,
     PROTOCOL_VERSION,
     STEP_PAUSE_MS,
 )
@@ -385,7 +386,13 @@ class Broker:
         now: int,
         out: list[Output],
     ) -> None:
-        self._send(session, Pong(t=command.t), out)
+        if not command.caught_up:
+            self._send(session, Pong(t=command.t), out)
+            return
+        # It may wait for long: keep its own bytes only, not those of the whole payload.
+        if not self._catch_up.caught_up(session, Pong(t=command.t.copy()), out):
+            reason = f"At most {PINGS_WAITING_MAX} pings with `caught_up` may wait."
+            self._send(session, Error(code="too-many-pings", reason=reason, id=command.id), out)
 
     def _receipts(
         self, session: Session, command: Receipts, _: Verdict, now: int, out: list[Output]

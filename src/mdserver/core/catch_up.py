@@ -34,6 +34,7 @@ from mdserver.core.events import (
     Delivery,
     Fetched,
     MissingRange,
+    Pong,
     Reset,
     Status,
     StatusName,
@@ -47,7 +48,13 @@ from mdserver.core.session import AheadWait, CatchUpRequest, KnownPositions, Ses
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import Pattern, segments_of, validate_subject
 from mdserver.errors import InvalidSubjectError
-from mdserver.limits import AHEAD_WAIT_S, NS_PER_MS, NS_PER_S, STEP_PAUSE_MS
+from mdserver.limits import (
+    AHEAD_WAIT_S,
+    NS_PER_MS,
+    NS_PER_S,
+    PINGS_WAITING_MAX,
+    STEP_PAUSE_MS,
+)
 
 TIMER = ("broker", "catch-up")
 SEARCH_TURN = 256
@@ -314,6 +321,21 @@ class CatchUp:
         elif (stalled := self._stalled.pop(session, None)) is not None:
             self._enqueue(session, stalled, now, out)
 
+    def caught_up(self, session: Session, pong: Pong, out: list[Output]) -> bool:
+        """Send a pong when all that the session's subscriptions bring first has been sent.
+
+        Return whether it is, or will be: only PINGS_WAITING_MAX may wait.
+        """
+        queue = self._queues.get(session) or self._stalled.get(session)
+        if not queue:
+            out.append(Send(session.id, pong))
+            return True
+        # A queue is worked off in its order, so the last request in it is the last to end.
+        if sum(len(request.pongs) for request in queue) >= PINGS_WAITING_MAX:
+            return False
+        queue[-1].pongs.append(pong)
+        return True
+
     def due(self, now: int, out: list[Output]) -> None:
         """Go on with those who wait, one subject of each session in turn."""
         self._work.begin(out)
@@ -334,7 +356,7 @@ class CatchUp:
                     self._bring_one(request, subject, now, out)
                 if not subscription.pending:
                     subscription.pending = None
-                    queue.popleft()
+                    out.extend(Send(session.id, pong) for pong in queue.popleft().pongs)
             if queue:
                 self._queues[session] = queue
         if self._queues:

@@ -100,9 +100,14 @@ class RenewToken(Command, frozen=True, tag="token"):
 
 
 class Ping(Command, frozen=True, tag="ping"):
-    """Answered by `Pong` with the same `t`."""
+    """Answered by `Pong` with the same `t`.
+
+    With `caught_up` the answer comes after everything that earlier subscriptions bring before their
+    live messages.
+    """
 
     t: msgspec.Raw = msgspec.Raw(b"null")
+    caught_up: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,6 +5,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from mdserver.core.commands import AnyCommand
+from mdserver.core.events import Pong
 from mdserver.core.inputs import Denied, Grants, Opened
 from mdserver.core.message import Position
 from mdserver.core.subjects import Pattern
@@ -142,15 +143,17 @@ class KnownPositions:
 class CatchUpRequest:
     """What a subscription is to bring before the live messages, of each subject in its `pending`.
 
-    After a position what was missed, else `history` messages, else the snapshot.
+    After a position what was missed, else `history` messages, else the snapshot. Then come `pongs`,
+    whose pings asked for that moment.
     """
 
-    __slots__ = ("history", "known", "subscription")
+    __slots__ = ("history", "known", "pongs", "subscription")
 
     def __init__(self, subscription: Subscription, known: KnownPositions, history: int) -> None:
         self.subscription = subscription
         self.known = known
         self.history = history
+        self.pongs: list[Pong] = []
 
 
 class AheadWait:

@@ -33,11 +33,14 @@ class Fences:
         """The subjects of the command with this id; none where it is no subscription."""
         return self._waiting.get(command, []) if isinstance(command, str) else []
 
-    def marked(self, mark: int) -> Ping:
-        """A ping whose pong says that what went before it has been taken."""
+    def marked(self, mark: int, *, caught_up: bool = False) -> Ping:
+        """Return a ping whose pong says that what went before it has been taken.
+
+        With `caught_up` also that subscriptions have brought all that comes before live messages.
+        """
         raw = self._encode(f"m{mark}")
         self._marks[raw] = mark
-        return Ping(t=msgspec.Raw(raw))
+        return Ping(t=msgspec.Raw(raw), caught_up=caught_up)
 
     def mark(self, pong: msgspec.Raw) -> int | None:
         """The mark that this pong is about."""

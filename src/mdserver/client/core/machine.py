@@ -250,6 +250,12 @@ class ClientCore:
             self._command(self._fences.marked(mark))
         return self._take()
 
+    def ask_caught_up(self, mark: int) -> list[Output]:
+        """Ask for `Reported` with the mark when subscriptions have brought what comes first."""
+        if self.phase is Phase.UP:
+            self._command(self._fences.marked(mark, caught_up=True))
+        return self._take()
+
     # What happened to the transport
 
     def opened(self, attempt: int, now: int) -> list[Output]:
