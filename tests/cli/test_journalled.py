@@ -214,12 +214,12 @@ def found_by_seed(folder: Path, fsync: str = "commit") -> int | None:
     store = store_of(config, member)
     assert store is not None
     assert member is not None
-    if store.begun is None:
-        store.writer.close()
-        return None
-    store.writer.start(lambda _: None)
+    assert member.file is not None
+    if store.begun is not None:
+        store.writer.start(lambda _: None)
     store.writer.close()
-    return len(store.records)
+    member.file.close()
+    return None if store.begun is None else len(store.records)
 
 
 def test_a_seed_relies_on_records_only_if_every_start_since_wrote_them(tmp_path: Path) -> None:

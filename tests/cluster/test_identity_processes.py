@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mdserver.bench.processes import free_ports
 from tests.cluster.live_cluster import LiveCluster
 
 pytestmark = pytest.mark.slow
@@ -166,3 +167,26 @@ def test_two_of_three_seeds_restored_from_a_backup_are_noticed_and_nothing_is_lo
         cluster.wait_ready(index, 60)
         assert [text for _, _, text in cluster.consume(index, SUBJECTS[0])] == ["kept", "later"]
     assert cluster.status(2)["history"] != history
+
+
+def test_a_member_that_runs_already_is_refused_by_its_vote_file(tmp_path: Path) -> None:
+    """Without a journal too: two that vote as one seed could elect two coordinators."""
+    with LiveCluster(tmp_path, 3) as running:
+        running.wait(lambda: running.produce(0, "/a/b", "one"), 60, "a publication")
+        first = running.processes.pop(0)
+        files = kept(running)
+        ports = free_ports(3)
+        other = {
+            "Listen": f"127.0.0.1:{ports[0]}", "MonitorHTTP.Listen": f"127.0.0.1:{ports[1]}",
+            "ClusterMemberBind": f"127.0.0.1:{ports[2]}",
+        }  # fmt: skip
+        said = refused(running, 0, **other)
+        (told,) = [line for line in said.splitlines() if line.startswith("mdserver: ")]
+        assert "is used by another process" in told
+        assert "votes-127-0-0-1" in told
+        assert kept(running) == files
+        assert running.produce(0, "/a/b", "two")
+        first.kill()
+        first.wait()
+        running.start(0, **other)  # a kill leaves no lock
+        running.wait(lambda: "joined" in running.log(0).partition("is used by")[2], 60, "a start")

@@ -35,12 +35,13 @@ def test_the_incarnation_rises_at_each_start_and_promises_stay(tmp_path: Path) -
     record.promised[1] = Vote(7, "other")
     record.known["other"] = 3
     file.write(record.encode())
+    file.close()
     file = VoteFile(tmp_path / "votes", ME)
     again = file.read(IDENTITY)
     assert (again.incarnation, again.promised, again.known) == (2, record.promised, {"other": 3})
     assert file.found
     names = {path.name for path in (tmp_path / "votes").iterdir()}
-    assert names == {file.path.name, file.path.with_suffix(".spare").name}
+    assert names == {file.path.with_suffix(suffix).name for suffix in (".json", ".spare", ".lock")}
 
 
 def test_damaged_files_are_kept_aside_however_many(tmp_path: Path) -> None:
@@ -54,6 +55,7 @@ def test_damaged_files_are_kept_aside_however_many(tmp_path: Path) -> None:
         assert aside is not None
         assert aside.read_bytes() == damaged
         assert len(list(tmp_path.glob("*.damaged*"))) == number + 1
+        file.close()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,8 @@ def test_a_record_takes_no_space_that_the_file_does_not_have(tmp_path: Path) -> 
         file.write(record.encode())
         assert space() == before
         assert VoteFile(tmp_path, ME).read(IDENTITY).promised == record.promised
-    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in files}
+    names = {path.name for path in tmp_path.iterdir()} - {file.path.with_suffix(".lock").name}
+    assert names == {path.name for path in files}
 
 
 @pytest.mark.parametrize("step", ["spare", "old"])
@@ -128,10 +131,26 @@ def test_an_end_between_two_steps_leaves_the_old_record_or_the_new_one(
     with pytest.raises(KeyboardInterrupt):
         file.write(record.encode())
     monkeypatch.undo()
+    file.close()
     again = VoteFile(tmp_path, ME)
     found = again.read(IDENTITY)
     assert found.promised[0].epoch == (7 if step == "old" else 0)
     found.promised[0] = Vote(8, "candidate")
     again.begin(found)
     assert VoteFile(tmp_path, ME).read(IDENTITY).promised[0].epoch == 8
-    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".spare"}
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".spare", ".lock"}
+
+
+def test_a_file_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
+    first, second, third = (VoteFile(tmp_path, ME) for _ in range(3))
+    mine, theirs, late = (file.read(IDENTITY) for file in (first, second, third))
+    first.begin(mine)
+    first.begin(mine)
+    stored = first.path.read_bytes()
+    with pytest.raises(StartError, match="is used by another process"):
+        second.begin(theirs)
+    assert VoteFile(tmp_path, "127.0.0.1:8902").begin(theirs) is None, "another member's own"
+    first.close()
+    with pytest.raises(StartError, match="was written by another process meanwhile"):
+        third.begin(late)
+    assert first.path.read_bytes() == stored

@@ -265,19 +265,13 @@ class StreamWriter:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             sync_folder(self.folder.parent)
-            lock = os.open(
-                self.folder / "writer.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
-        except OSError as error:
-            raise JournalError(f"{self.folder}: {error.strerror}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
+            return locked(self.folder / "writer.lock")
+        except BlockingIOError as error:
             raise JournalError(
                 f"{self.folder}: another process writes this journal; give each member its own"
             ) from error
-        return lock
+        except OSError as error:
+            raise JournalError(f"{self.folder}: {error.strerror}") from error
 
     def _identify(self, found: int) -> tuple[str, int]:
         """Return the identifier, made if there is none, and the last number that was given.
@@ -462,6 +456,21 @@ def set_position(folder: Path, reader: str, number: int, stream: str | None = No
     fresh = folder / f".{reader}.new"
     fresh.write_text(f"{number} {stream}".rstrip() + "\n", encoding="ascii")
     fresh.replace(folder / f"{reader}{POSITION}")
+
+
+def locked(path: Path) -> int:
+    """Return the descriptor of a file, made if need be, that no other process has locked.
+
+    The lock ends with the descriptor, and so with the process however that ends. Raises
+    BlockingIOError if another one has it, and OSError.
+    """
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
 
 
 def sync_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ from mdserver.cluster.identity import Identity
 from mdserver.cluster.messages import Persist, Persisted
 from mdserver.cluster.votes import DamagedError, VoteRecord, started
 from mdserver.errors import StartError
-from mdserver.journal.segments import sync_folder
+from mdserver.journal.segments import locked, sync_folder
 from mdserver.limits import VOTE_FILE_BLOCK_BYTES, VOTE_FILE_BYTES_MAX, VOTE_FILE_RETRY_S
 from mdserver.net.engine import Engine
 
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class VoteFile:
-    """The vote record of one member on its disk.
+    """The vote record of one member on its disk, written by one process at a time.
 
     `found`: there was one that could be read. `damage`: why one could not be.
     """
@@ -30,6 +30,8 @@ class VoteFile:
         self.path = folder / f"votes-{name}.json"
         self.found = False
         self.damage: str | None = None
+        self._lock = -1
+        self._read: bytes | None = None
 
     def read(self, identity: Identity) -> VoteRecord:
         """Return the record to start with. Nothing is written before `begin`.
@@ -42,7 +44,7 @@ class VoteFile:
             content = self._content()
         except OSError as error:
             raise self._unusable(error) from None
-        self.damage = None
+        self.damage, self._read = None, content
         try:
             record = started(content, identity.member, identity.cluster, identity.groups)
         except DamagedError as error:
@@ -62,11 +64,13 @@ class VoteFile:
     def begin(self, record: VoteRecord) -> Path | None:
         """Store the record of this start; returns where a damaged file was put. Raises StartError.
 
-        A damaged file is kept: what it says may still help somebody to judge what was lost.
+        From now on no other process may do so, until this one ends. A damaged file is kept: what
+        it says may still help somebody to judge what was lost.
         """
         aside = None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._take()
             if self.damage is not None:
                 aside = unused(self.path.with_suffix(".damaged"))
                 self.path.replace(aside)
@@ -75,6 +79,28 @@ class VoteFile:
         except OSError as error:
             raise self._unusable(error) from None
         return aside
+
+    def _take(self) -> None:
+        """Lock the file, and see that it is as it was read. Raises StartError, and OSError."""
+        if self._lock >= 0:
+            return
+        try:
+            self._lock = locked(self.path.with_suffix(".lock"))
+        except BlockingIOError:
+            raise StartError(
+                f"The vote file {self.path} is used by another process: a member runs once; give"
+                " another one its own ClusterMemberListen"
+            ) from None
+        if self._content() != self._read:
+            raise StartError(
+                f"The vote file {self.path} was written by another process meanwhile: start again"
+            )
+
+    def close(self) -> None:
+        """Let another process use the file."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def refuse_another_mode(self) -> None:
         """Raise StartError if there is a file: in Standard mode nobody looks at it."""
