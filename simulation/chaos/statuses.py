@@ -104,6 +104,6 @@ async def status_of(address: Address, me: str) -> Status:
         epochs=[row["epoch"] for row in groups],
         committed=[row["committed"] for row in groups],
         lag=sum(row["lag"] for row in groups),
-        history=answer["history"],
+        history=answer["history"] or "several",
         led=coordinators.count(me),
     )

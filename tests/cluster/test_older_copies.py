@@ -103,11 +103,19 @@ def test_where_the_third_comes_too_late_clients_are_told_of_a_new_history(more: 
     cluster.start(*names[:2])
     cluster.until(lambda: cluster.ready(*names[:2]))
     assert copies.history(names[0]) == history, "nobody there can know"
+    status = cluster.operate(names[0], "status").answer
+    assert (status["history"], status["histories"]) == (history, {history: [0, 1]})
     if more:
         copies.publish(names[1], *[f"other {index}" for index in range(more)])
     cluster.start(names[2])
     cluster.until(lambda: len({copies.history(name) for name in names} - {history}) == 1
                   and cluster.ready())  # fmt: skip
+    (again,) = {copies.history(name) for name in names}
+    group = cluster.group(SUBJECT)
+    for name in names:
+        status = cluster.operate(name, "status").answer
+        assert status["history"] is None
+        assert status["histories"] == {history: [1 - group], again: [group]}
     copies.publish(names[2], "after")
     (texts,) = {tuple(copies.texts(name)) for name in names}
     assert texts[: 1 + more] == ("old", *[f"other {index}" for index in range(more)])

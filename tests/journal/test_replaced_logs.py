@@ -52,6 +52,12 @@ def test_what_only_one_seed_holds_is_set_aside_and_not_deleted(tmp_path: Path) -
             lambda: any(missing in cluster.log(index) for index in range(3)), PATIENCE_S, missing
         )
         cluster.wait_ready(2, PATIENCE_S)
+        shown = cluster.command(0, "status").stdout
+        assert "history ids differ:" in shown, "only the group of the subject has a new one"
+        assert re.findall(r"^  \w+: groups ([01])$", shown, re.MULTILINE) in (
+            ["0", "1"],
+            ["1", "0"],
+        )
         publish(cluster, "after")
         cluster.kill(2)  # a restart in between forgets nothing of it
         cluster.start(2)
@@ -61,6 +67,7 @@ def test_what_only_one_seed_holds_is_set_aside_and_not_deleted(tmp_path: Path) -
         log = tmp_path / "member-2.log"
         cluster.wait(lambda: lines_about(log, "segments set aside"), PATIENCE_S, "what was kept")
         (told,) = lines_about(log, "segments set aside")
+        cluster.kill(2)  # no segment comes or goes while they are read
         aside = Path(str(told["kept_in"]))
         assert aside.parent == tmp_path / "journal-2" / "log"
         assert b"only here" in contents(aside)

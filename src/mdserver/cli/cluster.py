@@ -5,7 +5,7 @@ import http.client
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -107,12 +107,27 @@ def status(monitor: str, credentials: Path | None, as_json: bool, form: str) -> 
     console.print(f"{len(groups)} groups, {lag} entries not committed yet")
     if orphans:
         console.print(f"without a coordinator: {', '.join(orphans)}")
+    if answer["history"] is None:
+        console.print("history ids differ:")
+        for history, found in answer["histories"].items():
+            console.print(f"  {history or 'none yet'}: groups {ranges(found)}")
     if answer["trouble"]:
         console.print(answer["trouble"], markup=False)
     if answer["mode"] == "Standard":
         console.print("Standard mode: no majority is needed")
     else:
         console.print("a majority of seeds is in sight" if answer["quorum"] else "NO QUORUM")
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return rising numbers in few words: `0-2, 5`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(str(end) for end in run) for run in runs)
 
 
 def act(action: str, monitor: str, credentials: Path | None, member: str, force: bool) -> None:

@@ -96,12 +96,16 @@ class Operating:
         """Members, groups, quorum and trouble with the disk, as plain values."""
         ground = self.ground
         now = ground.now
+        histories: dict[str, list[int]] = {}
+        for group, view in enumerate(ground.views):
+            histories.setdefault(view.history, []).append(group)
         return {
             "members": [self._member(*member) for member in self._names().items()],
             "groups": [self._group(group) for group in range(len(ground.views))],
             "mode": "Guaranteed" if ground.settings.guaranteed else "Standard",
             "quorum": not ground.settings.guaranteed or ground.members.quorum(now),
-            "history": ground.views[0].history,
+            "history": ground.views[0].history if len(histories) == 1 else None,
+            "histories": histories,
             "trouble": ground.broker.trouble,
         }
 
