@@ -219,3 +219,52 @@ def test_what_is_set_aside_is_no_part_of_the_stream_and_stays(tmp_path: Path) ->
     assert [path.name for path in sorted(tmp_path.glob("aside-*/*"))] == [
         "seg-000000000001.jsonl", "seg-000000000002.jsonl",
     ]  # fmt: skip
+
+
+def test_setting_aside_goes_on_after_an_error_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it is tried, no folder is made in vain, and no segment is left behind."""
+    with StreamWriter(tmp_path, LARGE) as writer:
+        for _ in range(4):
+            writer.append([b"a"])
+            writer.seal()
+        renamed, left = Path.rename, [0]
+
+        def rename(path: Path, target: Path) -> Path:
+            if not left[0]:
+                raise OSError(5, "Input/output error")
+            left[0] -= 1
+            return renamed(path, target)
+
+        monkeypatch.setattr(Path, "rename", rename)
+        for left[0] in (0, 0, 1):
+            with pytest.raises(OSError, match="Input/output error"):
+                writer.set_aside(writer.sealed)
+        left[0] = 4
+        assert writer.set_aside(writer.sealed) == tmp_path / "aside-2"
+        monkeypatch.undo()
+        assert writer.sealed == segments.sealed(tmp_path) == []
+    kept = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.glob("aside-*/*"))]
+    assert kept == [
+        "aside-1/seg-000000000001.jsonl", "aside-2/seg-000000000002.jsonl",
+        "aside-2/seg-000000000003.jsonl", "aside-2/seg-000000000004.jsonl",
+    ]  # fmt: skip
+
+
+def test_a_gap_is_known_by_whoever_opens_the_stream_until_it_ends(tmp_path: Path) -> None:
+    with StreamWriter(tmp_path, LARGE) as writer:
+        assert not writer.gap
+        identifier = writer.identifier
+        writer.begin_gap()
+        writer.begin_gap()
+    with StreamWriter(tmp_path, LARGE) as writer:
+        assert (writer.gap, writer.identifier) == (True, identifier)
+        writer.append([b"a"])
+        known = segments.identified(tmp_path)
+        assert known is not None
+        assert (known.identifier, known.number) == (identifier, 1)
+        writer.end_gap()
+        writer.end_gap()
+    with StreamWriter(tmp_path, LARGE) as writer:
+        assert (writer.gap, writer.identifier) == (False, identifier)

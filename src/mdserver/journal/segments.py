@@ -214,7 +214,7 @@ class StreamWriter:
         while (aside := self.folder / f"{ASIDE}{number}").exists() and any(aside.iterdir()):
             number += 1
         aside.mkdir(exist_ok=True)
-        for segment in segments:
+        for segment in list(segments):  # which may be `sealed` itself
             segment.path.rename(aside / segment.path.name)
             self.sealed.remove(segment)
         sync_folder(aside)
