@@ -28,7 +28,7 @@ from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import VoteRecord, started
 from mdserver.codec.binary_form import BinaryCodec
 from mdserver.codec.json_form import JsonCodec
-from mdserver.core.events import Delivery, Fetched
+from mdserver.core.events import Delivery, Fetched, Mark
 from mdserver.core.inputs import Closed, Opened, Received, TimerDue, TimerKey
 from mdserver.core.outputs import (
     CancelTimer,
@@ -252,7 +252,7 @@ class Member:
         event = output.event
         if isinstance(event, Delivery):
             self._deliver(output.session, event)
-        elif not isinstance(event, Fetched):
+        elif not isinstance(event, Fetched | Mark):
             self._queue(output.session, self._codec.event(event))
 
     def _close_peer(self, output: ClosePeer) -> None:

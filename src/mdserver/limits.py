@@ -36,6 +36,7 @@ SUBJECT_SEGMENTS_MAX = 32  # what `SubjectMaxSegments` may be
 SUBJECT_SEGMENTS = 16
 SUBJECTS_PER_COMMAND_MAX = 10_000
 SUBJECT_GROUPS = 128
+SUBJECT_GROUPS_MAX = 4096  # what `ClusterSubjectGroups` may be
 
 # Messages
 MESSAGE_BYTES_MAX = 64 * KB
@@ -117,6 +118,8 @@ SSE_SUBJECTS_MAX = 64
 PRESENCE_CALLS_PENDING_MAX = 100_000
 PRESENCE_DEADLINE_S = 10
 SSE_POSITIONS_MAX = 64  # in the id of an event, some 40 bytes each
+SSE_POSITIONS_BYTES_MAX = 4 * KB  # of their names: the id has to fit the head of a request
+SSE_PLACES_MAX = 512  # subject groups of which an id names a place, 7 bytes each
 KEEPALIVE_MS_MIN = 1000
 VERDICTS_PENDING_MAX = 100_000  # that wait for a custom entitlement class, 300 bytes each
 VERDICTS_AT_ONCE = 1_000  # questions that such a class is asked at the same time
@@ -166,8 +169,10 @@ AUDIT_LINES_MAX = 200  # of one session in the access or presence log, in
 AUDIT_LINES_S = 10
 AUDIT_MESSAGE_LINES_MAX = 20_000  # of one session in the message log: 2,000 publications a second
 AUDIT_ADDRESS_LINES_MAX = 5_000  # of one address: all its connections begin anew, with five lines
+AUDIT_ADDRESS_MESSAGE_LINES_MAX = 40_000  # of one address in the message log
 AUDIT_SESSIONS_MAX = 20_000  # whose lines are counted, those heard last
 LOG_RENAME_RETRY_S = 60  # after a log file could not be renamed; until then it grows
+LOG_FIRST_LINE_BYTES = 4096  # in which the time of a line stands
 
 # Journal
 JOURNAL_SEGMENT_BYTES_MAX = 64 * MB

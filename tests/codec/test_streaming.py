@@ -1,5 +1,7 @@
 """Server-sent events and HTTP streams as bytes."""
 
+import base64
+
 import msgspec
 import pytest
 
@@ -16,10 +18,11 @@ from mdserver.codec.streaming import (
     read_event_id,
 )
 from mdserver.core.commands import PositionAfter
-from mdserver.core.events import Closed, Connected, Delivery, Pong, Reset, WireEvent
+from mdserver.core.events import Closed, Connected, Delivery, Mark, Pong, Reset, WireEvent
 from mdserver.core.message import Entry, MessageType, Publication
+from mdserver.core.subjects import group_of
 from mdserver.errors import LocalProtocolError
-from mdserver.limits import SSE_POSITIONS_MAX
+from mdserver.limits import SSE_PLACES_MAX, SSE_POSITIONS_MAX
 
 PONG = Pong(t=msgspec.Raw(b"null"))
 CONNECTED = Connected(
@@ -27,9 +30,15 @@ CONNECTED = Connected(
 )
 
 
-def update(subject: str, seq: int, content: str = "x") -> Delivery:
-    entry = Entry(1 if seq else 0, seq, Publication(subject, content.encode()))
-    return Delivery(entry, MessageType.UPDATE)
+def update(
+    subject: str,
+    seq: int,
+    content: str = "x",
+    place: int = 0,
+    kind: MessageType = MessageType.UPDATE,
+) -> Delivery:
+    entry = Entry(1 if seq else 0, seq, Publication(subject, content.encode()), place)
+    return Delivery(entry, kind)
 
 
 def unchunked(wire: bytes) -> bytes:
@@ -90,6 +99,10 @@ def sent(form: SseForm, event: Delivery | WireEvent) -> dict[str, str]:
     return fields(unchunked(form.wire([frame])))
 
 
+def sent_mark(form: SseForm, places: list[int] | None, *, ordered: bool) -> dict[str, str]:
+    return fields(unchunked(form.wire([form.mark(Mark(places, ordered))])))
+
+
 def known(event: dict[str, str]) -> dict[str, PositionAfter]:
     return read_event_id(event["id"]).after()
 
@@ -126,33 +139,85 @@ def test_an_id_says_nothing_of_what_still_waits() -> None:
 def test_the_id_is_bounded_and_keeps_the_newest_and_what_was_named() -> None:
     form = SseForm(["/named/one", "/a/*"])
     sent(form, CONNECTED)
-    assert set(known(sent(form, PONG))) == {"/named/one", "/a/*"}
+    assert known(sent(form, PONG)) == {"/named/one": PositionAfter("h1", 0, 0)}
     sent(form, update("/named/one", 1))
-    for number in range(SSE_POSITIONS_MAX):
-        event = sent(form, update(f"/a/{number}", 1))
-    assert known(event)["/a/*"] == PositionAfter("h1", 0, 0)
-    for number in range(SSE_POSITIONS_MAX, SSE_POSITIONS_MAX + 3):
+    for number in range(SSE_POSITIONS_MAX + 3):
         event = sent(form, update(f"/a/{number}", 1))
     names = known(event)
     assert len(names) == SSE_POSITIONS_MAX + 1
     assert "/named/one" in names
-    # A pattern that has more subjects than it names: the others bring the snapshot.
-    assert "/a/*" not in names
     assert "/a/2" not in names
     assert "/a/3" in names
+    for number in range(SSE_POSITIONS_MAX):
+        event = sent(form, update(f"/a/{number}/" + "x" * 900, 1))
+    assert "/named/one" in known(event)
+    assert f"/a/{number}/" + "x" * 900 in known(event)
+    assert len(event["id"]) < 8_000
 
 
-def test_a_session_that_goes_on_keeps_the_positions_with_which_it_came() -> None:
+def test_an_ordered_mark_has_ids_name_places() -> None:
+    form = SseForm(["/named/one", "/a/*"])
+    sent(form, CONNECTED)
+    sent(form, update("/a/b", 1))
+    started = read_event_id(sent_mark(form, [7, 9], ordered=True)["id"])
+    assert (started.positions, started.places) == ({}, [7, 9])
+    group = group_of("/a/c", 2)
+    live = read_event_id(sent(form, update("/a/c", 4, place=30))["id"])
+    assert live.positions == {}
+    assert (live.places or [])[group] == 30
+    assert (live.places or [])[1 - group] == [7, 9][1 - group]
+    assert known(sent(form, update("/named/one", 3, place=31))) == {
+        "/named/one": PositionAfter("h1", 1, 3)
+    }
+
+
+@pytest.mark.parametrize("how", ["told", "conflated", "recovered"])
+def test_out_of_order_an_id_names_the_last_mark_and_positions(how: str) -> None:
+    form = SseForm(["/a/*"])
+    sent(form, CONNECTED)
+    sent_mark(form, [7], ordered=True)
+    sent(form, update("/a/b", 1, place=8))
+    kind = MessageType.RECOVERED if how == "recovered" else MessageType.UPDATE
+    if how == "told":
+        told = read_event_id(sent_mark(form, None, ordered=False)["id"])
+        assert (told.positions, told.places) == ({}, [8])
+    elif how == "conflated":
+        form.conflated()
+    event = read_event_id(sent(form, update("/a/c", 1, place=12, kind=kind))["id"])
+    assert (event.positions, event.places) == ({"/a/c": (1, 1)}, [8])
+    event = read_event_id(sent_mark(form, [12], ordered=False)["id"])
+    assert (event.positions, event.places) == ({}, [12])
+    event = read_event_id(sent(form, update("/a/c", 2, place=13))["id"])
+    assert (event.positions, event.places) == ({"/a/c": (1, 2)}, [12])
+
+
+def test_places_of_too_many_groups_are_not_named() -> None:
+    form = SseForm(["/a/*"])
+    sent(form, CONNECTED)
+    sent_mark(form, [1] * (SSE_PLACES_MAX + 1), ordered=True)
+    event = read_event_id(sent(form, update("/a/c", 1, place=12))["id"])
+    assert (event.positions, event.places) == ({"/a/c": (1, 1)}, None)
+
+
+def test_a_session_that_goes_on_keeps_what_it_came_with() -> None:
     before = SseForm(["/a/b", "/c/*"])
-    for event in (CONNECTED, PONG, update("/a/b", 3), update("/c/d", 4)):
-        last = sent(before, event)
+    for event in (CONNECTED, PONG, update("/a/b", 3)):
+        sent(before, event)
+    sent_mark(before, [5], ordered=True)
+    last = sent(before, update("/c/d", 4, place=6))
     for history in ("h1", "h2"):
         form = SseForm(["/a/b", "/c/*"], read_event_id(last["id"]))
         sent(form, msgspec.structs.replace(CONNECTED, history=history))
-        names = known(sent(form, update("/c/e", 1)))
-        assert names["/c/*"] == PositionAfter(history, 0, 0)
-        assert names["/a/b"].seq == (3 if history == "h1" else 0)
-        assert ("/c/d" in names) == (history == "h1")
+        event = sent(form, update("/c/e", 1, place=9))
+        assert known(event)["/a/b"].seq == (3 if history == "h1" else 0)
+        assert known(event)["/c/e"] == PositionAfter(history, 1, 1)
+        assert read_event_id(event["id"]).places == ([6] if history == "h1" else None)
+
+
+def test_an_id_of_an_earlier_version_is_read() -> None:
+    old = msgspec.msgpack.encode(["h1", {"/a/b": (1, 2), "/a/*": (0, 0)}])
+    told = read_event_id(base64.urlsafe_b64encode(old).decode())
+    assert (told.positions, told.places) == ({"/a/b": (1, 2), "/a/*": (0, 0)}, None)
 
 
 def test_a_reset_forgets_the_positions() -> None:

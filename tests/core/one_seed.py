@@ -24,10 +24,11 @@ class OneSeed:
         self.epoch = 1
         self.down = ""
         self._seqs: dict[str, int] = {}
+        self._lengths: dict[int, int] = {}
         self._timers: dict[TimerKey, int] = {}
 
-    def open(self, session: int) -> list[Output]:
-        return self._done("opened", Opened(session, "127.0.0.1"))
+    def open(self, session: int, transport: str = "websocket") -> list[Output]:
+        return self._done("opened", Opened(session, "127.0.0.1", transport))
 
     def close(self, session: int, reason: str) -> list[Output]:
         return self._done("closed", Closed(session, reason))
@@ -63,11 +64,13 @@ class OneSeed:
         for subject in list(self._seqs):
             if groups is None or group_of(subject, self.settings.groups) in groups:
                 del self._seqs[subject]
+        for group in range(self.settings.groups) if groups is None else groups:
+            self._lengths.pop(group, None)
         return self._finish(out)
 
     def take_over(self, group: int, image: GroupImage) -> list[Output]:
         out: list[Output] = []
-        self.broker.import_group(group, image, self.now, out)
+        self.broker.import_group(group, image, self._lengths.get(group, 0), self.now, out)
         return self._finish(out)
 
     def pass_time(self, until: int) -> list[Output]:
@@ -115,6 +118,8 @@ class OneSeed:
         entry = Entry(0, 0, publication)
         if publication.qos is Qos.GUARANTEED:
             seq = self._seqs[publication.subject] = self._seqs.get(publication.subject, 0) + 1
-            entry = Entry(self.epoch, seq, publication)
+            group = group_of(publication.subject, self.settings.groups)
+            place = self._lengths[group] = self._lengths.get(group, 0) + 1
+            entry = Entry(self.epoch, seq, publication, place)
         self.broker.committed(self.group(entry), [entry], self.now, out)
         self.broker.outcome(Outcome(proposal.origin, entry.epoch, entry.seq), self.now, out)

@@ -29,7 +29,7 @@ def session() -> Session:
 def test_a_publication_is_counted_with_its_fields_and_named_with_its_position() -> None:
     publication = Publication("/a/b", b"xyz", fields={"n": "ö"}, publisher="p", number=3)
     origin = Origin(7, "c", None, "/a/b", publication)
-    done = publish_log(Outcome(origin, 2, 9), publication, "h1", NOW)
+    done = publish_log(Outcome(origin, 2, 9), publication, None, "h1", NOW)
     assert (done.stream, done.name) == (MESSAGE, "publish")
     values = done.values
     assert (values["bytes"], values["epoch"], values["seq"], values["history"]) == (6, 2, 9, "h1")
@@ -39,7 +39,7 @@ def test_a_publication_is_counted_with_its_fields_and_named_with_its_position() 
 def test_a_publication_that_failed_has_a_reason_and_no_history() -> None:
     publication = Publication("/a/b", b"")
     outcome = Outcome(Origin(7, None, None, "/a/b", publication), reason="no quorum")
-    failed = publish_log(outcome, publication, "h1", NOW)
+    failed = publish_log(outcome, publication, None, "h1", NOW)
     assert failed.name == "publish-failed"
     assert (failed.values["reason"], failed.values["history"]) == ("no quorum", None)
     refused = refused_log(session(), Publish(subject="/a/b", content="x"), "not allowed", NOW)

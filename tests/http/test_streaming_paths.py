@@ -384,3 +384,25 @@ async def next_message(events: Events) -> dict[str, str]:
     while (event := await events.sse()).get("event") != "message":
         pass
     return event
+
+
+async def test_an_id_recovers_a_pattern_of_very_many_subjects() -> None:
+    """Each message once, whatever subject it is of: as many as nobody would name in an id."""
+    subjects = [f"/many/{number}" for number in range(300)]
+    async with server() as running:
+        for subject in subjects[:200]:
+            await produce(running, subject, "before")
+        async with event_source(running, "subject=/many/*") as events:
+            assert len(await messages(events, 200)) == 200
+            for subject in subjects[100:250]:
+                await produce(running, subject, "live")
+            await messages(events, 149)
+            last = (await next_message(events))["id"]
+        for subject in subjects[:2] + subjects[150:]:
+            await produce(running, subject, "missed")
+        async with event_source(running, "subject=/many/*", f"Last-Event-ID: {last}") as events:
+            missed = await messages(events, 152)
+            await produce(running, "/many/0", "last")
+            assert await messages(events, 1) == [("/many/0", "last", "UPDATE")]
+    expected = [(subject, "missed", "RECOVERED") for subject in subjects[:2] + subjects[150:]]
+    assert sorted(missed) == sorted(expected)

@@ -25,7 +25,13 @@ from mdserver.journal.audit import (
     line,
     row,
 )
-from mdserver.limits import AUDIT_ADDRESS_LINES_MAX, AUDIT_LINES_MAX, AUDIT_LINES_S, NS_PER_S
+from mdserver.limits import (
+    AUDIT_ADDRESS_LINES_MAX,
+    AUDIT_ADDRESS_MESSAGE_LINES_MAX,
+    AUDIT_LINES_MAX,
+    AUDIT_LINES_S,
+    NS_PER_S,
+)
 
 NOW = 1_700_000_000_123_456_789
 HEAD = ["v", "ts", "node", "event"]
@@ -190,6 +196,21 @@ def test_an_address_does_not_get_more_lines_by_new_sessions(tmp_path: Path) -> N
     left_out = lines[-2]
     assert (left_out["event"], left_out["address"]) == ("lines-left-out", "198.51.100.1")
     assert left_out["count"] == AUDIT_ADDRESS_LINES_MAX
+
+
+def test_new_sessions_get_an_address_no_more_lines_about_publications(tmp_path: Path) -> None:
+    def said(session: int, address: str) -> Log:
+        values: dict[str, str | int | float | bool | None] = {"time": 5, "session": session}
+        return Log("message", "publish-denied", values, address)
+
+    logs = AuditLogs(tmp_path, "n", ["message"], 100_000_000, 2)
+    for number in range(AUDIT_ADDRESS_MESSAGE_LINES_MAX + 7):
+        logs.take(said(number, "198.51.100.1"))
+    logs.take(said(-1, "198.51.100.2"))
+    logs.close()
+    *lines, last = (tmp_path / "audit-message.log").read_text().splitlines()
+    assert len(lines) == AUDIT_ADDRESS_MESSAGE_LINES_MAX
+    assert json.loads(last)["session"] == "n--1"
 
 
 def test_the_journal_cuts_free_text_but_not_what_readers_compare() -> None:

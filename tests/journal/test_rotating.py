@@ -177,3 +177,65 @@ def test_a_folder_that_cannot_be_made_is_an_error_at_open(tmp_path: Path) -> Non
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match=r"exists|Not a directory"):
         RotatingFile(tmp_path / "file" / "x.log", 100, 1).open()
+
+
+DAY_S = 86_400.0
+NOON = 1_780_000_000.0
+
+
+def aged(file: Path, now: list[float]) -> RotatingFile:
+    return RotatingFile(file, 1 << 20, 3, age_max_s=DAY_S, wall_clock=lambda: now[0])
+
+
+def test_a_file_is_renamed_when_its_first_line_is_old(tmp_path: Path) -> None:
+    now, file = [NOON], tmp_path / "x.log"
+    sink = aged(file, now)
+    sink.write(b"first\n")
+    now[0] += DAY_S - 1
+    sink.write(b"same day\n")
+    now[0] += 1
+    sink.write(b"next day\n")
+    now[0] += DAY_S - 1
+    sink.write(b"still\n")
+    sink.close()
+    assert file.read_bytes() == b"next day\nstill\n"
+    assert (tmp_path / "x.log.1").read_bytes() == b"first\nsame day\n"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b'{"v":1,"ts":1780000000000000,"node":"n","event":"connect"}\n',
+        b'{"time":"2026-05-28T20:26:40.000000Z","level":"info","event":"started"}\n',
+        b"2026-05-28T20:26:40.000000Z [info     ] started    node=n\n",
+        b"no time\n",
+    ],
+)
+def test_a_restart_does_not_make_a_file_young(tmp_path: Path, first: bytes) -> None:
+    now, file = [NOON + DAY_S - 1], tmp_path / "x.log"
+    file.write_bytes(first)
+    os.utime(file, (NOON, NOON))
+    sink = aged(file, now)
+    sink.write(b"same day\n")
+    sink.close()
+    if first != b"no time\n":
+        os.utime(file, (now[0], now[0]))
+    else:
+        os.utime(file, (NOON, NOON))
+    now[0] += 1
+    sink = aged(file, now)
+    sink.write(b"next day\n")
+    sink.close()
+    assert file.read_bytes() == b"next day\n"
+    assert (tmp_path / "x.log.1").read_bytes() == first + b"same day\n"
+
+
+def test_a_clock_that_was_set_back_does_not_keep_a_file_for_years(tmp_path: Path) -> None:
+    now, file = [NOON], tmp_path / "x.log"
+    file.write_bytes(b'{"v":1,"ts":1990000000000000,"event":"to come"}\n')
+    sink = aged(file, now)
+    sink.write(b"same day\n")
+    now[0] += DAY_S
+    sink.write(b"next day\n")
+    sink.close()
+    assert file.read_bytes() == b"next day\n"

@@ -16,6 +16,7 @@ from mdserver.config import Config, LogLevel
 from mdserver.errors import StartError
 from mdserver.journal.audit import AuditLogs
 from mdserver.journal.rotating import LineWriter, RotatingFile, Sink, StreamSink, tell_stderr
+from mdserver.limits import NS_PER_S
 from mdserver.net.privileges import acting_as
 
 _LEVELS = {LogLevel.DEBUG: 10, LogLevel.INFO: 20, LogLevel.WARNING: 30, LogLevel.ERROR: 40}
@@ -88,7 +89,7 @@ def audit_logs(config: Config) -> Iterator[AuditLogs | None]:
         with acting_as(config.run_as_user):
             logs = AuditLogs(
                 config.log_folder, config.node_name, streams,
-                config.log_rotate_limit, config.log_rotate_file_count,
+                config.log_rotate_limit, config.log_rotate_file_count, _age_max_s(config),
             )  # fmt: skip
     except OSError as error:
         raise _unusable(config.log_folder, error) from None
@@ -103,8 +104,9 @@ def _sink(config: Config) -> Sink:
     if folder is None:
         return StreamSink(sys.stderr.fileno())
     file = RotatingFile(
-        folder / "mdserver.log", config.log_rotate_limit, config.log_rotate_file_count
-    )
+        folder / "mdserver.log", config.log_rotate_limit, config.log_rotate_file_count,
+        age_max_s=_age_max_s(config),
+    )  # fmt: skip
     try:
         give_folder(folder, config.run_as_user, _FILES)
         with acting_as(config.run_as_user):
@@ -114,6 +116,11 @@ def _sink(config: Config) -> Sink:
     except OSError as error:
         raise _unusable(folder, error) from None
     return file
+
+
+def _age_max_s(config: Config) -> float | None:
+    age = config.log_rotate_age
+    return None if age is None else age / NS_PER_S
 
 
 def _check_rights(folder: Path, user: str | None) -> None:

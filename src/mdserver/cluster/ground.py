@@ -438,6 +438,8 @@ class Ground:
         if log.forgot:
             shown = [entry for entry in entries if entry.publication.subject != FORGET]
         self.broker.committed(group, shown, self.now, self.out)
+        if log.forgot:
+            self.broker.reached(group, length, self.now, self.out)
         self.out.append(Committed(group, self.views[group].history, shown))
         name = self.contact.name
         for run in runs:
@@ -558,4 +560,5 @@ class Ground:
         """Put an exported cache in place of a group's."""
         image = msgspec.msgpack.decode(raw, type=GroupImage)
         image = msgspec.structs.replace(image, history=self.broker.history_of(group))
-        self.broker.import_group(group, image, self.now, self.out)
+        length = self.logs[group].committed
+        self.broker.import_group(group, image, length, self.now, self.out)

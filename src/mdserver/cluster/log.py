@@ -74,9 +74,9 @@ class GroupLog:
         for publication in publications:
             seq = numbering.get(publication.subject, 0) + 1
             numbering[publication.subject] = seq
-            entry = Entry(epoch, seq, publication)
-            entries.append(entry)
             self.length += 1
+            entry = Entry(epoch, seq, publication, self.length)
+            entries.append(entry)
             if publication.publisher:
                 self._note(entry)
         if run is not None:
@@ -86,8 +86,10 @@ class GroupLog:
         """Append entries that a coordinator numbered."""
         numbering = self.numbering
         for entry in entries:
-            self.entries.append(entry)
             self.length += 1
+            if not entry.place:  # a member of an earlier version made it
+                entry = msgspec.structs.replace(entry, place=self.length)  # noqa: PLW2901
+            self.entries.append(entry)
             numbering[entry.publication.subject] = entry.seq
             if entry.publication.publisher:
                 self._note(entry)

@@ -124,3 +124,4 @@ class Restoring:
         entries, _ = log.commit(min(length, log.length))
         shown = [entry for entry in entries if entry.publication.subject != FORGET]
         ground.broker.committed(group, shown, ground.now, ground.out)
+        ground.broker.reached(group, log.committed, ground.now, ground.out)

@@ -8,6 +8,7 @@ those of the HTML standard (section 9.2), whose `id` says how far the client got
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import msgspec
 from attrs import frozen
@@ -17,17 +18,20 @@ from mdserver.codec.encoding import ServerCodec
 from mdserver.codec.frames import SKIPPABLE, frame
 from mdserver.codec.http import Headers, RequestRefusedError
 from mdserver.codec.json_form import JSON
-from mdserver.core.commands import AnyCommand, PositionAfter
+from mdserver.core.commands import AnyCommand, Count, PositionAfter
 from mdserver.core.events import (
     Closed,
     Connected,
     Delivery,
+    Mark,
     Pong,
     Reset,
     WireEvent,
 )
+from mdserver.core.message import Entry, MessageType
+from mdserver.core.subjects import group_of
 from mdserver.errors import LocalProtocolError
-from mdserver.limits import SSE_POSITIONS_MAX
+from mdserver.limits import SSE_PLACES_MAX, SSE_POSITIONS_BYTES_MAX, SSE_POSITIONS_MAX
 
 NDJSON_TYPE = "application/x-ndjson"
 FRAMES_TYPE = "application/vnd.mdserver.v1"
@@ -77,6 +81,13 @@ class StreamForm:
         """Only frames have aliases."""
         return BINARY.alias_frame(alias)
 
+    def mark(self, mark: Mark) -> bytes:
+        """Only server-sent events name places."""
+        raise LocalProtocolError(f"{mark} of a form without places")
+
+    def conflated(self) -> None:
+        """Nothing depends on the order."""
+
     def wire(self, frames: Sequence[bytes]) -> bytes:
         """All frames in one chunk."""
         after = self._after
@@ -94,13 +105,16 @@ class StreamForm:
 class _Telling(bytes):
     """An event without its id, and what whoever has it knows beside what came before.
 
-    `place` is a message's (subject, epoch, seq); `subscribed` that all subscriptions have begun;
-    `history` the id under which all is numbered from now on.
+    `entry` is that of a message with a place, `live` whether it came when it was published;
+    `subscribed` that all subscriptions have begun; `history` the id under which all is numbered
+    from now on; `mark` a mark.
     """
 
-    place: tuple[str, int, int] | None = None
+    entry: Entry | None = None
+    live: bool = False
     subscribed: bool = False
     history: str | None = None
+    mark: Mark | None = None
 
 
 class SseForm:
@@ -108,10 +122,13 @@ class SseForm:
 
     An event's `id` is made when the event is sent, not before: it says what a client has that has
     this event, whatever still waits. It names the positions of the subjects that were subscribed to
-    by their names and of SSE_POSITIONS_MAX others, those that had a message last; and, while these
-    are all, patterns as well, so that a client that comes back to any member gets all messages
-    of subjects that are new. `known` is what the id says with which this client came. The answer to
-    the ping that follows the subscription becomes an id without an event.
+    by their names; and, for all subjects that come by patterns, the place in the log of each
+    subject group up to which the client has everything. While messages come out of the order of
+    these places (`core.marks`) it names the positions of those SSE_POSITIONS_MAX subjects besides
+    that had a message last: of further ones the client gets again what came since the mark.
+
+    `known` is what the id says with which this client came. The answer to the ping that follows the
+    subscription, and a mark, become an id without an event.
     """
 
     name = "sse"
@@ -119,25 +136,25 @@ class SseForm:
     aliased = False
 
     def __init__(self, subjects: Sequence[str] = (), known: "EventId | None" = None) -> None:
-        self._subjects = subjects
-        self._named = frozenset(subject for subject in subjects if "*" not in subject)
+        self._named = [subject for subject in subjects if "*" not in subject]
         self._history = "" if known is None else known.history
         self._positions: dict[str, tuple[int, int]] = {}
-        self._subscribed: Sequence[str] = ()
-        self._others = 0
-        self._all = True
-        if known is not None:
-            self._subscribed = [subject for subject in subjects if subject in known.positions]
-            for subject, (epoch, seq) in known.positions.items():
-                if seq:
-                    self._move(subject, epoch, seq)
+        self._others: dict[str, tuple[int, int]] = {}
+        self._others_bytes = 0
+        self._places = None if known is None or known.places is None else list(known.places)
+        self._ordered = False
+        for subject, position in () if known is None else known.positions.items():
+            if subject in self._named:
+                self._positions[subject] = position
+            elif position[1]:
+                self._name(subject, position)
 
     def delivery(self, delivery: Delivery) -> bytes:
         """A message."""
-        entry = delivery.entry
         event = _Telling(b"event: message\ndata: " + JSON.delivery(delivery) + b"\n")
-        if entry.seq:
-            event.place = entry.publication.subject, entry.epoch, entry.seq
+        if delivery.entry.seq:
+            event.entry = delivery.entry
+            event.live = delivery.type is MessageType.UPDATE
         return event
 
     def event(self, event: WireEvent) -> bytes:
@@ -152,6 +169,16 @@ class SseForm:
             told.history = event.history
         return told
 
+    def mark(self, mark: Mark) -> bytes:
+        """An id without an event."""
+        told = _Telling()
+        told.mark = mark
+        return told
+
+    def conflated(self) -> None:
+        """Make ids of positions until the next mark: what waits is in no order of places now."""
+        self._ordered = False
+
     def wire(self, frames: Sequence[bytes]) -> bytes:
         """All events in one chunk, with their ids: what comes in it is sent in this order."""
         return chunk(b"".join(self._with_id(frame) for frame in frames))
@@ -160,32 +187,50 @@ class SseForm:
         assert isinstance(event, _Telling)
         if event.history is not None and event.history != self._history:
             self._history = event.history
-            self._positions.clear()
-            self._others = 0
-        if event.place is not None:
-            self._move(*event.place)
+            self._positions = dict.fromkeys(self._positions, _BEGINNING)
+            self._forget_others()
+            self._places = None
+            self._ordered = False
+        if event.entry is not None:
+            self._move(event.entry, live=event.live)
         elif event.subscribed:
-            self._subscribed = self._subjects
+            self._positions = dict.fromkeys(self._named, _BEGINNING) | self._positions
+        elif event.mark is not None:
+            self._note(event.mark)
         else:
             return event + b"\n"
-        return event + b"id: " + event_id(self._history, self._known()) + b"\n\n"
+        positions = self._positions | self._others
+        return event + b"id: " + event_id(self._history, positions, self._places) + b"\n\n"
 
-    def _move(self, subject: str, epoch: int, seq: int) -> None:
-        positions = self._positions
-        if subject not in self._named:
-            self._others += positions.pop(subject, None) is None
-        positions[subject] = (epoch, seq)
-        if self._others > SSE_POSITIONS_MAX:
-            del positions[next(other for other in positions if other not in self._named)]
-            self._others -= 1
-            self._all = False
+    def _note(self, mark: Mark) -> None:
+        self._ordered = mark.ordered
+        if mark.places is not None and len(mark.places) <= SSE_PLACES_MAX:
+            self._places = list(mark.places)
+            self._forget_others()
 
-    def _known(self) -> dict[str, tuple[int, int]]:
-        return {
-            subject: _BEGINNING
-            for subject in self._subscribed
-            if subject in self._named or self._all
-        } | self._positions
+    def _move(self, entry: Entry, *, live: bool) -> None:
+        subject, position = entry.publication.subject, (entry.epoch, entry.seq)
+        if subject in self._named:
+            self._positions[subject] = position
+        elif self._ordered and live and self._places is not None:
+            self._places[group_of(subject, len(self._places))] = entry.place
+        else:
+            self._name(subject, position)
+
+    def _name(self, subject: str, position: tuple[int, int]) -> None:
+        """Name a subject's position, and no longer those that had no message for longest."""
+        others = self._others
+        if others.pop(subject, None) is None:
+            self._others_bytes += len(subject.encode())
+        others[subject] = position
+        while len(others) > SSE_POSITIONS_MAX or self._others_bytes > SSE_POSITIONS_BYTES_MAX:
+            oldest = next(iter(others))
+            del others[oldest]
+            self._others_bytes -= len(oldest.encode())
+
+    def _forget_others(self) -> None:
+        self._others.clear()
+        self._others_bytes = 0
 
     def alias_frame(self, alias: int) -> bytes:
         """There are none in JSON."""
@@ -201,10 +246,13 @@ class SseForm:
 
 
 class EventId(msgspec.Struct, frozen=True, array_like=True):
-    """What a client has: the last position (epoch, seq) of each subject, under a history id."""
+    """What a client has, under a history id: the last position (epoch, seq) of subjects, and the
+    place in the log of each subject group up to which it has all that comes by its patterns.
+    """
 
     history: str
-    positions: dict[str, tuple[int, int]]
+    positions: dict[str, tuple[Count, Count]]
+    places: Annotated[list[Count], msgspec.Meta(max_length=SSE_PLACES_MAX)] | None = None
 
     def after(self) -> dict[str, PositionAfter]:
         """As a subscription takes it."""
@@ -218,9 +266,11 @@ _BEGINNING = (0, 0)
 _ids = msgspec.msgpack.Decoder(EventId)
 
 
-def event_id(history: str, positions: dict[str, tuple[int, int]]) -> bytes:
+def event_id(
+    history: str, positions: dict[str, tuple[int, int]], places: list[int] | None = None
+) -> bytes:
     """Opaque to clients, which give it back as `Last-Event-ID`."""
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(EventId(history, positions)))
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(EventId(history, positions, places)))
 
 
 def read_event_id(text: str) -> EventId:

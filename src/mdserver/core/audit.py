@@ -41,8 +41,13 @@ def presence_log(name: str, session: Session, subject: str, now: int) -> Log:
     return session_log(PRESENCE, name, session, now, external_token=external, subject=subject)
 
 
-def publish_log(outcome: Outcome, publication: Publication, history: str, now: int) -> Log:
-    """What became of a publication; `history` is the history id that its position is about."""
+def publish_log(
+    outcome: Outcome, publication: Publication, session: Session | None, history: str, now: int
+) -> Log:
+    """What became of a publication; `history` is the history id that its position is about.
+
+    `session` is None where it is gone.
+    """
     fields = publication.fields or {}
     size = sum(len(name.encode()) + len(value.encode()) for name, value in fields.items())
     return Log(
@@ -63,6 +68,7 @@ def publish_log(outcome: Outcome, publication: Publication, history: str, now: i
             "reason": outcome.reason,
             "history": history if outcome.seq else None,
         },
+        None if session is None else session.address,
     )
 
 
@@ -78,6 +84,7 @@ def refused_log(session: Session, command: Publish, reason: str, now: int) -> Lo
             "closure": command.closure,
             "reason": reason,
         },
+        session.address,
     )
 
 

@@ -13,6 +13,7 @@ client is told to send a new one (TOKEN_TO_EXPIRE), and when it expires the sess
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+import msgspec
 from attrs import frozen
 
 from mdserver.core.commands import AnyCommand, Fetch, Publish, RenewToken, Subscribe
@@ -64,17 +65,15 @@ class PendingAuthorizations:
             return (command,)
         positions = command.positions or {}
         return [
-            Subscribe(
+            msgspec.structs.replace(
+                command,
                 subjects=[subject],
-                history=command.history,
-                conflation_ms=command.conflation_ms,
                 # A pattern may need any of them, a subject needs its own only.
                 positions=positions
                 if "*" in subject
                 else {subject: positions[subject]}
                 if subject in positions
                 else None,
-                id=command.id,
             )
             for subject in dict.fromkeys(command.subjects)
         ]

@@ -25,7 +25,7 @@ from mdserver.core.authorization import (
     token_expired,
     unexpired,
 )
-from mdserver.core.cache import Cache, GroupImage
+from mdserver.core.cache import Cache, GroupImage, placed
 from mdserver.core.catch_up import CatchUp, Lost
 from mdserver.core.claims import Claims
 from mdserver.core.commands import (
@@ -37,6 +37,7 @@ from mdserver.core.commands import (
     Publish,
     Receipts,
     RenewToken,
+    Resume,
     Subscribe,
     Unsubscribe,
 )
@@ -64,6 +65,7 @@ from mdserver.core.inputs import (
     Writability,
 )
 from mdserver.core.interest import Interest
+from mdserver.core.marks import Marks
 from mdserver.core.message import Entry, MessageType, Position
 from mdserver.core.outputs import Deliver, Disconnect, Output, Send, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
@@ -138,10 +140,12 @@ class Broker:
             self._catch_up,
         )
         self.publications = Publications(settings, self._cache, self._histories)
+        self._marks = Marks(self._catch_up, self._conflation)
         self.claims = Claims(settings, self._cache, self._interest, self._histories)
         self._handlers: dict[type, Callable[..., None]] = {
             Connect: self._connect,
             Subscribe: self._subscribe,
+            Resume: self._subscribe,
             Unsubscribe: self._unsubscribe,
             Publish: self.publications.publish,
             RenewToken: self._renew,
@@ -164,6 +168,9 @@ class Broker:
         if session is not None:
             session.congested = not input.writable
             self._catch_up.pause(session, now, out)
+            if input.writable:
+                # What waited for the client may have been conflated.
+                self._marks.again(session, out)
 
     def counts(self) -> Counts:
         """How much there is of what grows; takes time in proportion to the sessions."""
@@ -239,6 +246,7 @@ class Broker:
     def _end(self, session: Session, now: int, out: list[Output], *, gone: bool) -> None:
         session.transition(SessionEvent.END)
         self._authorizations.end(session)
+        self._marks.end(session)
         # While its client is connected nothing may come after the `Disconnect`. Once it is gone,
         # what is addressed to it reaches nobody, so its subscriptions can end bit by bit.
         while not self._subscriptions.end_some(session, now, out):
@@ -388,6 +396,8 @@ class Broker:
     ) -> None:
         if not command.caught_up:
             self._send(session, Pong(t=command.t), out)
+            if session.transport == "sse":
+                self._marks.follow(session, out)
             return
         # It may wait for long: keep its own bytes only, not those of the whole payload.
         if not self._catch_up.caught_up(session, Pong(t=command.t.copy()), out):
@@ -423,13 +433,16 @@ class Broker:
         entries: Sequence[Entry],
         now: int,
         out: list[Output],
+        *,
+        ordered: bool = True,
     ) -> None:
         """Apply entries of a group in log order and deliver them.
 
         STANDARD ones have seq 0 and are delivered only. Entries that are known already are left
-        out.
+        out. `ordered`: all entries before the last one's place in the log are known with it.
         """
         cache, catch_up = self._cache, self._catch_up
+        place = 0
         for entry in entries:
             seq = entry.seq
             if not seq:
@@ -443,7 +456,13 @@ class Broker:
             cache.apply(state, entry, now)
             self._deliver(entry, prev, now, out)
             if catch_up.awaited:
-                catch_up.applied(state, now, out)
+                released = catch_up.applied(state, now, out)
+                if ordered:
+                    catch_up.reach(group, entry.place, now, out)
+                    self._marks.settle(released, out)
+            place = entry.place
+        if place and ordered:
+            catch_up.reach(group, place, now, out)
         if not self._expiring and entries:
             self._expiring = True
             out.append(SetTimer(EXPIRE_TIMER, now + max(self._shortest_age, EXPIRE_STEP)))
@@ -475,14 +494,16 @@ class Broker:
         affected = range(self.settings.groups) if groups is None else groups
         for group in affected:
             self._cache.drop_group(group)
-        self._begin_history(history, affected, out)
+            self._catch_up.reached[group] = 0
+        self._begin_history(history, affected, now, out)
+        self._marks.settle(None, out)
 
     def rename(self, history: str, groups: Sequence[int], now: int, out: list[Output]) -> None:
         """These groups have a new history id, and what is cached of them is its beginning.
 
         Subscribers forget their positions and get the snapshots.
         """
-        self._begin_history(history, groups, out)
+        self._begin_history(history, groups, now, out)
         affected = dict.fromkeys(groups)
         matching: dict[str, list[str]] = {}
         self._interest.changed()
@@ -500,8 +521,11 @@ class Broker:
                     matching[subject] = [s for s in found if self._histories.group(s) in affected]
                 if matching[subject]:
                     self._catch_up.restart(subscription, matching[subject], now, out)
+        self._marks.settle(None, out)
 
-    def _begin_history(self, history: str, groups: Iterable[int], out: list[Output]) -> None:
+    def _begin_history(
+        self, history: str, groups: Iterable[int], now: int, out: list[Output]
+    ) -> None:
         self._conflation.flush(out)
         affected = dict.fromkeys(groups)
         self._histories.begin(history, tuple(affected))
@@ -514,6 +538,8 @@ class Broker:
                     or self._histories.group(subject) in affected
                 ]
                 self._catch_up.reset(session, subjects, affected, out)
+        self._marks.began_anew()
+        self._catch_up.compare_again(now, out)
 
     @property
     def history(self) -> str:
@@ -528,26 +554,36 @@ class Broker:
         """All that this member remembers of a group, for a member that joins."""
         return GroupImage(self._histories.of_group(group), self._cache.image(group))
 
-    def import_group(self, group: int, state: GroupImage, now: int, out: list[Output]) -> None:
-        """Take over what another member remembers of a group.
+    def reached(self, group: int, place: int, now: int, out: list[Output]) -> None:
+        """Note that this member has everything of a group's log up to a place."""
+        self._catch_up.reach(group, place, now, out)
+
+    def import_group(
+        self, group: int, state: GroupImage, length: int, now: int, out: list[Output]
+    ) -> None:
+        """Take over what another member remembers of a group: of `length` entries of its log.
 
         Subscribers that are here already get what they missed, or hear which range is missing.
         """
+        self._marks.unsettle(out)
         if state.history != self._histories.of_group(group):
             self.reset(state.history, (group,), now, out)
-        for image in state.subjects:
+        for subject in state.subjects:
+            image = placed(subject, length)
             known = self._cache.find(image.subject)
             after = 0 if known is None else known.seq
             if after >= image.seq:
                 continue
             if known is not None and after >= image.floor:
-                self.committed(group, image.entries, now, out)
+                self.committed(group, image.entries, now, out, ordered=False)
                 continue
             epoch = 0 if known is None else known.epoch
             state_now = self._cache.restore(image, now)
             lost = Lost(Position(epoch, after + 1), Position(image.epoch, image.seq))
             self._catch_up.taken_over(state_now, lost if after else None, now, out)
             self._catch_up.applied(state_now, now, out)
+        self.reached(group, length, now, out)
+        self._marks.settle(None, out)
 
     # -- Timers ----------------------------------------------------------------------------------
 
@@ -559,9 +595,9 @@ class Broker:
             case ("broker", "ending"):
                 self._end_more(now, out)
             case ("broker", "conflate"):
-                self._conflation.due(now, out)
+                self._marks.sent(self._conflation.due(now, out), out)
             case ("broker", "catch-up"):
-                self._catch_up.due(now, out)
+                self._marks.settle(self._catch_up.due(now, out), out)
             case (_, name, number):
                 session = self._sessions.get(int(number))
                 if session is not None and session.state is SessionState.CONNECTED:

@@ -30,12 +30,14 @@ class SubjectState:
     """One subject: `floor` is the seq after which nothing is missing from `entries`.
 
     `epoch` and `seq` are the newest position; both are 0 while a first publication is on its way.
+    `dropped` is the place in the log up to which entries may be missing, 0 if none is.
     `since` is when the subject was first heard of. `ahead` is there while publications with fields
     have no result yet.
     """
 
     __slots__ = (
-        "ahead", "entries", "epoch", "floor", "seq", "since", "snapshot", "stale", "subject",
+        "ahead", "dropped", "entries", "epoch", "floor", "seq", "since", "snapshot", "stale",
+        "subject",
     )  # fmt: skip
 
     def __init__(self, subject: str, since: int) -> None:
@@ -44,6 +46,7 @@ class SubjectState:
         self.epoch = 0
         self.seq = 0
         self.floor = 0
+        self.dropped = 0
         self.entries: list[Entry] = []
         self.snapshot: Snapshot | None = None
         self.ahead: ProposedFields | None = None
@@ -59,6 +62,20 @@ class SubjectImage(msgspec.Struct, frozen=True, array_like=True):
     floor: int
     entries: list[Entry]
     snapshot: Entry | None
+    dropped: int = 0
+
+
+def placed(image: SubjectImage, length: int) -> SubjectImage:
+    """Return an image of a member of an earlier version with places: none that is too early.
+
+    All that it holds is among the first `length` entries of its group's log.
+    """
+    entries = [
+        entry if entry.place else msgspec.structs.replace(entry, place=length)
+        for entry in image.entries
+    ]
+    dropped = length if image.floor and not image.dropped else image.dropped
+    return msgspec.structs.replace(image, entries=entries, dropped=dropped)
 
 
 class GroupImage(msgspec.Struct, frozen=True, array_like=True):
@@ -177,6 +194,7 @@ class Cache:
         """Remember the next committed entry of a subject."""
         if state.seq == 0:
             state.floor = entry.seq - 1
+            state.dropped = max(0, entry.place - 1) if state.floor else 0
             self._unused.pop(state.subject, None)
         state.epoch = entry.epoch
         state.seq = entry.seq
@@ -278,7 +296,7 @@ class Cache:
     def _drop_first(self, state: SubjectState) -> None:
         # A list: an empty deque takes 600 bytes, and taking the first of 1,000 costs 0.1 us.
         entry = state.entries.pop(0)
-        state.floor = entry.seq
+        state.floor, state.dropped = entry.seq, entry.place
         self.bytes -= entry_bytes(entry)
 
     def _compact(self) -> None:
@@ -352,6 +370,7 @@ class Cache:
                 state.floor,
                 list(state.entries),
                 None if state.snapshot is None else state.snapshot.entry(),
+                state.dropped,
             )
             for state in self.group(number)
         ]
@@ -365,6 +384,7 @@ class Cache:
         for entry in image.entries:
             self.apply(state, entry, now)
         state.epoch, state.seq, state.floor = image.epoch, image.seq, max(image.floor, state.floor)
+        state.dropped = max(image.dropped, state.dropped)
         self._drop_snapshot(state)
         if image.snapshot is not None:
             state.snapshot = Snapshot(image.snapshot)

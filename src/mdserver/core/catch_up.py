@@ -12,7 +12,9 @@ The states of a subscription (`Subscription.catch_up_state`), of which it goes t
   the others go on.
 - AHEAD: all had their turn, but of the subjects in `ahead` the client has seen more than this
   member has. It waits for the member to get there, for at most AHEAD_WAIT_S; then it is moved to
-  another member. Nothing goes to it meanwhile, because a lower position would take it back.
+  another member. Nothing goes to it meanwhile, because a lower position would take it back. A
+  client that knows a place in the log of a group which this member has not reached yet waits in
+  the same way with all that its session is to be brought.
 - LIVE: every message goes to it when it is committed.
 
 All this may be a lot: a pattern may match every subject there is, and a client may have many
@@ -120,6 +122,26 @@ class Lost:
     last: Position
 
 
+def recover_since(
+    state: SubjectState | None, entries: Sequence[Entry], place: int
+) -> Missed | Lost:
+    """Compare a place in the log of a group with what is known of a subject of it.
+
+    Nobody knows which message was the last one before that place, so what is lost begins with the
+    first one of all.
+    """
+    if state is None or state.seq == 0:
+        return Missed(())
+    if state.dropped > place:
+        return Lost(Position(state.epoch, 1), Position(state.epoch, state.seq))
+    missed = 0
+    for entry in reversed(entries):
+        if entry.place <= place:
+            break
+        missed += 1
+    return Missed(entries[len(entries) - missed :])
+
+
 @frozen
 class Ahead:
     """The subscriber has seen more than this member."""
@@ -175,6 +197,10 @@ class CatchUp:
         """The queues of those whose clients take no more."""
         self.awaited: dict[str, dict[Session, AheadWait]] = {}
         """Subject -> the sessions that have seen more of it than this member has."""
+        self.reached = [0] * settings.groups
+        """Of each group the place in its log up to which this member has everything."""
+        self._ahead: dict[Session, tuple[list[int], int]] = {}
+        """Sessions that know places beyond that, and until when (ns) they wait."""
         self._timed: dict[Session, None] = {}
         self._searches: dict[Subscription, Search] = {}
         self._work = Work(settings.work_at_once)
@@ -197,7 +223,9 @@ class CatchUp:
             subjects = [subscription.subject]
         if subjects is None:
             subscription.searching = True
-        waits = session.congested or session in self._queues
+        self._compare(session, request.known, now, out)
+        stalled = session.congested or session in self._ahead
+        waits = stalled or session in self._queues
         if subscription.searching and not waits and self._search(request, self._work.left):
             subjects = self._found(request, out)
         if subjects is not None:
@@ -210,10 +238,40 @@ class CatchUp:
             if brought == len(subjects):
                 return
             self._keep_pending(subscription, subjects[brought:])
-        if session.congested:
+        if stalled:
             self._stalled.setdefault(session, deque()).append(request)
         else:
             self._enqueue(session, (request,), now, out)
+
+    def _compare(
+        self, session: Session, known: KnownPositions, now: int, out: list[Output]
+    ) -> None:
+        """Have a session wait whose client has seen more than this member."""
+        if known.places is None or session in self._ahead or not self._lags(known.places):
+            return
+        until = now + AHEAD_WAIT_S * NS_PER_S
+        self._ahead[session] = known.places, until
+        self._time(session, out)
+
+    def _lags(self, places: Sequence[int]) -> bool:
+        return any(place > here for place, here in zip(places, self.reached, strict=True))
+
+    def reach(self, group: int, place: int, now: int, out: list[Output]) -> None:
+        """Note that this member has everything of a group up to a place."""
+        self.reached[group] = max(self.reached[group], place)
+        if self._ahead:
+            self.compare_again(now, out)
+
+    def compare_again(self, now: int, out: list[Output]) -> None:
+        """Let those go on that know no more than this member does."""
+        for session, (places, _) in list(self._ahead.items()):
+            if not self._lags(places):
+                del self._ahead[session]
+                self.pause(session, now, out)
+
+    def busy(self, session: Session) -> bool:
+        """Return whether something is still to be brought to a session, or waited for."""
+        return bool(session in self._queues or session in self._stalled or session.ahead)
 
     def _full(self, out: list[Output]) -> bool:
         return self._work.left <= 0 or len(out) >= self._settings.brought_at_once
@@ -314,7 +372,7 @@ class CatchUp:
 
     def pause(self, session: Session, now: int, out: list[Output]) -> None:
         """Pause what a session is to be brought while it is congested, go on when it is not."""
-        if session.congested:
+        if session.congested or session in self._ahead:
             queue = self._queues.pop(session, None)
             if queue is not None:
                 self._stalled[session] = queue
@@ -336,8 +394,12 @@ class CatchUp:
         queue[-1].pongs.append(pong)
         return True
 
-    def due(self, now: int, out: list[Output]) -> None:
-        """Go on with those who wait, one subject of each session in turn."""
+    def due(self, now: int, out: list[Output]) -> list[Session]:
+        """Go on with those who wait, one subject of each session in turn.
+
+        Returns the sessions for which nothing waits here any more.
+        """
+        done: list[Session] = []
         self._work.begin(out)
         turns = self._settings.brought_at_once
         while self._queues and turns and not self._full(out):
@@ -359,8 +421,11 @@ class CatchUp:
                     out.extend(Send(session.id, pong) for pong in queue.popleft().pongs)
             if queue:
                 self._queues[session] = queue
+            else:
+                done.append(session)
         if self._queues:
             out.append(SetTimer(TIMER, now + STEP_PAUSE_MS * NS_PER_MS))
+        return done
 
     def _bring_one(
         self, request: CatchUpRequest, subject: str, now: int, out: list[Output]
@@ -380,6 +445,11 @@ class CatchUp:
         if after is not None:
             self._recover(subscription, subject, after, now, out)
             if not request.known.replay:
+                return
+        elif request.known.places is not None and subscription.pattern is not None:
+            place = request.known.places[self._histories.group(subject)]
+            if place >= 0:
+                self._recover_since(subscription, subject, place, now, out)
                 return
         if state is not None and request.history:
             entries = list(self._cache.entries(state, now)[-request.history :])
@@ -406,19 +476,43 @@ class CatchUp:
         now: int,
         out: list[Output],
     ) -> None:
-        session, match = subscription.session, subscription.match
         state = self._cache.find(subject)
         entries = () if state is None else self._cache.entries(state, now)
         found = recover(state, entries, after)
-        if isinstance(found, Missed):
-            out.append(Send(session.id, Status(status=StatusName.DATA_SYNC, subject=subject)))
-            brought = deliveries(found.entries, MessageType.RECOVERED, match, after)
-            out.extend(Send(session.id, delivery) for delivery in brought)
-        elif isinstance(found, Lost):
-            out.append(Send(session.id, self._resync(subject, found)))
-            self._send_snapshot(session.id, state, match, now, out)
-        else:
+        if isinstance(found, Ahead):
             self._wait(AheadWait(subscription, subject, after, now + AHEAD_WAIT_S * NS_PER_S), out)
+        elif isinstance(found, Missed):
+            self._send_missed(subscription, subject, found, after, out)
+        else:
+            self._send_lost(subscription, subject, found, now, out)
+
+    def _recover_since(
+        self, subscription: Subscription, subject: str, place: int, now: int, out: list[Output]
+    ) -> None:
+        state = self._cache.find(subject)
+        entries = () if state is None else self._cache.entries(state, now)
+        found = recover_since(state, entries, place)
+        if isinstance(found, Lost):
+            self._send_lost(subscription, subject, found, now, out)
+        elif found.entries:  # most subjects of a pattern have none, and nothing is said of them
+            self._send_missed(subscription, subject, found, None, out)
+
+    def _send_missed(
+        self, subscription: Subscription, subject: str, missed: Missed, after: Position | None,
+        out: list[Output],
+    ) -> None:  # fmt: skip
+        session = subscription.session.id
+        out.append(Send(session, Status(status=StatusName.DATA_SYNC, subject=subject)))
+        brought = deliveries(missed.entries, MessageType.RECOVERED, subscription.match, after)
+        out.extend(Send(session, delivery) for delivery in brought)
+
+    def _send_lost(
+        self, subscription: Subscription, subject: str, lost: Lost, now: int, out: list[Output]
+    ) -> None:
+        session = subscription.session.id
+        out.append(Send(session, self._resync(subject, lost)))
+        state = self._cache.find(subject)
+        self._send_snapshot(session, state, subscription.match, now, out)
 
     def _resync(self, subject: str, lost: Lost) -> Status:
         missing = self._missing(subject, lost)
@@ -477,26 +571,38 @@ class CatchUp:
 
     def _time(self, session: Session, out: list[Output]) -> None:
         """Set the timer for the next moment at which the session has waited for too long."""
-        if session.ahead and session not in self._timed:
+        until = self._waits_until(session)
+        if until is not None and session not in self._timed:
             self._timed[session] = None
-            # All wait for the same time, so the first one has waited for longest.
-            until = next(iter(session.ahead.values())).until
             out.append(SetTimer(("broker", "ahead", session.id), until))
 
-    def applied(self, state: SubjectState, now: int, out: list[Output]) -> None:
+    def _waits_until(self, session: Session) -> int | None:
+        """Return when the session will have waited for too long, None if it does not wait."""
+        # All wait for the same time, so the first one has waited for longest.
+        ends = [next(iter(session.ahead.values())).until] if session.ahead else []
+        if session in self._ahead:
+            ends.append(self._ahead[session][1])
+        return min(ends, default=None)
+
+    def applied(self, state: SubjectState, now: int, out: list[Output]) -> list[Session]:
         """Go on with the sessions that waited for this subject to get where it is now.
 
-        So do those whose position can never be reached (`forked`): they hear of the loss.
+        So do those whose position can never be reached (`forked`): they hear of the loss. Returns
+        the sessions that went on.
         """
+        released: list[Session] = []
         for wait in list(self.awaited.get(state.subject, {}).values()):
             if wait.after.seq <= state.seq or forked(state, wait.after):
                 self._release(wait)
                 self._recover(wait.subscription, state.subject, wait.after, now, out)
+                released.append(wait.subscription.session)
+        return released
 
     def timed_out(self, session: Session, now: int, out: list[Output]) -> bool:
         """Return whether a session, whose timer is due, has waited too long for this member."""
         self._timed.pop(session, None)
-        if session.ahead and next(iter(session.ahead.values())).until <= now:
+        until = self._waits_until(session)
+        if until is not None and until <= now:
             return True
         self._time(session, out)
         return False
@@ -516,6 +622,7 @@ class CatchUp:
         """Forget what was still to be brought for a session."""
         self._queues.pop(session, None)
         self._stalled.pop(session, None)
+        self._ahead.pop(session, None)
         for wait in list((session.ahead or {}).values()):
             self._release(wait)
         if session in self._timed:
@@ -542,6 +649,8 @@ class CatchUp:
                 for subject, after in known.positions.items()
                 if after.seq == 0 or self._histories.group(subject) not in groups
             }
+            for group in groups if known.places is not None else ():
+                known.places[group] = -1
 
     # -- Reading once ------------------------------------------------------------------------------
 

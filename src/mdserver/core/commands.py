@@ -72,6 +72,17 @@ class Subscribe(Command, frozen=True, tag="subscribe"):
     replay: bool = False
 
 
+class Resume(Subscribe, frozen=True, tag="resume", kw_only=True):
+    """Subscribe, and recover what came after these places in the logs of the subject groups.
+
+    Never on the wire: made by the HTTP paths. `places` are those of the history id `known`; they
+    are for the subjects that come by a pattern and have no position of their own.
+    """
+
+    known: str
+    places: list[int] | None
+
+
 class Unsubscribe(Command, frozen=True, tag="unsubscribe"):
     """End subscriptions."""
 
@@ -168,6 +179,6 @@ AnyCommand = WireCommand | Malformed | Fetch
 
 __all__ = [
     "AnyCommand", "Command", "CommandId", "Connect", "Fetch", "Malformed", "MessageType", "Ping",
-    "PositionAfter", "Publish", "Receipt", "Receipts", "RenewToken", "Subscribe", "Unsubscribe",
-    "WireCommand",
+    "PositionAfter", "Publish", "Receipt", "Receipts", "RenewToken", "Resume", "Subscribe",
+    "Unsubscribe", "WireCommand",
 ]  # fmt: skip

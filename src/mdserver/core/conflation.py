@@ -54,7 +54,7 @@ class Window:
         qos = Qos.GUARANTEED if at.seq else Qos.STANDARD
         if publication.fields is not self.fields or publication.qos is not qos:
             publication = msgspec.structs.replace(publication, fields=self.fields, qos=qos)
-        return Delivery(Entry(at.epoch, at.seq, publication), MessageType.UPDATE, match)
+        return Delivery(Entry(at.epoch, at.seq, publication, at.place), MessageType.UPDATE, match)
 
 
 class Conflation:
@@ -99,8 +99,12 @@ class Conflation:
         self._windows.clear()
         self._ends.clear()
 
-    def due(self, now: int, out: list[Output]) -> None:
-        """Send what the windows hold that end now, so much at most; the rest follows soon."""
+    def due(self, now: int, out: list[Output]) -> list[Subscription]:
+        """Send what the windows hold that end now, so much at most; the rest follows soon.
+
+        Returns the subscriptions of which nothing is held back any more.
+        """
+        whole: list[Subscription] = []
         left = self._at_once
         while self._ends and self._ends[0][0] <= now and left > 0:
             subscription = self._ends[0][2]
@@ -110,6 +114,7 @@ class Conflation:
                 self._windows.pop(subscription, None)
                 left -= max(1, len(windows))
                 _send(subscription, windows, out)
+                whole.append(subscription)
                 continue
             # The last ones first: only that end of a dict is cheap to take from. Subjects are
             # independent of each other.
@@ -119,6 +124,11 @@ class Conflation:
             out.append(CancelTimer(TIMER))
         else:
             out.append(SetTimer(TIMER, max(self._ends[0][0], now + STEP_PAUSE_MS * NS_PER_MS)))
+        return whole
+
+    def holds(self, subscription: Subscription) -> bool:
+        """Return whether something is held back for a subscription."""
+        return subscription in self._windows
 
 
 def _send(subscription: Subscription, windows: dict[str, Window], out: list[Output]) -> None:

@@ -1,6 +1,7 @@
 """What the server sends: one class an event, the table of both encodings (docs/protocol.md)."""
 
 import enum
+from collections.abc import Sequence
 
 import msgspec
 
@@ -147,6 +148,17 @@ class Fetched(msgspec.Struct, frozen=True):
     missing: MissingRange | None = None
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """The session was given everything up to these places in the logs of the subject groups.
+
+    Never on the wire: for forms that name places. With `ordered` the live messages after it come in
+    the order of their places; without, or where `places` is None, they do not.
+    """
+
+    places: Sequence[int] | None
+    ordered: bool = False
+
+
 class Delivery:
     """One message on its way to any number of sessions: the same object for all of them.
 
@@ -174,4 +186,4 @@ class Delivery:
 
 
 WireEvent = Connected | Status | Reset | Move | Error | Pong | Closed
-AnyEvent = WireEvent | Delivery | Fetched
+AnyEvent = WireEvent | Delivery | Fetched | Mark

@@ -30,6 +30,15 @@ class Histories:
         """Return the history id of a subject group."""
         return self._of[group]
 
+    def known_places(self, history: str, places: Sequence[int]) -> list[int]:
+        """Return places of a history id, with -1 for the groups about which it says nothing."""
+        if len(places) != len(self._of):
+            return [-1] * len(self._of)
+        return [
+            place if history in (own, self.current) else -1
+            for own, place in zip(self._of, places, strict=True)
+        ]
+
     def know(self, subject: str, history: str) -> bool:
         """Return whether a position of this history id says something about the subject."""
         return history in (self.of(subject), self.current)

@@ -58,12 +58,15 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A publication with its place: `seq` counts within the subject and rises by exactly one.
 
-    STANDARD publications become entries with epoch 0 and seq 0; those are never in a log.
+    `place` counts within the subject group: how many entries its log has up to this one. It is 0
+    where a member of an earlier version made the entry, until the log puts that right. STANDARD
+    publications become entries with epoch, seq and place 0; those are never in a log.
     """
 
     epoch: int
     seq: int
     publication: Publication
+    place: int = 0
 
 
 def checksum(subject: str, epoch: int, seq: int, content: bytes) -> int:

@@ -76,11 +76,15 @@ class Committed:
 
 @frozen
 class Log:
-    """Something for the log or an audit stream: a name, and named values of plain types."""
+    """Something for the log or an audit stream: a name, and named values of plain types.
+
+    `address` is that of the client which it is about, where it is no value.
+    """
 
     stream: str
     name: str
     values: dict[str, str | int | float | bool | None]
+    address: str | None = None
 
 
 @frozen

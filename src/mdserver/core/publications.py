@@ -250,7 +250,8 @@ class Publications:
         if origin.fields and origin.subject is not None:
             self._cache.landed(origin.subject)
         if origin.publication is not None:
-            out.append(publish_log(outcome, origin.publication, self._histories.current, now))
+            history = self._histories.current
+            out.append(publish_log(outcome, origin.publication, session, history, now))
         if session is None or session.state is SessionState.ENDED:
             return
         named = origin.closure is not None or origin.id is not None

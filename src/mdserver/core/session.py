@@ -129,15 +129,17 @@ class KnownPositions:
     """The positions that a command named: those of the current history id, and the others.
 
     All subscriptions of the command share it. `replay`: the snapshot or history is wanted also for
-    subjects whose position is known.
+    subjects whose position is known. `places`: of each subject group the place in its log up to
+    which everything is known, -1 where that says nothing; None where the command had none.
     """
 
-    __slots__ = ("foreign", "positions", "replay")
+    __slots__ = ("foreign", "places", "positions", "replay")
 
     def __init__(self, *, replay: bool = False) -> None:
         self.replay = replay
         self.positions: dict[str, Position] = {}
         self.foreign: dict[str, None] = {}
+        self.places: list[int] | None = None
 
 
 class CatchUpRequest:

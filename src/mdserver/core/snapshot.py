@@ -125,7 +125,7 @@ class Snapshot:
         if self.fields == latest.publication.fields:
             return latest
         publication = msgspec.structs.replace(latest.publication, fields=self.fields)
-        return Entry(latest.epoch, latest.seq, publication)
+        return Entry(latest.epoch, latest.seq, publication, latest.place)
 
     def delivery(self, match: str | None = None) -> Delivery:
         """The snapshot for a subscriber; the same object for all without a pattern."""

@@ -6,7 +6,7 @@ from itertools import islice
 from mdserver.core.audit import ACCESS, presence_log, session_log
 from mdserver.core.cache import Cache
 from mdserver.core.catch_up import CatchUp
-from mdserver.core.commands import Fetch, Subscribe, Unsubscribe
+from mdserver.core.commands import Fetch, Resume, Subscribe, Unsubscribe
 from mdserver.core.conflation import Conflation, floored
 from mdserver.core.entitlement import Policy, permits, permits_some
 from mdserver.core.events import Error, Reset, Status, StatusName
@@ -145,6 +145,8 @@ class Subscriptions:
         come by a pattern it follows when the subjects of the pattern are searched.
         """
         known = KnownPositions(replay=command.replay)
+        if isinstance(command, Resume) and command.places is not None:
+            known.places = self._known_places(session, command.known, command.places, accepted, out)
         positions = command.positions
         if not positions:
             return known
@@ -160,6 +162,21 @@ class Subscriptions:
         if foreign:
             out.append(Send(session.id, Reset(history=self._histories.current, subjects=foreign)))
         return known
+
+    def _known_places(
+        self,
+        session: Session,
+        history: str,
+        told: Sequence[int],
+        accepted: Sequence[Subscription],
+        out: list[Output],
+    ) -> list[int]:
+        """Return places that are known here; a reset follows if some are of another history."""
+        places = self._histories.known_places(history, told)
+        patterns = [one.subject for one in accepted if one.pattern is not None]
+        if -1 in places and patterns:
+            out.append(Send(session.id, Reset(history=self._histories.current, subjects=patterns)))
+        return places
 
     def unsubscribe(
         self, session: Session, command: Unsubscribe, now: int, out: list[Output]

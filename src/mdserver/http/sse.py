@@ -3,7 +3,7 @@
 from mdserver import limits
 from mdserver.codec.http import Request, RequestRefusedError
 from mdserver.codec.streaming import SSE_TYPE, SseForm, StreamAnswer, read_event_id, stream_headers
-from mdserver.core.commands import Connect, Ping, Subscribe
+from mdserver.core.commands import Connect, Ping, Resume, Subscribe
 from mdserver.core.subjects import parse_interest
 from mdserver.errors import InvalidSubjectError
 from mdserver.http.answers import Answer, Exchange, Parameters, token_of
@@ -26,12 +26,18 @@ async def sse(request: Request, _exchange: Exchange) -> Answer | StreamAnswer:
             raise RequestRefusedError(400, str(error)) from None
     last = request.header(b"last-event-id")
     known = read_event_id(last) if last else None
-    subscribe = Subscribe(
-        subjects=subjects,
-        history=parameters.count("history", limits.CACHED_MESSAGES_PER_SUBJECT_MAX) or 0,
-        conflation_ms=parameters.count("conflation", limits.CONFLATION_MS_MAX) or 0,
-        positions=None if known is None else known.after(),
-    )
+    history = parameters.count("history", limits.CACHED_MESSAGES_PER_SUBJECT_MAX) or 0
+    conflation_ms = parameters.count("conflation", limits.CONFLATION_MS_MAX) or 0
+    subscribe = Subscribe(subjects=subjects, history=history, conflation_ms=conflation_ms)
+    if known is not None:
+        subscribe = Resume(
+            subjects=subjects,
+            history=history,
+            conflation_ms=conflation_ms,
+            positions=known.after(),
+            known=known.history,
+            places=known.places,
+        )
     if request.method == "HEAD":
         return Answer(200, HEADERS)
     return StreamAnswer(

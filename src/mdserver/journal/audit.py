@@ -24,6 +24,12 @@ _LINES_MAX = {
     "message": limits.AUDIT_MESSAGE_LINES_MAX,
 }
 """How many lines of one session a stream takes in AUDIT_LINES_S."""
+_ADDRESS_LINES_MAX = {
+    "access": limits.AUDIT_ADDRESS_LINES_MAX,
+    "presence": limits.AUDIT_ADDRESS_LINES_MAX,
+    "message": limits.AUDIT_ADDRESS_MESSAGE_LINES_MAX,
+}
+"""The same of one address."""
 _FREE_TEXT = {"access": ("client", "user", "reason"), "message": ("closure", "reason")}
 """Columns of the journal that may be cut; subjects and publishers have bounds of their own, and
 whoever reads the journal compares them."""
@@ -129,11 +135,14 @@ class AuditLogs:
     """
 
     def __init__(
-        self, folder: Path, node: str, streams: Iterable[str], bytes_max: int, files_max: int
-    ) -> None:
+        self, folder: Path, node: str, streams: Iterable[str], bytes_max: int, files_max: int,
+        age_max_s: float | None = None,
+    ) -> None:  # fmt: skip
         self._node = node
         files = {
-            stream: RotatingFile(folder / f"audit-{stream}.log", bytes_max, files_max)
+            stream: RotatingFile(
+                folder / f"audit-{stream}.log", bytes_max, files_max, age_max_s=age_max_s
+            )
             for stream in streams
         }
         for file in files.values():
@@ -162,7 +171,8 @@ class AuditLogs:
 
     def _has_room(self, log: Log, most: int, writer: LineWriter) -> bool:
         """Take a line from the shares of its session and its address; tell what they lost."""
-        now, session, address = (log.values.get(name) for name in ("time", "session", "address"))
+        now, session = log.values.get("time"), log.values.get("session")
+        address = log.values.get("address") or log.address
         assert isinstance(now, int)
         own = self._share(self._sessions, (log.stream, session), now)
         if own.lines >= most and log.name != "disconnect":
@@ -170,7 +180,7 @@ class AuditLogs:
             return False
         if isinstance(address, str):
             common = self._share(self._addresses, (log.stream, address), now)
-            if common.lines >= limits.AUDIT_ADDRESS_LINES_MAX:
+            if common.lines >= _ADDRESS_LINES_MAX[log.stream]:
                 common.left_out += 1
                 return False
             self._tell(writer, common, {"address": address})

@@ -173,9 +173,10 @@ def pieces_of(image: Image) -> Iterator[bytes]:
 
 def _pieces_of_subject(image: SubjectImage) -> Iterator[bytes]:
     before = (image.subject, image.epoch, image.seq, image.floor)
-    yield array_of(len(before) + 2) + b"".join(map(_encode, before)) + array_of(len(image.entries))
+    yield array_of(len(before) + 3) + b"".join(map(_encode, before)) + array_of(len(image.entries))
     yield from map(_encode, image.entries)
     yield _encode(image.snapshot)
+    yield _encode(image.dropped)
 
 
 def array_of(count: int) -> bytes:

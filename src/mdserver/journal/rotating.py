@@ -7,11 +7,13 @@ the server's stderr or health is told meanwhile.
 
 import contextlib
 import os
+import re
 import select
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -64,12 +66,30 @@ class StreamSink:
         """Leave the descriptor open: it is not ours."""
 
 
+_TIME = re.compile(rb'"ts":(\d{16,17})\b|(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)Z')
+_US_PER_S = 1_000_000
+
+
+def time_of(line: bytes) -> float | None:
+    """Return when a line of a log was written (s since the Unix epoch), None if it does not say."""
+    found = _TIME.search(line)
+    if found is None:
+        return None
+    if found[1]:
+        return int(found[1]) / _US_PER_S
+    try:
+        return datetime.fromisoformat(found[2].decode() + "+00:00").timestamp()
+    except ValueError:
+        return None
+
+
 class RotatingFile:
     """A file that is renamed when it is full: `x.log` becomes `x.log.1`, that one `x.log.2`, ...
 
     `files_max` counts the file being written; the oldest is removed. A file is larger than
     `bytes_max` only if a single write is, or while it cannot be renamed: then it is written on, and
-    `trouble` says why. `clock` gives seconds.
+    `trouble` says why. With `age_max_s` it is renamed as well before a line that is so much later
+    than its first one. `clock` and `wall_clock` (time since the Unix epoch) give seconds.
     """
 
     def __init__(
@@ -78,8 +98,13 @@ class RotatingFile:
         bytes_max: int,
         files_max: int,
         clock: Callable[[], float] = time.monotonic,
+        age_max_s: float | None = None,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.path = path
+        self._age_max_s = age_max_s
+        self._wall_clock = wall_clock
+        self._began = 0.0
         self.trouble: str | None = None
         self._bytes_max = bytes_max
         self._files_max = files_max
@@ -104,13 +129,39 @@ class RotatingFile:
         if self._size and os.pread(self._descriptor, 1, self._size - 1) != b"\n":
             # A crash or a full disk tore the last line: what follows starts on a line of its own.
             self._size += os.write(self._descriptor, b"\n")
+        self._began = self._first_time()
+
+    def _first_time(self) -> float:
+        """When the file was begun: as its first line says, else no later than its last change.
+
+        A time to come, from before the clock was set back, is taken for now.
+        """
+        if not self._size:
+            return self._wall_clock()
+        head = os.pread(self._descriptor, limits.LOG_FIRST_LINE_BYTES, 0).partition(b"\n")[0]
+        began = time_of(head)
+        if began is None:
+            began = os.fstat(self._descriptor).st_mtime
+        return min(began, self._wall_clock())
+
+    def _over(self, more: int) -> str | None:
+        """Why lines of so many bytes belong into a new file; None where they do not."""
+        if not self._size:
+            return None
+        if self._size + more > self._bytes_max:
+            return "full"
+        old = self._age_max_s is not None and self._wall_clock() - self._began >= self._age_max_s
+        return "old" if old else None
 
     def write(self, lines: bytes) -> None:
-        """Append whole lines, to a new file if they do not fit."""
+        """Append whole lines, to a new file if they do not fit or the file is too old."""
         if self._descriptor < 0:
             self.open()
-        if self._size and self._size + len(lines) > self._bytes_max:
-            self._rotate()
+        why = self._over(len(lines))
+        if why is not None:
+            self._rotate(why)
+        if not self._size:
+            self._began = self._wall_clock()
         try:
             _write_all(self._descriptor, lines)
         except OSError:
@@ -121,7 +172,7 @@ class RotatingFile:
             raise
         self._size += len(lines)
 
-    def _rotate(self) -> None:
+    def _rotate(self, why: str) -> None:
         """Begin a new file; if that fails the full one stays open, and is tried again later."""
         if self._clock() < self._rotate_at:
             return
@@ -131,7 +182,7 @@ class RotatingFile:
         except OSError as error:
             self._rotate_at = self._clock() + limits.LOG_RENAME_RETRY_S
             self.trouble = (
-                f"{self.path} is full and cannot be renamed: {error.strerror or error}; it is "
+                f"{self.path} is {why} and cannot be renamed: {error.strerror or error}; it is "
                 "written on"
             )
         else:

@@ -77,6 +77,7 @@ class Backlog:
 
     def _conflate(self) -> None:
         """One update a subject, where the last one stood: what is between them stays between."""
+        self._form.conflated()
         windows: dict[_Key, Window] = {}
         last: dict[_Key, int] = {}
         for index, item in enumerate(self._items):

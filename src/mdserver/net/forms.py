@@ -11,7 +11,8 @@ from mdserver.codec.binary_form import BINARY
 from mdserver.codec.encoding import ServerCodec
 from mdserver.codec.json_form import JSON
 from mdserver.codec.websocket import close_frame, frame_header, ping_frame
-from mdserver.core.events import Delivery, WireEvent
+from mdserver.core.events import Delivery, Mark, WireEvent
+from mdserver.errors import LocalProtocolError
 from mdserver.limits import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 
 
@@ -32,6 +33,12 @@ class Form(Protocol):
 
     def event(self, event: WireEvent) -> bytes:
         """An event as one frame."""
+
+    def mark(self, mark: Mark) -> bytes:
+        """A mark as one frame; only forms that name places get any."""
+
+    def conflated(self) -> None:
+        """Note that messages that wait have been conflated, and come in another order."""
 
     def alias_frame(self, alias: int) -> bytes:
         """The frame that agrees an alias; only where `aliased`."""
@@ -57,6 +64,13 @@ class WebSocketForm:
         self.event = codec.event
         self.aliased = not codec.text
         self.name = "websocket json" if codec.text else "websocket binary"
+
+    def mark(self, mark: Mark) -> bytes:
+        """Only server-sent events name places."""
+        raise LocalProtocolError(f"{mark} of a form without places")
+
+    def conflated(self) -> None:
+        """Nothing depends on the order."""
 
     def alias_frame(self, alias: int) -> bytes:
         """Only the binary form has aliases."""

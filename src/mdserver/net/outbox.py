@@ -11,7 +11,7 @@ from typing import Protocol
 from attrs import frozen
 
 from mdserver.config import SlowConsumerPolicy
-from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched
+from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched, Mark
 from mdserver.core.outputs import Deliver
 from mdserver.limits import CATCH_UP_BYTES_MAX, NS_PER_MS
 from mdserver.net.backlog import Backlog
@@ -133,6 +133,8 @@ class Outbox:
             return self.append(self._spelled(event))
         if isinstance(event, Connected):
             self.owner.agreed(event.keepalive_ms * NS_PER_MS)
+        elif isinstance(event, Mark):
+            return self.append(self.form.mark(event))
         return self.append(self.form.event(event))
 
     def append(self, frame: bytes) -> bool:

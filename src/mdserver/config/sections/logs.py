@@ -52,6 +52,14 @@ class Logs:
         limits.LOG_FILE_BYTES_MAX,
         """At which size a log file is closed, renamed to `NAME.1`, and a new one begun.""",
     )
+    log_rotate_age: int | None = parameter(
+        "LogRotateAge",
+        values.optional(values.duration(3600 * NS_PER_S, 366 * 86400 * NS_PER_S), "off"),
+        None,
+        """At which age of its first line a log file is closed and renamed as well, with the next
+        line that comes. It is off because a log then keeps `LogRotateFileCount` times that age at
+        most, and without it a quiet log is kept for ever.""",
+    )
     log_rotate_file_count: int = parameter(
         "LogRotateFileCount",
         values.whole(1, 1000),

@@ -89,7 +89,7 @@ class Members:
     )
     cluster_subject_groups: int = parameter(
         "ClusterSubjectGroups",
-        values.whole(1, 4096),
+        values.whole(1, limits.SUBJECT_GROUPS_MAX),
         limits.SUBJECT_GROUPS,
         """Into how many groups the subjects are divided, the same on every member. Each group has
         a coordinator of its own. It cannot be changed while a cluster has vote files.""",
