@@ -128,7 +128,7 @@ class Faults:
         newest, name = 0, world.names[0]
         for member in world.members.values():
             if member.node is not None:
-                view = member.node.ground.views[group]
+                view = member.node.groups[group].leadership
                 if view.epoch > newest and view.coordinator in world.members:
                     newest, name = view.epoch, view.coordinator
         return world.members[name]
@@ -140,7 +140,7 @@ class Faults:
             return
         if not world.plan.careful:
             return  # a lost majority with a lost record needs more of an operator than this
-        if any(m.node is not None and m.node.ground.seed and m.node.ground.seed.lost
+        if any(m.node is not None and m.node.groups.lost
                for m in world.members.values()):  # fmt: skip
             return
         member.crash(0)
@@ -222,7 +222,7 @@ class Faults:
         """An operator looks for LOST seeds: most of them start anew, a few are taken back."""
         lost = [
             seed.name for seed in seeds
-            if seed.node is not None and seed.node.ground.seed and seed.node.ground.seed.lost
+            if seed.node is not None and seed.node.groups.lost
         ]  # fmt: skip
         if 2 * len(lost) > len(seeds):
             self.world.cover("cold start ordered")
@@ -233,8 +233,7 @@ class Faults:
                 asked.operate("readmit", name)
 
     def _readmit_lost(self, member: "Member") -> None:
-        seed = None if member.node is None else member.node.ground.seed
-        if seed is not None and seed.lost:
+        if member.node is not None and member.node.groups.lost:
             member.operate("readmit", member.name)
 
     def _watch_readmission(self, fault: "Fault", member: "Member") -> None:
@@ -245,11 +244,11 @@ class Faults:
 
         def look() -> None:
             node = member.node
-            seed = None if node is None else node.ground.seed
-            if seed is not None and not seed.away:
+            votes = node is not None and node.settings.is_seed
+            if node is not None and votes and not node.groups.not_voting:
                 world.cover("readmitted or joined anew")
                 return
-            if seed is not None and seed.lost:
+            if node is not None and node.groups.lost:
                 asked.operate("readmit", member.name)
             world.heap.after(READMIT_EVERY, look)
 
@@ -327,9 +326,9 @@ def whole(seeds: "list[Member]", members: "Iterable[Member]") -> bool:
     if len(nodes) < len(seeds):
         return False
     known = [member.node for member in members if member.node is not None]
-    for group in range(len(nodes[0].ground.logs)):
-        committed = max(node.ground.logs[group].committed for node in known)
-        logs = [node.ground.logs[group] for node in nodes]
+    for index in range(len(nodes[0].groups)):
+        committed = max(node.groups[index].log.committed for node in known)
+        logs = [node.groups[index].log for node in nodes]
         if min(log.length for log in logs) < committed or len({log.epoch for log in logs}) > 1:
             return False
-    return not any(node.ground.seed is None or any(node.ground.seed.doubted) for node in nodes)
+    return not any(not node.settings.is_seed or node.groups.doubted for node in nodes)

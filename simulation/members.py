@@ -23,9 +23,9 @@ from mdserver.cluster.messages import (
     SendPeer,
 )  # fmt: skip
 from mdserver.cluster.node import TICK, Input, Node
-from mdserver.cluster.records import AnyRecord, Picture, Record, Recorded
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import VoteRecord, started
+from mdserver.cluster.wal import AnyWalEntry, Checkpoint, WalSynced, WriteWal
 from mdserver.codec.binary_form import BinaryCodec
 from mdserver.codec.json_form import JsonCodec
 from mdserver.core.events import Delivery, Fetched, Mark
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 RECORDS_MAX = 30
-RECORDS: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)
+RECORDS: msgspec.msgpack.Decoder[AnyWalEntry] = msgspec.msgpack.Decoder(AnyWalEntry)
 CODECS: dict[str, type[JsonCodec] | type[BinaryCodec]] = {
     "json": JsonCodec,
     "binary": BinaryCodec,
@@ -83,7 +83,7 @@ class Member:
         self._handlers: dict[type, Callable[[Any], None]] = {
             SendPeer: self._send_peer,
             Persist: self._persist,
-            Record: self._record,
+            WriteWal: self._record,
             Deliver: self._fan_out,
             Send: self._send,
             Disconnect: self._disconnect,
@@ -115,8 +115,8 @@ class Member:
         )
         cluster = ClusterSettings(
             me=self.name, members=world.names, client=f"{self.name}:1", trace=True,
-            log_kept=plan.log_kept, numbers_kept=plan.numbers_kept, recording=plan.recorded,
-            acks_recorded=plan.recorded,
+            log_kept=plan.log_kept, numbers_kept=plan.numbers_kept, writes_wal=plan.recorded,
+            acks_wait_for_wal=plan.recorded,
         )  # fmt: skip
         self.life += 1
         self._codec = CODECS[plan.encoding]()
@@ -329,18 +329,18 @@ class Member:
 
         heap.at(self._written_at, done)
 
-    def _record(self, output: Record) -> None:
+    def _record(self, output: WriteWal) -> None:
         """Records reach the disk apart from the votes, and after each other."""
         plan, heap = self.world.plan, self.world.heap
         delay = self.rng.randint(plan.disk_min, plan.disk_max) + self.slow
         self._recorded_at = max(self._recorded_at, heap.now + delay)
-        self._recording.append([msgspec.msgpack.encode(record) for record in output.records])
+        self._recording.append([msgspec.msgpack.encode(record) for record in output.entries])
         life = self.life
 
         def done() -> None:
             if self.life == life:
                 self.records += self._recording.pop(0)
-                self.step(Recorded(output.request))
+                self.step(WalSynced(output.request))
                 self._write_anew()
 
         heap.at(self._recorded_at, done)
@@ -358,7 +358,7 @@ class Member:
             if self.paused:
                 self.world.heap.after(plan.disk_max, lambda: turn(group))
             elif group < plan.groups:
-                self.step(Picture((group,)))
+                self.step(Checkpoint((group,)))
                 self.world.heap.after(2 * plan.disk_max, lambda: turn(group + 1))
             elif not self._recording:
                 self.world.cover("records written anew")

@@ -12,15 +12,16 @@ from typing import Any
 import msgspec
 from attrs import frozen
 
+from mdserver.cluster.acceptor import Acceptor, Standing, Step
 from mdserver.cluster.coordinator import Coordinator, Phase
+from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.dedupe import FORGOTTEN, Publishers, Verdict
 from mdserver.cluster.following import Following
-from mdserver.cluster.ground import Ground
-from mdserver.cluster.leading import Leading
 from mdserver.cluster.learner import Learner
+from mdserver.cluster.log import GroupLog
 from mdserver.cluster.membership import Membership
 from mdserver.cluster.messages import Accept, Appended, Heartbeat, Need, Promised, Sync
-from mdserver.cluster.seed import Seed, Standing, Step
+from mdserver.cluster.stable_storage import StableStorage
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.histories import Histories
 from mdserver.core.message import Entry, Position
@@ -106,10 +107,10 @@ def longest_log(original: Callable[..., Promised | None]) -> Any:
 
 
 def no_recovery(original: Callable[..., None]) -> Any:
-    def init(self: Seed, name: str, votes: VoteRecord, logs: list[Any]) -> None:
-        original(self, name, votes, logs)
+    def init(self: Acceptor, group: int, votes: VoteRecord, log: GroupLog) -> None:
+        original(self, group, votes, log)
         if votes.admitted:
-            self.standing = [Standing.NORMAL] * len(logs)
+            self.standing = Standing.NORMAL
 
     return init
 
@@ -123,11 +124,11 @@ def forgotten_promises(original: Callable[[VoteRecord], bytes]) -> Any:
 
 
 def sent_before_the_disk(_: object) -> Any:
-    def say_stored(self: Ground, peer: str, message: Any) -> None:
+    def send_stored(self: StableStorage, peer: str, message: Any) -> None:
         self.store()
-        self.say((peer,), message)
+        self._outgoing.send((peer,), message)
 
-    return say_stored
+    return send_stored
 
 
 def no_dedupe(original: Callable[..., tuple[Verdict, int, Position]]) -> Any:
@@ -166,16 +167,16 @@ def held_to_nothing(_: object) -> Any:
 def delivered_when_accepted(original: Callable[..., None]) -> Any:
     def extend(self: Learner, peer: str, item: Appended) -> None:
         original(self, peer, item)
-        log = self.ground.logs[item.group]
-        if log.epoch == item.epoch and log.length > log.committed:
-            self.ground.learn(item.group, log.length)
+        group = self.groups[item.group]
+        if group.log.epoch == item.epoch and group.log.length > group.log.committed:
+            group.commit(group.log.length)
 
     return extend
 
 
 def accepted_below_the_promise(_: object) -> Any:
-    def accepts(self: Seed, group: int, epoch: int) -> bool:
-        return self.may(group, Step.ACCEPT) and self.logs[group].epoch == epoch
+    def accepts(self: Acceptor, epoch: int) -> bool:
+        return self.may(Step.ACCEPT) and self._log.epoch == epoch
 
     return accepts
 
@@ -183,7 +184,7 @@ def accepted_below_the_promise(_: object) -> Any:
 def gap_is_skipped(original: Callable[..., None]) -> Any:
     def accept(self: Learner, peer: str, message: Accept) -> None:
         items = [
-            msgspec.structs.replace(i, start=min(i.start, self.ground.logs[i.group].length))
+            msgspec.structs.replace(i, start=min(i.start, self.groups[i.group].log.length))
             for i in message.items
         ]
         original(self, peer, Accept(items))
@@ -194,12 +195,10 @@ def gap_is_skipped(original: Callable[..., None]) -> Any:
 def asking_everybody(original: Callable[..., None]) -> Any:
     def heartbeat(self: Learner, peer: str, message: Heartbeat) -> None:
         original(self, peer, message)
-        seed = self.ground.seed
-        if seed is not None and seed.away:
-            views = self.ground.views
-            for group in seed.away:
-                views[group].asked = 0
-            self.ask(peer, {group: views[group].epoch for group in seed.away})
+        recovering = [self.groups[index] for index in self.groups.not_voting]
+        for group in recovering:
+            group.sync_requested_until = 0
+        self.ask(peer, {group.index: group.leadership.epoch for group in recovering})
 
     return heartbeat
 
@@ -207,15 +206,15 @@ def asking_everybody(original: Callable[..., None]) -> Any:
 def answered_by_anybody(original: Callable[..., None]) -> Any:
     """A seed that votes hands its log to one that recovers, as if it coordinated the group."""
 
-    def need(self: Leading, peer: str, message: Need) -> None:
+    def need(self: Coordinators, peer: str, message: Need) -> None:
         original(self, peer, message)
-        ground = self.ground
         for item in message.items:
-            log = ground.logs[item.group]
-            votes = ground.seed is not None and ground.seed.may(item.group, Step.ACCEPT)
-            if item.recovering and votes and item.group not in ground.coordinators:
-                mine = Coordinator(item.group, log.epoch, log, ground.settings.seeds, 0)
-                ground.say((peer,), Sync([self.synced(mine, 0, message.incarnation)]))
+            group = self.groups[item.group]
+            if item.recovering and group.votes_here and group.coordinator is None:
+                seeds = self._settings.seeds
+                mine = Coordinator(item.group, group.log.epoch, group.log, seeds, 0)
+                synced = self.synced(mine, 0, message.incarnation)
+                self._outgoing.send((peer,), Sync([synced]))
 
     return need
 
@@ -252,13 +251,14 @@ MUTANTS = (
     mutant("one acknowledgement commits", Coordinator, "ack", one_ack_is_enough),
     Mutant("the longest log is adopted", ((Coordinator, "promised", longest_log),),
            profiles.stale_tail),
-    mutant("a restarted seed votes at once", Seed, "__init__", no_recovery),
+    mutant("a restarted seed votes at once", Acceptor, "__init__", no_recovery),
     Mutant("promises are not in the vote file", ((VoteRecord, "encode", forgotten_promises),),
            profiles.forgetful_voter),
     Mutant("recovery from any seed",
-           ((Learner, "heartbeat", asking_everybody), (Leading, "need", answered_by_anybody)),
+           ((Learner, "heartbeat", asking_everybody), (Coordinators, "need", answered_by_anybody)),
            profiles.lagging_peer),
-    mutant("answers leave before the vote file", Ground, "say_stored", sent_before_the_disk),
+    mutant("answers leave before the vote file", StableStorage, "send_stored",
+           sent_before_the_disk),
     mutant("repeats are taken again", Publishers, "verdict", no_dedupe),
     mutant("numbers may have gaps", Publishers, "verdict", gaps_are_taken),
     Mutant("positions go before they are committed",
@@ -266,8 +266,8 @@ MUTANTS = (
             (Coordinator, "_tail", held_to_nothing)),
            profiles.hasty),
     mutant("delivered when accepted", Learner, "_extend", delivered_when_accepted),
-    Mutant("entries below the promise are taken", ((Seed, "accepts", accepted_below_the_promise),),
-           profiles.slow_successor),
+    Mutant("entries below the promise are taken",
+           ((Acceptor, "accepts", accepted_below_the_promise),), profiles.slow_successor),
     mutant("a gap is skipped", Learner, "accept", gap_is_skipped),
     Mutant("half-cut members go on", ((Membership, "look", nobody_is_missed),
                                       (Following, "unready", every_member_serves)),

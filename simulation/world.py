@@ -96,7 +96,7 @@ class World:
         self.watch.now = self.heap.now
         self.trace({"name": output.name, **output.values})
         assert member.node is not None
-        history = member.node.ground.views[int(output.values["group"] or 0)].history
+        history = member.node.groups[int(output.values["group"] or 0)].history
         self.watch.saw_step(f"{member.name}#{member.life}", history, output.name, output.values)
         self.cover(output.name)
         for trigger in [trigger for trigger in self.triggers if trigger[0] == output.name]:
@@ -111,9 +111,11 @@ class World:
         """No majority may lean on a coordinator's own seed whose promise is not on its disk yet."""
         node, group, epoch = member.node, int(values["group"]), int(values["epoch"])
         assert node is not None
-        if node.ground.seed is None or member.promised_on_disk(group) >= epoch:
+        if not node.settings.is_seed or member.promised_on_disk(group) >= epoch:
             return
-        acked = node.ground.coordinators[group].acked
+        coordinator = node.groups[group].coordinator
+        assert coordinator is not None
+        acked = coordinator.acked
         others = [s for s, n in acked.items() if s != member.name and n >= values["committed"]]
         if 2 * len(others) <= len(self.seeds):
             self.watch.violate("I1", f"{member.name} counts its own vote in epoch {epoch} of group "
@@ -123,7 +125,7 @@ class World:
         """A member applied committed entries."""
         self.watch.now = self.heap.now
         assert member.node is not None
-        history = member.node.ground.views[output.group].history
+        history = member.node.groups[output.group].history
         self.watch.saw_commit(f"{member.name}#{member.life}", history, output.group, output.entries)
 
     def see(self, event: Event) -> None:
@@ -139,8 +141,7 @@ class World:
         count = 0
         for name in self.seeds:
             node = self.members[name].node
-            seed = None if node is None else node.ground.seed
-            count += name != without and seed is not None and group not in seed.away
+            count += name != without and node is not None and node.groups[group].votes_here
         return count
 
     def majority(self, without: str = "") -> bool:
@@ -178,7 +179,7 @@ class World:
 
     def _behind(self) -> str | None:
         for group in range(self.plan.groups):
-            ends = [m.node.ground.logs[group].committed for m in self.members.values() if m.node]
+            ends = [m.node.groups[group].log.committed for m in self.members.values() if m.node]
             if min(ends) != max(ends):
                 return f"group {group} is committed up to {ends} by the members"
         for client in self.subscribers:

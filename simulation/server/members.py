@@ -9,7 +9,7 @@ import trio
 
 from mdserver.cluster.messages import Operated, Persist
 from mdserver.cluster.node import TICK, Input
-from mdserver.cluster.records import Record
+from mdserver.cluster.wal import WriteWal
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Committed, Trace
 from mdserver.errors import leaves
@@ -50,7 +50,7 @@ class ServerMember(Member):
         self.engine = engine = server.engine
         engine.turn = Turn(ReadsClock())
         engine.carry(Persist, self._persist)
-        engine.carry(Record, self._record)
+        engine.carry(WriteWal, self._record)
         engine.carry(Operated, self._operated)
         engine.carry(Committed, self._committed)
         engine.carry(Trace, self._traced)

@@ -17,8 +17,8 @@ from mdserver.cli.clustered import member_of
 from mdserver.cli.journalled import node_of, store_of
 from mdserver.client import Client
 from mdserver.cluster.node import Node
-from mdserver.cluster.records import Added
 from mdserver.cluster.votes import VoteRecord
+from mdserver.cluster.wal import WalAppended
 from mdserver.config import Config, load
 from mdserver.errors import StartError
 from mdserver.journal import segments
@@ -123,7 +123,9 @@ async def test_a_damaged_line_ends_what_is_believed_and_clients_are_told(tmp_pat
         history = first.history
     (segment,) = segments.sealed(folder / LOG)
     lines = segment.path.read_bytes().splitlines(keepends=True)
-    second = [at for at, line in enumerate(lines) if isinstance(record_of(line[:-1]), Added)][1]
+    second = [at for at, line in enumerate(lines) if isinstance(record_of(line[:-1]), WalAppended)][
+        1
+    ]
     lines[second] = lines[second][:40] + b"AAAA" + lines[second][44:]
     segment.path.write_bytes(b"".join(lines))
     async with life(folder) as again:

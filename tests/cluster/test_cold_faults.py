@@ -62,9 +62,9 @@ class Disaster(Run):
         self.collect()
         assert len(self.acked) > before
         for group in range(cluster.groups):
-            grounds = [member.node.ground for member in cluster.members.values()]
-            assert len({ground.views[group].history for ground in grounds}) == 1
-            logs = [ground.logs[group] for ground in grounds]
+            held = [member.node.groups[group] for member in cluster.members.values()]
+            assert len({one.history for one in held}) == 1
+            logs = [one.log for one in held]
             assert len({(log.length, log.committed) for log in logs}) == 1
 
 

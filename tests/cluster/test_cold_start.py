@@ -38,9 +38,7 @@ def order(cluster: Cluster, at: str) -> Operated:
 
 
 def histories(cluster: Cluster) -> set[str]:
-    return {
-        view.history for member in cluster.members.values() for view in member.node.ground.views
-    }
+    return {group.history for member in cluster.members.values() for group in member.node.groups}
 
 
 @pytest.mark.parametrize("at", ["m1:1", "m2:1"])
@@ -94,7 +92,7 @@ def two_lost() -> Cluster:
         del cluster.disks[name]
         cluster.start(name)
         cluster.run(5 * S)
-    assert cluster.members["m3:1"].node.ground.coordinators
+    assert cluster.members["m3:1"].node.groups.coordinated
     return cluster
 
 
@@ -130,23 +128,21 @@ def test_a_coordinator_that_takes_a_restarted_seed_back_is_left_alone() -> None:
     before = histories(cluster)
     for name in ("m1:1", "m2:1"):
         cluster.operate("m3:1", "drain", name, force=True)
-    cluster.until(lambda: len(cluster.members["m3:1"].node.ground.coordinators) == cluster.groups)
+    cluster.until(lambda: len(cluster.members["m3:1"].node.groups.coordinated) == cluster.groups)
     cluster.kill("m1:1")
     del cluster.disks["m1:1"]
     cluster.start("m1:1")
     cluster.run(3 * S)
     cluster.kill("m2:1")
     cluster.start("m2:1")
-    peers = cluster.members["m1:1"].node.ground.members.peers
+    peers = cluster.members["m1:1"].node.members.peers
     while peers["m2:1"].away is None:
         cluster.run(MS // 10)
     assert not cluster.ready("m2:1")
     for at in cluster.names:
         assert "nothing to start" in str(order(cluster, at).refused)
     cluster.until(lambda: cluster.ready("m2:1", "m3:1"))
-    assert {
-        cluster.members[name].node.ground.views[0].history for name in ("m2:1", "m3:1")
-    } == before
+    assert {cluster.members[name].node.groups[0].history for name in ("m2:1", "m3:1")} == before
 
 
 @pytest.mark.parametrize("slow", [2 * MS, 200 * MS, 1000 * MS])
@@ -161,8 +157,8 @@ def test_orders_at_two_seeds_at_once_come_to_one_history(slow: int) -> None:
     assert order(cluster, "m2:1").refused is None
     cluster.until(cluster.ready, limit=60 * S)
     for group in range(cluster.groups):
-        views = [member.node.ground.views[group] for member in cluster.members.values()]
-        assert views[0].history == views[1].history
+        histories = [member.node.groups[group].history for member in cluster.members.values()]
+        assert histories[0] == histories[1]
 
 
 def test_an_order_outlasts_a_link_that_breaks_as_it_is_given() -> None:
@@ -228,7 +224,7 @@ def test_all_seeds_back_wait_for_the_word_on_one_that_lost_its_record(victim: st
     assert not cluster.ready(victim)
     assert cluster.operate("m3:1", "readmit", victim).refused is None
     cluster.until(cluster.ready)
-    views = cluster.members["m1:1"].node.ground.views
+    views = [group.leadership for group in cluster.members["m1:1"].node.groups]
     assert all(view.epoch > highest + 1000 for view in views)
 
 
@@ -238,7 +234,7 @@ def test_a_new_cluster_and_one_that_restarts_whole_count_their_epochs_on() -> No
         cluster.kill(name)
     cluster.start()
     cluster.until(cluster.ready)
-    assert all(view.epoch < 100 for view in cluster.members["m1:1"].node.ground.views)
+    assert all(group.leadership.epoch < 100 for group in cluster.members["m1:1"].node.groups)
 
 
 def test_a_client_that_comes_with_a_position_of_the_old_history_is_reset() -> None:
@@ -274,7 +270,7 @@ def test_an_order_ends_with_the_start_that_it_brought_about() -> None:
     cluster.start("m2:1")
     cluster.run(20 * S)
     assert not cluster.ready("m1:1")
-    assert before >= {view.history for view in cluster.members["m1:1"].node.ground.views}
+    assert before >= {group.history for group in cluster.members["m1:1"].node.groups}
 
 
 def test_an_ordered_start_is_of_an_epoch_above_what_the_missing_seed_may_have_promised() -> None:
@@ -288,7 +284,7 @@ def test_an_ordered_start_is_of_an_epoch_above_what_the_missing_seed_may_have_pr
     cluster.run(5 * S)
     assert order(cluster, "m1:1").refused is None
     cluster.until(cluster.ready)
-    views = cluster.members["m1:1"].node.ground.views
+    views = [group.leadership for group in cluster.members["m1:1"].node.groups]
     assert all(view.epoch > vote.epoch for view, vote in zip(views, record.promised, strict=True))
     cluster.start("m3:1")
     cluster.until(cluster.ready)

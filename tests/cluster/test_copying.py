@@ -1,6 +1,6 @@
 """A member that is no seed gets its caches from members that do not coordinate them."""
 
-from mdserver.cluster.messages import Copied, Copy, PeerReceived, State, Sync, Synced
+from mdserver.cluster.messages import Copied, Copy, PeerReceived, Sync, Synced
 from tests.cluster.virtual import DECODER, MS, Cluster, S
 
 
@@ -43,10 +43,10 @@ def equal(cluster: Cluster) -> bool:
     """Whether all members hold the same of each group."""
     images = [
         [
-            (log.length, log.committed, log.numbering, bytes(ground.export_cache(group)))
-            for group, log in enumerate(ground.logs)
+            (group.log.length, group.log.committed, group.log.numbering, bytes(group.state().cache))
+            for group in member.node.groups
         ]
-        for ground in (member.node.ground for member in cluster.members.values())
+        for member in cluster.members.values()
     ]  # fmt: skip
     return all(image == images[0] for image in images)
 
@@ -123,7 +123,7 @@ def test_a_copy_of_another_history_is_not_mixed_in() -> None:
         cluster.kill(name)
     cluster.start("m1:1", "m2:1", "m3:1")
     cluster.until(cluster.ready)
-    assert len({m.node.ground.views[0].history for m in cluster.members.values()}) == 1
+    assert len({m.node.groups[0].history for m in cluster.members.values()}) == 1
     assert equal(cluster)
 
 
@@ -135,13 +135,12 @@ def test_a_copy_that_comes_too_late_leaves_the_log_of_a_candidate_alone() -> Non
     cluster.run(3 * S)
     subject = cluster.subject_of("m4:1")
     group = cluster.group(subject)
-    ground = cluster.members["m4:1"].node.ground
-    log = ground.logs[group]
-    donor = cluster.members["m1:1"].node.ground
+    log = cluster.members["m4:1"].node.groups[group].log
+    donor = cluster.members["m1:1"].node.groups[group]
     late = Synced(
-        group, log.epoch, donor.views[group].history, log.committed + 5, [], [], log.committed + 5,
+        group, log.epoch, donor.history, log.committed + 5, [], [], log.committed + 5,
         active=False, cold=False, register=0,
-        state=State(donor.logs[group].tables(), donor.export_cache(group)),
+        state=donor.state(),
     )  # fmt: skip
     before = log.committed, log.length, log.base
     cluster.feed("m4:1", PeerReceived("m1:1", [Copied([late])]))

@@ -78,7 +78,7 @@ class Run:
         """An operator takes back all that wait for it, at any member; whether some did."""
         lost = [
             name for name, member in self.cluster.members.items()
-            if (seed := member.node.ground.seed) is not None and seed.lost
+            if member.node.groups.lost
         ]  # fmt: skip
         for name in lost:
             self.cluster.operate(self.rng.choice(list(self.cluster.members)), "readmit", name)
@@ -90,7 +90,7 @@ class Run:
         seeds = cluster.names[: 5 if self.members >= 5 else 3]
         voting = [
             name for name in seeds
-            if name in cluster.members and not cluster.members[name].node.ground.seed.away
+            if name in cluster.members and not cluster.members[name].node.groups.not_voting
             and not any(name in pair for pair in cluster.cut)
         ]  # fmt: skip
         return len(voting) - (len(seeds) // 2 + 1)
@@ -111,9 +111,9 @@ class Run:
     def collect(self) -> None:
         """Check what was committed and acknowledged since the last time."""
         for name, member in self.cluster.members.items():
-            views = member.node.ground.views
+            groups = member.node.groups
             for group, entries in member.committed.items():
-                history = views[group].history
+                history = groups[group].history
                 for entry in entries:
                     key = (history, entry.publication.subject, entry.seq)
                     place = (entry.epoch, entry.publication.content)
@@ -122,7 +122,7 @@ class Run:
             for status in member.statuses:
                 if status.status is StatusName.PUBLISH_OK:
                     subject = self.subject(str(status.id))
-                    history = views[self.cluster.group(subject)].history
+                    history = groups[self.cluster.group(subject)].history
                     self.acked.append(
                         (history, subject, status.seq or 0, status.epoch or 0, str(status.id))
                     )
@@ -168,7 +168,7 @@ class Run:
             assert self.places[history, subject, seq] == (epoch, content.encode())
         assert len({key[0] for key in self.places}) == 1, "a history ended while seeds were NORMAL"
         for group in range(cluster.groups):
-            logs = [member.node.ground.logs[group] for member in cluster.members.values()]
+            logs = [member.node.groups[group].log for member in cluster.members.values()]
             assert len({(log.length, log.committed) for log in logs}) == 1
 
 

@@ -121,7 +121,7 @@ def test_all_members_forget_alike() -> None:
         cluster.run(S // 10)
     cluster.run(S)
     tables = [
-        [list(log.publishers.table) for log in member.node.ground.logs]
+        [list(group.log.publishers.table) for group in member.node.groups]
         for member in cluster.members.values()
     ]
     assert tables[0] == tables[1] == tables[2]

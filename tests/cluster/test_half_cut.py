@@ -167,9 +167,9 @@ def test_nobody_takes_groups_over_twice_while_a_link_is_cut_and_all_share_them_a
 ) -> None:
     cluster = started(3)
     check(cluster, ways)
-    epochs = [view.epoch for view in cluster.members["m3:1"].node.ground.views]
+    epochs = [group.leadership.epoch for group in cluster.members["m3:1"].node.groups]
     cluster.run(30 * S)
-    assert [view.epoch for view in cluster.members["m3:1"].node.ground.views] == epochs
+    assert [group.leadership.epoch for group in cluster.members["m3:1"].node.groups] == epochs
     cluster.heal()
     cluster.run(15 * S)
     led = [cluster.coordinator(group) for group in range(GROUPS)]
@@ -179,7 +179,7 @@ def test_nobody_takes_groups_over_twice_while_a_link_is_cut_and_all_share_them_a
 @pytest.mark.parametrize("ways", ONE_CUT, ids=str)
 def test_without_votes_one_cut_link_splits_nothing(ways: tuple[Way, ...]) -> None:
     cluster = started(3, guaranteed=False)
-    histories = [view.history for view in cluster.members["m1:1"].node.ground.views]
+    histories = [group.history for group in cluster.members["m1:1"].node.groups]
     assert check(cluster, ways) == list(cluster.names)
     for member in cluster.members.values():
-        assert [view.history for view in member.node.ground.views] == histories
+        assert [group.history for group in member.node.groups] == histories

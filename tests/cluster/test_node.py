@@ -91,5 +91,5 @@ def test_the_numbering_of_subjects_is_bounded_by_the_limit_of_subjects() -> None
     server.step(Opened(1, "127.0.0.1"), NOW)
     for index in range(6):
         server.step(Received(1, [Publish(subject=f"/s/{index}", content="x")]), NOW)
-    known = [subject for log in server.ground.logs for subject in log.numbering]
+    known = [subject for group in server.groups for subject in group.log.numbering]
     assert sorted(known) == ["/s/0", "/s/1", "/s/2"]

@@ -13,7 +13,7 @@ class Copies:
     """A cluster that records, and copies of its disks."""
 
     def __init__(self, count: int = 3, seed: int = 1) -> None:
-        self.cluster = Cluster(count, groups=2, seed=seed, recording=True, acks_recorded=True)
+        self.cluster = Cluster(count, groups=2, seed=seed, writes_wal=True, acks_wait_for_wal=True)
         self.cluster.start()
         self.cluster.until(self.cluster.ready, limit=1000 * S)
         self.kept: dict[str, tuple[bytes, int]] = {}
@@ -58,14 +58,14 @@ class Copies:
         ]  # fmt: skip
 
     def history(self, name: str) -> str:
-        return self.cluster.members[name].node.ground.views[self.cluster.group(SUBJECT)].history
+        return self.cluster.members[name].node.groups[self.cluster.group(SUBJECT)].history
 
     def standings(self) -> set[str]:
         return {
-            standing.value
+            group.acceptor.standing.value
             for member in self.cluster.members.values()
-            if member.node.ground.seed is not None
-            for standing in member.node.ground.seed.standing
+            for group in member.node.groups
+            if group.acceptor is not None
         }
 
 
@@ -163,9 +163,7 @@ def test_one_seed_put_back_while_the_others_go_on_is_found_out(seed: int) -> Non
     copies.restore([stale])
     cluster.start(stale)
     cluster.run(5 * S)
-    seats = cluster.members[stale].node.ground.seed
-    assert seats is not None
-    assert seats.lost
+    assert cluster.members[stale].node.groups.lost
     assert cluster.operate(stale, "readmit", stale).refused is None
     cluster.until(cluster.ready)
     assert {tuple(copies.texts(name)) for name in names} == {("old", "new")}
@@ -175,12 +173,12 @@ def test_a_seed_whose_incarnation_others_told_of_first_is_not_taken_for_a_copy()
     """Its number goes with the start that it was heard of from, not with the one before."""
     copies = Copies()
     cluster, (one, _, again) = copies.cluster, copies.cluster.names
-    votes = cluster.members[one].node.ground.votes
+    votes = cluster.members[one].node.storage.votes
     cluster.kill(again)
     cluster.start(again)
     cluster.until(lambda: again in votes.starts and cluster.ready())
     cluster.kill(again)
-    cluster.members[one].node.ground.note({again: 3})  # as a Sync or Promise would tell it
+    cluster.members[one].node.storage.note({again: 3})  # as a Sync or Promise would tell it
     cluster.start(again)
     cluster.until(cluster.ready)
     cluster.run(S)

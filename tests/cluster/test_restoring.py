@@ -7,21 +7,21 @@ import msgspec
 import pytest
 
 from mdserver.cluster.node import TICK, Node
-from mdserver.cluster.records import (
-    Added,
-    AnyRecord,
-    Begun,
-    Held,
-    Learned,
-    Picture,
-    Record,
-    Recorded,
-    Renewed,
-    Resumed,
-)
-from mdserver.cluster.restoring import RecordsError
 from mdserver.cluster.settings import alone
 from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.cluster.wal import (
+    AnyWalEntry,
+    Checkpoint,
+    WalAppended,
+    WalBegun,
+    WalCommitted,
+    WalLog,
+    WalRenamed,
+    WalResumed,
+    WalSynced,
+    WriteWal,
+)
+from mdserver.cluster.wal_replay import WalError
 from mdserver.core.commands import PositionAfter, Publish, Subscribe
 from mdserver.core.events import Delivery, Error, Status, StatusName
 from mdserver.core.inputs import Opened, Received, TimerDue
@@ -34,22 +34,22 @@ from tests.cluster.virtual import MS, Cluster, S
 
 GROUPS = 4
 NOW = 1_700_000_000 * S
-RECORDS = msgspec.msgpack.Decoder(list[AnyRecord])
+RECORDS = msgspec.msgpack.Decoder(list[AnyWalEntry])
 
 
 class Single:
     """A single server in memory; its disk is a list of records."""
 
     def __init__(
-        self, records: list[AnyRecord] | None = None, *, synced: bool = True, now: int = NOW
+        self, records: list[AnyWalEntry] | None = None, *, synced: bool = True, now: int = NOW
     ) -> None:
         self.disk = list(records or [])
         self.now = now
-        self.waiting: list[Record] = []
+        self.waiting: list[WriteWal] = []
         self.committed: list[Entry] = []
         self.sent: list[Send] = []
         self.delivered: list[Deliver] = []
-        settings = alone("one", recording=True, acks_recorded=synced)
+        settings = alone("one", writes_wal=True, acks_wait_for_wal=synced)
         votes = VoteRecord("one", "", 1 + len(self.disk), False, [Vote()] * GROUPS, {})
         copied = RECORDS.decode(msgspec.msgpack.encode(self.disk))
         broker = BrokerSettings(member="one", groups=GROUPS, publisher_secret=SECRET)
@@ -62,7 +62,7 @@ class Single:
 
     def note(self, output: Output) -> None:
         match output:
-            case Record():
+            case WriteWal():
                 self.waiting.append(output)
             case Committed():
                 self.committed += output.entries
@@ -75,8 +75,8 @@ class Single:
         """The disk takes what waits for it."""
         while self.waiting:
             record = self.waiting.pop(0)
-            self.disk += record.records
-            self.feed(Recorded(record.request))
+            self.disk += record.entries
+            self.feed(WalSynced(record.request))
 
     def connect(self, session: int, publisher: str | None = None) -> None:
         self.feed(Opened(session, "127.0.0.1"))
@@ -95,14 +95,10 @@ class Single:
 
     def held(self) -> list[tuple[Any, ...]]:
         """All that a restart must not change."""
-        ground = self.node.ground
         return [
-            (
-                ground.views[group].history, log.length, log.tables(),
-                ground.broker.export_group(group),
-            )
-            for group, log in enumerate(ground.logs)
-        ]  # fmt: skip
+            (group.history, group.log.length, group.log.tables(), group.image())
+            for group in self.node.groups
+        ]
 
     def second(self) -> None:
         self.now += S
@@ -137,11 +133,11 @@ def test_publications_that_wait_share_a_request() -> None:
     for index in range(20):
         single.publish(1, f"/a/{index}", f"{index}")
     assert len(single.waiting) == GROUPS
-    single.feed(Recorded(single.waiting[-1].request))
+    single.feed(WalSynced(single.waiting[-1].request))
     assert len(single.acks()) == GROUPS
     (record,) = single.waiting[GROUPS:]
-    assert len(record.records) == GROUPS  # with all that came to each group meanwhile
-    single.feed(Recorded(record.request))
+    assert len(record.entries) == GROUPS  # with all that came to each group meanwhile
+    single.feed(WalSynced(record.request))
     assert len(single.acks()) == 20
 
 
@@ -169,7 +165,7 @@ def test_a_repeated_number_gets_its_old_place_after_a_restart() -> None:
     again.publish(1, "/a/b", "one", number=1)
     again.write()
     assert again.acks() == {"one": (1, 1)}
-    assert again.node.ground.logs[again.node.broker._histories.group("/a/b")].length == 1
+    assert again.node.groups[again.node.broker._histories.group("/a/b")].log.length == 1
 
 
 def test_a_client_recovers_over_a_restart() -> None:
@@ -219,7 +215,7 @@ def test_every_prefix_of_the_records_gives_what_was_acknowledged_by_then(seed: i
         if rng.random() < 0.2:
             single.second()
         if rng.random() < 0.1:
-            single.feed(Picture(range(GROUPS)))
+            single.feed(Checkpoint(range(GROUPS)))
         known = {text for _, text, _ in acked_at}
         acked_at += [
             (len(single.disk), str(text), single.node.history)
@@ -246,7 +242,7 @@ def test_records_before_a_picture_can_go() -> None:
         single.publish(1, f"/a/{index}", f"{index}")
         single.write()
     before = len(single.disk)
-    single.feed(Picture(range(GROUPS)))
+    single.feed(Checkpoint(range(GROUPS)))
     single.write()
     single.publish(1, "/a/1", "later")
     single.write()
@@ -279,21 +275,23 @@ def test_every_prefix_of_records_with_a_gap_has_what_was_acknowledged_before(see
             for subjects in images for image in subjects for entry in image.entries
         }  # fmt: skip
 
-    single.disk.insert(0, Begun("one", "", GROUPS, 1, "", True))
+    single.disk.insert(0, WalBegun("one", "", GROUPS, 1, "", True))
     for _ in range(10):
         publish()
     before, acked = len(single.disk), {str(name) for name in single.acks()}
     for _ in range(3):
         publish()
     del single.disk[before:]
-    single.disk += [Begun("one", "", GROUPS, 1, "", True), Resumed()]
+    single.disk += [WalBegun("one", "", GROUPS, 1, "", True), WalResumed()]
     for group in rng.sample(range(GROUPS), GROUPS):
         publish()
-        single.feed(Picture((group,)))
+        single.feed(Checkpoint((group,)))
         single.write()
     publish()
     for end in range(before, len(single.disk) + 1):
-        again = Single([*single.disk[:end], Renewed("new"), Begun("one", "", GROUPS, 2, "", True)])
+        again = Single(
+            [*single.disk[:end], WalRenamed("new"), WalBegun("one", "", GROUPS, 2, "", True)]
+        )
         again.write()
         assert acked <= texts(again), end
         again.connect(1)
@@ -309,7 +307,7 @@ def test_a_renewed_history_id_keeps_what_is_held() -> None:
     single = running()
     single.publish(1, "/a/b", "one")
     single.write()
-    again = Single([*single.disk, Renewed("new")])
+    again = Single([*single.disk, WalRenamed("new")])
     again.write()
     assert again.node.history == "new"
     images = [again.node.broker.export_group(group) for group in range(GROUPS)]
@@ -323,26 +321,28 @@ def test_records_that_do_not_follow_each_other_are_refused() -> None:
     single.publish(1, "/a/b", "one")
     single.publish(1, "/a/b", "two")
     single.write()
-    added = [record for record in single.disk if isinstance(record, Added)]
+    added = [record for record in single.disk if isinstance(record, WalAppended)]
     records = [record for record in single.disk if record is not added[0]]
-    with pytest.raises(RecordsError, match=r"Added\) starts at 1, but the log ends at 0"):
+    with pytest.raises(WalError, match=r"WalAppended\) starts at 1, but the log ends at 0"):
         Single(records)
-    held = Held(0, 3, single.node.history, 99, [], [], 0, True, None)
-    with pytest.raises(RecordsError, match=r"Held\) starts at 99, but the log ends at"):
+    held = WalLog(0, 3, single.node.history, 99, [], [], 0, True, None)
+    with pytest.raises(WalError, match=r"WalLog\) starts at 99, but the log ends at"):
         Single([*single.disk, held])
 
 
 def test_records_of_groups_that_are_not_held_yet_mean_nothing() -> None:
-    single = Single([Added(0, 5, [], []), Learned(1, 3), Held(2, 4, "h", 7, [], [], 0, True, None)])
+    single = Single(
+        [WalAppended(0, 5, [], []), WalCommitted(1, 3), WalLog(2, 4, "h", 7, [], [], 0, True, None)]
+    )
     single.write()
-    assert [log.length for log in single.node.ground.logs] == [0] * GROUPS
+    assert [group.log.length for group in single.node.groups] == [0] * GROUPS
 
 
 # Three seeds
 
 
 def recording(count: int = 3) -> Cluster:
-    cluster = Cluster(count, recording=True, acks_recorded=True)
+    cluster = Cluster(count, writes_wal=True, acks_wait_for_wal=True)
     cluster.start()
     cluster.until(cluster.ready, limit=1000 * S)
     return cluster
@@ -357,7 +357,7 @@ def acked(cluster: Cluster, name: str) -> dict[object, int | None]:
 
 
 def histories(cluster: Cluster) -> set[str]:
-    return {view.history for m in cluster.members.values() for view in m.node.ground.views}
+    return {group.history for m in cluster.members.values() for group in m.node.groups}
 
 
 def test_all_seeds_killed_at_once_come_back_normal_with_everything() -> None:
@@ -371,7 +371,7 @@ def test_all_seeds_killed_at_once_come_back_normal_with_everything() -> None:
     for name in cluster.names:
         cluster.kill(name)
     cluster.start()
-    assert all(not member.node.ground.seed.away for member in cluster.members.values())
+    assert all(not member.node.groups.not_voting for member in cluster.members.values())
     cluster.until(cluster.ready)
     assert histories(cluster) == history
     for index in range(10):
@@ -391,7 +391,7 @@ def test_all_seeds_killed_at_once_come_back_normal_with_everything() -> None:
 def test_crashes_of_all_seeds_lose_nothing_acknowledged(seed: int) -> None:
     """Again and again all seeds die at a random moment, each in the midst of writing."""
     rng = random.Random(seed)
-    cluster = Cluster(3, seed=seed, recording=True, acks_recorded=True)
+    cluster = Cluster(3, seed=seed, writes_wal=True, acks_wait_for_wal=True)
     cluster.disk_delays = dict.fromkeys(cluster.names, 20 * MS)
     cluster.start()
     cluster.until(cluster.ready, limit=1000 * S)
@@ -443,8 +443,8 @@ def test_a_seed_that_missed_nothing_follows_the_coordinators_it_finds() -> None:
     cluster.kill(cluster.names[2])
     cluster.start(cluster.names[2])
     cluster.until(cluster.ready, limit=5 * S)
-    assert {log.epoch for log in cluster.members[cluster.names[2]].node.ground.logs} == {
-        log.epoch for log in cluster.members[cluster.names[0]].node.ground.logs
+    assert {group.log.epoch for group in cluster.members[cluster.names[2]].node.groups} == {
+        group.log.epoch for group in cluster.members[cluster.names[0]].node.groups
     }
 
 
@@ -458,14 +458,14 @@ def test_a_coordinator_takes_no_more_than_its_disk_does() -> None:
     assert sum(map(recorded_bytes, single.waiting)) <= bound
     while single.waiting:
         assert sum(map(recorded_bytes, single.waiting)) <= bound
-        single.feed(Recorded(single.waiting.pop(0).request))
+        single.feed(WalSynced(single.waiting.pop(0).request))
     assert len(single.acks()) == 600
 
 
-def recorded_bytes(output: Record) -> int:
+def recorded_bytes(output: WriteWal) -> int:
     return sum(
         len(entry.publication.content)
-        for record in output.records
-        if isinstance(record, Added)
+        for record in output.entries
+        if isinstance(record, WalAppended)
         for entry in record.entries
     )

@@ -58,11 +58,11 @@ def shown(events: list[Any]) -> list[str]:
 
 def same_everywhere(cluster: Cluster) -> bool:
     """Whether all members hold the same logs of the same histories."""
-    grounds = [member.node.ground for member in cluster.members.values()]
-    return all(
-        len({(g.views[group].history, g.logs[group].length) for g in grounds}) == 1
-        for group in range(cluster.groups)
-    )
+    held = [
+        [(group.history, group.log.length) for group in member.node.groups]
+        for member in cluster.members.values()
+    ]
+    return all(one == held[0] for one in held)
 
 
 def snapshots(cluster: Cluster) -> list[dict[str, bytes]]:
@@ -88,7 +88,7 @@ def test_members_share_the_groups_without_a_vote_or_a_disk() -> None:
     assert all(led.count(name) >= 2 for name in cluster.names)
     assert same_everywhere(cluster)
     assert not any(what[0] == "persist" for _, _, what in cluster.events)
-    assert all(member.node.ground.seed is None for member in cluster.members.values())
+    assert not any(member.node.settings.is_seed for member in cluster.members.values())
 
 
 @pytest.mark.parametrize("contact", range(3))
@@ -536,6 +536,6 @@ def test_no_client_sees_a_silent_hole_and_members_agree_in_the_end(seed: int) ->
     last = {subject: f"{subject} in the end".encode() for subject in chaos.subjects}
     assert snapshots(cluster) == [last] * len(cluster.names)
     for member in cluster.members.values():
-        waiting = member.node.ground.contact.groups
+        waiting = member.node.contact.groups
         assert not any(group.proposals for group in waiting), "every publication has its result"
     assert all(reader.last == last for reader, member in chaos.readers if cluster.alive(member))

@@ -24,9 +24,9 @@ from mdserver.cluster.messages import (
     SendPeer,
 )  # fmt: skip
 from mdserver.cluster.node import Node
-from mdserver.cluster.records import AnyRecord, Record, Recorded
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import started
+from mdserver.cluster.wal import AnyWalEntry, WalSynced, WriteWal
 from mdserver.core.commands import AnyCommand, Publish, Subscribe
 from mdserver.core.events import Status
 from mdserver.core.inputs import Closed, Opened, Received, TimerDue
@@ -39,7 +39,7 @@ from tests.cluster.publishers import SECRET, known
 MS = 1_000_000
 S = 1000 * MS
 DELAY = 1 * MS
-RECORDS = msgspec.msgpack.Decoder(list[AnyRecord])
+RECORDS = msgspec.msgpack.Decoder(list[AnyWalEntry])
 DECODER = msgspec.msgpack.Decoder(AnyPeerMessage)
 
 
@@ -94,7 +94,7 @@ class Cluster:
         self.disk_delays: dict[str, int] = {}
         self.wrong: dict[str, int] = {}
         """By how much (ns) a member's clock is ahead; set before it starts."""
-        self.records: dict[str, list[AnyRecord]] = {}
+        self.records: dict[str, list[AnyWalEntry]] = {}
         self.links: dict[tuple[str, str], deque[bytes]] = {}
         self.cut: set[tuple[str, str]] = set()
         self.events: list[tuple[int, int, Any]] = []
@@ -197,7 +197,7 @@ class Cluster:
                     self.at(due, ("timer", member, output.timer))
                 case CancelTimer():
                     member.timers.pop(output.timer, None)
-                case Persist() | Record():
+                case Persist() | WriteWal():
                     delay = self.disk_delays.get(member.name, 2 * DELAY)
                     self.at(self.now + delay, ("written", member, output))
                 case ClosePeer():
@@ -241,14 +241,14 @@ class Cluster:
                 if source in self.members and target in self.members:
                     self.connect(source, target)
 
-    def written(self, member: Member, output: Persist | Record) -> None:
+    def written(self, member: Member, output: Persist | WriteWal) -> None:
         """What was on its way to the disk is there."""
         if isinstance(output, Persist):
             self.disks[member.name] = output.record
             self.feed(member.name, Persisted(output.request))
         else:
-            self.records.setdefault(member.name, []).extend(output.records)
-            self.feed(member.name, Recorded(output.request))
+            self.records.setdefault(member.name, []).extend(output.entries)
+            self.feed(member.name, WalSynced(output.request))
 
     def alive(self, member: Member) -> bool:
         return self.members.get(member.name) is member
@@ -293,8 +293,8 @@ class Cluster:
     def coordinator(self, group: int) -> str | None:
         """Who the members agree coordinates a group; None while they do not."""
         found = {
-            member.node.ground.views[group].coordinator for member in self.members.values()
-            if member.node.ground.views[group].active
+            member.node.groups[group].leadership.coordinator for member in self.members.values()
+            if member.node.groups[group].leadership.active
         }  # fmt: skip
         return found.pop() if len(found) == 1 else None
 

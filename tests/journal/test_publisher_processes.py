@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from attrs import define, field
 
-from mdserver.cluster.records import Added, Held, Learned
+from mdserver.cluster.wal import WalAppended, WalCommitted, WalLog
 from mdserver.journal import records, segments
 from tests.cluster.live_cluster import LiveCluster
 from tests.journal.test_journal_process import commit_settings, free_port, options
@@ -158,11 +158,11 @@ def test_an_orderly_end_leaves_nothing_to_commit(tmp_path: Path, fsync: str) -> 
     learned: dict[int, int] = {}
     for record in records.read(segments.sealed(tmp_path / "journal" / "log")).records:
         match record:
-            case Held(group=group, start=start, entries=entries, committed=committed):
+            case WalLog(group=group, start=start, entries=entries, committed=committed):
                 lengths[group], learned[group] = start + len(entries), committed
-            case Added(group=group, start=start, entries=entries):
+            case WalAppended(group=group, start=start, entries=entries):
                 lengths[group] = start + len(entries)
-            case Learned(group=group, length=length):
+            case WalCommitted(group=group, length=length):
                 learned[group] = length
     assert sum(lengths.values()) == 20
     assert learned == lengths

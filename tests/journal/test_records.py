@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdserver.cluster.records import AnyRecord, Begun, Held, Image, Picture, Recorded
+from mdserver.cluster.wal import AnyWalEntry, Checkpoint, WalBegun, WalImage, WalLog, WalSynced
 from mdserver.journal import records
 from mdserver.journal.records import Assembly, Large, Portion, array_of, pieces_of, record_of
 from tests.cluster.test_restoring import GROUPS, Single, running
@@ -24,13 +24,13 @@ def test_portions_are_the_same_bytes_in_bounded_parts(pieces: list[bytes], size:
     assert all(0 < len(part) <= size for part in parts)
 
 
-def image_of(single: Single, group: int) -> Image:
-    single.feed(Picture((group,)))
+def image_of(single: Single, group: int) -> WalImage:
+    single.feed(Checkpoint((group,)))
     (output,) = single.waiting
     single.waiting.clear()
-    single.feed(Recorded(output.request))
-    (image,) = output.records
-    assert isinstance(image, Image)
+    single.feed(WalSynced(output.request))
+    (image,) = output.entries
+    assert isinstance(image, WalImage)
     return image
 
 
@@ -45,8 +45,8 @@ def test_an_image_is_read_as_the_record_that_it_stands_for() -> None:
         assert msgspec.msgpack.decode(piecewise) == msgspec.msgpack.decode(
             msgspec.msgpack.encode(image)
         )
-        held = msgspec.msgpack.decode(piecewise, type=AnyRecord)
-        assert isinstance(held, Held)
+        held = msgspec.msgpack.decode(piecewise, type=AnyWalEntry)
+        assert isinstance(held, WalLog)
     assert array_of(3) == b"\xdd\0\0\0\3"
 
 
@@ -92,7 +92,7 @@ def test_what_is_left_after_a_crash_at_any_line_follows(
     assert again.held() == single.held()
 
 
-def assembled(lines: list[bytes]) -> list[AnyRecord]:
+def assembled(lines: list[bytes]) -> list[AnyWalEntry]:
     assembly = Assembly()
     for line in lines:
         assembly.take(record_of(line))
@@ -100,7 +100,7 @@ def assembled(lines: list[bytes]) -> list[AnyRecord]:
 
 
 def test_portions_of_a_process_that_is_gone_mean_nothing() -> None:
-    first, second = (Begun("m", "", 1, incarnation, "", False) for incarnation in (1, 2))
+    first, second = (WalBegun("m", "", 1, incarnation, "", False) for incarnation in (1, 2))
     assembly = Assembly()
     assembly.take(first)
     assembly.take(Portion(1, b"x", True, False))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mdserver.cluster.records import Added, Held
+from mdserver.cluster.wal import WalAppended, WalLog
 from mdserver.journal import records, segments
 from mdserver.limits import JOURNAL_LOG_BYTES_MIN
 from tests.cluster.live_cluster import LiveCluster
@@ -24,7 +24,7 @@ def contents(folder: Path) -> list[bytes]:
     return [
         entry.publication.content
         for record in records.read(segments.sealed(folder)).records
-        if isinstance(record, Added | Held)
+        if isinstance(record, WalAppended | WalLog)
         for entry in record.entries
     ]
 

@@ -1,7 +1,7 @@
 """Which logs were replaced under another history id, as far as a stream of records says."""
 
 from mdserver.cluster.log import Run
-from mdserver.cluster.records import Added, AnyRecord, Held
+from mdserver.cluster.wal import AnyWalEntry, WalAppended, WalLog
 from mdserver.core.message import Entry, Publication
 from mdserver.journal.records import Replacements
 
@@ -9,15 +9,15 @@ ENTRY = Entry(1, 1, Publication("/a/b", b"x"))
 RUNS = [Run(0, 1, "m1#1", 1)]
 
 
-def added(group: int = 0, start: int = 0) -> Added:
-    return Added(group, start, [ENTRY], RUNS)
+def added(group: int = 0, start: int = 0) -> WalAppended:
+    return WalAppended(group, start, [ENTRY], RUNS)
 
 
-def held(history: str, *entries: Entry, group: int = 0) -> Held:
-    return Held(group, 1, history, 0, list(entries), RUNS[: len(entries)], 0, True, None)
+def held(history: str, *entries: Entry, group: int = 0) -> WalLog:
+    return WalLog(group, 1, history, 0, list(entries), RUNS[: len(entries)], 0, True, None)
 
 
-def count(*records: AnyRecord) -> int:
+def count(*records: AnyWalEntry) -> int:
     return Replacements(records).count
 
 

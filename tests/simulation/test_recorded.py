@@ -9,7 +9,7 @@ import random
 import pytest
 from attrs import evolve
 
-from mdserver.cluster.ground import Ground
+from mdserver.cluster.wal import WalBuffer
 from mdserver.limits import NS_PER_MS
 from simulation import plan, profiles
 from simulation.run import run
@@ -77,7 +77,7 @@ def test_many_plans_with_every_kind_of_fault(first: int) -> None:
 
 
 def test_acks_that_do_not_wait_for_the_disk_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ground, "_record_needed", 0)
+    monkeypatch.setattr(WalBuffer, "needed", 0)
     found = {kind for seed in range(1, 21) for kind in run(crashing(seed))[0].kinds}
     # A coordinator that notices has the seed wait for an operator, which shows as no progress.
     assert found & {"lost", "fork", "I1", "I2", "I3", "I5", "disclosed loss"}, found

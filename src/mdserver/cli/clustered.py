@@ -6,10 +6,10 @@ import structlog
 import trio
 from attrs import Factory, define
 
+from mdserver.cluster.admin import DRAINED
 from mdserver.cluster.identity import Identity
-from mdserver.cluster.learner import MISSING
+from mdserver.cluster.log import MISSING
 from mdserver.cluster.node import TICK
-from mdserver.cluster.operating import DRAINED
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.config import Config, DeliveryMode, JournalFsync

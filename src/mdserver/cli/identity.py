@@ -6,7 +6,7 @@ all there is to do.
 
 from mdserver.cli.clustered import Member
 from mdserver.cluster.identity import Identity
-from mdserver.cluster.records import Begun
+from mdserver.cluster.wal import WalBegun
 from mdserver.config import Config, JournalFsync
 from mdserver.errors import StartError
 from mdserver.journal.records import LOG, beginning
@@ -59,7 +59,7 @@ def _another_log(config: Config, member: Member, what: str) -> StartError:
     )
 
 
-def check_begun(config: Config, member: Member | None, begun: Begun) -> None:
+def check_begun(config: Config, member: Member | None, begun: WalBegun) -> None:
     """Raise StartError if a log belongs to another member or cluster."""
     if member is None:
         identity = Identity(config.node_name, (), config.cluster_subject_groups)

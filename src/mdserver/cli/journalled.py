@@ -14,10 +14,10 @@ from mdserver.cli.identity import check_begun, check_log
 from mdserver.cli.ownership import give_folder, give_tree
 from mdserver.cli.secret import publisher_secret
 from mdserver.cluster.node import Node
-from mdserver.cluster.records import AnyRecord, Begun, Renewed
-from mdserver.cluster.restoring import RecordsError
 from mdserver.cluster.settings import alone
 from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.cluster.wal import AnyWalEntry, WalBegun, WalRenamed
+from mdserver.cluster.wal_replay import WalError
 from mdserver.config import Config, JournalFsync
 from mdserver.errors import StartError
 from mdserver.journal.records import LOG, Found, Replacements, cut, line_of, read
@@ -42,10 +42,10 @@ class Store:
 
     config: Config
     writer: JournalWriter
-    begun: Begun | None = None
-    records: list[AnyRecord] = attrs.Factory(list)
+    begun: WalBegun | None = None
+    records: list[AnyWalEntry] = attrs.Factory(list)
     has_begun: bool = False
-    renewed: Renewed | None = None
+    renewed: WalRenamed | None = None
     replacements: Replacements = attrs.Factory(Replacements)
 
     def journal(self, node: Node, engine: Engine) -> Journal:
@@ -156,11 +156,11 @@ def node_of(config: Config, member: Member | None, store: Store | None) -> Node:
         none = [Vote() for _ in range(config.cluster_subject_groups)]
         votes = VoteRecord(cluster.me, "", store.begun.incarnation, False, none, {})
     # Also where nothing is synced: what was told to clients has to survive the end of the process.
-    cluster = attrs.evolve(cluster, recording=True, acks_recorded=True)
+    cluster = attrs.evolve(cluster, writes_wal=True, acks_wait_for_wal=True)
     began = time.monotonic()
     try:
         node = Node(broker, rng, cluster, votes, store.records, time.time_ns())
-    except RecordsError as error:
+    except WalError as error:
         raise StartError(
             f"JournalFolder = {config.journal_folder}: the stream `{LOG}` cannot be used: {error}. "
             "Move its folder away to start without what it holds"
@@ -193,7 +193,7 @@ def _find_seed(store: Store, member: Member) -> None:
         found = Found([], None, 0)
     store.records = found.records
     store.replacements = Replacements(found.records)
-    store.begun = Begun(
+    store.begun = WalBegun(
         member.cluster.me, votes.cluster, store.config.cluster_subject_groups, votes.incarnation,
         boot_id(), True, list(member.cluster.seeds),
     )  # fmt: skip
@@ -273,12 +273,12 @@ def _find_alone(store: Store) -> None:
     if found.records and reason is not None:
         history = f"{random.SystemRandom().getrandbits(64):016x}"
         log.warning("journal not whole: clients are told of a new history", reason=reason)
-        store.renewed = Renewed(history)
+        store.renewed = WalRenamed(history)
         store.records.append(store.renewed)
     incarnation = 1 if found.begun is None else found.begun.incarnation + 1
     synced = config.journal_fsync is JournalFsync.COMMIT
     groups = config.cluster_subject_groups
-    store.begun = Begun(config.node_name, "", groups, incarnation, boot_id(), synced)
+    store.begun = WalBegun(config.node_name, "", groups, incarnation, boot_id(), synced)
 
 
 def _gap(found: Found, stream: StreamWriter, groups: int) -> str | None:

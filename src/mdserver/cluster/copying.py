@@ -7,10 +7,13 @@ alone.
 
 from typing import TYPE_CHECKING
 
-from mdserver.cluster.messages import Copied, Copy, State, Synced, portions
+from mdserver.cluster.messages import Copied, Copy, Synced, portions
 
 if TYPE_CHECKING:
-    from mdserver.cluster.ground import Ground
+    from mdserver.cluster.group import Group, Groups
+    from mdserver.cluster.membership import Membership
+    from mdserver.cluster.outgoing import Outgoing
+    from mdserver.cluster.settings import ClusterSettings
 
 Gaps = dict[int, tuple[int, int]]
 """Groups that lack something -> the coordinator's epoch, and how much it says is committed."""
@@ -19,73 +22,92 @@ Gaps = dict[int, tuple[int, int]]
 class Copying:
     """Both sides of it, for one member."""
 
-    __slots__ = ("ground",)
+    __slots__ = ("_groups", "_members", "_outgoing", "_settings")
 
-    def __init__(self, ground: "Ground") -> None:
-        self.ground = ground
+    def __init__(
+        self,
+        groups: "Groups",
+        settings: "ClusterSettings",
+        members: "Membership",
+        outgoing: "Outgoing",
+    ) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._members = members
+        self._outgoing = outgoing
 
     def ask(self, coordinator: str, gaps: Gaps) -> dict[int, int]:
-        """Ask others for copies; returns what the coordinator is to be asked for (-> epochs).
+        """Ask others for copies; return what the coordinator is to be asked for (-> epochs).
 
         One member is asked in each epoch: if it cannot help, the coordinator has to.
         """
-        ground = self.ground
         left: dict[int, int] = {}
         sources: dict[str, list[int]] = {}
         ready = [
-            name for name, peer in ground.members.peers.items()
-            if name != coordinator and peer.ready and ground.members.alive(name, ground.now)
-        ]  # fmt: skip
-        for group, (epoch, committed) in gaps.items():
-            view = ground.views[group]
-            if not ready or view.copied_of >= epoch or not self._wants(group, committed):
-                left[group] = epoch
-            elif view.ask(epoch, ground.now):
-                view.copied_of = epoch
-                sources.setdefault(ready[group % len(ready)], []).append(group)
+            name
+            for name, peer in self._members.peers.items()
+            if name != coordinator and peer.ready and self._members.alive(name, self._outgoing.now)
+        ]
+        for index, (epoch, committed) in gaps.items():
+            group = self._groups[index]
+            if (
+                not ready
+                or group.copy_requested_epoch >= epoch
+                or not self._lacks_much(group, committed)
+            ):
+                left[index] = epoch
+            elif group.request_sync(epoch):
+                group.copy_requested_epoch = epoch
+                sources.setdefault(ready[index % len(ready)], []).append(index)
         for peer, groups in sources.items():
-            ground.say((peer,), Copy(groups))
+            self._outgoing.send((peer,), Copy(groups))
         return left
 
-    def _wants(self, group: int, committed: int) -> bool:
-        """Whether so much is missing that the coordinator may not have the entries any more."""
-        ground = self.ground
-        kept = ground.settings.log_kept if ground.views[group].history else 0
-        return ground.seed is None and committed - ground.logs[group].committed > kept
+    def _lacks_much(self, group: "Group", committed: int) -> bool:
+        """Return whether so much is missing that the coordinator may have dropped it already."""
+        kept = self._settings.log_kept if group.history else 0
+        return group.acceptor is None and committed - group.log.committed > kept
 
     def give(self, peer: str, copy: Copy) -> None:
         """Hand over the committed part of groups, as far as it is here."""
-        ground = self.ground
-        held = (self._held(group) for group in copy.groups)
+        held = (self._held(self._groups[index]) for index in copy.groups)
         for items in portions(held):
-            ground.say((peer,), Copied(items))
+            self._outgoing.send((peer,), Copied(items))
 
-    def _held(self, group: int) -> Synced:
-        ground = self.ground
-        log, view = ground.logs[group], ground.views[group]
-        state = State(log.tables(), ground.export_cache(group))
+    def _held(self, group: "Group") -> Synced:
+        log = group.log
         return Synced(
-            group, log.epoch, view.history, log.committed, [], [], log.committed,
-            active=False, cold=False, register=0, state=state,
-        )  # fmt: skip
+            group.index,
+            log.epoch,
+            group.history,
+            log.committed,
+            [],
+            [],
+            log.committed,
+            active=False,
+            cold=False,
+            register=0,
+            state=group.state(),
+        )
 
     def take(self, peer: str, copied: Copied) -> None:
         """Begin with copies; whatever is missing after them, the coordinator is asked for."""
-        ground = self.ground
-        if ground.seed is not None:
+        if self._settings.is_seed:
             return
         first: dict[str, list[int]] = {}
         # Whoever became a candidate meanwhile shares its log with that: it has a newer one.
-        items = [item for item in copied.items if item.group not in ground.coordinators]
+        items = [item for item in copied.items if self._groups[item.group].coordinator is None]
         for item in items:
-            ground.views[item.group].asked = 0
-            if not ground.views[item.group].history and item.history:
+            group = self._groups[item.group]
+            group.sync_requested_until = 0
+            if not group.history and item.history:
                 first.setdefault(item.history, []).append(item.group)
         for history, groups in first.items():
-            ground.renew(history, groups)
-        ground.log("copied", source=peer, groups=len(items))
+            self._groups.reset(history, groups)
+        self._outgoing.log("copied", source=peer, groups=len(items))
         for item in items:
-            same = item.history == ground.views[item.group].history
-            if same and item.state is not None and item.start > ground.logs[item.group].committed:
-                ground.install(item.group, item.start, item.state)
-                ground.views[item.group].copied = True
+            group = self._groups[item.group]
+            same = item.history == group.history
+            if same and item.state is not None and item.start > group.log.committed:
+                group.install(item.start, item.state)
+                group.copied = True

@@ -1,31 +1,47 @@
 """When a member stands for a group, and how a candidacy goes (docs/cluster.md, "Elections").
 
-Clocks and random delays decide only when to try; what may happen then is decided by promises. One
-message carries all groups of a round, so that the failure of a member costs one round.
+Nothing here can lose a message: whether a candidate becomes the coordinator is decided by promises
+alone (`mdserver.cluster.acceptor`), and clocks and random delays only say when to try. What this
+module is about is that somebody tries soon, that mostly only one does, and that nobody disturbs a
+group that works:
+
+- A group without a coordinator is the turn of the member that should coordinate it (`placement`);
+  the others wait, each a suspicion time longer than the one before it in the order.
+- A candidate first asks whether the seeds would promise (the *canvass*, raft's pre-vote). A member
+  that is cut off cannot raise epochs in vain, and its return deposes nobody.
+- All groups of a round travel in one message, so the failure of a member that coordinated a
+  hundred groups costs one round and one write of each vote record.
+- A candidacy has a deadline. One that ran out while seeds wrote their promises doubles the time of
+  the next: on slow disks short deadlines would never elect anybody.
+
+Two kinds of candidacy skip the canvass, because they are meant to depose: a hand-over, which the
+present coordinator asked for, and an epoch that is elected for a seed that lost its vote record.
+
+A *cold start* is for groups in which too few seeds still vote: with every seed in contact waiting
+brings nothing back, so all of them promise, the best log that any of them holds is adopted, and it
+gets a new history id, since acknowledged messages may be missing from it. Clients are told so.
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from mdserver.cluster.acceptor import STEP_TRACES
 from mdserver.cluster.coordinator import Coordinator, Phase
-from mdserver.cluster.learner import MISSING, lacks, runs_from
-from mdserver.cluster.messages import (
-    Ballot,
-    Canvass,
-    Nack,
-    Prepare,
-    Promise,
-    Promised,
-    Refusal,
-    State,
-    Support,
-    portions,
-)  # fmt: skip
+from mdserver.cluster.group import new_history
+from mdserver.cluster.log import MISSING
+from mdserver.cluster.messages import Ballot, Canvass, Nack, Prepare, Promise, Promised, Support
 from mdserver.cluster.placement import ranking
-from mdserver.cluster.seed import STEP_TRACES
+from mdserver.cluster.settings import delay
 
 if TYPE_CHECKING:
-    from mdserver.cluster.ground import Ground
+    import random
+
+    from mdserver.cluster.group import Group, Groups
+    from mdserver.cluster.membership import Membership
+    from mdserver.cluster.outgoing import Outgoing
+    from mdserver.cluster.settings import ClusterSettings
+    from mdserver.cluster.stable_storage import StableStorage
+    from mdserver.cluster.wal import WalBuffer
 
 COLD_GRACE = 4
 """Suspicion times of full attendance before a cold start: a surviving coordinator speaks first."""
@@ -38,147 +54,136 @@ LATE_MAX = 4
 
 
 class Election:
-    """Candidacies of this member, and its answers as a seed to those of others.
+    """The candidacies of one member.
 
-    `retry`: until when a group is not tried again (ns). `newest`: the highest epoch heard of.
-    `late`: how many candidacies in a row ran out of time, since a coordinator was last in sight.
-    `_doubting`: since when (ns) seeds that are out of sight are waited for.
+    `round_history` is the history id of the cold start under way; `first_history` that of the
+    first one, if it is given. `_attended_since`: since when every seed is in contact (ns).
+    `_doubting_since`: since when seeds that are out of sight are waited for (ns).
     """
 
-    __slots__ = ("_doubting", "attended", "ground", "late", "newest", "retry", "round_history")
-
-    def __init__(self, ground: "Ground") -> None:
-        self.ground = ground
-        groups = len(ground.logs)
-        self.retry = [0] * groups
-        self.late = [0] * groups
-        self.newest = [vote.epoch for vote in ground.votes.promised] or [0] * groups
-        self.attended: int | None = None
-        self._doubting: int | None = None
+    def __init__(
+        self,
+        groups: "Groups",
+        settings: "ClusterSettings",
+        members: "Membership",
+        outgoing: "Outgoing",
+        storage: "StableStorage",
+        wal: "WalBuffer",
+        rng: "random.Random",
+    ) -> None:
+        self.groups = groups
+        self._settings = settings
+        self._members = members
+        self._outgoing = outgoing
+        self._storage = storage
+        self._wal = wal
+        self._rng = rng
+        self._attended_since: int | None = None
+        self._doubting_since: int | None = None
+        self.first_history = ""
         self.round_history = ""
 
     # When
 
-    def look(self, ready: bool) -> None:
+    def look(self) -> None:
         """Stand for the groups without a coordinator that are this member's to take."""
-        ground = self.ground
+        now, settings, members = self._outgoing.now, self._settings, self._members
         self._give_up()
-        orphans: list[int] = []
-        for group, view in enumerate(ground.views):
-            if group in ground.coordinators or ground.led(group):
-                view.orphaned = 0
-                if view.active:
-                    self.late[group] = 0
+        leaderless: list[Group] = []
+        for group in self.groups:
+            if group.coordinator is not None or group.led:
+                group.leaderless_since = 0
+                if group.leadership.active:
+                    group.late = 0
             else:
-                orphans.append(group)
-        if not orphans:
-            self.attended = None
+                leaderless.append(group)
+        if not leaderless:
+            self._attended_since = None
             return
-        away = set(ground.seed.away) if ground.seed is not None else set()
-        weights = ground.members.weights(ground.now, ready, ground.weight)
+        not_voting = set(self.groups.not_voting)
+        weights = members.weights(now)
         if not weights:
             # Nobody is ready yet: the seeds start the cluster, whoever has a log of the group.
-            weights = {seed: 1 for seed in ground.settings.seeds
-                       if ground.members.alive(seed, ground.now)}  # fmt: skip
+            weights = {seed: 1 for seed in settings.seeds if members.alive(seed, now)}
         mine: list[int] = []
-        for group in orphans:
-            view = ground.views[group]
-            view.orphaned = view.orphaned or ground.now
-            if group in away or self.retry[group] > ground.now:
+        for group in leaderless:
+            group.leaderless_since = group.leaderless_since or now
+            if group.index in not_voting or group.retry_at > now:
                 continue
             # Those before this member in the order have their turn first, at each new try too.
-            rank = self._rank(group, weights)
-            turn = max(view.orphaned + rank * ground.settings.suspect,
-                       view.quiet + 2 * rank * ground.settings.heartbeat)  # fmt: skip
-            if turn <= ground.now and self.votable(group) and view.history:
-                mine.append(group)
+            rank = self._rank(group.index, weights)
+            turn = max(
+                group.leaderless_since + rank * settings.suspect,
+                group.no_vote_until + 2 * rank * settings.heartbeat,
+            )
+            if turn <= now and group.votable and group.history:
+                mine.append(group.index)
         if mine and not self._doubts():
             self.canvass(mine)
-        self._cold_start(orphans)
+        self._look_for_cold_start([group.index for group in leaderless])
 
     def _doubts(self) -> bool:
-        """Whether to wait for seeds out of sight: logs as disks had them may be older copies.
+        """Return whether to wait for seeds out of sight: logs from disks may be older copies.
 
         A seed that did not start again, or has the newer copy, holds what the others lack.
         """
-        ground, members = self.ground, self.ground.members
-        peers = [members.peers[seed] for seed in ground.settings.seeds if seed != ground.me]
-        own = ground.seed is not None and any(ground.seed.doubted)
-        doubted = own or any(peer.up and peer.doubted for peer in peers)
+        now, settings = self._outgoing.now, self._settings
+        peers = [self._members.peers[seed] for seed in settings.seeds if seed != settings.me]
+        doubted = self.groups.doubted or any(peer.up and peer.doubted for peer in peers)
         if not doubted or all(peer.up and peer.away is not None for peer in peers):
-            self._doubting = None
+            self._doubting_since = None
             return False
-        if self._doubting is None:
-            self._doubting = ground.now
-        return self._doubting + COLD_GRACE * ground.settings.suspect > ground.now
+        if self._doubting_since is None:
+            self._doubting_since = now
+        return self._doubting_since + COLD_GRACE * settings.suspect > now
 
     def _rank(self, group: int, weights: dict[str, int]) -> int:
-        order = ranking(group, weights)
-        return order.index(self.ground.me) if self.ground.me in order else len(order)
-
-    def votable(self, group: int) -> bool:
-        """Whether a majority of seeds is in sight and votes in a group."""
-        return 2 * len(self.voting(group)) > len(self.ground.settings.seeds)
-
-    def voting(self, group: int) -> list[str]:
-        """The seeds in sight that vote in a group."""
-        ground = self.ground
-        away = ground.seed.away if ground.seed is not None else []
-        return ground.members.voting(group, away, ground.now)
-
-    def delay(self, turns: float) -> int:
-        """A random time of about `turns` heartbeats (ns)."""
-        return int(self.ground.settings.heartbeat * (turns + self.ground.rng.random()))
+        order, me = ranking(group, weights), self._settings.me
+        return order.index(me) if me in order else len(order)
 
     def _give_up(self) -> None:
         """End candidacies that took too long; ask again those who would not support one yet."""
-        ground = self.ground
         again: list[Ballot] = []
-        for group, coordinator in list(ground.coordinators.items()):
+        for group in self.groups.coordinated:
+            coordinator = group.coordinator
+            assert coordinator is not None
             if coordinator.phase is Phase.ACTIVE:
                 continue
-            if coordinator.deadline <= ground.now:
+            if coordinator.deadline <= self._outgoing.now:
                 if coordinator.phase is not Phase.CANVASSING:  # which waits for no disk
-                    self.late[group] = min(self.late[group] + 1, LATE_MAX)
-                self.depose(group)
+                    group.late = min(group.late + 1, LATE_MAX)
+                self.groups.depose(group.index)
             elif coordinator.phase is Phase.CANVASSING:
                 again.append(self._ballot(coordinator))
         if again:
-            ground.say(ground.settings.seeds, Canvass(again))
-
-    def depose(self, group: int, epoch: int = 0) -> None:
-        """Stop being a group's candidate or coordinator, and wait a little before a new try."""
-        ground = self.ground
-        coordinator = ground.coordinators.pop(group, None)
-        self.newest[group] = max(self.newest[group], epoch)
-        if coordinator is not None:
-            coordinator.stop()
-            ground.trace("Stop", group, coordinator.epoch)
-            self.retry[group] = ground.now + self.delay(0)
+            self._outgoing.send(self._settings.seeds, Canvass(again))
 
     # The candidate
 
-    def _stand(self, group: int) -> Coordinator:
-        ground = self.ground
-        self.depose(group)
-        epoch = max(self.newest[group], ground.logs[group].epoch, ground.views[group].epoch,
-                    ground.votes.promised[group].epoch if ground.seed else 0) + 1  # fmt: skip
-        self.newest[group] = epoch
-        patience = (ground.settings.suspect + self.delay(3)) << self.late[group]
-        deadline = ground.now + patience
-        coordinator = Coordinator(group, epoch, ground.logs[group], ground.settings.seeds, deadline)
-        coordinator.own = ground.me if ground.seed is not None else ""
-        ground.coordinators[group] = coordinator
+    def _stand(self, index: int) -> Coordinator:
+        settings = self._settings
+        self.groups.depose(index)
+        group = self.groups[index]
+        # Above everything heard of, so that no seed that hears of this candidacy has to refuse it.
+        epoch = 1 + max(
+            group.newest_epoch, group.log.epoch, group.leadership.epoch, group.promised_epoch
+        )
+        group.newest_epoch = epoch
+        patience = (settings.suspect + delay(settings, self._rng, 3)) << group.late
+        deadline = self._outgoing.now + patience
+        coordinator = Coordinator(index, epoch, group.log, settings.seeds, deadline)
+        coordinator.own = settings.me if settings.is_seed else ""
+        group.coordinator = coordinator
         return coordinator
 
     def canvass(self, groups: list[int]) -> None:
         """Ask the seeds whether they would promise these groups."""
         ballots = [self._ballot(self._stand(group)) for group in groups]
-        self.ground.say(self.ground.settings.seeds, Canvass(ballots))
+        self._outgoing.send(self._settings.seeds, Canvass(ballots))
 
     def _ballot(self, coordinator: Coordinator) -> Ballot:
-        group, log = coordinator.group, coordinator.log
-        return Ballot(group, coordinator.epoch, log.committed, self.ground.views[group].history)
+        history = self.groups[coordinator.group].history
+        return Ballot(coordinator.group, coordinator.epoch, coordinator.log.committed, history)
 
     def force(
         self,
@@ -200,35 +205,36 @@ class Election:
             ballots.append(self._ballot(coordinator))
         if ballots:
             prepare = Prepare(ballots, readmit or {}, cold, ordered)
-            self.ground.say(self.ground.settings.seeds, prepare)
+            self._outgoing.send(self._settings.seeds, prepare)
 
     def support(self, seed: str, support: Support) -> None:
         """A seed would promise."""
         ballots: list[Ballot] = []
         for ballot in support.ballots:
-            coordinator = self.ground.coordinators.get(ballot.group)
+            coordinator = self.groups[ballot.group].coordinator
             if coordinator is None or coordinator.epoch != ballot.epoch:
                 continue
             if coordinator.supported(seed):
                 ballots.append(self._ballot(coordinator))
         if ballots:
-            self.ground.say(self.ground.settings.seeds, Prepare(ballots, {}, False))
+            self._outgoing.send(self._settings.seeds, Prepare(ballots, {}, False))
 
     def promise(self, seed: str, promise: Promise) -> list[Coordinator]:
-        """A seed promised; returns the coordinators that thereby adopted the best log."""
+        """A seed promised; return the coordinators that thereby adopted the best log."""
         won: list[Coordinator] = []
         for item in promise.items:
-            coordinator = self.ground.coordinators.get(item.group)
+            group = self.groups[item.group]
+            coordinator = group.coordinator
             if coordinator is None or coordinator.epoch != item.epoch:
                 continue
             if item.doubted:
-                coordinator.awaited = self.voting(item.group)
+                coordinator.awaited = group.voting()
             best = coordinator.promised(seed, promise.incarnation, promise.known, item)
             if best is None:
                 continue
             if self._contradicts(coordinator, best):
-                self.depose(item.group)
-                self.retry[item.group] = 0
+                self.groups.depose(item.group)
+                group.retry_at = 0
                 self.renew(item.group)
                 continue
             self._adopt(coordinator, best)
@@ -236,205 +242,147 @@ class Election:
         return won
 
     def _contradicts(self, coordinator: Coordinator, best: Promised) -> bool:
-        """Whether the best log lacks what is committed here: some seed's disk is an older copy."""
-        ground, group = self.ground, coordinator.group
-        if coordinator.cold or best.history != ground.views[group].history:
+        """Return whether the best log lacks what is committed here.
+
+        A majority always holds what was committed, so some seed's disk must be an older copy.
+        """
+        if coordinator.cold or best.history != self.groups[coordinator.group].history:
             return False
-        if not lacks(best, coordinator.log):
+        if coordinator.log.agrees(best.start, best.entries):
             return False
-        ground.log(MISSING, group=group, member=ground.me,
-                   committed=coordinator.log.committed, base=best.length)  # fmt: skip
+        self._outgoing.log(
+            MISSING,
+            group=coordinator.group,
+            member=self._settings.me,
+            committed=coordinator.log.committed,
+            base=best.length,
+        )
         return True
 
     def outbid(self, group: int, promised: int) -> None:
         """Stand again with an epoch above what a seed promised to somebody."""
-        self.newest[group] = max(self.newest[group], promised)
+        self.groups[group].newest_epoch = max(self.groups[group].newest_epoch, promised)
         self.force([group])
 
     def _adopt(self, coordinator: Coordinator, best: Promised) -> None:
-        ground, group, log = self.ground, coordinator.group, coordinator.log
-        view = ground.views[group]
-        if best.history and best.history != view.history:
-            ground.renew(best.history, [group])
+        group, log = self.groups[coordinator.group], coordinator.log
+        if best.history and best.history != group.history:
+            self.groups.reset(best.history, [group.index])
         if best.state is not None and best.start > log.committed:
-            ground.install(group, best.start, best.state)
-        log.truncate(log.committed)
-        skipped = log.committed - best.start
-        log.append(best.entries[skipped:], runs_from(best.runs, log.committed))
+            group.install(best.start, best.state)
+        log.take_over(coordinator.epoch, best.start, best.entries, best.runs)
         coordinator.adopted()
-        ground.trace("Elect", group, coordinator.epoch, promises=",".join(coordinator.incarnations),
-                     cold=coordinator.cold)  # fmt: skip
-        view.follow(ground.me, coordinator.epoch)
-        if ground.seed is not None:
-            step = ground.seed.takes(group, coordinator.epoch, 0, coordinator.cold)
+        group.trace(
+            "Elect",
+            coordinator.epoch,
+            promises=",".join(coordinator.incarnations),
+            cold=coordinator.cold,
+        )
+        group.leadership.follow(self._settings.me, coordinator.epoch)
+        if group.acceptor is not None:
+            # The log is the candidate's own, so its seed takes it here and not by a message.
+            step = group.acceptor.takes(coordinator.epoch, 0, cold=coordinator.cold)
             assert step is not None, "a candidate's own seed promised it"
-            ground.seed.take(group, step, coordinator.epoch, ground.me)
-            ground.trace(STEP_TRACES[step], group, coordinator.epoch)
-            ground.held(group, best.start, best.entries, best.runs, best.state)
+            group.acceptor.take(step, coordinator.epoch, self._settings.me)
+            group.trace(STEP_TRACES[step], coordinator.epoch)
+            self._wal.replaced(group, best.start, best.entries, best.runs, best.state)
 
     def nack(self, nack: Nack) -> None:
         """Somebody knows a newer epoch."""
         for item in nack.items:
-            self.newest[item.group] = max(self.newest[item.group], item.promised)
-            coordinator = self.ground.coordinators.get(item.group)
+            group = self.groups[item.group]
+            group.newest_epoch = max(group.newest_epoch, item.promised)
+            coordinator = group.coordinator
             if coordinator is None or coordinator.epoch != item.epoch:
                 continue
-            if item.promised >= item.epoch and item.candidate != self.ground.me:
-                self.depose(item.group, item.promised)
-
-    # The seed
-
-    def canvassed(self, candidate: str, canvass: Canvass) -> None:
-        """Would this seed promise? Not while it sees a coordinator, or expects one soon."""
-        ground = self.ground
-        if ground.seed is None:
-            return
-        yes = [
-            ballot for ballot in canvass.ballots
-            if not ground.seed.refuses(ballot.group, ballot.epoch, cold=False)
-            and (candidate == ground.me or not ground.led(ballot.group))
-            and ground.views[ballot.group].quiet <= ground.now
-        ]  # fmt: skip
-        newer = [
-            Refusal(ballot.group, ballot.epoch, vote.epoch, vote.candidate)
-            for ballot in canvass.ballots
-            if (vote := ground.votes.promised[ballot.group]).epoch >= ballot.epoch
-        ]
-        if newer:
-            ground.say((candidate,), Nack(newer))
-        if yes:
-            ground.say((candidate,), Support(yes))
-
-    def prepare(self, candidate: str, prepare: Prepare) -> None:
-        """Promise what may be promised; refuse the rest by name of the newer epoch."""
-        ground = self.ground
-        if ground.seed is None or ground.me in prepare.readmit:
-            return
-        if prepare.cold and not prepare.ordered and not ground.sure:
-            return
-        refused: list[Refusal] = []
-        promised: list[Ballot] = []
-        for ballot in prepare.ballots:
-            if ground.seed.refuses(ballot.group, ballot.epoch, prepare.cold):
-                vote = ground.votes.promised[ballot.group]
-                refused.append(Refusal(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
-                continue
-            if candidate != ground.me:
-                self.depose(ballot.group, ballot.epoch)
-            ground.seed.promise(ballot.group, ballot.epoch, candidate, prepare.cold)
-            ground.views[ballot.group].quiet = (
-                ground.now + ground.settings.suspect + ground.disk_time
-            )
-            ground.trace("Promise", ballot.group, ballot.epoch, candidate=candidate,
-                         cold=prepare.cold)  # fmt: skip
-            promised.append(ballot)
-        if refused:
-            ground.say((candidate,), Nack(refused))
-        if not promised:
-            return
-        if prepare.cold and ground.sure and not (ground.seed.lost or ground.seed.returning):
-            ground.votes.admitted = True
-        if not ground.note(prepare.readmit):
-            ground.store()
-        for items in portions(self._promised(ballot) for ballot in promised):
-            ground.say_stored(
-                candidate, Promise(ground.votes.incarnation, dict(ground.votes.known), items)
-            )
-
-    def _promised(self, ballot: Ballot) -> Promised:
-        ground, group = self.ground, ballot.group
-        log, history = ground.logs[group], ground.views[group].history
-        held = ballot.committed if ballot.history == history else 0
-        start, state = min(held, log.length), None
-        if start < log.base:
-            start = log.committed
-            state = State(log.tables(), ground.export_cache(group))
-        return Promised(
-            group, ballot.epoch, log.epoch, log.length, log.committed, history, start,
-            log.since(start), log.runs_since(start), state,
-            ground.seed is not None and ground.seed.doubted[group],
-        )  # fmt: skip
+            if item.promised >= item.epoch and item.candidate != self._settings.me:
+                self.groups.depose(item.group, item.promised)
 
     # Cold start
 
-    def renew(self, group: int) -> None:
+    def renew(self, index: int) -> None:
         """Put the log that is held here under a new history id: it lacks what was acknowledged.
 
         A majority has to promise, as at any election; clients are told of a reset.
         """
-        ground = self.ground
-        lost = any(peer.up and peer.lost for peer in ground.members.peers.values())
-        if lost or self.retry[group] > ground.now:
+        group = self.groups[index]
+        lost = any(peer.up and peer.lost for peer in self._members.peers.values())
+        if lost or group.retry_at > self._outgoing.now:
             return  # asked for again; the promise of a seed that lost its record says too little
-        self.newest[group] = max(self.newest[group], self._highest_promise(ordered=False))
-        self.round_history = ground.new_history(self.newest[group] + 1)
-        self.force([group], cold=True, needed=ground.settings.majority)
+        group.newest_epoch = max(group.newest_epoch, self._highest_promise(ordered=False))
+        self.round_history = new_history(self._rng, group.newest_epoch + 1)
+        self.force([index], cold=True, needed=self._settings.majority)
 
-    def _cold_start(self, orphans: list[int]) -> None:
+    def _look_for_cold_start(self, leaderless: list[int]) -> None:
         """With every seed in contact and no majority left that votes, waiting brings nothing."""
-        ground = self.ground
-        if not ground.seed or not self._full_attendance():
-            self.attended = None
+        settings, now = self._settings, self._outgoing.now
+        if not settings.is_seed or not self._full_attendance():
+            self._attended_since = None
             return
-        if self.attended is None:
-            self.attended = ground.now
-        fresh = not ground.votes.admitted and not any(
-            peer.admitted for peer in ground.members.peers.values()
+        if self._attended_since is None:
+            self._attended_since = now
+        fresh = not self._storage.votes.admitted and not any(
+            peer.admitted for peer in self._members.peers.values()
         )
-        grace = 0 if fresh else COLD_GRACE * ground.settings.suspect
-        if self.attended + grace > ground.now:
+        grace = 0 if fresh else COLD_GRACE * settings.suspect
+        if self._attended_since + grace > now:
             return
-        if ground.settings.seeds[0] != ground.me:
-            return
-        self.cold_start(orphans)
+        if settings.seeds[0] != settings.me:
+            return  # one is enough, and all of them would have to promise each other
+        self.cold_start(leaderless)
 
-    def cold_start(self, orphans: Iterable[int], needed: int | None = None) -> None:
+    def cold_start(self, groups: Iterable[int], needed: int | None = None) -> None:
         """Start groups anew that have no majority that votes; every seed has to promise.
 
         Only an operator may set `needed` lower, to the seeds that are left. Groups that somebody is
         a candidate for are left alone for now; a coordinator without a majority ends with it.
         """
-        ground = self.ground
-        groups = [
-            group for group in orphans
-            if not self._stands(group) and self.retry[group] <= ground.now
-            and ground.views[group].quiet <= ground.now and not self.votable(group)
-        ]  # fmt: skip
-        if groups:
+        now = self._outgoing.now
+        silent = [
+            index
+            for index in groups
+            if not self._stands(index)
+            and self.groups[index].retry_at <= now
+            and self.groups[index].no_vote_until <= now
+            and not self.groups[index].votable
+        ]
+        if silent:
             ordered = needed is not None
             highest = self._highest_promise(ordered)
-            for group in groups:
-                self.newest[group] = max(self.newest[group], highest)
+            for index in silent:
+                group = self.groups[index]
+                group.newest_epoch = max(group.newest_epoch, highest)
             # No seed promised any epoch above: the id is newer than those of all earlier rounds.
-            self.round_history = ground.first_history or ground.new_history(highest + 1)
-            needed = needed or len(ground.settings.seeds)
-            self.force(groups, cold=True, ordered=ordered, needed=needed)
+            self.round_history = self.first_history or new_history(self._rng, highest + 1)
+            needed = needed or len(self._settings.seeds)
+            self.force(silent, cold=True, ordered=ordered, needed=needed)
 
-    def _stands(self, group: int) -> bool:
-        """Whether this member is a candidate for a group."""
-        coordinator = self.ground.coordinators.get(group)
+    def _stands(self, index: int) -> bool:
+        """Return whether this member is a candidate for a group."""
+        coordinator = self.groups[index].coordinator
         return coordinator is not None and coordinator.phase is not Phase.ACTIVE
 
     def _highest_promise(self, ordered: bool) -> int:
-        """An epoch above which no seed promised any: a guess where one cannot say so any more."""
-        ground, peers = self.ground, self.ground.members.peers
-        highest = max([vote.epoch for vote in ground.votes.promised]
-                      + [peer.promised for peer in peers.values()])  # fmt: skip
+        """Return an epoch above which no seed promised any; a guess if one cannot say any more."""
+        storage, peers = self._storage, self._members.peers
+        highest = max(
+            [vote.epoch for vote in storage.votes.promised]
+            + [peer.promised for peer in peers.values()]
+        )
         admitted = [
-            ground.admitted if seed == ground.me else peers[seed].admitted
-            for seed in ground.settings.seeds
-        ]  # fmt: skip
+            storage.admitted if seed == self._settings.me else peers[seed].admitted
+            for seed in self._settings.seeds
+        ]
         whole = all(admitted) or not (any(admitted) or ordered)
         return highest if whole else highest + UNKNOWN_EPOCHS
 
     def _full_attendance(self) -> bool:
-        ground = self.ground
-        members = ground.members
-        if ground.seed is None or ground.seed.lost or not ground.sure:
+        settings, members = self._settings, self._members
+        if not settings.is_seed or self.groups.lost or not self.groups.sure:
             return False
-        others = [seed for seed in ground.settings.seeds if seed != ground.me]
+        others = [seed for seed in settings.seeds if seed != settings.me]
         return all(
-            members.alive(seed, ground.now)
+            members.alive(seed, self._outgoing.now)
             and members.peers[seed].sure
             and members.peers[seed].away is not None
             and not members.peers[seed].lost

@@ -11,82 +11,103 @@ from mdserver.cluster.coordinator import Phase
 from mdserver.limits import UNFOLLOWED_AFTER_SUSPICIONS
 
 if TYPE_CHECKING:
-    from mdserver.cluster.ground import Ground
+    from mdserver.cluster.group import Group, Groups
+    from mdserver.cluster.membership import Membership
+    from mdserver.cluster.outgoing import Outgoing
+    from mdserver.cluster.settings import ClusterSettings
 
 
 class Following:
     """What this member lacks.
 
-    `_since`: when each group was last followed, or when this member joined (ns).
-    `_lengths`: how much was committed here then.
-    `late`: the groups that are not followed for so long that clients are better served elsewhere.
+    `late`: the groups that are not followed for so long that clients are better served elsewhere;
+    `whole`: all groups were followed lately.
     """
 
-    __slots__ = ("_lengths", "_since", "ground", "late", "whole")
+    __slots__ = ("_groups", "_members", "_outgoing", "_settings", "late", "whole")
 
-    def __init__(self, ground: "Ground") -> None:
-        self.ground = ground
-        groups = len(ground.views)
-        self._since = [0] * groups
-        self._lengths = [0] * groups
+    def __init__(
+        self,
+        groups: "Groups",
+        settings: "ClusterSettings",
+        members: "Membership",
+        outgoing: "Outgoing",
+    ) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._members = members
+        self._outgoing = outgoing
         self.late: list[int] = []
         self.whole = False
 
+    def join(self) -> None:
+        """Serve clients from now on, once every group has a coordinator that is followed here."""
+        if self._members.joined or self._groups.not_voting:
+            return
+        if all(group.leadership.active for group in self._groups):
+            self._members.joined = True
+            self._outgoing.log("joined", groups=len(self._groups))
+
+    def joining(self) -> str | None:
+        """Return why this member does not serve clients yet; None once it joined."""
+        if self._members.joined:
+            return None
+        missing = sum(not group.leadership.active for group in self._groups)
+        return f"joining: {missing} of {len(self._groups)} groups are missing"
+
     def look(self) -> None:
         """Note which groups are followed now."""
-        now, suspect = self.ground.now, self.ground.settings.suspect
-        if not self.ground.joined:
+        now, suspect = self._outgoing.now, self._settings.suspect
+        self.late = []
+        if not self._members.joined:
             # It serves nobody yet. A group has its time from when this member joined: until the
             # next heartbeat of a coordinator that was just elected, its groups are not known.
-            self._since = [now] * len(self._since)
-            self.whole, self.late = False, []
+            for group in self._groups:
+                group.followed_at = now
+            self.whole = False
             return
-        late: list[int] = []
         self.whole = True
-        for group, since in enumerate(self._since):
+        for group in self._groups:
             if self._follows(group):
-                self._since[group] = now
-            elif since + suspect <= now:
+                group.followed_at = now
+            elif group.followed_at + suspect <= now:
                 self.whole = False
-                if since + UNFOLLOWED_AFTER_SUSPICIONS * suspect <= now:
-                    late.append(group)
-        self.late = late
+                if group.followed_at + UNFOLLOWED_AFTER_SUSPICIONS * suspect <= now:
+                    self.late.append(group.index)
 
-    def _follows(self, group: int) -> bool:
-        """Whether a group goes on here; one that catches up does."""
-        ground = self.ground
-        view, log = ground.views[group], ground.logs[group]
-        if view.coordinator == ground.me:
-            coordinator = ground.coordinators.get(group)
-            return coordinator is not None and coordinator.phase is Phase.ACTIVE
-        if not view.active or not ground.members.alive(view.coordinator, ground.now):
+    def _follows(self, group: "Group") -> bool:
+        """Return whether a group goes on here; one that catches up does."""
+        leadership, log = group.leadership, group.log
+        coordinator = leadership.coordinator
+        if coordinator == self._settings.me:
+            return group.coordinator is not None and group.coordinator.phase is Phase.ACTIVE
+        if not leadership.active or not self._members.alive(coordinator, self._outgoing.now):
             return False
-        led = ground.members.peers[view.coordinator].leads.get(group)
+        led = self._members.peers[coordinator].leads.get(group.index)
         if led is None:
             return False
-        moved = log.committed != self._lengths[group]
-        self._lengths[group] = log.committed
+        moved = log.committed != group.followed_length
+        group.followed_length = log.committed
         return moved or log.committed >= led.committed
 
     def unready(self) -> str | None:
-        """Why clients are better served by another member; None where none is known to be better.
+        """Return why clients are better served by another member; None if none is known to be.
 
-        Where nobody follows all groups, nothing is won by sending clients back and forth.
+        If nobody follows all groups, nothing is won by sending clients back and forth.
         """
-        ground = self.ground
         if not self.late or not self.servers():
             return None
-        group = self.late[0]
+        group = self._groups[self.late[0]]
         return (
-            f"{len(self.late)} of {len(ground.views)} groups do not go on here: "
-            f"{ground.views[group].coordinator or 'the coordinator'} of group {group} is out of "
+            f"{len(self.late)} of {len(self._groups)} groups do not go on here: "
+            f"{group.leadership.coordinator or 'the coordinator'} of group {group.index} is out of "
             "sight, or sends nothing"
         )
 
     def servers(self) -> list[str]:
-        """The client addresses of the members in sight that follow all groups."""
-        members, now = self.ground.members, self.ground.now
+        """Return the client addresses of the members in sight that follow all groups."""
         return [
-            peer.client for name, peer in members.peers.items()
-            if peer.ready and peer.follows and members.alive(name, now)
-        ]  # fmt: skip
+            peer.client
+            for name, peer in self._members.peers.items()
+            if peer.ready and peer.follows and self._members.alive(name, self._outgoing.now)
+        ]

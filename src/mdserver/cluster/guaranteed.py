@@ -4,43 +4,76 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mdserver.cluster import messages as say
-from mdserver.cluster.election import Election
-from mdserver.cluster.leading import Leading
-from mdserver.cluster.learner import Learner
 from mdserver.cluster.votes import after_loss
 
 if TYPE_CHECKING:
-    from mdserver.cluster.ground import Ground
+    from mdserver.cluster.acceptor import Voter
+    from mdserver.cluster.contact import Contact
+    from mdserver.cluster.coordinators import Coordinators
+    from mdserver.cluster.election import Election
+    from mdserver.cluster.following import Following
+    from mdserver.cluster.group import Groups
+    from mdserver.cluster.learner import Learner
+    from mdserver.cluster.membership import Membership
+    from mdserver.cluster.outgoing import Outgoing
+    from mdserver.cluster.settings import ClusterSettings
+    from mdserver.cluster.stable_storage import StableStorage
 
 
 class Guaranteed:
     """Elections, replication to a majority of seeds, and the seeds that lost their memory.
 
-    `handlers`: what it does with the messages of this mode. `Standard` is its counterpart.
+    A `Mode`; `Standard` is its counterpart.
     """
 
-    def __init__(self, ground: "Ground") -> None:
-        self.ground = ground
-        self.learner = Learner(ground)
-        self.election = Election(ground)
-        self.leading = Leading(ground, self.election, self.learner)
+    def __init__(
+        self,
+        groups: "Groups",
+        settings: "ClusterSettings",
+        members: "Membership",
+        contact: "Contact",
+        outgoing: "Outgoing",
+        storage: "StableStorage",
+        following: "Following",
+        voter: "Voter",
+        learner: "Learner",
+        election: "Election",
+        coordinators: "Coordinators",
+    ) -> None:
+        self.groups = groups
+        self._settings = settings
+        self._members = members
+        self._contact = contact
+        self._outgoing = outgoing
+        self._storage = storage
+        self._following = following
+        self._learner = learner
+        self._election = election
+        self._coordinators = coordinators
+        self.forward = coordinators.forward
+        self.leads = coordinators.leads
+        self.housekeep = coordinators.forget_idle
+        self.disk_caught_up = coordinators.take_held_back
+        self.refuse_held_back = coordinators.refuse_held_back
+        self.withdraw = coordinators.withdraw
+        self.link_lost = learner.link_lost
         self.handlers: dict[type, Callable[[str, Any], None]] = {
-            say.Canvass: self.election.canvassed,
-            say.Support: self.election.support,
-            say.Prepare: self.election.prepare,
+            say.Canvass: voter.canvass,
+            say.Support: election.support,
+            say.Prepare: voter.prepare,
             say.Promise: self._promise,
-            say.Nack: lambda _, message: self.election.nack(message),
+            say.Nack: lambda _, message: election.nack(message),
             say.Sync: self._sync,
-            say.Accept: self.learner.accept,
-            say.Ack: self.leading.ack,
-            say.Commit: self.learner.commit,
-            say.Need: self.leading.need,
-            say.Copy: self.learner.copying.give,
-            say.Copied: self.learner.copying.take,
-            say.HandOver: self.leading.handed,
+            say.Accept: learner.accept,
+            say.Ack: coordinators.ack,
+            say.Commit: learner.commit,
+            say.Need: coordinators.need,
+            say.Copy: learner.copying.give,
+            say.Copied: learner.copying.take,
+            say.HandOver: coordinators.handed,
         }
 
-    # What other members say
+    # What other members say of themselves and of this one
 
     def greeted(self, peer: str, hello: say.Hello) -> None:
         """A member said who it is, and what it knows of this one."""
@@ -48,28 +81,30 @@ class Guaranteed:
         self._compare_own(peer, hello)
 
     def _compare_own(self, peer: str, hello: say.Hello) -> None:
-        """Wait to be readmitted if another member knows of later starts of this seed."""
-        ground = self.ground
-        known, votes, seed = hello.known.get(ground.me, 0), ground.votes, ground.seed
-        if seed is None or not known:
+        """Wait to be readmitted if another member knows of later starts of this seed.
+
+        Its vote record is then an older copy or a new one, and says too little of its promises.
+        """
+        known, votes = hello.known.get(self._settings.me, 0), self._storage.votes
+        if not self._settings.is_seed or not known:
             return
-        if votes.admitted or seed.returning:
+        if votes.admitted or self.groups.returning:
             missed = known > votes.incarnation
         else:
             # Nobody noted this very incarnation yet: whom they know by its number is another one.
-            missed = known >= votes.incarnation or not seed.lost
+            missed = known >= votes.incarnation or not self.groups.lost
         if missed:
-            self._lost(peer, known)
+            self._lose(peer, known)
 
     def _compare_starts(self, peer: str, hello: say.Hello) -> None:
         """Tell a seed whose incarnation another start of it had: its record is an older copy."""
-        ground, votes = self.ground, self.ground.votes
+        votes = self._storage.votes
         same = hello.admitted and votes.known.get(peer, 0) == hello.incarnation
         if same and votes.starts.get(peer, hello.start) != hello.start:
-            ground.log("older copy", seed=peer, incarnation=hello.incarnation)
+            self._outgoing.log("older copy", seed=peer, incarnation=hello.incarnation)
             votes.starts.pop(peer)
-            ground.note({peer: hello.incarnation + 1})
-            ground.say((peer,), ground.greeting())
+            self._storage.note({peer: hello.incarnation + 1})
+            self._outgoing.send((peer,), self._storage.hello())
 
     def outdated(self, peer: str, hello: say.Hello) -> None:
         """Have a seed's next link be told that its record is an older copy; this one is closed.
@@ -78,91 +113,85 @@ class Guaranteed:
         that, and the seed would be refused for ever without a word. What it knows of this seed is
         true all the same: two that are older copies would refuse each other for ever.
         """
-        ground = self.ground
-        later = ground.members.peers[peer].incarnation
-        if peer in ground.settings.seeds and ground.note({peer: later}):
-            ground.log("older copy", seed=peer, incarnation=hello.incarnation)
+        later = self._members.peers[peer].incarnation
+        if peer in self._settings.seeds and self._storage.note({peer: later}):
+            self._outgoing.log("older copy", seed=peer, incarnation=hello.incarnation)
         self._compare_own(peer, hello)
 
-    def _lost(self, peer: str, known: int) -> None:
-        """Others know more of this seed than its record does: wait to be readmitted."""
-        ground = self.ground
-        for group in list(ground.coordinators):
-            self.election.depose(group)
-        ground.log("lost", known=known, told_by=peer)
-        if ground.seed is not None:
-            ground.seed.lose()
-        ground.votes.admitted = False
-        ground.votes.incarnation = after_loss(max(known, ground.votes.incarnation))
-        ground.contact.rename(ground.contact_name())
-        ground.store()
-        for other in ground.linked():
-            ground.say_stored(other, ground.greeting())
+    def _lose(self, peer: str, known: int) -> None:
+        """Wait to be readmitted: others know more of this seed than its record does."""
+        for group in self.groups.coordinated:
+            self.groups.depose(group.index)
+        self._outgoing.log("lost", known=known, told_by=peer)
+        self.groups.lose()
+        votes = self._storage.votes
+        votes.admitted = False
+        votes.incarnation = after_loss(max(known, votes.incarnation))
+        self._contact.rename(self._storage.contact_name)
+        self._storage.store()
+        for other in self._outgoing.linked:
+            self._storage.send_stored(other, self._storage.hello())
 
     def heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
         """Remember the incarnations of seeds, and compare logs."""
-        ground = self.ground
-        if heartbeat.admitted and peer in ground.settings.seeds:
-            told, votes = ground.members.peers[peer], ground.votes
+        if heartbeat.admitted and peer in self._settings.seeds:
+            told, storage = self._members.peers[peer], self._storage
             # If others told of the incarnation before, its number is not known.
-            if ground.note({peer: told.incarnation}):
-                votes.starts[peer] = told.start
-                ground.store()
-        self.learner.heartbeat(peer, heartbeat)
+            if storage.note({peer: told.incarnation}):
+                storage.votes.starts[peer] = told.start
+                storage.store()
+        self._learner.heartbeat(peer, heartbeat)
 
     def _sync(self, peer: str, sync: say.Sync) -> None:
         # A coordinator shares its log with the learner of its member: the one has to stop before
         # the other takes a newer epoch. One that is no seed hears of that epoch here first.
         for item in sync.items:
-            coordinator = self.ground.coordinators.get(item.group)
+            coordinator = self.groups[item.group].coordinator
             if coordinator is not None and coordinator.epoch < item.epoch:
-                self.election.depose(item.group, item.epoch)
-        self.learner.sync(peer, sync)
+                self.groups.depose(item.group, item.epoch)
+        self._learner.sync(peer, sync)
 
     def _promise(self, peer: str, promise: say.Promise) -> None:
-        won = self.election.promise(peer, promise)
+        won = self._election.promise(peer, promise)
         if won:
-            self.leading.establish(won)
+            self._coordinators.establish(won)
 
     # Time
 
-    def look(self) -> None:
-        """A member came out of sight."""
-        self.election.look(self.ground.joined)
+    def member_unreachable(self) -> None:
+        """Look at once whose turn it is to coordinate the groups of a member that is gone."""
+        self._election.look()
 
     def tick(self) -> None:
-        """What is done a few times a second."""
-        self.leading.check_quorum()
-        self.look()
-        self.ground.join()
-        self.leading.hand_over(self.ground.joined)
+        """Do what is to be done a few times a second."""
+        self._coordinators.check_quorum()
+        self._election.look()
+        self._following.join()
+        self._coordinators.hand_over()
 
     def rebalance(self) -> None:
-        """Members miss others that did not before: groups are handed over without delay."""
-        self.leading.hurry()
+        """Hand groups over without delay: members miss others that they did not miss before."""
+        self._coordinators.hurry()
 
     # What others ask
 
     def unready(self) -> str | None:
-        """Why this member serves no clients now; None if it does."""
-        ground = self.ground
-        if ground.seed is not None and ground.seed.lost:
+        """Return why this member serves no clients now; None if it does."""
+        if self.groups.lost:
             return (
                 "the vote record of this seed was lost: take it back with "
-                f"`mdserver cluster readmit {ground.me}`"
+                f"`mdserver cluster readmit {self._settings.me}`"
             )
-        if not ground.members.quorum(ground.now):
+        if not self._members.quorum(self._outgoing.now):
             return "no majority of the seeds is in sight"
-        return self.missing() or ground.following.unready()
+        return self.missing() or self._following.unready()
 
     def missing(self) -> str | None:
-        """What this member lacks, whatever the others have."""
-        ground = self.ground
-        groups = len(ground.views)
-        away = ground.seed.away if ground.seed is not None else []
-        if away:
-            return f"recovering: {len(away)} of {groups} groups are missing"
-        dumb = ground.members.without_majority(groups, away, ground.now)
-        if dumb:
-            return f"no majority of the seeds votes in {dumb} of {groups} groups"
-        return ground.joining()
+        """Return what this member lacks, whatever the others have; None if it lacks nothing."""
+        not_voting = self.groups.not_voting
+        if not_voting:
+            return f"recovering: {len(not_voting)} of {len(self.groups)} groups are missing"
+        silent = self._members.without_majority(len(self.groups), not_voting, self._outgoing.now)
+        if silent:
+            return f"no majority of the seeds votes in {silent} of {len(self.groups)} groups"
+        return self._following.joining()

@@ -1,250 +1,259 @@
 """What a member does with a coordinator's log: the receiving side of SYNC, ACCEPT and COMMIT.
 
-Every member follows; on a seed the log counts, and is acknowledged. An item that does not fit is
-never an error of the sender alone (links are lost, epochs change): a lower epoch is refused, a gap
-is asked for.
+Every member is a learner of every group: it takes the log and applies what is committed, in order.
+On a seed the log counts besides, and is acknowledged (`mdserver.cluster.acceptor` says when).
+
+Links are lost and epochs change, so an item that does not fit is nobody's error. There are three
+ways not to fit, and one answer to each:
+
+- *An older epoch than is known here.* A seed says so with a NACK that names the newer one, because
+  nobody else might tell that coordinator.
+- *A gap*: a newer epoch than the log is of, or a place beyond its end. The member asks for what is
+  missing (NEED), or for a copy of what is committed if it lacks very much, and not again for a
+  while.
+- *A contradiction*: the coordinator's log lacks what is committed here. A majority held that, so
+  some seeds came back with older copies of their disks and elected a log without it. It takes
+  nothing, and says what it holds (NEED again): the coordinator then starts a new history.
+
+Whatever is committed here is never replaced; what is not may be, as long as its place was not
+acked in the epoch that sends the replacement, which cannot happen: a coordinator appends only.
 """
 
 from typing import TYPE_CHECKING
 
+from mdserver.cluster.acceptor import STEP_TRACES, Step
 from mdserver.cluster.copying import Copying, Gaps
-from mdserver.cluster.log import Run
 from mdserver.cluster.messages import (
+    Accept,
     Acked,
+    Agreed,
+    Appended,
+    Commit,
     Heartbeat,
     Nack,
     Need,
     Needed,
     Refusal,
+    Sync,
     Synced,
-)  # fmt: skip
-from mdserver.cluster.seed import STEP_TRACES, Step
+)
 from mdserver.limits import JOURNAL_BEHIND_BYTES
 
 if TYPE_CHECKING:
-    from mdserver.cluster.ground import Ground
-    from mdserver.cluster.log import GroupLog
-    from mdserver.cluster.messages import Accept, Agreed, Appended, Commit, Promised, Sync
-
-
-MISSING = "acknowledged messages are missing"
-"""What the server log says when a log that was elected lacks what another seed holds."""
+    from mdserver.cluster.group import Group, Groups
+    from mdserver.cluster.membership import Membership
+    from mdserver.cluster.outgoing import Outgoing
+    from mdserver.cluster.settings import ClusterSettings
+    from mdserver.cluster.stable_storage import StableStorage
+    from mdserver.cluster.wal import WalBuffer
 
 
 class Learner:
     """The learner of all groups of one member."""
 
-    __slots__ = ("copying", "ground")
+    def __init__(
+        self,
+        groups: "Groups",
+        settings: "ClusterSettings",
+        members: "Membership",
+        outgoing: "Outgoing",
+        storage: "StableStorage",
+        wal: "WalBuffer",
+    ) -> None:
+        self.groups = groups
+        self.copying = Copying(groups, settings, members, outgoing)
+        self._settings = settings
+        self._outgoing = outgoing
+        self._storage = storage
+        self._wal = wal
 
-    def __init__(self, ground: "Ground") -> None:
-        self.ground = ground
-        self.copying = Copying(ground)
+    # A coordinator's log
 
-    def sync(self, peer: str, sync: "Sync") -> None:
+    def sync(self, peer: str, sync: Sync) -> None:
         """A coordinator establishes its log here."""
-        self.ground.note(sync.known)
+        self._storage.note(sync.known)
         renewed: dict[str, list[int]] = {}
         taken: list[tuple[Synced, Step | None]] = []
         for item in sync.items:
-            view = self.ground.views[item.group]
-            if peer == self.ground.me or not self._current(peer, item.group, item.epoch):
+            group = self.groups[item.group]
+            if peer == self._settings.me or not self._is_current(peer, group, item.epoch):
                 continue
             step: Step | None = None
-            if self.ground.seed is not None:
-                step = self.ground.seed.takes(item.group, item.epoch, item.register, item.cold)
+            if group.acceptor is not None:
+                step = group.acceptor.takes(item.epoch, item.register, cold=item.cold)
                 if step is None:
                     continue
-            if item.history != view.history:
+            if item.history != group.history:
                 renewed.setdefault(item.history, []).append(item.group)
             taken.append((item, step))
         for history, groups in renewed.items():
-            self.ground.renew(history, groups)
+            self.groups.reset(history, groups)
         for item, step in taken:
             self.take(peer, item, step)
 
-    def _current(self, peer: str, group: int, epoch: int) -> bool:
-        """Whether an epoch is not below what is known; a seed says so to who comes too late."""
-        ground = self.ground
-        known = ground.logs[group].epoch
-        candidate = ground.views[group].coordinator
-        if ground.seed is not None and ground.votes.promised[group].epoch > known:
-            known, candidate = (
-                ground.votes.promised[group].epoch,
-                (ground.votes.promised[group].candidate),
-            )
-        if epoch < known and ground.seed is not None:
-            ground.say((peer,), Nack([Refusal(group, epoch, known, candidate)]))
+    def _is_current(self, peer: str, group: "Group", epoch: int) -> bool:
+        """Return whether an epoch is not below what is known; a seed tells who comes too late."""
+        known = group.log.epoch
+        candidate = group.leadership.coordinator
+        acceptor = group.acceptor
+        if acceptor is None:
+            return epoch >= known
+        if acceptor.promised.epoch > known:
+            known, candidate = acceptor.promised.epoch, acceptor.promised.candidate
+        if epoch < known:
+            self._outgoing.send((peer,), Nack([Refusal(group.index, epoch, known, candidate)]))
         return epoch >= known
 
     def take(self, peer: str, item: Synced, step: Step | None) -> None:
         """Take what a coordinator sent of its log; `step` is what a seed does with it."""
-        ground, group = self.ground, item.group
-        log = ground.logs[group]
-        if item.state is None and item.start > log.committed and not (
-            log.epoch == item.epoch and item.start <= log.length
-        ):  # fmt: skip
-            ground.views[group].asked = 0
+        group = self.groups[item.group]
+        log = group.log
+        follows_on = log.epoch == item.epoch and item.start <= log.length
+        gap = item.state is None and item.start > log.committed and not follows_on
+        if gap or (
+            # Older copies elected a log that lacks what a majority held. It has to hear so.
+            self._compares(group, step)
+            and item.history == group.history
+            and not log.agrees(item.start, item.entries)
+        ):
+            group.sync_requested_until = 0
             if item.active:
-                self.ask(peer, {group: item.epoch})
+                self.ask(peer, {item.group: item.epoch})
             # Until it is active it would not answer: its heartbeats then say that it leads.
             return
-        if (
-            self._compares(step)
-            and item.history == ground.views[group].history
-            and lacks(item, log)
-        ):
-            # Its log lacks what a majority held: older copies elected it. It has to hear so.
-            ground.views[group].asked = 0
-            if item.active:
-                self.ask(peer, {group: item.epoch})
-            return
         if item.state is not None and item.start > log.committed:
-            ground.install(group, item.start, item.state)
-        keep = max(log.committed, item.start)
-        log.truncate(keep)
-        if keep - item.start < len(item.entries):
-            self._append_after(item, keep)
-        log.epoch = item.epoch
-        ground.views[group].copied = False
+            group.install(item.start, item.state)
+        log.take_over(item.epoch, item.start, item.entries, item.runs)
+        group.copied = False
         changed = False
-        if ground.seed is not None and step is not None:
-            changed = ground.seed.take(group, step, item.epoch, peer)
-            ground.trace(STEP_TRACES[step], group, item.epoch)
-            changed = ground.admit() or changed
-            ground.held(group, item.start, item.entries, item.runs, item.state)
-        view = ground.views[group]
-        view.follow(peer, item.epoch)
-        view.asked = 0
-        view.quiet = ground.now + ground.settings.suspect
-        if ground.seed is not None:
-            ground.acks(peer, Acked(group, item.epoch, log.length), changed)
+        if group.acceptor is not None and step is not None:
+            changed = group.acceptor.take(step, item.epoch, peer)
+            group.trace(STEP_TRACES[step], item.epoch)
+            changed = self.groups.admit() or changed
+            self._wal.replaced(group, item.start, item.entries, item.runs, item.state)
+        group.leadership.follow(peer, item.epoch)
+        group.sync_requested_until = 0
+        group.no_vote_until = self._outgoing.now + self._settings.suspect
+        if group.acceptor is not None:
+            self._storage.ack(peer, Acked(item.group, item.epoch, log.length), changed)
         if item.committed > log.committed:
-            ground.learn(group, min(item.committed, log.length))
+            group.commit(min(item.committed, log.length))
         if item.active:
-            self.follow(group)
+            group.follow()
 
-    def _compares(self, step: Step | None) -> bool:
-        """Whether what is committed here has to be in the log that it takes.
+    def _compares(self, group: "Group", step: Step | None) -> bool:
+        """Return whether what is committed here has to be in the log that it takes.
 
         A seed that comes back has to take what it is given. Without votes a log may lack anything.
         """
-        if self.ground.seed is None:
-            return self.ground.settings.guaranteed
+        if group.acceptor is None:
+            return self._settings.guaranteed
         return step is Step.SYNC
 
-    def _append_after(self, item: Synced, keep: int) -> None:
-        self.ground.logs[item.group].append(
-            item.entries[keep - item.start :], runs_from(item.runs, keep)
-        )
+    # Its entries, as they come
 
-    def follow(self, group: int) -> None:
-        """The coordinator is active, and this member holds all it has committed so far."""
-        ground = self.ground
-        view = ground.views[group]
-        view.active = True
-        if ground.seed is not None:
-            ground.seed.doubted[group] = False
-        if view.forwarded != view.epoch:
-            view.forwarded = view.epoch
-            log = ground.logs[group]
-            for row in ground.contact.lost(group, log.runs_since(log.committed)):
-                ground.forwarded(group, row)
-        ground.forward_next(group)
-
-    def accept(self, peer: str, accept: "Accept") -> None:
-        """New entries of a coordinator.
+    def accept(self, peer: str, accept: Accept) -> None:
+        """Take new entries of a coordinator.
 
         A seed whose disk is far behind takes none: it asks for what it lacks once the disk is not.
         """
-        if self.ground.unwritten_bytes > JOURNAL_BEHIND_BYTES:
+        if self._wal.unsynced_bytes > JOURNAL_BEHIND_BYTES:
             return
         gaps: Gaps = {}
         for item in accept.items:
-            log = self.ground.logs[item.group]
+            group = self.groups[item.group]
+            log = group.log
             if item.epoch != log.epoch or item.start > log.length:
-                if self._current(peer, item.group, item.epoch):
+                if self._is_current(peer, group, item.epoch):
                     gaps[item.group] = item.epoch, item.committed
                 continue
             self._extend(peer, item)
         if gaps:
             self._fill(peer, gaps)
 
-    def _extend(self, peer: str, item: "Appended") -> None:
-        ground, group = self.ground, item.group
-        log, seed = ground.logs[group], ground.seed
-        if seed is not None and not seed.accepts(group, item.epoch):
-            self._current(peer, group, item.epoch)
+    def _extend(self, peer: str, item: Appended) -> None:
+        group = self.groups[item.group]
+        log, acceptor = group.log, group.acceptor
+        if acceptor is not None and not acceptor.accepts(item.epoch):
+            self._is_current(peer, group, item.epoch)
             return
-        if item.start == log.length:
+        if item.start == log.length:  # else they are here: a link was lost, and they came again
             log.append(item.entries, item.runs)
-            ground.added(group, item.start, item.runs)
+            self._wal.appended(group, item.start, item.runs)
         if item.committed > log.committed:
-            ground.learn(group, min(item.committed, log.length))
-        if seed is not None:
-            if ground.tracing:
-                ground.trace("Accept", group, item.epoch)
-            ground.acks(peer, Acked(group, item.epoch, log.length), False)
+            group.commit(min(item.committed, log.length))
+        if acceptor is not None:
+            if group.tracing:
+                group.trace("Accept", item.epoch)
+            self._storage.ack(peer, Acked(item.group, item.epoch, log.length), changed=False)
 
-    def commit(self, peer: str, commit: "Commit") -> None:
-        """A majority holds these."""
+    def commit(self, peer: str, commit: Commit) -> None:
+        """Commit what a majority holds."""
         gaps = {
             item.group: (item.epoch, item.length) for item in commit.items if not self._agree(item)
         }
         if gaps:
             self._fill(peer, gaps)
 
-    def _agree(self, item: "Agreed") -> bool:
-        ground, group = self.ground, item.group
-        log, view = ground.logs[group], ground.views[group]
+    def _agree(self, item: Agreed) -> bool:
+        """Commit up to a length; return False if the log here does not reach so far."""
+        group = self.groups[item.group]
+        log = group.log
         if item.epoch < log.epoch:
             return True
         if item.epoch > log.epoch or item.length > log.length:
             return False
         if item.length > log.committed:
-            ground.learn(group, item.length)
-        if not view.active and not view.stale:
-            self.follow(group)
+            group.commit(item.length)
+        if not group.leadership.active and not group.leadership.maybe_behind:
+            group.follow()
         return True
 
-    def heartbeat(self, peer: str, heartbeat: "Heartbeat") -> None:
+    # What may be missing
+
+    def heartbeat(self, peer: str, heartbeat: Heartbeat) -> None:
         """Compare what a coordinator says of its groups with what is held here."""
-        ground = self.ground
-        away = ground.seed.away if ground.seed is not None else []
+        not_voting = self.groups.not_voting
         behind: Gaps = {}
         over: list[Refusal] = []
         for led in heartbeat.leads:
-            log, view = ground.logs[led.group], ground.views[led.group]
+            group = self.groups[led.group]
+            log, leadership = group.log, group.leadership
             if led.epoch < log.epoch:
                 # Without publications nobody else would tell it, and nobody is elected meanwhile.
-                over.append(Refusal(led.group, led.epoch, log.epoch, view.coordinator))
+                over.append(Refusal(led.group, led.epoch, log.epoch, leadership.coordinator))
                 continue
             if (
-                led.epoch > log.epoch or led.length > log.length or led.group in away
-                or self._unlike(led.group, led.length)
-            ):  # fmt: skip
+                led.epoch > log.epoch
+                or led.length > log.length
+                or led.group in not_voting
+                or self._differs(group, led.length)
+            ):
                 behind[led.group] = led.epoch, led.committed
-            elif view.coordinator in (peer, "") and view.epoch == led.epoch:
-                view.coordinator = peer  # a log that was restored knows its epoch only
+            elif leadership.coordinator in (peer, "") and leadership.epoch == led.epoch:
+                leadership.coordinator = peer  # a log from the disk knows its epoch only
                 if led.committed > log.committed:
-                    ground.learn(led.group, led.committed)
-                view.stale = False
-                if not view.active:
-                    self.follow(led.group)
+                    group.commit(led.committed)
+                leadership.maybe_behind = False
+                if not leadership.active:
+                    group.follow()
         if over:
-            ground.say((peer,), Nack(over))
+            self._outgoing.send((peer,), Nack(over))
         if behind:
             self._fill(peer, behind)
 
-    def _unlike(self, group: int, length: int) -> bool:
-        """Whether it has to ask: its log is as the disk had it, or it holds more than there is."""
-        seed = self.ground.seed
-        if seed is not None and seed.doubted[group]:
+    def _differs(self, group: "Group", length: int) -> bool:
+        """Return whether it has to ask although its log seems long enough.
+
+        It has to if the log is as the disk had it, or more is committed than the coordinator has.
+        """
+        if group.acceptor is not None and group.acceptor.doubted:
             return True
-        return self.ground.logs[group].committed > length
+        return group.log.committed > length
 
     def _fill(self, peer: str, gaps: Gaps) -> None:
         """Have gaps filled: by a copy of what is committed, or by the coordinator."""
-        if self.ground.unwritten_bytes > JOURNAL_BEHIND_BYTES:
+        if self._wal.unsynced_bytes > JOURNAL_BEHIND_BYTES:
             return
         left = self.copying.ask(peer, gaps)
         if left:
@@ -255,55 +264,37 @@ class Learner:
 
         A new coordinator is asked at once: it may give what the last one could not.
         """
-        ground = self.ground
         items: list[Needed] = []
-        for group, epoch in groups.items():
-            view, log = ground.views[group], ground.logs[group]
-            if not view.ask(epoch, ground.now):
+        for index, epoch in groups.items():
+            group = self.groups[index]
+            log = group.log
+            if not group.request_sync(epoch):
                 continue
-            recovering = ground.seed is not None and not ground.seed.may(group, Step.ACCEPT)
-            promised = ground.votes.promised[group].epoch if ground.seed is not None else 0
+            recovering = group.acceptor is not None and not group.votes_here
             items.append(
-                Needed(group, log.committed, view.history, promised, recovering,
-                       0 if view.copied else log.epoch, log.length,
-                       log.checksum_at(log.committed - 1))
-            )  # fmt: skip
+                Needed(
+                    index,
+                    log.committed,
+                    group.history,
+                    group.promised_epoch,
+                    recovering,
+                    0 if group.copied else log.epoch,
+                    log.length,
+                    log.checksum_at(log.committed - 1),
+                )
+            )
         if items:
-            returning = ground.seed is not None and ground.seed.returning
-            votes = ground.votes
-            ground.say((peer,), Need(votes.incarnation, votes.admitted, returning, items))
+            votes = self._storage.votes
+            need = Need(votes.incarnation, votes.admitted, self.groups.returning, items)
+            self._outgoing.send((peer,), need)
 
     def link_lost(self, peer: str) -> None:
         """What went to this coordinator may not have arrived, and what it sent neither."""
-        for view in self.ground.views:
-            if view.coordinator == peer:
-                view.active = False
-                view.stale = True
-                view.forwarded = 0
-                view.asked = 0
-                view.quiet = 0
-
-
-def lacks(item: "Synced | Promised", log: "GroupLog") -> bool:
-    """Whether another member's log lacks what is committed here."""
-    if item.start + len(item.entries) < log.committed:
-        return True
-    at = log.committed - 1
-    if not max(item.start, log.base) <= at:
-        return False
-    theirs, ours = item.entries[at - item.start], log.entries[at - log.base]
-    return (theirs.epoch, theirs.seq) != (ours.epoch, ours.seq) or (
-        theirs.publication.subject != ours.publication.subject
-        or theirs.publication.content != ours.publication.content
-    )
-
-
-def runs_from(runs: list[Run], start: int) -> list[Run]:
-    """The parts of runs that lie at or after a place in the log."""
-    found: list[Run] = []
-    for run in runs:
-        before = min(max(start - run.start, 0), run.count)
-        if before < run.count:
-            found.append(Run(run.start + before, run.count - before, run.contact,
-                             run.first + before))  # fmt: skip
-    return found
+        for group in self.groups:
+            leadership = group.leadership
+            if leadership.coordinator == peer:
+                leadership.active = False
+                leadership.maybe_behind = True
+                leadership.forwarded_epoch = 0
+                group.sync_requested_until = 0
+                group.no_vote_until = 0

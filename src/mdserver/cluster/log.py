@@ -16,6 +16,9 @@ from mdserver.cluster.dedupe import Numbers, Publisher, Publishers
 from mdserver.core.message import Entry, Publication, checksum
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT
 
+MISSING = "acknowledged messages are missing"
+"""What the server log says when a log that was elected lacks what another member holds."""
+
 FORGET = ""
 """The subject of a log entry that forgets its publisher. No client can publish to it."""
 
@@ -120,6 +123,34 @@ class GroupLog:
         if self.runs and self.runs[-1].start + self.runs[-1].count > length:
             last = self.runs[-1]
             self.runs[-1] = msgspec.structs.replace(last, count=length - last.start)
+
+    def take_over(self, epoch: int, start: int, entries: Sequence[Entry], runs: list[Run]) -> None:
+        """Become a prefix of another log of this group, of which `entries` are those from `start`.
+
+        What is committed here stays as it is: every log that may be taken over agrees on that. The
+        uncommitted tail goes, since a later epoch may have other entries in its place.
+        """
+        keep = max(self.committed, start)
+        self.truncate(keep)
+        if keep - start < len(entries):
+            self.append(entries[keep - start :], runs_from(runs, keep))
+        self.epoch = epoch
+
+    def agrees(self, start: int, entries: Sequence[Entry]) -> bool:
+        """Return whether another log, `entries` from `start` on, holds all that is committed here.
+
+        The last committed entry is compared only: an entry decides all that went before it.
+        """
+        if start + len(entries) < self.committed:
+            return False
+        at = self.committed - 1
+        if not max(start, self.base) <= at:
+            return True
+        theirs, ours = entries[at - start], self.entries[at - self.base]
+        return (theirs.epoch, theirs.seq) == (ours.epoch, ours.seq) and (
+            theirs.publication.subject == ours.publication.subject
+            and theirs.publication.content == ours.publication.content
+        )
 
     def uncommitted(self) -> dict[str, int]:
         """How many numbers of each publisher are not committed."""
@@ -226,3 +257,15 @@ def _take_back(
             publishers.remember(name, known)
     elif publication.number:
         publishers.undo(entry)
+
+
+def runs_from(runs: Iterable[Run], start: int) -> list[Run]:
+    """Return the parts of runs that lie at or after a place in the log."""
+    found: list[Run] = []
+    for run in runs:
+        before = min(max(start - run.start, 0), run.count)
+        if before < run.count:
+            found.append(
+                Run(run.start + before, run.count - before, run.contact, run.first + before)
+            )
+    return found

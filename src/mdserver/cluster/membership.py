@@ -69,7 +69,8 @@ class Membership:
     """All other members, in a fixed order: the configured ones, then as they came.
 
     `listed` are the configured ones, with this member; the others are forgotten some time after
-    they went. `_unseen`: members that others see and this one does not -> since when (ns);
+    they went. `joined`: this member serves clients; `weight`: its share of the groups, 0 while it
+    is drained. `_unseen`: members that others see and this one does not -> since when (ns);
     `_missed`: those it misses -> until when it says so (ns); `_known`: those it saw, for as long as
     anybody sees them.
     """
@@ -79,15 +80,19 @@ class Membership:
         "_missed",
         "_suspect",
         "_unseen",
+        "joined",
         "listed",
         "me",
         "peers",
         "seeds",
+        "weight",
     )
 
     def __init__(self, settings: "ClusterSettings") -> None:
         self.me = settings.me
         self.seeds = settings.seeds
+        self.joined = False
+        self.weight = 1
         self._suspect = settings.suspect
         self.listed = dict.fromkeys((*settings.members, self.me))
         self.peers = {name: Peer() for name in self.listed if name != self.me}
@@ -231,15 +236,16 @@ class Membership:
         """Whether a majority of seeds is in sight."""
         return 2 * sum(self.alive(seed, now) for seed in self.seeds) > len(self.seeds)
 
-    def voting(self, group: int, away: list[int], now: int) -> list[str]:
-        """The seeds in sight that vote in a group; `away` is where this member does not."""
+    def voting(self, group: int, now: int, *, here: bool) -> list[str]:
+        """The seeds in sight that vote in a group; `here`: this member does."""
         found: list[str] = []
         for seed in self.seeds:
             if seed == self.me:
-                absent: list[int] | None = away
+                votes = here
             else:
-                absent = self.peers[seed].away if self.alive(seed, now) else None
-            if absent is not None and group not in absent:
+                away = self.peers[seed].away if self.alive(seed, now) else None
+                votes = away is not None and group not in away
+            if votes:
                 found.append(seed)
         return found
 
@@ -252,16 +258,17 @@ class Membership:
         if 2 * whole > len(self.seeds):
             return 0
         return sum(
-            2 * len(self.voting(group, away, now)) <= len(self.seeds) for group in range(groups)
+            2 * len(self.voting(group, now, here=group not in away)) <= len(self.seeds)
+            for group in range(groups)
         )
 
-    def weights(self, now: int, ready: bool, weight: int) -> dict[str, int]:
-        """Who may coordinate, with what share; `ready` and `weight` are this member's.
+    def weights(self, now: int) -> dict[str, int]:
+        """Who may coordinate, with what share.
 
         The share of members that miss others is 0: their groups would not reach everybody. Where
         all of them miss somebody, one coordinates: who misses fewest seeds, then fewest members.
         """
-        found = {self.me: weight} if ready else {}
+        found = {self.me: self.weight} if self.joined else {}
         missing = {self.me: self._missing(self._missed)}
         for name, peer in self.peers.items():
             if peer.ready and self.alive(name, now):

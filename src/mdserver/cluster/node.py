@@ -1,17 +1,28 @@
 """`Node.step` is the only way into the broker and the cluster (docs/design.md)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mdserver.cluster import messages as say
-from mdserver.cluster.ground import Ground
+from mdserver.cluster.acceptor import Voter
+from mdserver.cluster.admin import AdminCommands
+from mdserver.cluster.contact import Contact
+from mdserver.cluster.coordinators import Coordinators
+from mdserver.cluster.election import Election
+from mdserver.cluster.following import Following
+from mdserver.cluster.group import Groups, new_history
 from mdserver.cluster.guaranteed import Guaranteed
-from mdserver.cluster.operating import Operating
-from mdserver.cluster.records import AnyRecord, Conclude, Picture, Recorded
-from mdserver.cluster.restoring import restore
-from mdserver.cluster.settings import alone
+from mdserver.cluster.learner import Learner
+from mdserver.cluster.membership import Membership
+from mdserver.cluster.mode import Mode
+from mdserver.cluster.outgoing import Outgoing
+from mdserver.cluster.settings import alone, delay
+from mdserver.cluster.stable_storage import StableStorage
 from mdserver.cluster.standard import Standard
 from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.cluster.wal import AnyWalEntry, Checkpoint, ConcludeWal, WalBuffer, WalSynced
+from mdserver.cluster.wal_replay import replay
+from mdserver.core.broker import Broker
 from mdserver.core.commands import AnyCommand, Publish
 from mdserver.core.events import Move
 from mdserver.core.inputs import (
@@ -39,8 +50,11 @@ if TYPE_CHECKING:
 Input = (
     Opened | Received | Closed | Writability | TimerDue | Authorized | RulesChanged | Trouble
     | say.PeerUp | say.PeerDown | say.PeerReceived | say.Persisted | say.Operate
-    | Recorded | Picture | Conclude
+    | WalSynced | Checkpoint | ConcludeWal
 )  # fmt: skip
+
+START_BITS = 52
+"""Of the number of a start: exact in every JSON reader, and never the same twice."""
 
 TICK = ("cluster", "tick")
 MOVE_DELAY_MS = 200
@@ -50,9 +64,9 @@ class Node:
     """One member: its broker and its part of the cluster.
 
     Without `cluster` it is a single server: a cluster of one seed, elected at once, that needs no
-    vote record. `votes` is the record to start with (`votes.started`), already on the disk.
-    `records` are those that this member wrote down before, as far as they can be relied on; they
-    are read at `now`. Raises RecordsError where they do not fit.
+    vote record. `votes` is the record to start with (`votes.started`), already on the disk. `wal`
+    are the entries that this member wrote down before, as far as they can be relied on; they are
+    replayed at `now`. Raises WalError if they do not fit.
     `step` is synchronous, never re-entered, and never raises for what a client or a peer sent.
     """
 
@@ -62,37 +76,78 @@ class Node:
         rng: "random.Random",
         cluster: "ClusterSettings | None" = None,
         votes: VoteRecord | None = None,
-        records: Sequence[AnyRecord] = (),
+        wal: Sequence[AnyWalEntry] = (),
         now: int = 0,
     ) -> None:
         cluster = cluster or alone(settings.member)
         votes = votes or VoteRecord(
             cluster.me, "", 1, False, [Vote() for _ in range(settings.groups)], {}
         )
-        self.ground = Ground(settings, cluster, votes, rng)
-        self.broker = self.ground.broker
-        self.mode = (Guaranteed if cluster.guaranteed else Standard)(self.ground)
-        self._operating = Operating(self.ground, self.mode.election, self.mode.leading)
+        self.settings = cluster
+        # Without votes nobody compares starts, and a single server has nobody to tell of it.
+        start = 1 + rng.getrandbits(START_BITS) if cluster.guaranteed and not cluster.single else 0
+        first_history = new_history(rng) if cluster.single else ""
+        self.broker = broker = Broker(settings, first_history, rng)
+        self.members = members = Membership(cluster)
+        self.contact = contact = Contact(
+            f"{cluster.me}#{votes.incarnation}", settings.groups, cluster.numbers_kept
+        )
+        self.wal = WalBuffer(
+            enabled=cluster.writes_wal and cluster.is_seed,
+            acks_wait=cluster.acks_wait_for_wal,
+        )
+        self.outgoing = out = Outgoing(cluster.me, votes, contact, self.wal)
+        self.storage = storage = StableStorage(votes, cluster, out, self.wal, start)
+        self.groups = groups = Groups(
+            settings.groups, cluster, broker, members, contact, out, storage, self.wal, rng
+        )
+        self.following = Following(groups, cluster, members, out)
+        self._rng = rng
+        self._election = election = Election(groups, cluster, members, out, storage, self.wal, rng)
+        learner = Learner(groups, cluster, members, out, storage, self.wal)
+        coordinators = Coordinators(
+            groups, cluster, members, broker, contact, out, storage, self.wal, election, rng
+        )
+        self.mode: Mode
+        if cluster.guaranteed:
+            voter = Voter(groups, cluster, out, storage)
+            self.mode = Guaranteed(
+                groups, cluster, members, contact, out, storage, self.following, voter, learner,
+                election, coordinators,
+            )  # fmt: skip
+        else:
+            self.mode = Standard(
+                groups, cluster, members, out, self.following, learner, coordinators, rng
+            )
+        self.admin = AdminCommands(groups, cluster, members, broker, out, storage, election)
         self._sessions: dict[int, None] = {}
         self._started = False
         self._unserved = 0
         self._handlers: dict[type, Callable[[str, Any], None]] = {
             say.Hello: self._hello,
             say.Heartbeat: self._heartbeat,
-            say.Forward: lambda _, message: self.mode.leading.forward(message),
+            say.Forward: lambda _, message: self.mode.forward(message),
             say.Answer: self._answer,
             say.Unplaced: self._unplaced,
-            say.Readmit: lambda *_: self._operating.readmitted(),
-            say.Weigh: lambda _, message: self._operating.weighed(message),
+            say.Readmit: lambda *_: self.admin.readmitted(),
+            say.Weigh: lambda _, message: self.admin.weighed(message),
             **self.mode.handlers,
         }
-        held = restore(self.ground, records, now) if records else []
-        if not self.ground.durable:
-            self.ground.first_history = self.ground.views[0].history or self.ground.first_history
-            self.mode.election.cold_start(range(settings.groups))
-            self.mode.election.force(held)
-            self._settle()
-            self.ground.joined = True
+        out.now = now
+        held = replay(wal, groups, broker, out, doubted=not cluster.single) if wal else []
+        if cluster.single:
+            self._coordinate_alone(groups[0].history or first_history, held)
+
+    def _coordinate_alone(self, history: str, held: list[int]) -> None:
+        """Coordinate all groups at once: a single server is a majority, and has nobody to ask.
+
+        Groups of which a log was read go on with it, under its history id; the rest starts cold.
+        """
+        self._election.first_history = history
+        self._election.cold_start(range(len(self.groups)))
+        self._election.force(held)
+        self._run_local()
+        self.members.joined = True
 
     @property
     def history(self) -> str:
@@ -102,13 +157,13 @@ class Node:
     @property
     def settled(self) -> bool:
         """Whether every group has a coordinator that this member follows."""
-        return all(view.active for view in self.ground.views)
+        return all(group.leadership.active for group in self.groups)
 
     def step(self, input: Input, now: int) -> list[Output]:  # noqa: A002 - the design's word
-        """Take one input; returns what the driver carries out, in order."""
-        ground = self.ground
-        out = ground.out
-        ground.now = now
+        """Take one input; return what the driver carries out, in order."""
+        outgoing = self.outgoing
+        out = outgoing.out
+        outgoing.now = now
         if not self._started:
             self._start()
         match input:
@@ -122,55 +177,57 @@ class Node:
                 self.broker.writability(input, now, out)
             case Opened() | Closed() | Authorized() | RulesChanged():
                 self._session(input)
-            case say.Persisted() | Recorded() | Picture() | Conclude() | Trouble():
+            case say.Persisted() | WalSynced() | Checkpoint() | ConcludeWal() | Trouble():
                 self._disk(input)
             case say.Operate():
-                self._operating.operate(input)
+                self.admin.operate(input)
             case say.PeerUp() | say.PeerDown():
                 self._link(input)
-        self._settle()
-        ground.out = []
+        self._run_local()
+        outgoing.out = []
         return out
 
     def _start(self) -> None:
-        ground = self.ground
         self._started = True
-        if not ground.durable:
+        if self.settings.single:
             # Its disk is the majority: what was read from it is committed, and needs no free byte.
-            for group, log in enumerate(ground.logs):
-                ground.learn(group, log.length)
-        ground.out.append(SetTimer(TICK, ground.now))
+            for group in self.groups:
+                group.commit(group.log.length)
+        self.outgoing.out.append(SetTimer(TICK, self.outgoing.now))
 
-    def _settle(self) -> None:
-        """Handle what this member says to itself, and let out what was collected."""
-        ground = self.ground
+    def _run_local(self) -> None:
+        """Handle what this member says to itself, and send what was collected, to the end."""
+        outgoing = self.outgoing
         while True:
-            while ground.local:
-                message = ground.local.popleft()
-                self._handlers[type(message)](ground.me, message)
-            if not ground.flush():
+            while outgoing.local:
+                message = outgoing.local.popleft()
+                self._handlers[type(message)](outgoing.me, message)
+            if not outgoing.flush():
                 return
 
-    def _disk(self, input: say.Persisted | Recorded | Picture | Conclude | Trouble) -> None:  # noqa: A002
+    def _disk(
+        self,
+        input: say.Persisted | WalSynced | Checkpoint | ConcludeWal | Trouble,  # noqa: A002
+    ) -> None:
         match input:
             case say.Persisted():
-                self.ground.stored(input.request)
-            case Recorded():
-                self.ground.recorded(input.request)
-                self.mode.leading.go_on()
-            case Picture():
-                for group in input.groups:
-                    self.ground.picture(group)
-            case Conclude():
-                self.ground.note_learned(at_once=True)
+                self.storage.stored(input.request)
+            case WalSynced():
+                self.storage.wal_synced(input.request)
+                self.mode.disk_caught_up()
+            case Checkpoint():
+                for index in input.groups:
+                    self.wal.checkpoint(self.groups[index])
+            case ConcludeWal():
+                self.wal.note_committed(self.outgoing.now, at_once=True)
             case Trouble():
                 self.broker.trouble = input.reason
                 refusing = input.reason if input.refusing else None
                 self.broker.publications.refusing = refusing
                 if refusing is not None:
-                    self.mode.leading.refuse_held(refusing)
+                    self.mode.refuse_held_back(refusing)
                 if input.withdrawn and input.reason is not None:
-                    self.mode.leading.withdraw(input.reason)
+                    self.mode.withdraw(input.reason)
 
     # Clients
 
@@ -178,35 +235,33 @@ class Node:
         if input.session not in self._sessions:
             return
         for run in publish_runs(input.commands):
-            ground = self.ground
-            proposals = self.broker.received(input.session, run, ground.now, ground.out)
+            outgoing = self.outgoing
+            proposals = self.broker.received(input.session, run, outgoing.now, outgoing.out)
             if proposals:
                 self._propose(proposals)
 
     def _session(self, input: Opened | Closed | Authorized | RulesChanged) -> None:  # noqa: A002
-        ground = self.ground
         if isinstance(input, RulesChanged):
             self.broker.rules_changed(input)
             return
         if isinstance(input, Authorized):
-            proposals = self.broker.authorized(input, ground.now, ground.out)
+            proposals = self.broker.authorized(input, self.outgoing.now, self.outgoing.out)
             if proposals:
                 self._propose(proposals)
         elif isinstance(input, Closed):
             if self._sessions.pop(input.session, 0) is None:
-                self.broker.closed(input, ground.now, ground.out)
+                self.broker.closed(input, self.outgoing.now, self.outgoing.out)
         else:
             reason = self.unready()
             if reason is not None:
-                ground.out.append(Disconnect(input.session, CLOSE_NO_QUORUM, reason))
+                self.outgoing.out.append(Disconnect(input.session, CLOSE_NO_QUORUM, reason))
                 return
             self._sessions[input.session] = None
-            self.broker.opened(input, ground.now, ground.out)
+            self.broker.opened(input, self.outgoing.now, self.outgoing.out)
 
     def _propose(self, proposals: list[Proposal]) -> None:
         """Give every proposal a ticket of its group, and forward those that can be now."""
-        ground = self.ground
-        groups = len(ground.logs)
+        groups = len(self.groups)
         by_group: dict[int, list[Proposal]] = {}
         unplaced: list[Proposal] = []
         for proposal in proposals:
@@ -221,155 +276,166 @@ class Node:
             else:
                 batch.append(proposal)
         for group, batch in by_group.items():
-            ground.outcomes(ground.contact.take(group, batch))
-            ground.forward_next(group)
+            refused = self.contact.take(group, batch)
+            if refused:
+                self._resolve(refused)
+            self.groups[group].forward_next()
         if unplaced:
             message = say.Unplaced([proposal.publication for proposal in unplaced])
-            self._unplaced(ground.me, message)
-            ground.say(ground.linked(), message)
-            ground.outcomes([Outcome(proposal.origin) for proposal in unplaced])
+            self._unplaced(self.settings.me, message)
+            self.outgoing.send(self.outgoing.linked, message)
+            self._resolve([Outcome(proposal.origin) for proposal in unplaced])
 
     def _unplaced(self, peer: str, message: say.Unplaced) -> None:  # noqa: ARG002
-        ground = self.ground
         for publication in message.publications:
-            group = group_of(publication.subject, len(ground.logs))
-            self.broker.committed(group, [Entry(0, 0, publication)], ground.now, ground.out)
+            group = group_of(publication.subject, len(self.groups))
+            self.broker.committed(
+                group, [Entry(0, 0, publication)], self.outgoing.now, self.outgoing.out
+            )
+
+    def _resolve(self, outcomes: Iterable[Outcome]) -> None:
+        """Tell publishers what became of their publications."""
+        for outcome in outcomes:
+            self.broker.outcome(outcome, self.outgoing.now, self.outgoing.out)
 
     def _answer(self, peer: str, answer: say.Answer) -> None:  # noqa: ARG002
-        ground = self.ground
-        found = [ground.contact.answered(item) for item in answer.items]
-        ground.outcomes([outcome for outcome in found if outcome is not None])
+        found = [self.contact.answered(item) for item in answer.items]
+        self._resolve([outcome for outcome in found if outcome is not None])
         for group in dict.fromkeys(item.group for item in answer.items):
-            ground.forward_next(group)
+            self.groups[group].forward_next()
 
     # Members
 
     def _link(self, input: say.PeerUp | say.PeerDown) -> None:  # noqa: A002
-        ground = self.ground
-        known = input.peer in ground.members.peers
-        if known and ground.members.peers[input.peer].up:
-            self.mode.learner.link_lost(input.peer)
-            ground.members.down(input.peer)
+        known = input.peer in self.members.peers
+        if known and self.members.peers[input.peer].up:
+            self.mode.link_lost(input.peer)
+            self.members.down(input.peer)
         if isinstance(input, say.PeerUp):
-            ground.members.up(input.peer, ground.now)
-            ground.relink()
-            ground.say((input.peer,), ground.greeting())
-            ground.say((input.peer,), self._pulse())
+            self.members.up(input.peer, self.outgoing.now)
+            self.outgoing.linked = self.members.linked()
+            self.outgoing.send((input.peer,), self.storage.hello())
+            self.outgoing.send((input.peer,), self._pulse())
         else:
-            ground.relink()
-            self.mode.look()
+            self.outgoing.linked = self.members.linked()
+            self.mode.member_unreachable()
 
     def _receive(self, input: say.PeerReceived) -> None:  # noqa: A002
-        ground = self.ground
-        peer = ground.members.peers.get(input.peer)
+        peer = self.members.peers.get(input.peer)
         if peer is None or not peer.up:
             return
-        peer.heard = ground.now
+        peer.heard = self.outgoing.now
         for message in input.messages:
             if not peer.greeted and not isinstance(message, say.Hello):
-                ground.out.append(say.ClosePeer(input.peer, "the first message is a Hello"))
+                self.outgoing.out.append(say.ClosePeer(input.peer, "the first message is a Hello"))
                 return
             handler = self._handlers.get(type(message))
             if handler is None:
                 reason = f"{type(message).__name__} says nothing in this delivery mode"
-                ground.out.append(say.ClosePeer(input.peer, reason))
+                self.outgoing.out.append(say.ClosePeer(input.peer, reason))
                 return
             handler(input.peer, message)
 
     def _hello(self, peer: str, hello: say.Hello) -> None:
-        ground = self.ground
-        least = ground.votes.known.get(peer, 0) if hello.admitted else 0
-        if not ground.members.hello(peer, hello) or hello.incarnation < least:
+        least = self.storage.votes.known.get(peer, 0) if hello.admitted else 0
+        if not self.members.hello(peer, hello) or hello.incarnation < least:
             reason = f"incarnation {hello.incarnation} of {peer} is older than a known one"
             self.mode.outdated(peer, hello)
-            ground.out.append(say.ClosePeer(peer, reason))
+            self.outgoing.out.append(say.ClosePeer(peer, reason))
             return
         for name in hello.linked:
-            if ground.members.stranger(name):
-                ground.out.append(say.Meet(name))
+            if self.members.stranger(name):
+                self.outgoing.out.append(say.Meet(name))
         self.mode.greeted(peer, hello)
 
     def _heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
-        if self.ground.members.heartbeat(peer, heartbeat):
+        if self.members.heartbeat(peer, heartbeat):
             self.mode.rebalance()
         self.mode.heartbeat(peer, heartbeat)
 
     def _pulse(self) -> say.Heartbeat:
-        ground = self.ground
-        seed, members = ground.seed, ground.members
-        promised = max(vote.epoch for vote in ground.votes.promised)
+        groups, members, now = self.groups, self.members, self.outgoing.now
+        promised = max(vote.epoch for vote in self.storage.votes.promised)
         return say.Heartbeat(
-            ground.joined, ground.admitted, ground.sure, seed is not None and seed.lost,
-            ground.weight, promised, seed.away if seed is not None else [],
-            self.mode.leading.leads(), members.hears(ground.now), members.sees(ground.now),
-            members.misses, ground.following.whole and self.unready() is None,
-            seed is not None and any(seed.doubted),
-        )  # fmt: skip
+            members.joined,
+            self.storage.admitted,
+            groups.sure,
+            groups.lost,
+            members.weight,
+            promised,
+            groups.not_voting,
+            self.mode.leads(),
+            members.hears(now),
+            members.sees(now),
+            members.misses,
+            self.following.whole and self.unready() is None,
+            groups.doubted,
+        )
 
     # Time
 
     def _timer(self, due: TimerDue) -> None:
-        ground = self.ground
         if due.timer[0] == "broker":
-            self.broker.timer(due, ground.now, ground.out)
+            self.broker.timer(due, self.outgoing.now, self.outgoing.out)
             return
-        given_up = ground.contact.expired(ground.now, ground.settings.publish_timeout)
+        given_up = self.contact.expired(self.outgoing.now, self.settings.publish_timeout)
         if given_up:
-            ground.outcomes(given_up)
-            for group in range(len(ground.views)):
-                ground.forward_next(group)
-        self.mode.leading.forget_idle()
-        ground.note_learned()
-        if not ground.durable:
-            ground.out.append(SetTimer(TICK, ground.now + NS_PER_S))
+            self._resolve(given_up)
+            for group in self.groups:
+                group.forward_next()
+        self.mode.housekeep()
+        self.wal.note_committed(self.outgoing.now)
+        if self.settings.single:
+            self.outgoing.out.append(SetTimer(TICK, self.outgoing.now + NS_PER_S))
             return
-        ground.members.forget_gone(ground.now)
-        if ground.members.look(ground.now):
+        self.members.forget_gone(self.outgoing.now)
+        if self.members.look(self.outgoing.now):
             self.mode.rebalance()
         self.mode.tick()
-        ground.following.look()
-        self._operating.insist()
-        ground.say(ground.linked(), self._pulse())
+        self.following.look()
+        self.admin.tick()
+        self.outgoing.send(self.outgoing.linked, self._pulse())
         self._serve_or_move()
-        ground.out.append(SetTimer(TICK, ground.now + self.mode.election.delay(0.5)))
+        self.outgoing.out.append(
+            SetTimer(TICK, self.outgoing.now + delay(self.settings, self._rng, 0.5))
+        )
 
     def unready(self) -> str | None:
         """Why this member serves no clients now; None if it does."""
-        return self.mode.unready() if self.ground.durable else None
+        return self.mode.unready() if not self.settings.single else None
 
     def drained(self) -> str | None:
         """Why no more clients should come although those that are here are served."""
-        if self.ground.weight:
+        if self.members.weight:
             return None
         return "drained by an operator (`mdserver cluster drain --undo` takes that back)"
 
     def elsewhere(self) -> list[str]:
         """Where clients can go instead: the client addresses of the other members."""
-        return [peer.client for peer in self.ground.members.peers.values() if peer.client]
+        return [peer.client for peer in self.members.peers.values() if peer.client]
 
     def missed(self) -> str | None:
         """Why the cluster would take no publications without this member; None if it would."""
-        if not self.ground.durable or self.ground.seed is None:
+        if self.settings.single or not self.settings.is_seed:
             return None
-        return self._operating.breaks(self.ground.me)
+        return self.admin.breaks(self.settings.me)
 
     def _serve_or_move(self) -> None:
         """Without a quorum or some groups for a while: clients are sent to where they are."""
-        ground = self.ground
         reason = self.unready()
         if reason is None or not self._sessions:
             self._unserved = 0
             return
-        self._unserved = self._unserved or ground.now
-        if ground.now - self._unserved < ground.settings.suspect:
+        self._unserved = self._unserved or self.outgoing.now
+        if self.outgoing.now - self._unserved < self.settings.suspect:
             return
         why, servers = "no-quorum", self.elsewhere()
-        if reason == ground.following.unready():
-            why, servers = "rebalance", ground.following.servers()
+        if reason == self.following.unready():
+            why, servers = "rebalance", self.following.servers()
         for session in self._sessions:
             event = Move(delay_ms=MOVE_DELAY_MS, reason=why, servers=servers or None)
-            ground.out.append(Send(session, event))
-            ground.out.append(Disconnect(session, CLOSE_NO_QUORUM, reason))
+            self.outgoing.out.append(Send(session, event))
+            self.outgoing.out.append(Disconnect(session, CLOSE_NO_QUORUM, reason))
 
 
 def publish_runs(commands: Sequence[AnyCommand]) -> list[Sequence[AnyCommand]]:

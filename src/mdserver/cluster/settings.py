@@ -1,8 +1,13 @@
 """What a member is told of its cluster at its start."""
 
+from typing import TYPE_CHECKING
+
 from attrs import frozen
 
 from mdserver import limits
+
+if TYPE_CHECKING:
+    import random
 
 
 @frozen
@@ -12,8 +17,8 @@ class ClusterSettings:
     `members` is the ordered list of peer addresses; the first ones are the seeds. A member that is
     not in the list of another one is taken as a further member that never votes. `numbers_kept`
     numbers of a publisher in a group can be told again, and may be without a result, and about
-    `publishers_max` publishers are known in all groups. `recording`: a
-    seed has its logs written down; `acks_recorded`: and acks only what is on the disk.
+    `publishers_max` publishers are known in all groups. `writes_wal`: a seed writes its logs down
+    (`mdserver.cluster.wal`); `acks_wait_for_wal`: and acks only what is on the disk.
     """
 
     me: str
@@ -28,8 +33,8 @@ class ClusterSettings:
     numbers_kept: int = limits.PUBLISHER_NUMBERS_KEPT
     publishers_max: int = limits.PUBLISHERS_MAX
     trace: bool = False
-    recording: bool = False
-    acks_recorded: bool = False
+    writes_wal: bool = False
+    acks_wait_for_wal: bool = False
     name: str = ""  # what people call this member; empty: its address
 
     @property
@@ -40,13 +45,33 @@ class ClusterSettings:
         return self.members[: self.seed_count or (5 if len(self.members) >= 5 else 3)]
 
     @property
+    def is_seed(self) -> bool:
+        """Whether this member votes."""
+        return self.me in self.seeds
+
+    @property
+    def single(self) -> bool:
+        """Whether this is a single server: its majority is itself, so it needs no vote record."""
+        return self.guaranteed and len(self.members) == 1
+
+    @property
     def majority(self) -> int:
         """How many seeds are a majority of them."""
         return len(self.seeds) // 2 + 1
 
 
-def alone(member: str, *, recording: bool = False, acks_recorded: bool = False) -> ClusterSettings:
+def alone(
+    member: str, *, writes_wal: bool = False, acks_wait_for_wal: bool = False
+) -> ClusterSettings:
     """A single server: a cluster of one seed."""
     return ClusterSettings(
-        member, (member,), log_kept=0, recording=recording, acks_recorded=acks_recorded
+        member, (member,), log_kept=0, writes_wal=writes_wal, acks_wait_for_wal=acks_wait_for_wal
     )
+
+
+def delay(settings: ClusterSettings, rng: "random.Random", turns: float) -> int:
+    """Return a random time of about `turns` heartbeats (ns).
+
+    Members that saw the same failure at the same time then try to take over one after another.
+    """
+    return int(settings.heartbeat * (turns + rng.random()))

@@ -1,12 +1,19 @@
 """`ClusterDeliveryMode = Standard`: no votes, so that any one member left goes on serving.
 
-Each group has one *reign* at a time, as far as members see each other: a coordinator, an epoch, and
-a history id under which it numbers. What it numbers is committed at once. A member that should
-coordinate a group, and holds all of its log, claims it; the coordinator then cedes it, and it goes
-on under the same history id. A coordinator that is gone is succeeded by the next member in sight,
-under a history id that is new, so that no position is ever used for two publications. Of two reigns
-that see each other the one with the higher (epoch, coordinator) stays: the members of the other one
-take its log, and their clients are told to forget their positions.
+Each group has one *leadership* at a time, as far as members see each other: a coordinator, an
+epoch, and a history id under which it numbers. What it numbers is committed at once; nobody is
+asked. So nothing here protects an acknowledged message against the end of its coordinator. What is
+protected is that no position ever stands for two publications, and that all members in sight of
+each other end up with one log:
+
+- A member that should coordinate a group, and holds all of its log, claims it; the coordinator then
+  yields it, and the successor goes on under the same history id, since nothing can be missing.
+- A coordinator that is gone is succeeded by the next member in sight. It may have numbered what
+  nobody else has, so the successor takes a new history id.
+- Of two leaderships that see each other (two sides of a cut that healed) the one with the higher
+  (epoch, coordinator) stays: the members of the other one take its log, and their clients are told
+  to forget their positions. A successor's epoch rises by the number of members in sight, so that
+  the larger side of a cut wins.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,14 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 from mdserver.cluster import messages as say
 from mdserver.cluster.coordinator import Coordinator
-from mdserver.cluster.election import Election
-from mdserver.cluster.leading import Leading
-from mdserver.cluster.learner import Learner
+from mdserver.cluster.group import new_history
 from mdserver.cluster.placement import ranking
+from mdserver.cluster.settings import delay
 from mdserver.limits import NS_PER_MS, NS_PER_S, STANDARD_ALONE_AFTER_S, STANDARD_PATIENCE_MS
 
 if TYPE_CHECKING:
-    from mdserver.cluster.ground import Ground
+    import random
+
+    from mdserver.cluster.coordinators import Coordinators
+    from mdserver.cluster.following import Following
+    from mdserver.cluster.group import Group, Groups
+    from mdserver.cluster.learner import Learner
+    from mdserver.cluster.membership import Membership
+    from mdserver.cluster.outgoing import Outgoing
+    from mdserver.cluster.settings import ClusterSettings
 
 PATIENCE = STANDARD_PATIENCE_MS * NS_PER_MS
 """How long a coordinator may be out of sight: a link that merely broke is dialled anew in that."""
@@ -30,225 +44,246 @@ CLAIM_EVERY = NS_PER_S
 
 
 class Standard:
-    """Reigns of this member, and how it follows those of others. `Guaranteed` is its counterpart.
+    """Leaderships of this member, and how it follows those of others.
 
-    `_begin`: until when a member that has nothing waits for others that have something (ns), None
-    before its first tick. `_began`: when the reigns of this member began (ns). `_lacking`: the
-    groups whose reign's log this member does not hold. `_sighted`: the members in sight -> since
-    when they are not (ns), 0 while they are.
+    A `Mode`; `Guaranteed` is its counterpart. `_wait_until`: until when a member that has nothing
+    waits for others that have something (ns), None before its first tick. `_sighted`: the members
+    in sight -> since when they are not (ns), 0 while they are.
     """
 
-    def __init__(self, ground: "Ground") -> None:
-        self.ground = ground
-        self.learner = Learner(ground)
-        self.election = Election(ground)
-        self.leading = Leading(ground, self.election, self.learner)
-        self._begin: int | None = None
-        self._began: dict[int, int] = {}
-        self._lacking: dict[int, None] = {}
+    def __init__(
+        self,
+        groups: "Groups",
+        settings: "ClusterSettings",
+        members: "Membership",
+        outgoing: "Outgoing",
+        following: "Following",
+        learner: "Learner",
+        coordinators: "Coordinators",
+        rng: "random.Random",
+    ) -> None:
+        self.groups = groups
+        self._settings = settings
+        self._members = members
+        self._outgoing = outgoing
+        self._following = following
+        self._learner = learner
+        self._coordinators = coordinators
+        self._rng = rng
+        self._wait_until: int | None = None
         self._sighted: dict[str, int] = {}
         self._next_claim = 0
+        self.forward = coordinators.forward
+        self.leads = coordinators.leads
+        self.housekeep = coordinators.forget_idle
+        self.disk_caught_up = coordinators.take_held_back
+        self.refuse_held_back = coordinators.refuse_held_back
+        self.withdraw = coordinators.withdraw
+        self.link_lost = learner.link_lost
         self.handlers: dict[type, Callable[[str, Any], None]] = {
-            say.Begin: self._begun,
-            say.Claim: self._claimed,
-            say.Cede: self._ceded,
-            say.Sync: self._sync,
-            say.Accept: self._accept,
-            say.Need: self._need,
+            say.Begin: self._on_begin,
+            say.Claim: self._on_claim,
+            say.Cede: self._on_yield,
+            say.Sync: self._on_sync,
+            say.Accept: self._on_accept,
+            say.Need: self._on_need,
         }
 
     # Time
 
     def tick(self) -> None:
-        """What is done a few times a second."""
-        ground = self.ground
-        if self._begin is None:
-            self._begin = ground.now + STANDARD_ALONE_AFTER_S * NS_PER_S
+        """Do what is to be done a few times a second."""
+        if self._wait_until is None:
+            self._wait_until = self._outgoing.now + STANDARD_ALONE_AFTER_S * NS_PER_S
         self._outlast()
-        self.look()
-        ground.join()
+        self._look()
+        self._following.join()
         self._claim()
 
     def rebalance(self) -> None:
-        """Members miss others that did not before: groups are claimed without delay."""
+        """Claim groups without delay: members miss others that they did not miss before."""
         self._next_claim = 0
 
-    def look(self) -> None:
-        """Succeed the coordinators that are out of sight, where it is this member's turn.
+    def member_unreachable(self) -> None:
+        """Look at once whose turn it is to coordinate the groups of a member that is gone."""
+        self._look()
+
+    def _look(self) -> None:
+        """Succeed the coordinators that are out of sight, if it is this member's turn.
 
         One that other members see goes on, or leaves its groups to one whom everybody sees.
         """
-        ground = self.ground
-        reported = ground.members.reported(ground.now)
-        claimed = dict.fromkeys(ground.coordinators)
-        claimed.update((group, None) for group, view in enumerate(ground.views)
-                       if view.coordinator in reported)  # fmt: skip
-        for name, peer in ground.members.peers.items():
-            if ground.members.alive(name, ground.now):
+        now, members = self._outgoing.now, self._members
+        reported = members.reported(now)
+        claimed: dict[int, None] = {}
+        for group in self.groups:
+            if group.coordinator is not None or group.leadership.coordinator in reported:
+                claimed[group.index] = None
+        for name, peer in members.peers.items():
+            if members.alive(name, now):
                 claimed.update(dict.fromkeys(peer.leads))
-        orphans: list[int] = []
-        for group, view in enumerate(ground.views):
-            if group in claimed:
-                view.orphaned = 0
+        leaderless: list[Group] = []
+        for group in self.groups:
+            if group.index in claimed:
+                group.leaderless_since = 0
             else:
-                view.orphaned = view.orphaned or ground.now
-                orphans.append(group)
-        if not orphans:
+                group.leaderless_since = group.leaderless_since or now
+                leaderless.append(group)
+        if not leaderless:
             return
-        weights = self._heirs()
-        mine = [
-            group for group in orphans
-            if ground.me in weights and self._turn(group, weights) <= ground.now
-        ]  # fmt: skip
+        weights = self._successors()
+        if self._settings.me not in weights:
+            return
+        mine = [group.index for group in leaderless if self._turn(group, weights) <= now]
         if mine:
             self._succeed(mine, len(weights))
 
     def _outlast(self) -> None:
-        """Renew the reigns of this member when others went out of sight.
+        """Raise the epochs of this member when others went out of sight.
 
-        Where they went on without it they took its groups over meanwhile: of both sides the larger
+        If they went on without it they took its groups over meanwhile: of both sides the larger
         one is to stay. What began after they went was raised by that.
         """
-        ground, members, sighted = self.ground, self.ground.members, self._sighted
-        reported = members.reported(ground.now)
+        now, members, sighted = self._outgoing.now, self._members, self._sighted
+        reported = members.reported(now)
         for name in members.peers:
-            if members.alive(name, ground.now) or name in reported:
+            if members.alive(name, now) or name in reported:
                 sighted[name] = 0
             elif sighted.get(name) == 0:
-                sighted[name] = ground.now
-        gone = {
-            n: since for n, since in sighted.items() if since and since + PATIENCE <= ground.now
-        }
+                sighted[name] = now
+        gone = {n: since for n, since in sighted.items() if since and since + PATIENCE <= now}
         if not gone:
             return
         for name in gone:
             del sighted[name]
         raised, went = 1 + sum(not since for since in sighted.values()), max(gone.values())
-        renewed = [
-            say.Begun(group, coordinator.epoch + raised, ground.views[group].history,
-                      ground.views[group].history, coordinator.log.length)
-            for group, coordinator in ground.coordinators.items() if self._began[group] <= went
-        ]  # fmt: skip
+        renewed: list[say.Begun] = []
+        for group in self.groups.coordinated:
+            assert group.coordinator is not None
+            if group.leading_since <= went:
+                epoch, length = group.coordinator.epoch + raised, group.log.length
+                renewed.append(say.Begun(group.index, epoch, group.history, group.history, length))
         if renewed:
-            self._reign(renewed)
+            self._lead(renewed)
 
-    def _heirs(self) -> dict[str, int]:
-        """Who may succeed: those who have the groups' logs; if nobody has, all who are in sight.
+    def _successors(self) -> dict[str, int]:
+        """Return who may succeed: those who have the groups' logs, or all in sight if nobody has.
 
         The latter only once everybody is there, or did not come for long.
         """
-        ground, members = self.ground, self.ground.members
-        weights = members.weights(ground.now, ground.joined, ground.weight)
+        now, members, me = self._outgoing.now, self._members, self._settings.me
+        weights = members.weights(now)
         if weights:
             return weights
         there = [
-            name for name, peer in members.peers.items()
-            if peer.greeted and members.alive(name, ground.now)
-        ]  # fmt: skip
-        complete = all(name in there or name == ground.me for name in ground.settings.members)
-        if not complete and (self._begin is None or ground.now < self._begin):
+            name
+            for name, peer in members.peers.items()
+            if peer.greeted and members.alive(name, now)
+        ]
+        complete = all(name in there or name == me for name in self._settings.members)
+        if not complete and (self._wait_until is None or now < self._wait_until):
             return {}
-        return {ground.me: ground.weight} | {name: members.peers[name].weight for name in there}
+        return {me: members.weight} | {name: members.peers[name].weight for name in there}
 
-    def _turn(self, group: int, weights: dict[str, int]) -> int:
-        """When this member may succeed: others before it in the order have their turn first, and
-        all who hold more of the log.
+    def _turn(self, group: "Group", weights: dict[str, int]) -> int:
+        """Return when this member may succeed (ns).
+
+        Others before it in the order have their turn first, and all who hold more of the log.
         """
-        ground = self.ground
-        rank = ranking(group, weights).index(ground.me)
-        rank += len(weights) if group in self._lacking else 0
-        return ground.views[group].orphaned + PATIENCE + rank * ground.settings.suspect
+        rank = ranking(group.index, weights).index(self._settings.me)
+        rank += len(weights) if group.incomplete else 0
+        return group.leaderless_since + PATIENCE + rank * self._settings.suspect
 
-    # Reigns of this member
+    # Leaderships of this member
 
     def _succeed(self, groups: list[int], in_sight: int) -> None:
         """Go on from what is held here, under a new history id.
 
         The epoch rises by the number of members in sight, see `_outlast`.
         """
-        ground = self.ground
-        history = ground.new_history()
+        history = new_history(self._rng)
         begun: list[say.Begun] = []
-        for group in groups:
-            view, log = ground.views[group], ground.logs[group]
-            epoch = max(view.epoch, log.epoch, self.election.newest[group]) + in_sight
-            begun.append(say.Begun(group, epoch, history, view.history, log.length))
+        for index in groups:
+            group = self.groups[index]
+            epoch = max(group.leadership.epoch, group.log.epoch, group.newest_epoch) + in_sight
+            begun.append(say.Begun(index, epoch, history, group.history, group.log.length))
         self._rename(history, groups)
-        self._reign(begun)
+        self._lead(begun)
 
     def _rename(self, history: str, groups: list[int]) -> None:
         """Go on under another history id: subscribers and publishers begin anew."""
-        self.ground.rename(history, groups)
-        for group in groups:
-            self.ground.logs[group].forget_publishers()
+        self.groups.rename(history, groups)
+        for index in groups:
+            self.groups[index].log.forget_publishers()
 
-    def _reign(self, begun: list[say.Begun]) -> None:
+    def _lead(self, begun: list[say.Begun]) -> None:
         """Coordinate groups from now on, and tell everybody."""
-        ground = self.ground
-        ground.flush()  # what was numbered until now goes before it
+        self._outgoing.flush()  # what was numbered until now goes before it
+        me = self._settings.me
         for item in begun:
-            log, view = ground.logs[item.group], ground.views[item.group]
-            coordinator = Coordinator(item.group, item.epoch, log, (ground.me,), 0)
+            group = self.groups[item.group]
+            coordinator = Coordinator(item.group, item.epoch, group.log, (me,), 0)
             coordinator.assume()
-            ground.coordinators[item.group] = coordinator
-            log.epoch = item.epoch
-            view.follow(ground.me, item.epoch)
-            self._lacking.pop(item.group, None)
-            self._began[item.group] = ground.now
-        ground.say(ground.linked(), say.Begin(begun))
+            group.coordinator = coordinator
+            group.log.epoch = item.epoch
+            group.leadership.follow(me, item.epoch)
+            group.incomplete = False
+            group.leading_since = self._outgoing.now
+        self._outgoing.send(self._outgoing.linked, say.Begin(begun))
         for item in begun:
-            self.learner.follow(item.group)
-        ground.log("reigns", groups=len(begun))
+            self.groups[item.group].follow()
+        self._outgoing.log("reigns", groups=len(begun))
 
     def _claim(self) -> None:
         """Ask for the groups that this member should coordinate, and follows."""
-        ground = self.ground
-        if ground.now < self._next_claim or not ground.joined:
+        now, me = self._outgoing.now, self._settings.me
+        if now < self._next_claim or not self._members.joined:
             return
-        self._next_claim = ground.now + CLAIM_EVERY + self.election.delay(1)
-        weights = ground.members.weights(ground.now, ground.joined, ground.weight)
+        self._next_claim = now + CLAIM_EVERY + delay(self._settings, self._rng, 1)
+        weights = self._members.weights(now)
         wanted: dict[str, list[int]] = {}
-        for group, view in enumerate(ground.views):
-            if view.active and view.coordinator != ground.me and self._led(group):
-                first = ranking(group, weights)[0]
-                if first == ground.me and weights[first]:
-                    wanted.setdefault(view.coordinator, []).append(group)
+        for group in self.groups:
+            leadership = group.leadership
+            if leadership.active and leadership.coordinator != me and self._is_led(group):
+                first = ranking(group.index, weights)[0]
+                if first == me and weights[first]:
+                    wanted.setdefault(leadership.coordinator, []).append(group.index)
         for member, groups in wanted.items():
-            ground.say((member,), say.Claim(groups))
+            self._outgoing.send((member,), say.Claim(groups))
 
-    def _claimed(self, peer: str, claim: say.Claim) -> None:
-        """Leave groups to a member that holds all that came before this on its link."""
-        ground = self.ground
+    def _on_claim(self, peer: str, claim: say.Claim) -> None:
+        """Yield groups to a member that holds all that came before this on its link."""
         items = [
-            say.Ceded(group, coordinator.epoch, coordinator.log.length)
-            for group in claim.groups
-            if (coordinator := ground.coordinators.get(group)) is not None
+            say.Ceded(index, coordinator.epoch, coordinator.log.length)
+            for index in claim.groups
+            if (coordinator := self.groups[index].coordinator) is not None
         ]
         if not items:
             return
-        ground.flush()  # what was numbered until now goes before it
+        self._outgoing.flush()  # what was numbered until now goes before it
         for item in items:
             self._stop(item.group, item.epoch)
-        ground.say((peer,), say.Cede(items))
+        self._outgoing.send((peer,), say.Cede(items))
 
-    def _ceded(self, peer: str, cede: say.Cede) -> None:
-        """A coordinator leaves groups to this member, which goes on where it stopped."""
-        ground = self.ground
+    def _on_yield(self, peer: str, cede: say.Cede) -> None:
+        """Go on with groups where their coordinator stopped in favour of this member."""
         begun: list[say.Begun] = []
         for item in cede.items:
-            view, log = ground.views[item.group], ground.logs[item.group]
-            whole = view.epoch == item.epoch and log.length == item.length
-            if whole and view.coordinator == peer:
+            group = self.groups[item.group]
+            leadership, length = group.leadership, group.log.length
+            whole = leadership.epoch == item.epoch and length == item.length
+            # A group that is not whole is left: nobody coordinates it, so it finds a successor.
+            if whole and leadership.coordinator == peer:
                 epoch = item.epoch + 1
-                begun.append(say.Begun(item.group, epoch, view.history, view.history, log.length))
+                begun.append(say.Begun(item.group, epoch, group.history, group.history, length))
         if begun:
-            self._reign(begun)
+            self._lead(begun)
 
-    def _stop(self, group: int, epoch: int) -> None:
-        self.election.depose(group, epoch)
-        self.ground.views[group].active = False
+    def _stop(self, index: int, epoch: int) -> None:
+        self.groups.depose(index, epoch)
+        self.groups[index].leadership.active = False
 
-    # Reigns of others
+    # Leaderships of others
 
     def greeted(self, peer: str, hello: say.Hello) -> None:
         """A member said who it is; there is no vote record to compare."""
@@ -258,130 +293,131 @@ class Standard:
 
     def heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
         """Follow who coordinates; ask for what is missing here."""
-        ground = self.ground
         behind: dict[int, int] = {}
         for led in heartbeat.leads:
-            view = ground.views[led.group]
-            if view.coordinator == peer and view.epoch == led.epoch:
-                if led.length > ground.logs[led.group].length:
+            group = self.groups[led.group]
+            leadership = group.leadership
+            if leadership.coordinator == peer and leadership.epoch == led.epoch:
+                if led.length > group.log.length:
                     behind[led.group] = led.epoch
                     continue
-                self._lacking.pop(led.group, None)
-                view.stale = False
-                if not view.active:
-                    self.learner.follow(led.group)
-            elif self._yields(peer, led.group, led.epoch):
+                group.incomplete = False
+                leadership.maybe_behind = False
+                if not leadership.active:
+                    group.follow()
+            elif self._prevails(peer, led.group, led.epoch):
                 behind[led.group] = led.epoch
         if behind:
             self._ask(peer, behind)
 
-    def _led(self, group: int) -> bool:
-        """Whether the coordinator that this member follows is in sight and says that it is one."""
-        ground = self.ground
-        view = ground.views[group]
-        if view.coordinator == ground.me:
-            return group in ground.coordinators
-        if not ground.members.alive(view.coordinator, ground.now):
+    def _is_led(self, group: "Group") -> bool:
+        """Return whether the coordinator that is followed here is in sight and says it is one."""
+        leadership = group.leadership
+        if leadership.coordinator == self._settings.me:
+            return group.coordinator is not None
+        if not self._members.alive(leadership.coordinator, self._outgoing.now):
             return False
-        led = ground.members.peers[view.coordinator].leads.get(group)
-        return led is not None and led.epoch == view.epoch
+        led = self._members.peers[leadership.coordinator].leads.get(group.index)
+        return led is not None and led.epoch == leadership.epoch
 
-    def _yields(self, peer: str, group: int, epoch: int) -> bool:
-        """Whether a member's reign is the one to follow; one of this member ends if so."""
-        ground = self.ground
-        view = ground.views[group]
-        if view.coordinator == peer:
-            return epoch >= view.epoch
-        if (epoch, peer) <= (view.epoch, view.coordinator) and self._led(group):
+    def _prevails(self, peer: str, index: int, epoch: int) -> bool:
+        """Return whether a member's leadership is the one to follow; if so, one here ends."""
+        group = self.groups[index]
+        leadership = group.leadership
+        if leadership.coordinator == peer:
+            return epoch >= leadership.epoch
+        older = (epoch, peer) <= (leadership.epoch, leadership.coordinator)
+        if older and self._is_led(group):
             return False
-        if group in ground.coordinators:
-            self._stop(group, epoch)
+        if group.coordinator is not None:
+            self._stop(index, epoch)
         return True
 
-    def _begun(self, peer: str, begin: say.Begin) -> None:
-        """A member coordinates groups from now on; those whose logs are the same go on at once."""
-        ground = self.ground
+    def _on_begin(self, peer: str, begin: say.Begin) -> None:
+        """Follow a member that coordinates groups from now on; those with the same log at once."""
         same: list[say.Begun] = []
         renamed: dict[str, list[int]] = {}
         behind: dict[int, int] = {}
         for item in begin.items:
-            if not self._yields(peer, item.group, item.epoch):
+            if not self._prevails(peer, item.group, item.epoch):
                 continue
-            view = ground.views[item.group]
-            if (view.history, ground.logs[item.group].length) != (item.before, item.length):
+            group = self.groups[item.group]
+            if (group.history, group.log.length) != (item.before, item.length):
                 behind[item.group] = item.epoch
                 continue
             same.append(item)
-            if item.history != view.history:
+            if item.history != group.history:
                 renamed.setdefault(item.history, []).append(item.group)
         for history, groups in renamed.items():
             self._rename(history, groups)
         for item in same:
-            ground.logs[item.group].epoch = item.epoch
-            ground.views[item.group].follow(peer, item.epoch)
-            self.learner.follow(item.group)
-        self._noted(peer, same)
+            group = self.groups[item.group]
+            group.log.epoch = item.epoch
+            group.leadership.follow(peer, item.epoch)
+            group.follow()
+        self._note_leads(peer, same)
         if behind:
             self._ask(peer, behind)
 
     def _ask(self, peer: str, behind: dict[int, int]) -> None:
-        self._lacking.update(dict.fromkeys(behind))
-        self.learner.ask(peer, behind)
+        for index in behind:
+            self.groups[index].incomplete = True
+        self._learner.ask(peer, behind)
 
-    def _sync(self, peer: str, sync: say.Sync) -> None:
-        """A coordinator's log, or what this member lacks of it."""
-        ground = self.ground
-        taken = [item for item in sync.items if self._yields(peer, item.group, item.epoch)]
+    def _on_sync(self, peer: str, sync: say.Sync) -> None:
+        """Take a coordinator's log, or what this member lacks of it."""
+        taken = [item for item in sync.items if self._prevails(peer, item.group, item.epoch)]
         renewed: dict[str, list[int]] = {}
         for item in taken:
-            if item.history != ground.views[item.group].history:
+            if item.history != self.groups[item.group].history:
                 renewed.setdefault(item.history, []).append(item.group)
         for history, groups in renewed.items():
-            ground.renew(history, groups)
+            self.groups.reset(history, groups)
         for item in taken:
-            self.learner.take(peer, item, None)
-        self._noted(peer, taken)
+            self._learner.take(peer, item, None)
+        self._note_leads(peer, taken)
 
-    def _noted(self, peer: str, items: "Iterable[say.Begun | say.Synced]") -> None:
-        """What a member just said is as good as its next heartbeat."""
-        leads = self.ground.members.peers[peer].leads
+    def _note_leads(self, peer: str, items: "Iterable[say.Begun | say.Synced]") -> None:
+        """Take what a member just said for its next heartbeat."""
+        leads = self._members.peers[peer].leads
         for item in items:
-            self._lacking.pop(item.group, None)
-            length = self.ground.logs[item.group].length
+            group = self.groups[item.group]
+            group.incomplete = False
+            length = group.log.length
             leads[item.group] = say.Led(item.group, item.epoch, length, length)
 
-    def _accept(self, peer: str, accept: say.Accept) -> None:
-        """New entries: those of a coordinator are committed as they come."""
-        ground = self.ground
+    def _on_accept(self, peer: str, accept: say.Accept) -> None:
+        """Take new entries: those of a coordinator are committed as they come."""
         gaps: dict[int, int] = {}
         for item in accept.items:
-            view, log = ground.views[item.group], ground.logs[item.group]
-            if view.coordinator != peer or view.epoch != item.epoch:
+            group = self.groups[item.group]
+            leadership, log = group.leadership, group.log
+            if leadership.coordinator != peer or leadership.epoch != item.epoch:
                 continue
             if item.start != log.length:
                 gaps[item.group] = item.epoch
                 continue
             log.append(item.entries, item.runs)
-            ground.learn(item.group, log.length)
+            group.commit(log.length)
         if gaps:
             self._ask(peer, gaps)
 
-    def _need(self, peer: str, need: say.Need) -> None:
-        """A member lacks something; to clients of another history this is a new beginning."""
-        ground = self.ground
+    def _on_need(self, peer: str, need: say.Need) -> None:
+        """Give a member what it lacks; to clients of another history this is a new beginning."""
         items: list[say.Synced] = []
         for item in need.items:
-            coordinator = ground.coordinators.get(item.group)
+            group = self.groups[item.group]
+            coordinator = group.coordinator
             if coordinator is None:
                 continue
-            same = item.history == ground.views[item.group].history
+            same = item.history == group.history
             start = min(item.committed, coordinator.log.committed) if same else -1
-            items.append(self.leading.synced(coordinator, start))
+            items.append(self._coordinators.synced(coordinator, start))
         for portion in say.portions(items):
-            ground.say((peer,), say.Sync(portion))
+            self._outgoing.send((peer,), say.Sync(portion))
 
     # What others ask
 
     def unready(self) -> str | None:
-        """Why this member serves no clients now; None if it does."""
-        return self.ground.joining() or self.ground.following.unready()
+        """Return why this member serves no clients now; None if it does."""
+        return self._following.joining() or self._following.unready()

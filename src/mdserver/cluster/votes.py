@@ -35,7 +35,7 @@ class VoteRecord(msgspec.Struct):
     `known` are the incarnations below which nothing of a seed counts any more, `starts` the random
     numbers of the starts that had these: an older copy of a record gives an incarnation again.
     `recorded`: this incarnation acks nothing that it does not write down
-    (`mdserver.cluster.records`). `seeds` are the cluster's, in their order; earlier versions left
+    (`mdserver.cluster.wal`). `seeds` are the cluster's, in their order; earlier versions left
     them out. `log` is the identifier of the stream that its logs are written down in, empty if that
     is not known, and `logged` the newest incarnation that is known to have begun there.
     """

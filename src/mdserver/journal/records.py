@@ -17,15 +17,15 @@ from zlib import crc32
 import msgspec
 from attrs import frozen
 
-from mdserver.cluster.records import (
-    Added,
-    AnyRecord,
-    Begun,
-    Ended,
-    Held,
-    Image,
-    Noted,
-    Resumed,
+from mdserver.cluster.wal import (
+    AnyWalEntry,
+    WalAppended,
+    WalBegun,
+    WalEnded,
+    WalEntry,
+    WalImage,
+    WalLog,
+    WalResumed,
 )
 from mdserver.core.cache import SubjectImage
 from mdserver.journal.segments import Segment, StreamWriter, paths
@@ -35,7 +35,7 @@ LOG = "log"
 CHECKSUM_BYTES = 4
 
 
-class Portion(Noted, frozen=True, tag=7):
+class Portion(WalEntry, frozen=True, tag=7):
     """A part of a record that is too large for one line; `number` says which record.
 
     The record says how things were at its `first` portion; other records may stand between that
@@ -48,14 +48,14 @@ class Portion(Noted, frozen=True, tag=7):
     last: bool
 
 
-class Chained(Noted, frozen=True, tag=8):
+class Chained(WalEntry, frozen=True, tag=8):
     """A segment of a stream begins here; the number of the segment before it, 0 for none."""
 
     stream: str
     before: int
 
 
-AnyLine = AnyRecord | Portion | Chained
+AnyLine = AnyWalEntry | Portion | Chained
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[AnyLine] = msgspec.msgpack.Decoder(AnyLine)
 
@@ -81,24 +81,24 @@ class Damage:
 class Found:
     """The records of a stream up to its first damage, if there is any."""
 
-    records: list[AnyRecord]
+    records: list[AnyWalEntry]
     damage: Damage | None
     size_bytes: int
 
     @property
-    def begun(self) -> Begun | None:
+    def begun(self) -> WalBegun | None:
         """How the last writer began."""
-        return next((one for one in reversed(self.records) if isinstance(one, Begun)), None)
+        return next((one for one in reversed(self.records) if isinstance(one, WalBegun)), None)
 
     @property
     def ended(self) -> bool:
         """Whether the last writer ended as it should."""
-        return bool(self.records) and isinstance(self.records[-1], Ended)
+        return bool(self.records) and isinstance(self.records[-1], WalEnded)
 
     @property
     def groups(self) -> int:
         """How many groups are held."""
-        return len({record.group for record in self.records if isinstance(record, Held)})
+        return len({record.group for record in self.records if isinstance(record, WalLog)})
 
 
 class Replacements:
@@ -107,18 +107,18 @@ class Replacements:
     What it held may stand in older segments only, and be held by no other member.
     """
 
-    def __init__(self, records: Iterable[AnyRecord] = ()) -> None:
+    def __init__(self, records: Iterable[AnyWalEntry] = ()) -> None:
         self.count = 0
         self._histories: dict[int, str] = {}
         self._holding: dict[int, None] = {}
         for record in records:
             self.take(record)
 
-    def take(self, record: AnyRecord | Image) -> None:
+    def take(self, record: AnyWalEntry | WalImage) -> None:
         """Take the next record."""
-        if isinstance(record, Added):
+        if isinstance(record, WalAppended):
             self._holding[record.group] = None
-        elif isinstance(record, Held | Image):
+        elif isinstance(record, WalLog | WalImage):
             group = record.group
             if record.start or record.entries:
                 self._holding[group] = None
@@ -135,11 +135,11 @@ class Large:
         self._bytes_max = bytes_max
         self._number = 0
 
-    def lines(self, record: AnyRecord | Image) -> Iterator[bytes]:
+    def lines(self, record: AnyWalEntry | WalImage) -> Iterator[bytes]:
         """The lines of a record, encoded as they are asked for."""
-        if isinstance(record, Image):
+        if isinstance(record, WalImage):
             yield from self._portions(pieces_of(record))
-        elif isinstance(record, Held) and record.state is not None:
+        elif isinstance(record, WalLog) and record.state is not None:
             yield from self._portions([_encode(record)])
         else:
             yield line_of(record)
@@ -155,7 +155,7 @@ class Large:
         yield _line(waiting) if first else line_of(Portion(number, waiting, False, True))
 
 
-def pieces_of(image: Image) -> Iterator[bytes]:
+def pieces_of(image: WalImage) -> Iterator[bytes]:
     """The record of an image, one message after the other."""
     before: list[Any] = [
         4, image.group, image.epoch, image.history, image.start, image.entries, image.runs,
@@ -205,17 +205,17 @@ class Assembly:
     """Records in the order in which they count, large ones put together from their portions."""
 
     def __init__(self) -> None:
-        self._records: list[AnyRecord | None] = []
+        self._records: list[AnyWalEntry | None] = []
         self._parts: dict[int, tuple[int, list[bytes]]] = {}
         self._incarnation = 0
 
-    def take(self, record: AnyRecord | Portion) -> None:
+    def take(self, record: AnyWalEntry | Portion) -> None:
         """Take the record of the next line. Raises ValueError where it cannot be understood."""
         if not isinstance(record, Portion):
-            if isinstance(record, Begun) and record.incarnation != self._incarnation:
+            if isinstance(record, WalBegun) and record.incarnation != self._incarnation:
                 self._incarnation = record.incarnation
                 self._parts.clear()  # another process went on: it knows nothing of those
-            if isinstance(record, Resumed):
+            if isinstance(record, WalResumed):
                 self._parts.clear()  # some of their portions may be missing
             self._records.append(record)
             return
@@ -231,12 +231,12 @@ class Assembly:
             self._records[at] = _whole(parts)
 
     @property
-    def records(self) -> list[AnyRecord]:
+    def records(self) -> list[AnyWalEntry]:
         """What is whole."""
         return [record for record in self._records if record is not None]
 
 
-def _whole(parts: Sequence[bytes]) -> AnyRecord:
+def _whole(parts: Sequence[bytes]) -> AnyWalEntry:
     try:
         record = _decoder.decode(b"".join(parts))
     except msgspec.MsgspecError as error:
@@ -300,13 +300,13 @@ def read(segments: Iterable[Segment]) -> Found:
     return Found(records.records, None, size)
 
 
-def beginning(folder: Path) -> Begun | None:
+def beginning(folder: Path) -> WalBegun | None:
     """How the oldest segment of a stream begins; None if it does not say. Raises OSError."""
     for path in paths(folder)[:1]:
         with path.open("rb") as file, contextlib.suppress(ValueError):
             for line in (file.readline(JOURNAL_BEGUN_BYTES_MAX) for _ in range(2)):
                 record = record_of(line.removesuffix(b"\n"))
-                if isinstance(record, Begun):
+                if isinstance(record, WalBegun):
                     return record
     return None
 

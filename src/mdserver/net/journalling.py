@@ -106,7 +106,7 @@ class Journal:
         Waits for the disk, but not for one that is full: that is told of like at any other time.
         Raises JournalBrokenError.
         """
-        if node.ground.durable:
+        if not node.settings.single:
             return  # members do so together, once they are in contact
         with trio.move_on_after(JOURNAL_SETTLE_S):
             self._engine.dispatch(TimerDue(TICK))

@@ -1,6 +1,6 @@
 """The logs of this member's seed on its disk: written as the node says, read at the start.
 
-Every `Record` output becomes lines of the stream `log`, and `Stored` the node's `Recorded`. Once
+Every `WriteWal` output becomes lines of the stream `log`, and `Stored` the node's `WalSynced`. Once
 the stream has grown to several times what it stands for, the node is asked for a picture of each
 group in turn, and what stands before the first of them goes.
 """
@@ -14,18 +14,18 @@ import structlog
 import trio
 
 from mdserver.cluster.node import Node
-from mdserver.cluster.records import (
-    Added,
-    Begun,
-    Conclude,
-    Ended,
-    Held,
-    Learned,
-    Picture,
-    Record,
-    Recorded,
-    Renewed,
-    Resumed,
+from mdserver.cluster.wal import (
+    Checkpoint,
+    ConcludeWal,
+    WalAppended,
+    WalBegun,
+    WalCommitted,
+    WalEnded,
+    WalLog,
+    WalRenamed,
+    WalResumed,
+    WalSynced,
+    WriteWal,
 )
 from mdserver.config import JournalFsync
 from mdserver.journal.records import LOG, Large, Replacements, line_of, record_of
@@ -45,13 +45,13 @@ log = structlog.get_logger()
 
 
 class Recording:
-    """Carries `Record` outputs out. `begun` is how this run's part of the stream begins,
+    """Carries `WriteWal` outputs out. `begun` is how this run's part of the stream begins,
     and `begins`: it does not stand there yet. `renewed` comes before it, if what was found has a
     new history id. `replacements` counted what was found.
 
     The thread that writes is given `JOURNAL_AHEAD_BYTES` at a time; what comes beyond waits here as
     the objects that it is made of, so nothing that was taken is ever too much for the disk. The
-    node keeps what it takes in proportion (`mdserver.cluster.leading`).
+    node keeps what it takes in proportion (`mdserver.cluster.coordinators`).
     `when_whole` is called whenever the stream was written anew and is on the disk.
     """
 
@@ -59,11 +59,11 @@ class Recording:
         self,
         writer: JournalWriter,
         engine: Engine,
-        begun: Begun,
+        begun: WalBegun,
         fsync: JournalFsync,
         *,
         begins: bool = True,
-        renewed: Renewed | None = None,
+        renewed: WalRenamed | None = None,
         replacements: Replacements | None = None,
     ) -> None:
         self._writer = writer
@@ -94,15 +94,15 @@ class Recording:
             if writer.stream(LOG).gap:  # once it stands there what the gap has led to
                 known = [StreamWriter.sync, StreamWriter.end_gap]
             writer.write(LOG, [*self._beginning, *known])
-        engine.carry(Record, self._record)
+        engine.carry(WriteWal, self._record)
 
-    def _record(self, output: Record) -> None:
-        if self._hands_on and any(isinstance(one, Held | Learned) for one in output.records):
+    def _record(self, output: WriteWal) -> None:
+        if self._hands_on and any(isinstance(one, WalLog | WalCommitted) for one in output.entries):
             # They say that what is committed was handed on: so it has to be, whatever happens.
             self._writer.write(MESSAGES, (StreamWriter.sync,))
-        for one in output.records:
+        for one in output.entries:
             self._replacements.take(one)
-        lines: Iterator[bytes] = chain.from_iterable(map(self._large.lines, output.records))
+        lines: Iterator[bytes] = chain.from_iterable(map(self._large.lines, output.entries))
         if self._asked:
             # How things are at its first line is what a picture shows. The others follow when the
             # disk has room for them, and let everything else go first.
@@ -162,7 +162,7 @@ class Recording:
             answered = done or answered
         self._room.set()
         if answered:
-            self._engine.dispatch(Recorded(answered))
+            self._engine.dispatch(WalSynced(answered))
         self._feed()
 
     def withdrawn(self) -> None:
@@ -182,7 +182,7 @@ class Recording:
         self._given.clear()
         self._ahead = 0
         self._withdrawals += 1
-        kept = [line for line in lines if not isinstance(record_of(line), Added)]
+        kept = [line for line in lines if not isinstance(record_of(line), WalAppended)]
         again = [*self._beginning, *kept]
         self._writer.open_last()
         self._write(again, sum(map(len, again)), newest)
@@ -190,16 +190,16 @@ class Recording:
     def begin_again(self) -> None:
         """Lines were left out of the stream: say so, and have `run` write all that is held."""
         self._writer.open_last()
-        self._writer.write(LOG, (line_of(self._begun), line_of(Resumed())))
+        self._writer.write(LOG, (line_of(self._begun), line_of(WalResumed())))
         self._grown.set()
 
     def end(self) -> None:
         """Record how much is committed; then write all that waits, and that it is all."""
-        self._engine.dispatch(Conclude())
+        self._engine.dispatch(ConcludeWal())
         for _, lines, _ in self._queue:
             self._writer.write(LOG, list(lines))
         self._queue.clear()
-        self._writer.write(LOG, (line_of(Ended()),))
+        self._writer.write(LOG, (line_of(WalEnded()),))
 
     async def run(self) -> None:
         """Keep the stream from growing without end, until cancelled."""
@@ -251,7 +251,7 @@ class Recording:
         """
         withdrawals = self._withdrawals
         self._asked = True
-        self._engine.dispatch(Picture((group,)))
+        self._engine.dispatch(Checkpoint((group,)))
         self._asked = False
         picture, self._picture = self._picture, None
         if picture is None:
@@ -312,6 +312,6 @@ def tail_of(node: Node) -> dict[Place, int]:
     """What the logs hold beyond what is committed: each entry's place, and when it was made."""
     return {
         (entry.publication.subject, entry.epoch, entry.seq): entry.publication.time
-        for log in node.ground.logs
-        for entry in log.since(log.committed)
+        for group in node.groups
+        for entry in group.log.since(group.log.committed)
     }

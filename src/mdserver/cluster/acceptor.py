@@ -1,0 +1,289 @@
+"""The acceptor of one group on one seed: promises epochs, and holds a log that counts.
+
+This is the part of a group that Paxos calls an acceptor (Lamport, "Paxos Made Simple", 2001) and
+raft a voter. It decides two things only: whether to promise an epoch to a candidate, and whether to
+take what a coordinator sends. Both follow one rule: nothing of an epoch below the promised one. A
+majority that promised epoch 7 thereby ends epoch 6, whether its coordinator knows or not, and a
+candidate that hears a majority hears of everything that was ever committed, because any two
+majorities share a seed. All of that leans on a seed not forgetting, in two ways:
+
+- *It must not forget a promise.* Promises live in the vote record, which the caller has on its disk
+  before an answer leaves (`mdserver.cluster.stable_storage`).
+- *It must not forget entries that it acked.* But entries are memory, so a restart forgets them all.
+  A seed that merely started again therefore must not count: it would say "I hold nothing" about
+  entries that it once helped to commit. This is what the standing is for.
+
+A seed starts RECOVERING and becomes NORMAL when the active coordinator of a new enough epoch has
+registered its incarnation and handed it the log (`INSTALL`), or in a cold start, in which every
+seed promises and so nobody's memory is missed (`INSTALL_COLD`). A RECOVERING seed promises cold
+starts only. If others know more of the seed than its vote record does, the record itself was lost:
+the seed may have promised what it does not know of. It is LOST, and only an operator can say that
+its old promises no longer matter; with that word it is RETURNING, and recovers through an epoch
+that was elected without its vote. docs/cluster.md, "Seed" and "Lost memory"; in the specification
+`Promise`, `Sync`, `Accept`, `Install`, `ColdPromise`, `ColdSync`, and `Readmit.tla`.
+"""
+
+import enum
+from typing import TYPE_CHECKING
+
+from mdserver.cluster.messages import (
+    Ballot,
+    Canvass,
+    Nack,
+    Prepare,
+    Promise,
+    Promised,
+    Refusal,
+    Support,
+    portions,
+)
+from mdserver.cluster.votes import Vote
+from mdserver.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from mdserver.cluster.group import Groups
+    from mdserver.cluster.log import GroupLog
+    from mdserver.cluster.outgoing import Outgoing
+    from mdserver.cluster.settings import ClusterSettings
+    from mdserver.cluster.stable_storage import StableStorage
+    from mdserver.cluster.votes import VoteRecord
+
+
+class Standing(enum.Enum):
+    """Whether a seed counts in a group: only a NORMAL one does.
+
+    LOST waits for an operator; RETURNING has the operator's word (for this seed, or for a cold
+    start with it), and asks the coordinators for an epoch that is elected for its loss.
+    """
+
+    NORMAL = "normal"
+    RECOVERING = "recovering"
+    LOST = "lost"
+    RETURNING = "returning"
+
+
+class Step(enum.Enum):
+    """What can happen to a seed in a group."""
+
+    PROMISE = "promise"
+    PROMISE_COLD = "promise-cold"
+    SYNC = "sync"
+    ACCEPT = "accept"
+    INSTALL = "install"
+    INSTALL_COLD = "install-cold"
+    LOSE = "lose"
+    READMIT = "readmit"
+
+
+TRANSITIONS: dict[tuple[Standing, Step], Standing] = {
+    (Standing.NORMAL, Step.PROMISE): Standing.NORMAL,
+    (Standing.NORMAL, Step.PROMISE_COLD): Standing.NORMAL,
+    (Standing.NORMAL, Step.SYNC): Standing.NORMAL,
+    (Standing.NORMAL, Step.ACCEPT): Standing.NORMAL,
+    (Standing.NORMAL, Step.INSTALL_COLD): Standing.NORMAL,
+    (Standing.NORMAL, Step.LOSE): Standing.LOST,
+    (Standing.RECOVERING, Step.PROMISE_COLD): Standing.RECOVERING,
+    (Standing.RECOVERING, Step.INSTALL): Standing.NORMAL,
+    (Standing.RECOVERING, Step.INSTALL_COLD): Standing.NORMAL,
+    (Standing.RECOVERING, Step.LOSE): Standing.LOST,
+    (Standing.LOST, Step.PROMISE_COLD): Standing.RETURNING,
+    (Standing.LOST, Step.LOSE): Standing.LOST,
+    (Standing.LOST, Step.READMIT): Standing.RETURNING,
+    (Standing.RETURNING, Step.PROMISE_COLD): Standing.RETURNING,
+    (Standing.RETURNING, Step.INSTALL): Standing.NORMAL,
+    (Standing.RETURNING, Step.INSTALL_COLD): Standing.NORMAL,
+    (Standing.RETURNING, Step.LOSE): Standing.RETURNING,
+}
+"""A missing pair is refused: with a NACK if a candidate or coordinator asked for it."""
+
+
+STEP_TRACES = {Step.SYNC: "Sync", Step.INSTALL: "Install", Step.INSTALL_COLD: "ColdSync"}
+"""How traces call it that a seed took a coordinator's log."""
+
+
+class Acceptor:
+    """The vote and the standing of a seed in one group.
+
+    `doubted`: the log is as the disk had it, and no coordinator has compared it since. The disk may
+    be an older copy, so whoever is elected with this log waits for every seed in sight.
+    """
+
+    __slots__ = ("_group", "_log", "_votes", "doubted", "standing")
+
+    def __init__(self, group: int, votes: "VoteRecord", log: "GroupLog") -> None:
+        self._group = group
+        self._votes = votes
+        self._log = log
+        self.standing = Standing.RECOVERING
+        self.doubted = False
+
+    @property
+    def promised(self) -> Vote:
+        """The newest epoch that was promised, and to whom."""
+        return self._votes.promised[self._group]
+
+    def may(self, step: Step) -> bool:
+        """Return whether the transition table has the step."""
+        return (self.standing, step) in TRANSITIONS
+
+    def change(self, step: Step) -> None:
+        """Take a step. Raises LocalProtocolError if the table does not have it."""
+        target = TRANSITIONS.get((self.standing, step))
+        if target is None:
+            raise LocalProtocolError(f"a {self.standing.value} seed does not {step.value}")
+        self.standing = target
+
+    def refuses(self, epoch: int, *, cold: bool) -> bool:
+        """Return whether it would refuse a PREPARE of this epoch."""
+        step = Step.PROMISE_COLD if cold else Step.PROMISE
+        return not self.may(step) or epoch <= self.promised.epoch
+
+    def promise(self, epoch: int, candidate: str, *, cold: bool) -> None:
+        """Promise an epoch that it does not refuse; the vote record has to be stored."""
+        self.change(Step.PROMISE_COLD if cold else Step.PROMISE)
+        assert epoch > self.promised.epoch, "an epoch is promised once"
+        self._votes.promised[self._group] = Vote(epoch, candidate)
+
+    def takes(self, epoch: int, register: int, *, cold: bool) -> Step | None:
+        """Return the step by which it would take a coordinator's log, None if it would not.
+
+        `register` is the incarnation of this seed that the coordinator counts from now on, or 0.
+        """
+        if epoch < self.promised.epoch:
+            return None
+        if cold and self.may(Step.INSTALL_COLD):
+            # Only the promise of this very epoch says that the full attendance included this seed.
+            return Step.INSTALL_COLD if epoch == self.promised.epoch else None
+        if register == self._votes.incarnation and self.may(Step.INSTALL):
+            return Step.INSTALL
+        return Step.SYNC if self.may(Step.SYNC) else None
+
+    def take(self, step: Step, epoch: int, coordinator: str) -> bool:
+        """Take a coordinator's log; return whether the vote record has to be stored first.
+
+        The caller replaces the entries. To take the log of an epoch is to promise it, so an ack of
+        an epoch that is new here waits for the vote record.
+        """
+        self.change(step)
+        self.doubted = False
+        if self.promised.epoch == epoch:
+            return False
+        self._votes.promised[self._group] = Vote(epoch, coordinator)
+        return True
+
+    def accepts(self, epoch: int) -> bool:
+        """Return whether it takes entries of this epoch: its log is of it, it promised no newer.
+
+        An ack says "I hold the log of this epoch up to here", which is true only of a log that
+        was synchronised in the epoch before.
+        """
+        return (
+            self.standing is Standing.NORMAL  # the only one with `Step.ACCEPT`
+            and self.promised.epoch == epoch
+            and self._log.epoch == epoch
+        )
+
+
+class Voter:
+    """What a seed answers to candidates, for all its groups."""
+
+    __slots__ = ("_groups", "_outgoing", "_settings", "_storage")
+
+    def __init__(
+        self,
+        groups: "Groups",
+        settings: "ClusterSettings",
+        outgoing: "Outgoing",
+        storage: "StableStorage",
+    ) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._outgoing = outgoing
+        self._storage = storage
+
+    def canvass(self, candidate: str, canvass: Canvass) -> None:
+        """Say which of these candidacies this seed would promise; nothing changes by that.
+
+        It supports none while it sees a coordinator or expects one soon: a member that merely sees
+        badly must not depose anybody. Nobody else's view counts for its own candidacy.
+        """
+        yes: list[Ballot] = []
+        newer: list[Refusal] = []
+        for ballot in canvass.ballots:
+            group = self._groups[ballot.group]
+            if group.acceptor is None:
+                continue
+            if (
+                not group.acceptor.refuses(ballot.epoch, cold=False)
+                and (candidate == self._settings.me or not group.led)
+                and group.no_vote_until <= self._outgoing.now
+            ):
+                yes.append(ballot)
+            vote = group.acceptor.promised
+            if vote.epoch >= ballot.epoch:
+                newer.append(Refusal(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
+        if newer:
+            self._outgoing.send((candidate,), Nack(newer))
+        if yes:
+            self._outgoing.send((candidate,), Support(yes))
+
+    def prepare(self, candidate: str, prepare: Prepare) -> None:
+        """Promise what may be promised; refuse the rest, and name the newer epoch.
+
+        All promises of the message take one write of the vote record.
+        """
+        groups, storage = self._groups, self._storage
+        # The quorum that takes a seed back is made of other seeds only (spec: `FreshElection`).
+        if not self._settings.is_seed or self._settings.me in prepare.readmit:
+            return
+        if prepare.cold and not prepare.ordered and not groups.sure:
+            return
+        refused: list[Refusal] = []
+        promised: list[Ballot] = []
+        for ballot in prepare.ballots:
+            group = groups[ballot.group]
+            acceptor = group.acceptor
+            assert acceptor is not None
+            if acceptor.refuses(ballot.epoch, cold=prepare.cold):
+                vote = acceptor.promised
+                refused.append(Refusal(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
+                continue
+            if candidate != self._settings.me:
+                groups.depose(ballot.group, ballot.epoch)
+            acceptor.promise(ballot.epoch, candidate, cold=prepare.cold)
+            # Whoever got the promise needs its write, and those of others, before it can go on.
+            group.no_vote_until = self._outgoing.now + self._settings.suspect + storage.write_time
+            group.trace("Promise", ballot.epoch, candidate=candidate, cold=prepare.cold)
+            promised.append(ballot)
+        if refused:
+            self._outgoing.send((candidate,), Nack(refused))
+        if not promised:
+            return
+        if prepare.cold and groups.sure and not (groups.lost or groups.returning):
+            # Every seed promises a cold start, so from now on all know this incarnation.
+            storage.votes.admitted = True
+        if not storage.note(prepare.readmit):
+            storage.store()
+        for items in portions(self._promised(ballot) for ballot in promised):
+            message = Promise(storage.votes.incarnation, dict(storage.votes.known), items)
+            storage.send_stored(candidate, message)
+
+    def _promised(self, ballot: Ballot) -> Promised:
+        """Return a promise with the part of the log that the candidate may lack."""
+        group = self._groups[ballot.group]
+        log = group.log
+        held = ballot.committed if ballot.history == group.history else 0
+        start, state = group.tail_or_state(min(held, log.length))
+        return Promised(
+            group.index,
+            ballot.epoch,
+            log.epoch,
+            log.length,
+            log.committed,
+            group.history,
+            start,
+            log.since(start),
+            log.runs_since(start),
+            state,
+            group.acceptor is not None and group.acceptor.doubted,
+        )

@@ -1,0 +1,149 @@
+"""What a member says in one step.
+
+A step may touch many groups: a read of one link brings entries of twenty of them, the failure of a
+member has a hundred elected anew. If each group sent its own message, the cost of a cluster would
+grow with the number of groups, not with what there is to say. So a step only notes what it has to
+say about a group (an *item*), and `flush` puts all items of one kind for one receiver into one
+message. etcd's raft does the same with its `Ready`: nothing leaves while the state machine runs.
+
+Some of it a member says to itself: as a contact to the coordinator beside it, as a candidate to its
+own seed. These messages do not leave the process. They wait in `local`, and the same handlers take
+them within the same step, so that a group whose coordinator is here needs no code of its own, and
+a single server is a cluster of one.
+
+The order within a flush is fixed, and it matters to the receiver. Publications go first: whoever
+coordinates them here may append to a log, and has its entries leave with the same flush. What goes
+to the write-ahead log stands before the acks of the same step: an ack that has to wait for the disk
+then names a write that the driver was already given. Entries go before the commit that covers them,
+since a link delivers in order.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mdserver.cluster.messages import (
+    Accept,
+    Ack,
+    Acked,
+    Agreed,
+    Answer,
+    Answered,
+    AnyPeerMessage,
+    Appended,
+    Commit,
+    Forward,
+    Forwarded,
+    SendPeer,
+)
+from mdserver.core.outputs import Log, Output
+
+if TYPE_CHECKING:
+    from mdserver.cluster.contact import Contact
+    from mdserver.cluster.votes import VoteRecord
+    from mdserver.cluster.wal import WalBuffer
+
+
+class Outgoing:
+    """The outputs of the step under way, and what is still to become a message of it.
+
+    `now` is the time of the step (ns), `out` what the driver gets of it. `linked` are the members
+    that can be spoken to, without this one. `local` are messages of this member to itself.
+    """
+
+    __slots__ = (
+        "_accepts",
+        "_acks",
+        "_answers",
+        "_commits",
+        "_contact",
+        "_forwards",
+        "_votes",
+        "_wal",
+        "linked",
+        "local",
+        "me",
+        "now",
+        "out",
+    )
+
+    def __init__(self, me: str, votes: "VoteRecord", contact: "Contact", wal: "WalBuffer") -> None:
+        self.me = me
+        self.now = 0
+        self.out: list[Output] = []
+        self.linked: tuple[str, ...] = ()
+        self.local: deque[AnyPeerMessage] = deque()
+        self._votes = votes
+        self._contact = contact
+        self._wal = wal
+        self._accepts: list[Appended] = []
+        self._commits: list[Agreed] = []
+        self._acks: dict[str, list[Acked]] = {}
+        self._forwards: dict[str, list[Forwarded]] = {}
+        self._answers: dict[str, list[Answered]] = {}
+
+    def send(self, peers: Sequence[str], message: AnyPeerMessage) -> None:
+        """Send a message at once; one to this member is handled later in this step."""
+        if self.me in peers:
+            self.local.append(message)
+            if len(peers) == 1:
+                return
+            peers = [peer for peer in peers if peer != self.me]
+        if peers:
+            self.out.append(SendPeer(tuple(peers), message))
+
+    # Items, which `flush` puts into messages
+
+    def accept(self, item: Appended) -> None:
+        """Replicate new entries of a group to all members."""
+        if self.linked:
+            self._accepts.append(item)
+
+    def commit(self, item: Agreed) -> None:
+        """Tell all members that entries of a group are committed."""
+        if self.linked:
+            self._commits.append(item)
+
+    def ack(self, coordinator: str, item: Acked) -> None:
+        """Ack a coordinator's log as this incarnation; what that waits for is on the disk."""
+        self._acks.setdefault(coordinator, []).append(item)
+
+    def forward(self, coordinator: str, item: Forwarded) -> None:
+        """Hand publications to a coordinator, which may be this member."""
+        self._forwards.setdefault(coordinator, []).append(item)
+
+    def answer(self, contact: str, item: Answered) -> None:
+        """Answer a contact, named by its contact name (`address#incarnation`)."""
+        self._answers.setdefault(contact.partition("#")[0], []).append(item)
+
+    def flush(self) -> bool:
+        """Put the items into messages; return whether this member itself may have got one."""
+        said = False
+        if self._forwards:
+            for coordinator, forwards in self._forwards.items():
+                self.send((coordinator,), Forward(self._contact.name, forwards))
+            self._forwards.clear()
+            said = True
+        if self._wal.entries:
+            self.out.append(self._wal.write())
+        if self._accepts:
+            self.send(self.linked, Accept(self._accepts))
+            self._accepts = []
+        if self._acks:
+            for coordinator, acks in self._acks.items():
+                self.send((coordinator,), Ack(self._votes.incarnation, acks))
+            self._acks.clear()
+            said = True
+        if self._commits:
+            self.send(self.linked, Commit(self._commits))
+            self._commits = []
+        if self._answers:
+            for member, answers in self._answers.items():
+                self.send((member,), Answer(answers))
+            self._answers.clear()
+            said = True
+        return said
+
+    def log(self, name: str, **values: str | int | bool | None) -> None:
+        """Write an event to the server log."""
+        self.out.append(Log("cluster", name, dict(values)))

@@ -1,0 +1,146 @@
+"""Takes over what a member wrote down of its logs before it started again (`mdserver.cluster.wal`).
+
+Entries are replayed in the order in which they were written, into groups that hold nothing yet.
+Nobody is told anything: what is committed in the log was told before. What comes of it may still be
+an older copy of the disk than the one that acked, which no member can see by itself, so each log
+is *doubted* until a coordinator has compared it.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mdserver.cluster.acceptor import Standing
+from mdserver.cluster.log import FORGET
+from mdserver.cluster.wal import (
+    AnyWalEntry,
+    WalAppended,
+    WalBegun,
+    WalCommitted,
+    WalLog,
+    WalRenamed,
+    WalResumed,
+)
+from mdserver.errors import MdserverError
+
+if TYPE_CHECKING:
+    from mdserver.cluster.group import Groups
+    from mdserver.cluster.outgoing import Outgoing
+    from mdserver.core.broker import Broker
+
+
+class WalError(MdserverError):
+    """Entries that do not follow each other; the message says where."""
+
+
+def replay(
+    entries: Iterable[AnyWalEntry],
+    groups: "Groups",
+    broker: "Broker",
+    outgoing: "Outgoing",
+    *,
+    doubted: bool,
+) -> list[int]:
+    """Take over what the entries say; return the groups that they hold.
+
+    A seed votes at once in groups in which it did when the last entry of the log was written.
+    Raises WalError; then the groups are of no use any more.
+    """
+    replaying = _Replay(groups, broker, outgoing)
+    for number, entry in enumerate(entries):
+        try:
+            replaying.take(entry)
+        except WalError as error:
+            raise WalError(f"entry {number} ({type(entry).__name__}) {error}") from None
+    for index in replaying.held:
+        group = groups[index]
+        group.leadership.epoch = group.log.epoch
+        group.leadership.maybe_behind = True
+        assert group.acceptor is not None, "only seeds write a log"
+        group.acceptor.doubted = doubted
+    return list(replaying.held)
+
+
+class _Replay:
+    """Takes the entries one by one. `held` are the groups of which something is held by now.
+
+    `_torn` are those of which entries were left out, until the next that says all of their log.
+    """
+
+    def __init__(self, groups: "Groups", broker: "Broker", outgoing: "Outgoing") -> None:
+        self.held: dict[int, None] = {}
+        self._torn: dict[int, None] = {}
+        self._incarnation = 0
+        self._groups = groups
+        self._broker = broker
+        self._outgoing = outgoing
+
+    def take(self, entry: AnyWalEntry) -> None:
+        """Take one entry. Raises WalError if it does not follow those before it."""
+        match entry:
+            case WalLog():
+                self._replace(entry)
+            case WalAppended():
+                self._append(entry)
+            case WalCommitted():
+                if self._follows(entry.group):
+                    self._commit(entry.group, entry.length)
+            case WalBegun():
+                if entry.incarnation != self._incarnation:
+                    self._incarnation = entry.incarnation
+                    self._torn.clear()  # it goes on from what it found, as is found here
+            case WalResumed():
+                self._torn = dict(self.held)
+            case WalRenamed():
+                self._groups.rename(entry.history, range(len(self._groups)))
+            case _:
+                pass
+
+    def _follows(self, group: int) -> bool:
+        """Return whether all that an entry of the group goes on from is held."""
+        return group in self.held and group not in self._torn
+
+    def _replace(self, entry: WalLog) -> None:
+        group = self._groups[entry.group]
+        log = group.log
+        if not self._follows(entry.group) and entry.state is None and entry.start:
+            return  # what it goes on from stood in segments that are gone: an image follows
+        self._torn.pop(entry.group, None)
+        if entry.history != group.history:
+            log.clear()
+            group.history = entry.history
+            self._tell_history(entry.group, entry.history)
+        if entry.state is not None and entry.start > log.committed:
+            log.install(entry.start, entry.state.tables)
+            group.import_cache(entry.state.cache)
+        if max(log.committed, entry.start) > log.length:
+            raise WalError(f"starts at {entry.start}, but the log ends at {log.length}")
+        log.take_over(entry.epoch, entry.start, entry.entries, entry.runs)
+        assert group.acceptor is not None, "only seeds write a log"
+        group.acceptor.standing = Standing.NORMAL if entry.normal else Standing.RECOVERING
+        self.held[entry.group] = None
+        self._commit(entry.group, entry.committed)
+
+    def _tell_history(self, group: int, history: str) -> None:
+        """Have the broker know the history id, all groups at once if none was known before."""
+        now, out = self._outgoing.now, self._outgoing.out
+        if not self.held:
+            self._broker.reset(history, None, now, out)
+        elif self._broker.history_of(group) != history:
+            self._broker.reset(history, (group,), now, out)
+
+    def _append(self, entry: WalAppended) -> None:
+        log = self._groups[entry.group].log
+        if not self._follows(entry.group):
+            return
+        if entry.start != log.length:
+            raise WalError(f"starts at {entry.start}, but the log ends at {log.length}")
+        log.append(entry.entries, entry.runs)
+
+    def _commit(self, index: int, length: int) -> None:
+        log = self._groups[index].log
+        if length <= log.committed:
+            return
+        entries, _ = log.commit(min(length, log.length))
+        shown = [entry for entry in entries if entry.publication.subject != FORGET]
+        self._broker.committed(index, shown, self._outgoing.now, self._outgoing.out)
+        self._broker.reached(index, log.committed, self._outgoing.now, self._outgoing.out)
