@@ -93,6 +93,18 @@ def test_a_member_that_is_no_seed_comes_back_with_what_it_missed(tmp_path: Path)
         assert all({"one", "two"} <= {text for _, _, text in row} for row in held.values())
 
 
+def whole_stream(cluster: LiveCluster, method: str, path: str) -> str:
+    """Return what member 0 sends over a stream that it ends itself."""
+    connection = http.client.HTTPConnection(cluster.clients[0], timeout=5)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    assert answer.status == 200
+    text = answer.read().decode()
+    connection.close()
+    assert '"op":"closed","code":4002' in text
+    return text
+
+
 def test_without_a_quorum_nothing_is_taken_and_with_it_all_goes_on(tmp_path: Path) -> None:
     with LiveCluster(tmp_path, 3) as cluster:
         publish_all(cluster, 0, "one")
@@ -103,6 +115,8 @@ def test_without_a_quorum_nothing_is_taken_and_with_it_all_goes_on(tmp_path: Pat
         for path in ("/rest/consume", "/snapshot"):
             status, answer = cluster.get(0, f"{path}?subject=/s/1")
             assert (status, "no majority of the seeds is in sight" in str(answer)) == (503, True)
+        for method, path in (("GET", "/sse?subject=/s/1"), ("POST", "/stream")):
+            assert "no majority of the seeds is in sight" in whole_stream(cluster, method, path)
         cluster.resume(1)
         cluster.resume(2)
         for index in range(3):
