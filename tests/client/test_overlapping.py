@@ -7,7 +7,10 @@ import pytest
 import trio
 
 from mdserver.client import Client, MessageType
+from mdserver.core.entitlement import Policy
+from mdserver.core.settings import BrokerSettings
 from tests.live import live_server
+from tests.net.serving import serving
 
 
 async def contents(subscription: Any, count: int) -> list[Any]:
@@ -95,8 +98,13 @@ async def test_a_slow_subscription_beside_a_quick_one_loses_nothing(tmp_path: Pa
             assert got == {"slow": expected, "quick": expected}
 
 
-async def test_a_join_during_a_recovery_takes_nothing_from_the_others(tmp_path: Path) -> None:
-    subjects = [f"/r/{number}" for number in range(300)]
+@pytest.mark.parametrize(
+    "long", ["", 100 * "long"], ids=["positions in one command", "beyond one command"]
+)
+async def test_a_join_during_a_recovery_takes_nothing_from_the_others(
+    tmp_path: Path, long: str
+) -> None:
+    subjects = [f"/r/{long}{number}" for number in range(300)]
     missed = list("123456")
     with live_server(tmp_path) as server, trio.fail_after(60):
         async with (
@@ -120,8 +128,30 @@ async def test_a_join_during_a_recovery_takes_nothing_from_the_others(tmp_path: 
             await collect(third, {subject: ["6"] for subject in subjects})
             client.pause()
             client.resume()
-            fourth = client.subscribe("/r/7")
-            await collect(fourth, {"/r/7": ["6"]})
+            fourth = client.subscribe(subjects[7])
+            await collect(fourth, {subjects[7]: ["6"]})
+
+
+@pytest.mark.parametrize("long", ["", 100 * "long"], ids=["one command", "many commands"])
+async def test_a_join_during_a_recovery_gets_the_snapshots_of_what_was_not_missed(
+    tmp_path: Path, long: str
+) -> None:
+    """Also if the positions of the recovery do not fit into one command."""
+    subjects = [f"/r/{long}{number}" for number in range(300)]
+    with live_server(tmp_path) as server, trio.fail_after(30):
+        async with Client([server.url]) as publisher, Client([server.url]) as client:
+            first = client.subscribe("/r/**")
+            await first.confirmed()
+            for subject in subjects:
+                await publisher.publish(subject, "0")
+            await collect(first, {subject: ["0"] for subject in subjects})
+            client.pause()
+            await publisher.publish(subjects[0], "1")
+            client.resume()
+            second = client.subscribe("/r/**")
+            await collect(first, {subjects[0]: ["1"]})
+            newest = {subject: ["0"] for subject in subjects} | {subjects[0]: ["1"]}
+            await collect(second, newest, last=True)
 
 
 async def collect(
@@ -141,3 +171,34 @@ async def collect(
             assert of_it == want[: len(of_it)], message.subject
             complete += of_it == want
     return got
+
+
+async def test_a_subject_that_ends_during_its_recovery_costs_its_pattern_nothing() -> None:
+    """Both come back with positions; the exact one ends before its turn came at the server."""
+    broker = BrokerSettings(policy=Policy.NONE, brought_at_once=5)
+    many = [f"/many/{number}" for number in range(200)]
+    async with (
+        serving(broker=broker) as server,
+        Client(server.urls) as publisher,
+        Client(server.urls) as client,
+    ):
+        with trio.fail_after(60):
+            others = client.subscribe(*many)
+            every = client.subscribe("/ov/**")
+            one = client.subscribe("/ov/IBM")
+            for subscription in (others, every, one):
+                await subscription.confirmed()
+            for subject in (*many, "/ov/IBM"):
+                await publisher.publish(subject, "0")
+            assert await contents(one, 1) == ["0"]
+            assert await contents(every, 1) == ["0"]
+            await contents(others, len(many))
+            client.disconnect()
+            for number in range(1, 4):
+                await publisher.publish("/ov/IBM", str(number))
+            client.connect()
+            await client.connected()
+            one.end()
+            await every.caught_up()
+            await publisher.publish("/ov/IBM", "last")
+            assert await contents(every, 4) == ["1", "2", "3", "last"]

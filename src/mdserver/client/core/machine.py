@@ -195,6 +195,7 @@ class ClientCore:
         removed = self.subscriptions.remove(subjects)
         if removed and self.phase is Phase.UP and not self.paused:
             self._unsubscribe(removed)
+            self._resubscribe(self.subscriptions.bereft(removed))
         return self._take()
 
     def pause(self) -> list[Output]:
@@ -472,7 +473,11 @@ class ClientCore:
                     elif self.positions.accept(event):
                         messages.append(event)
                 # What a pattern brought was on its way before the single subscription stood.
-                if self.subscriptions.lone and event.match is None:
+                if (
+                    self.subscriptions.lone
+                    and event.match is None
+                    and not self.subscriptions.replay_awaited(event.subject)
+                ):
                     self._single_done(event.subject)
                 continue
             if messages:
@@ -533,7 +538,12 @@ class ClientCore:
         if event.subject is None:
             return
         if status in {StatusName.DATA_SYNC, StatusName.DATA_RESYNC}:
-            self._single_done(event.subject)
+            self.subscriptions.answered(event.subject)
+            again = self.subscriptions.replays(event.subject)
+            for command in again:
+                self._subscribe(command)
+            if not again:
+                self._single_done(event.subject)
         elif status is StatusName.SUBSCRIBE_DENY:
             self._refuse([event.subject], event.reason or "the subscription was refused")
 
@@ -598,6 +608,7 @@ class ClientCore:
             self._subscribe(command)
 
     def _subscribe(self, command: commands.Subscribe) -> None:
+        self.subscriptions.asked(command)
         for fenced in self._fences.put(command):
             self._command(fenced)
 

@@ -29,6 +29,9 @@ class Subscriptions:
         self._wanted: dict[str, Options] = {}
         self._patterns: dict[str, Pattern] = {}
         self._held: dict[str, None] = {}
+        self._recovering: dict[str, None] = {}
+        self._replay_later: dict[str, Options] = {}
+        self._replaying: dict[str, None] = {}
         self.lone: dict[str, None] = {}
 
     def __contains__(self, subject: str) -> bool:
@@ -85,6 +88,39 @@ class Subscriptions:
                 ending = [*ending, *lone]
         return ending
 
+    def asked(self, command: Subscribe) -> None:
+        """Note the positions of a command, about which the server has said nothing yet."""
+        self._recovering.update(dict.fromkeys(command.positions or ()))
+
+    def answered(self, subject: str) -> None:
+        """Note that the server has brought what was missed of a subject, or said that it cannot."""
+        self._recovering.pop(subject, None)
+
+    def bereft(self, removed: Iterable[str]) -> list[str]:
+        """Return the patterns to subscribe again because these subscriptions have ended.
+
+        At the server the most exact subscription of a session brings what was missed of a subject.
+        If it ends before that, the next one gets live messages only.
+        """
+        if not self._recovering or not self._patterns:
+            return []
+        subjects: dict[str, None] = {}
+        for one in removed:
+            pattern = parse_interest(one, segments_min=1)
+            if pattern is not None:
+                matched = (s for s in self._recovering if pattern.matches(segments_of(s)))
+                subjects |= dict.fromkeys(matched)
+            elif one in self._recovering:
+                subjects[one] = None
+        patterns: dict[str, None] = {}
+        for subject in subjects:
+            if subject not in self._wanted:
+                segments = segments_of(subject)
+                patterns |= dict.fromkeys(
+                    text for text, pattern in self._patterns.items() if pattern.matches(segments)
+                )
+        return list(patterns)
+
     def covers(self, subject: str) -> bool:
         """Whether messages of this subject are wanted."""
         if subject in self._wanted:
@@ -115,6 +151,26 @@ class Subscriptions:
     def connected(self) -> None:
         """The server knows of no subscription."""
         self.lone = {}
+        self._recovering = {}
+        self._replay_later = {}
+        self._replaying = {}
+
+    def replays(self, subject: str) -> list[Subscribe]:
+        """Return what asks for the snapshot of a subject that was recovered one by one just now.
+
+        A subscription that joined meanwhile wants it; it waited because an answer to the first
+        command would have been taken for that to the second.
+        """
+        options = self._replay_later.pop(subject, None)
+        if options is None or subject not in self.lone:
+            self._replaying.pop(subject, None)
+            return []
+        self._replaying[subject] = None
+        return list(self.first_commands([subject], options, replay=True))
+
+    def replay_awaited(self, subject: str) -> bool:
+        """Return whether the status that begins a replay of this subject is still to come."""
+        return subject in self._replay_later or subject in self._replaying
 
     def recovered(self, subject: str) -> bool:
         """Whether a subject was recovered one by one and is not needed beside its pattern now.
@@ -208,8 +264,12 @@ class Subscriptions:
         subscribed beside the pattern until `recovered`. The pattern comes last, because it would
         bring the snapshots of all that is not subscribed by then. Those that are recovered so
         already are left alone: an answer on its way would be taken for that to a second command.
+        What is to be replayed of them is asked for after that answer (`replays`).
         """
         options = self._wanted[pattern]
+        if replay and self.lone:
+            again = [subject for subject in seen if subject in self.lone]
+            self._replay_later.update(dict.fromkeys(again, options))
         seen = [subject for subject in seen if subject not in self.lone]
         positions = {subject: p for subject in seen if (p := self._positions.get(subject))}
         size = sum(_cost(subject, position) for subject, position in positions.items())
