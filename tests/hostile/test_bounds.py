@@ -75,7 +75,7 @@ async def test_snapshots_that_expired_make_room_for_others() -> None:
                     assert "take all the memory" in str(answer["reason"])
                 elif refused:
                     break
-                await trio.sleep(0.01)
+                await trio.testing.wait_all_tasks_blocked(0.01)
 
 
 async def test_many_patterns_over_many_subjects_keep_nobody_waiting() -> None:

@@ -45,7 +45,8 @@ async def unharmed(
 ) -> AsyncIterator[Server]:
     """A server with a well-behaved client beside whatever the block does.
 
-    That client has to get an answer all the time; afterwards tasks and descriptors are as before.
+    That client gets an answer all the time, and at least one after the block; afterwards tasks
+    and descriptors are as before.
     """
     async with serving(settings, handler=Router()) as server:
         gc.collect()
@@ -54,8 +55,13 @@ async def unharmed(
             upgraded(port_of(server), timeout=timeout) as good,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(stay_served, good)
+            answers: list[int] = []
+            nursery.start_soon(stay_served, good, answers)
             yield server
+            before = len(answers)
+            with trio.fail_after(timeout):
+                while len(answers) <= before:
+                    await trio.testing.wait_all_tasks_blocked(0.001)
             nursery.cancel_scope.cancel()
         with trio.fail_after(5):
             while server.connections:
@@ -67,7 +73,8 @@ async def unharmed(
         assert server.engine.outboxes == {}
 
 
-async def stay_served(client: RawClient) -> None:
+async def stay_served(client: RawClient, answers: list[int]) -> None:
+    """Ask now and then, with a pause so that it is no flood itself."""
     number = 0
     while True:
         number += 1
@@ -75,6 +82,7 @@ async def stay_served(client: RawClient) -> None:
         with trio.fail_after(3):
             _, payload = await client.frame()
             assert b'"t":%d' % number in payload
+        answers.append(number)
         await trio.sleep(0.005)
 
 
@@ -103,6 +111,7 @@ async def slowly(port: int, start: bytes) -> None:
 
 
 async def drip(client: RawClient) -> None:
+    """Send a byte in each of a slow client's pauses."""
     try:
         while True:
             await client.send(b"a")

@@ -152,12 +152,16 @@ async def test_a_session_that_never_connects_is_closed_where_tokens_decide() -> 
 
 async def test_a_session_that_waits_for_its_verdict_is_not_closed_for_that() -> None:
     asked: list[Authorize] = []
-    settings = evolve(GUARDED, handshake_timeout=100 * NS_PER_MS)
+    settings = evolve(GUARDED, handshake_timeout=200 * NS_PER_MS)
     async with serving(settings, ASKING) as server:
         server.engine.carry(Authorize, asked.append)
         async with upgraded(port_of(server)) as client:
             await client.send(frame(TEXT, b'{"op":"connect","token":"t"}'))
-            await trio.sleep(0.3)
+            with trio.fail_after(30):
+                while not asked:
+                    await trio.testing.wait_all_tasks_blocked()
+            async with upgraded(port_of(server)) as later:
+                assert await later.closed_with() == 4101, "the time of both is over"
             grant(server, asked.pop())
             await client.until(b'"connected"')
 
