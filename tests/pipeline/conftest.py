@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from mdserver.core.message import Entry, Publication
 from mdserver.journal.rows import checked, message_row
 from mdserver.journal.segments import StreamWriter
-from mdserver.pipeline import requirements, session
-from mdserver.pipeline.archive import Archive, Archived
+from mdserver.pipeline import jobs, requirements, session
+from mdserver.pipeline.archive import Archived
 from mdserver.pipeline.sources import JournalSource
 from tests.live_kafka import JARS, KafkaMissingError, LiveKafka, live_kafka
 
@@ -85,9 +85,7 @@ def write_lines(folder: Path, lines: Sequence[bytes]) -> None:
 def run_archive(spark: SparkSession, journal: Path, folder: Path, **options: int) -> list[Archived]:
     """Archive what is sealed now; the reports of the batches."""
     reports: list[Archived] = []
-    archive = Archive(spark, JournalSource(journal, **options), folder, reports.append)
-    for query in archive.start(once=True):
-        query.awaitTermination()
+    jobs.run_archive(spark, JournalSource(journal, **options), folder, reports.append, once=True)
     return reports
 
 

@@ -14,12 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
+
 from mdserver.pipeline import archive, compaction, delta, jobs, session
 from mdserver.pipeline.delta import Batch
 from mdserver.pipeline.sources import JournalSource
 
-BATCH = 1
-"""Batches before this one come through."""
+BATCH = 2
+"""The batch that is hit, by its last segment: each has one. The one before comes through."""
 
 
 def die() -> None:
@@ -44,9 +46,9 @@ def around(
     setattr(module, name, wrapped)
 
 
-def staged(_: object, __: object, batch: Batch, ___: object) -> bool:
-    """Of `commit_staged`: the batch of messages, which comes before what was set aside of it."""
-    return batch.number == BATCH
+def staged(target: DeltaTable, __: object, batch: Batch, ___: object) -> bool:
+    """Of `commit_staged`: the batch of messages, which comes after what was set aside of it."""
+    return batch.number == BATCH and target.table_uri.rstrip("/").endswith("messages")
 
 
 def set_aside(_: object, name: str, batch: Batch, __: object) -> bool:
@@ -56,7 +58,7 @@ def set_aside(_: object, name: str, batch: Batch, __: object) -> bool:
 
 def joinable(_: object, tables: Path, name: str) -> bool:
     """Of `compact`: there is more than one batch to join."""
-    return name == "messages" and delta.table(tables, name).version() > BATCH
+    return name == "messages" and delta.table(tables, name).version() > 1
 
 
 def always(*_: object) -> bool:
@@ -66,8 +68,8 @@ def always(*_: object) -> bool:
 
 POINTS: dict[str, Callable[[], None]] = {
     "before the commit": lambda: around(delta, "commit_staged", staged, before=die),
-    "between two tables": lambda: around(delta, "commit_staged", staged),
-    "between the two commits": lambda: around(delta, "commit_batch", set_aside),
+    "between two tables": lambda: around(delta, "commit_batch", set_aside),
+    "after the commit": lambda: around(delta, "commit_staged", staged),
     "while compacting": lambda: around(compaction, "commit_joined", always, before=die),
     "after compacting": lambda: around(delta, "compact", joinable),
 }
@@ -79,7 +81,7 @@ def main(point: str, journal: str, tables: str) -> None:
     if point.endswith("compacting"):
         archive.COMPACT_EVERY_S = 0.0
     spark = session.start("killed")
-    source = JournalSource(Path(journal), files_per_batch=1)
+    source = JournalSource(Path(journal), batch_bytes=1)
     jobs.run_archive(spark, source, Path(tables), lambda _: None, once=True)
     spark.stop()
 

@@ -99,7 +99,7 @@ def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
     where = ("--tables", str(tables))
     run = mdserver("pipeline", "archive", "--journal", str(journal), *where, "--once")
     assert run.returncode == 0, run.stderr
-    assert "messages batch 0: 10 rows" in run.stdout
+    assert "messages batch 1: 10 rows" in run.stdout
     with live_server(tmp_path) as server:
         chosen = ("--subject", "/vehicles/car1", "--speed", "max", "--server", server.url)
         run = mdserver("pipeline", "replay", *where, *chosen, "--format", "json")

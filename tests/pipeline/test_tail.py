@@ -90,18 +90,19 @@ def test_a_run_until_caught_up_ignores_what_comes_later(tmp_path: Path) -> None:
         assert reader.latestOffset(end, ReadMaxBytes(100)) == end
 
 
-def test_what_was_deleted_is_left_out_or_named(tmp_path: Path) -> None:
+def test_what_was_deleted_is_named(tmp_path: Path) -> None:
     reader = TailReader(tmp_path)
     with StreamWriter(tmp_path, 4) as writer:
         for line in (b"one", b"two", b"six"):
             writer.append([line])
     (tmp_path / "seg-000000000002.jsonl").unlink()
     end = reader.latestOffset(START, ReadAllAvailable())
-    assert read(reader, START, end) == ["one", "six"]
-    (part, _) = reader.partitions(START, end)
+    assert read(reader, START, end) == ["one", None, "six"]
+    (part, hole, _) = reader.partitions(START, end)
     (tmp_path / "seg-000000000001.jsonl").unlink()
-    with pytest.raises(FileNotFoundError, match=r"segment 1 .* was deleted before it was read"):
-        list(reader.read(part))
+    for each, number in ((part, 1), (hole, 2)):
+        (batch,) = reader.read(each)
+        assert batch.to_pylist() == [{"value": None, "src_partition": number, "src_pos": number}]
 
 
 def test_what_is_done_with_may_be_deleted(tmp_path: Path) -> None:

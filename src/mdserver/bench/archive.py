@@ -95,7 +95,7 @@ def archive(journal: Path, folder: Path, load: Load) -> list[Row]:
         began = moment()
         jobs.run_archive(
             spark,
-            JournalSource(journal, files_per_batch=4),
+            JournalSource(journal),
             folder,
             lambda batch: told.append((*moment(), batch)),
             once=True,

@@ -162,6 +162,8 @@ def archive(*, where: Where, tables: Path, once: bool, new_source: bool, form: s
             count = "already there" if batch.rows is None else f"{batch.rows} rows"
             bad = f", {batch.bad} set aside" if batch.bad else ""
             speed = "" if not batch.rows else f", {batch.rows / batch.seconds:.0f} rows/s"
+            for hole in batch.missing:
+                click.echo(f"{batch.stream}: {hole}: deleted before it was archived", err=True)
             text = f"{batch.stream} batch {batch.batch_id}: {count}{bad}{speed}"
             print_result(form, text, attrs.asdict(batch))
 

@@ -1,7 +1,10 @@
-"""The job `archive`: every line of the journal's streams into Delta tables, exactly once."""
+"""The job `archive`: every line of a source's streams into Delta tables, exactly once.
+
+What is common to all sources, and the queries that read Kafka; `journal_archive` reads journals.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -13,8 +16,9 @@ from mdserver.pipeline import checkpoints, delta, rows, schema
 from mdserver.pipeline.checkpoints import Checkpoint
 from mdserver.pipeline.delta import Batch
 from mdserver.pipeline.failures import reason_of
+from mdserver.pipeline.numbered import Missing
 from mdserver.pipeline.requirements import PipelineError
-from mdserver.pipeline.sources import Source
+from mdserver.pipeline.sources import KafkaSource
 
 COMPACT_EVERY_S = 3600.0
 
@@ -28,18 +32,36 @@ class Archived:
     rows: int | None
     bad: int
     seconds: float
+    missing: Sequence[Missing] = ()
+    """Segments of a journal that were deleted before they were archived."""
 
 
 Report = Callable[[Archived], None]
 
 
+class Compaction:
+    """Joins the files of tables that a job writes, now and then."""
+
+    def __init__(self, spark: SparkSession, tables: Path) -> None:
+        self._spark = spark
+        self._tables = tables
+        self._compacted: dict[str, float] = {}
+
+    def when_due(self, name: str) -> None:
+        """Compact a table if that was not done for an hour, or since the job began."""
+        now = time.monotonic()
+        if now - self._compacted.setdefault(name, now) >= COMPACT_EVERY_S:
+            self._compacted[name] = now
+            delta.compact(self._spark, self._tables, name)
+
+
 class Archive:
-    """One streaming query a stream, all into the tables of one folder."""
+    """One streaming query a stream of Kafka's, all into the tables of one folder."""
 
     def __init__(
         self,
         spark: SparkSession,
-        source: Source,
+        source: KafkaSource,
         tables: Path,
         report: Report,
         *,
@@ -52,8 +74,7 @@ class Archive:
         self._new_source = new_source
         self.failures: dict[str, str] = {}
         """Why queries ended, by their names."""
-        self._compacted: dict[str, float] = {}
-        self._read: dict[str, int] = {}
+        self._compaction = Compaction(spark, tables)
 
     def start(self, *, once: bool, trigger_s: float = 1.0) -> list[StreamingQuery]:
         """Start the queries; with `once` each ends when it has caught up with its source."""
@@ -70,7 +91,9 @@ class Archive:
             for name in streams
         ]
         for checkpoint in opened:
-            checkpoint.check_last(self._tables, self._source.last(checkpoint.stream))
+            target = delta.table(self._tables, rows.STREAMS[checkpoint.stream].table)
+            if target.transaction_version(checkpoint.job) is not None:
+                checkpoint.check_spark(self._tables)
         return [self._query(checkpoint, once, trigger_s) for checkpoint in opened]
 
     def _query(self, checkpoint: Checkpoint, once: bool, trigger_s: float) -> StreamingQuery:
@@ -94,7 +117,7 @@ class Archive:
 
         def sink(raw: DataFrame, batch_id: int) -> None:
             try:
-                self._archive(raw, Batch(checkpoint.job, batch_id, check), stream, checkpoint)
+                self._archive(raw, Batch(checkpoint.job, batch_id, check), stream)
             except Exception as error:
                 # Spark cannot cope with a long text, such as a stack of Java's within Python's.
                 reason = self.failures[f"archive-{stream.name}"] = reason_of(error)
@@ -102,47 +125,38 @@ class Archive:
 
         return sink
 
-    def _archive(
-        self, raw: DataFrame, batch: Batch, stream: rows.Stream, checkpoint: Checkpoint
-    ) -> None:
+    def _archive(self, raw: DataFrame, batch: Batch, stream: rows.Stream) -> None:
         began = time.monotonic()
-        # Spark asks for no file of an earlier batch again once it begins another one.
-        self._source.done(stream.name, self._read.get(stream.name, 0), checkpoint.source)
-        written, bad, last = archive_batch(raw, batch, stream, self._tables)
-        self._read[stream.name] = last
-        if last:
-            checkpoint.note(self._tables, last)
+        written, bad = archive_batch(raw, batch, stream, self._tables)
         self._report(Archived(stream.name, batch.number, written, bad, time.monotonic() - began))
-        self._compact_when_due(stream.table)
-
-    def _compact_when_due(self, name: str) -> None:
-        now = time.monotonic()
-        if now - self._compacted.setdefault(name, now) >= COMPACT_EVERY_S:
-            self._compacted[name] = now
-            delta.compact(self._spark, self._tables, name)
+        self._compaction.when_due(stream.table)
+        self._compaction.when_due("quarantine")
 
 
 def archive_batch(
     raw: DataFrame, batch: Batch, stream: rows.Stream, tables: Path
-) -> tuple[int | None, int, int]:
+) -> tuple[int | None, int]:
     """Put one batch of raw lines into its table, and what cannot be used into `quarantine`.
 
-    Each table takes the batch in a transaction of its own; after a crash between the two the
-    first is skipped and the second made up for. Returns the rows committed, those set aside, and
-    the last partition of the source that was read, 0 where that is not known.
+    Each table takes the batch in a transaction of its own, the stream's table last: what is in it
+    is done with. Returns the rows committed, None for a batch that was there already, and how many
+    lines were set aside.
     """
+    number = f.lit(batch.number).cast("bigint")
     parsed = rows.parse(raw, stream)
     # Counting on the way saves a second pass over the lines of batches that are all good.
     counted = Observation()
     bad_lines = f.count(f.when(f.col("reason").isNotNull(), 1)).alias("bad")
-    last = f.max("src_partition").alias("last")
-    good = rows.split(parsed.observe(counted, bad_lines, last), stream).good
-    good = good.withColumn("batch_id", f.lit(batch.number).cast("bigint"))
+    good = rows.split(parsed.observe(counted, bad_lines), stream).good
+    good = good.withColumn("batch_id", number)
     if stream.table in schema.SORT:
         good = good.sortWithinPartitions(*schema.SORT[stream.table])
-    written = delta.commit_batch(tables, stream.table, batch, good)
-    read = 0 if written is None else counted.get["last"] or 0
-    if written is not None and not counted.get["bad"]:
-        return written, 0, read
-    bad = rows.split(parsed, stream).bad.withColumn("batch_id", f.lit(batch.number).cast("bigint"))
-    return written, delta.commit_batch(tables, "quarantine", batch, bad) or 0, read
+    staged = delta.stage(tables, stream.table, batch, good)
+    if staged is None:
+        return None, 0
+    bad = counted.get["bad"] or 0
+    if bad:
+        aside = rows.split(parsed, stream).bad.withColumn("batch_id", number)
+        delta.commit_batch(tables, "quarantine", batch, aside)
+    delta.commit(staged, batch)
+    return staged.rows, bad

@@ -17,6 +17,8 @@ from attrs import asdict, evolve, frozen
 from mdserver.pipeline.requirements import PipelineError
 
 FOLDER = "_checkpoints"
+PLACE = "the journal"
+"""Under this name the identity of a source has the folder of a journal."""
 
 
 @frozen
@@ -44,45 +46,53 @@ class Checkpoint:
         """Raise PipelineError unless each part of the source is still the one it was."""
         for name, identifier in self.source.items():
             now = source.get(name, "missing")
-            if now != identifier:
+            if now != identifier and not is_moved(name, self.source):
                 raise PipelineError(
                     f"{name} is not the one that was archived before: its id was {identifier} and"
                     f" is {now}. To go on with it from its beginning, give --new-source; what was"
                     " not yet read of the old one is not archived"
                 )
 
-    def note(self, tables: Path, segment: int) -> None:
-        """Note that the segments up to this one are archived."""
+    def note(self, tables: Path, segment: int, mark: str) -> None:
+        """Note the last segment that was archived, and what tells it from another one."""
         file = self._read(tables)
         fresh = file.with_suffix(".new")
-        fresh.write_text(f"{segment}\n", encoding="ascii")
+        fresh.write_text(f"{segment} {mark}\n", encoding="ascii")
         fresh.replace(file)
 
-    def check_last(self, tables: Path, last: int | None) -> None:
-        """Raise PipelineError if the source ends before what was archived of it already.
+    def noted(self, tables: Path) -> tuple[int, str] | None:
+        """What `note` was told last; None before that."""
+        try:
+            segment, mark = self._read(tables).read_text(encoding="ascii").split()
+        except FileNotFoundError:
+            return None
+        return int(segment), mark
 
-        Its segments then get numbers that other segments had, and would be taken for archived.
-        """
-        file = self._read(tables)
-        if last is None or not file.exists():
-            return
-        read = int(file.read_text(encoding="ascii"))
-        if last < read:
+    def check_spark(self, tables: Path) -> None:
+        """Raise PipelineError if Spark's part of the checkpoint is gone."""
+        folder = self.folder(tables)
+        if not (folder.is_dir() and any(folder.iterdir())):
             raise PipelineError(
-                f"the stream {self.stream} is an older copy: its last segment is {last}, and"
-                f" {read} segments of it were archived. To go on with it from its beginning, give"
-                " --new-source; what both have is then archived twice"
+                f"{folder} is gone, so nobody knows what of {self.stream} is archived:"
+                " restore it, or archive into another folder"
             )
 
     def _read(self, tables: Path) -> Path:
         return tables / FOLDER / f"{self.stream}-{self.number}.read"
 
 
-def opened(tables: Path, stream: str, source: Mapping[str, str], *, new: bool) -> Checkpoint:
+def is_moved(name: str, source: Mapping[str, str]) -> bool:
+    """Whether a part of an identity is a path of something that has an identifier as well."""
+    return name == PLACE and len(source) > 1
+
+
+def opened(
+    tables: Path, stream: str, source: Mapping[str, str], *, new: bool, spark: bool = True
+) -> Checkpoint:
     """The stream's checkpoint, made or, for a `new` source, begun anew.
 
-    Raises PipelineError where the source is another one than before, or where Spark's part of the
-    checkpoint is gone.
+    With `spark` a streaming query of Spark's has a part of it. Raises PipelineError if the source
+    is another one than before, or if Spark's part is gone, or was made by an earlier release.
     """
     file = tables / FOLDER / f"{stream}.json"
     if not file.exists():
@@ -93,13 +103,19 @@ def opened(tables: Path, stream: str, source: Mapping[str, str], *, new: bool) -
             checkpoint = Checkpoint(stream, known.number + 1, source)
         else:
             known.check(source)
-            if not known.folder(tables).is_dir():
-                raise PipelineError(
-                    f"{known.folder(tables)} is gone, so nobody knows what of {stream} is archived:"
-                    " restore it, or archive into another folder"
-                )
+            if spark and not known.folder(tables).is_dir():
+                known.check_spark(tables)
             checkpoint = evolve(known, source=source)
-    checkpoint.folder(tables).mkdir(parents=True, exist_ok=True)
+    folder = checkpoint.folder(tables)
+    if spark:
+        folder.mkdir(parents=True, exist_ok=True)
+    elif folder.exists():
+        raise PipelineError(
+            f"{folder} was made by an earlier release, which counted otherwise: archive"
+            " into another folder, or give --new-source to archive this journal from its beginning,"
+            " so that what is in the tables already comes a second time"
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
     whole = file.with_suffix(".new")
     whole.write_text(json.dumps(asdict(checkpoint)), encoding="utf-8")
     whole.replace(file)

@@ -89,13 +89,18 @@ def _widened(found: DeltaTable, name: str) -> DeltaTable:
     return found
 
 
-def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int | None:
-    """Append the frame to the table in the transaction (job, number) of the batch.
+@frozen
+class Staged:
+    """Files of a batch that are written, and in no version of their table yet."""
 
-    Returns how many rows were committed, or None where the batch is in the table already. Raises
-    deltalake's CommitFailedError where another writer of the same job got there first, and what
-    the batch's check raises.
-    """
+    table: DeltaTable
+    files: list[AddAction | RemoveAction]
+    rows: int
+    partitions: list[str]
+
+
+def stage(tables: Path, name: str, batch: Batch, frame: DataFrame) -> Staged | None:
+    """Write the rows of a batch beside the table; None if the batch is in the table already."""
     target = table(tables, name)
     done = target.transaction_version(batch.job)
     if done is not None and done >= batch.number:
@@ -107,10 +112,35 @@ def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int
     if partitions:
         writer = writer.partitionBy(*partitions)
     writer.parquet(str(tables / name / staged))
-    batch.check()
     adds, rows = add_actions(tables / name, staged, partitions)
-    commit_staged(target, adds, batch, partitions)
-    return rows
+    return Staged(target, adds, rows, partitions)
+
+
+def commit(staged: Staged, batch: Batch) -> None:
+    """Make staged files part of the table, in the transaction (job, number) of the batch.
+
+    Raises deltalake's CommitFailedError if another writer of the same job got there first, and what
+    the batch's check raises.
+    """
+    batch.check()
+    commit_staged(staged.table, staged.files, batch, staged.partitions)
+
+
+def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int | None:
+    """Append the frame to the table: `stage` and `commit`.
+
+    Returns how many rows were committed, or None if the batch is in the table already.
+    """
+    staged = stage(tables, name, batch, frame)
+    if staged is None:
+        return None
+    commit(staged, batch)
+    return staged.rows
+
+
+def commit_nothing(tables: Path, name: str, batch: Batch) -> None:
+    """Note in the table that a batch of no rows is done with."""
+    commit(Staged(table(tables, name), [], 0, schema.PARTITIONS.get(name, [])), batch)
 
 
 def append_rows(

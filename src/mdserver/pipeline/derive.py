@@ -62,11 +62,16 @@ def watched(raw: DataFrame, rules: Sequence[Rule]) -> DataFrame:
     row = f.col("row")
     names = ("subject", "epoch", "seq", "content", "content_base64", "compressed", "fields")
     usable = f.col("reason").isNull()
+    missing = f.concat(
+        f.lit("segments "), "src_partition", f.lit(" to "), "src_pos", f.lit(" are missing")
+    )
+    hole = f.col("value").isNull() & (f.col("src_kind") == "journal")
     wanted = f.lit(False)
     for text in patterns:
         wanted = wanted | _is_about(row["subject"], text)
     return (
         rows.parse(raw, rows.MESSAGES)
+        .withColumn("reason", f.when(hole, missing).otherwise(f.col("reason")))
         .where(f.col("reason").isNotNull() | wanted)
         .select(
             f.col("value").cast("binary").alias("value"),
@@ -195,7 +200,8 @@ class Derive:
 
 def _aside(row: dict[str, Any], reason: str) -> dict[str, Any]:
     place = {name: row[name] for name in ("src_kind", "src_partition", "src_pos")}
-    line = row["value"].decode(errors="replace")  # steps are JSON
+    value = row["value"]
+    line = None if value is None else value.decode(errors="replace")  # steps are JSON
     return {"stream": "messages", "reason": reason, "line": line, **place}
 
 

@@ -18,7 +18,7 @@ from mdserver.pipeline.failures import reason_of
 from mdserver.pipeline.outlet import Outlet, Server
 from mdserver.pipeline.requirements import PipelineError
 from mdserver.pipeline.rules import Rule
-from mdserver.pipeline.sources import FOLDER, Source
+from mdserver.pipeline.sources import Source
 from mdserver.pipeline.steps import StepLog
 
 POLL_S = 0.2
@@ -74,8 +74,7 @@ def opened(folder: Path, source: Mapping[str, str]) -> Path:
     known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else source
     for name, identifier in known.items():
         # Its place in a stream is a number and a position: it does not matter where the folder is.
-        moved = name == FOLDER and len(known) > 1
-        if source.get(name) != identifier and not moved:
+        if source.get(name) != identifier and not checkpoints.is_moved(name, known):
             raise PipelineError(
                 f"{name} is not the one that this job has read: its id was {identifier} and is"
                 f" {source.get(name)}. To start with it from its beginning, remove {folder}"

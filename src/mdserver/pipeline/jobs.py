@@ -25,8 +25,9 @@ from mdserver.pipeline import (
 )
 from mdserver.pipeline.archive import Archive, Archived
 from mdserver.pipeline.failures import reason_of
+from mdserver.pipeline.journal_archive import JournalArchive
 from mdserver.pipeline.requirements import PipelineError
-from mdserver.pipeline.sources import Source
+from mdserver.pipeline.sources import JournalSource, Source
 
 POLL_S = 1.0
 
@@ -65,6 +66,9 @@ def run_archive(
     With `new_source` it begins at the source's beginning, whatever was archived before.
     """
     with checkpoints.alone(folder, "archive"):
+        if isinstance(source, JournalSource):
+            JournalArchive(spark, source, folder, tell, new_source=new_source).run(once=once)
+            return
         archive = Archive(spark, source, folder, tell, new_source=new_source)
         queries = archive.start(once=once)
         if not queries:

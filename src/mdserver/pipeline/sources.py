@@ -1,8 +1,9 @@
-"""Where rows come from: sealed journal segments, or Kafka topics. Both give the same columns.
+"""Where rows come from: journal segments, or Kafka topics. Both give the same columns.
 
 A raw frame has `value` (one line of JSON as text), `ts_broker`, `src_kind`, `src_partition`
 (segment number or Kafka partition) and `src_pos` (Kafka offset; null in the journal, where history,
-subject, epoch and seq name a row).
+subject, epoch and seq name a row). A row of a journal without a value stands for the segments from
+`src_partition` to `src_pos`, which are missing.
 """
 
 import contextlib
@@ -16,16 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from mdserver.journal import segments
+from mdserver.limits import MB
 from mdserver.pipeline import tail
+from mdserver.pipeline.checkpoints import PLACE
+from mdserver.pipeline.numbered import sealed
 from mdserver.pipeline.requirements import PipelineError
 
 API_TIMEOUT_MS = "30000"
 SEGMENT_NUMBER = (5, 12)
 """Where the number stands in the name of a segment file, counted from 1, and its digits."""
-
-
-FOLDER = "the journal"
-"""Under this name the identity of a source has the folder of a journal."""
 
 
 def name_of(stream: str) -> str:
@@ -35,15 +35,16 @@ def name_of(stream: str) -> str:
 
 @frozen
 class JournalSource:
-    """The sealed segments of a journal folder that holds one folder a stream."""
+    """The segments of a journal folder that holds one folder a stream."""
 
     folder: Path
-    files_per_batch: int = 16
+    batch_bytes: int = 256 * MB
+    """A batch of the archive has so many at most, but one segment at least."""
 
-    def stream(self, spark: SparkSession, stream: str) -> DataFrame:
-        """The stream's lines, as they are sealed."""
-        reader = spark.readStream.format("text").option("maxFilesPerTrigger", self.files_per_batch)
-        return self._raw(reader.option("pathGlobFilter", "*.jsonl").load(self._path(stream)))
+    def frame(self, spark: SparkSession, stream: str, numbers: Sequence[int]) -> DataFrame:
+        """The lines of these sealed segments of a stream."""
+        paths = [str(sealed(self.folder / stream, number)) for number in numbers]
+        return self._raw(spark.read.option("lineSep", "\n").text(paths))
 
     def follow(self, spark: SparkSession, stream: str) -> DataFrame:
         """The stream's lines as they are written, also those of the open segment."""
@@ -54,13 +55,8 @@ class JournalSource:
             f.lit(None).cast("timestamp").alias("ts_broker"),
             f.lit("journal").alias("src_kind"),
             "src_partition",
-            f.lit(None).cast("bigint").alias("src_pos"),
+            "src_pos",
         )
-
-    def batch(self, spark: SparkSession, stream: str) -> DataFrame:
-        """All sealed lines there are now."""
-        reader = spark.read.format("text").option("pathGlobFilter", "*.jsonl")
-        return self._raw(reader.load(self._path(stream)))
 
     def has(self, stream: str) -> bool:
         """Whether the journal has this stream at all."""
@@ -80,11 +76,11 @@ class JournalSource:
     def identity(self, spark: SparkSession, stream: str) -> dict[str, str]:  # noqa: ARG002
         """What tells this stream from another one that stands in the same place.
 
-        The folder too, because Spark knows files by their paths. A stream of a server of an earlier
-        version has no identifier until its server is started again.
+        A stream of a server of an earlier version has no identifier until its server is started
+        again: until then it is its folder.
         """
         known = segments.identified(self.folder / stream)
-        found = {FOLDER: str(self.folder)}
+        found = {PLACE: str(self.folder)}
         return found if known is None else found | {name_of(stream): known.identifier}
 
     def last(self, stream: str) -> int | None:
@@ -127,17 +123,6 @@ class KafkaSource:
     def follow(self, spark: SparkSession, stream: str) -> DataFrame:
         """The same: records are there as soon as they are written."""
         return self.stream(spark, stream)
-
-    def batch(self, spark: SparkSession, stream: str) -> DataFrame:
-        """All records there are now."""
-        return self._raw(spark.read.format("kafka").options(**self._options(stream)).load())
-
-    def done(self, stream: str, partition: int, source: Mapping[str, str]) -> None:
-        """Topics are deleted from by their own rules."""
-
-    def last(self, stream: str) -> int | None:  # noqa: ARG002
-        """Kafka itself refuses to read from where nothing is yet."""
-        return None
 
     def has(self, stream: str) -> bool:
         """Whether a topic of this stream was named."""

@@ -19,12 +19,15 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 
 from mdserver.journal import segments
 from mdserver.limits import KB, MB
+from mdserver.pipeline.numbered import Missing, existing, opened, walk
 
 NAME = "mdserver_journal"
 READER = "derive"
 """Under this name it tells the server how far it is."""
 
-COLUMNS = pa.schema([("value", pa.string()), ("src_partition", pa.int64())])
+COLUMNS = pa.schema(
+    [("value", pa.string()), ("src_partition", pa.int64()), ("src_pos", pa.int64())]
+)
 BATCH_BYTES_MAX = 32 * MB
 READ_BYTES = 64 * KB
 """How much of a segment is searched for a line end at a time."""
@@ -39,6 +42,13 @@ class Range(InputPartition):
     end: int
 
 
+@frozen
+class Hole(InputPartition):
+    """Segments that are missing."""
+
+    missing: Missing
+
+
 class JournalTail(DataSource):
     """The source as Spark knows it; the option `path` is the folder of the stream."""
 
@@ -48,8 +58,8 @@ class JournalTail(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """One row a line."""
-        return "value string, src_partition bigint"
+        """One row a line, and one without a value for each hole: its first and last segment."""
+        return "value string, src_partition bigint, src_pos bigint"
 
     def streamReader(self, schema: Any) -> "TailReader":
         """The reader of one query."""
@@ -101,35 +111,54 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with contextlib.suppress(OSError):
                 segments.set_position(self._folder, READER, self._told - 1, self._identifier)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
-        """One range a segment."""
-        ranges = []
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range | Hole]:
+        """One range a segment, and the holes between."""
+        parts: list[Range | Hole] = []
         for part in self._parts(start):
+            if isinstance(part, Missing):
+                if part.last < end["segment"]:
+                    parts.append(Hole(part))
+                continue
             if part.number > end["segment"]:
                 break
             last = part.number == end["segment"]
             stop = end["position"] if last else self._size(part.number)
             if stop > part.begin:
-                ranges.append(Range(part.number, part.begin, stop))
-        return ranges
+                parts.append(Range(part.number, part.begin, stop))
+        return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The lines of a range."""
+        """The lines of a range; what was deleted since it was planned is a hole."""
+        if isinstance(partition, Hole):
+            yield _hole(partition.missing)
+            return
         assert isinstance(partition, Range)
-        with opened(self._folder, partition.segment) as file:
-            file.seek(partition.start)
-            block = file.read(partition.end - partition.start)
+        try:
+            with opened(self._folder, partition.segment) as file:
+                file.seek(partition.start)
+                block = file.read(partition.end - partition.start)
+        except FileNotFoundError:
+            yield _hole(Missing(partition.segment, partition.segment))
+            return
         lines = block.decode(errors="replace").split("\n")[:-1]
         numbers = pa.repeat(pa.scalar(partition.segment, pa.int64()), len(lines))
-        yield pa.RecordBatch.from_arrays([pa.array(lines, pa.string()), numbers], schema=COLUMNS)
+        nothing = pa.nulls(len(lines), pa.int64())
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(lines, pa.string()), numbers, nothing], schema=COLUMNS
+        )
 
     def _latest(self, start: dict[str, int], most: int | None) -> dict[str, int]:
         at = start
         for part in self._parts(start):
-            with opened(self._folder, part.number) as file:
-                size = file.seek(0, os.SEEK_END)
-                stop = size if most is None else min(size, part.begin + most)
-                end = line_end(file, part.begin, stop)
+            if isinstance(part, Missing):
+                continue
+            try:
+                with opened(self._folder, part.number) as file:
+                    size = file.seek(0, os.SEEK_END)
+                    stop = size if most is None else min(size, part.begin + most)
+                    end = line_end(file, part.begin, stop)
+            except FileNotFoundError:
+                break  # deleted just now, which the next look shows
             if end > part.begin:
                 at = {"segment": part.number, "position": end}
             if end < size:
@@ -138,34 +167,28 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 most -= end - part.begin
         return at
 
-    def _parts(self, start: dict[str, int]) -> Iterator[Part]:
-        names = (segments.SEGMENT.match(path.name) for path in self._folder.iterdir())
-        numbers = [int(name[1]) for name in names if name]
-        first = max(start["segment"], min(numbers, default=0))
-        # A listing can miss a file that is renamed meanwhile, so numbers between are tried as well.
-        for number in range(first, max(numbers, default=-1) + 1):
-            if existing(self._folder, number) is not None:
-                yield Part(number, start["position"] if number == start["segment"] else 0)
+    def _parts(self, start: dict[str, int]) -> Iterator[Part | Missing]:
+        """What is behind an offset. Before its first line a stream lacks nothing.
+
+        Of the segment of an offset nobody knows whether it had more, once it is deleted.
+        """
+        first = start["segment"]
+        if not first:
+            first = min(segments.numbers(self._folder), default=0)
+        elif existing(self._folder, first) is None:
+            first += 1
+        for found in walk(self._folder, first):
+            if isinstance(found, Missing):
+                yield found
+            else:
+                yield Part(found, start["position"] if found == start["segment"] else 0)
 
     def _size(self, number: int) -> int:
-        with opened(self._folder, number) as file:
-            return file.seek(0, os.SEEK_END)
-
-
-def existing(folder: Path, number: int) -> Path | None:
-    """The file of a segment, open or sealed; None where it is deleted."""
-    # In this order: sealing renames the one to the other.
-    paths = (folder / f"seg-{number:012d}.{state}" for state in ("open", "jsonl"))
-    return next((path for path in paths if path.exists()), None)
-
-
-def opened(folder: Path, number: int) -> BinaryIO:
-    """A segment to read, also if it is sealed at this moment."""
-    for path in (existing(folder, number), existing(folder, number)):
-        with contextlib.suppress(FileNotFoundError):
-            if path is not None:
-                return path.open("rb")
-    raise FileNotFoundError(f"segment {number} of {folder} was deleted before it was read")
+        try:
+            with opened(self._folder, number) as file:
+                return file.seek(0, os.SEEK_END)
+        except FileNotFoundError:
+            return 1  # reading it shows that it is not there
 
 
 def line_end(file: BinaryIO, start: int, stop: int) -> int:
@@ -179,6 +202,12 @@ def line_end(file: BinaryIO, start: int, stop: int) -> int:
             return low + found
         high = low
     return start
+
+
+def _hole(missing: Missing) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [{"src_partition": missing.first, "src_pos": missing.last}], schema=COLUMNS
+    )
 
 
 def _order(offset: dict[str, int]) -> tuple[int, int]:
