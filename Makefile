@@ -121,6 +121,8 @@ verify-simulation: $(VENV)/.dev ## simulated runs of three levels, and deliberat
 	$(BIN)/python -m simulation run --profile half-cut --level 2 --seeds 50 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile half-cut --level 3 --seeds 20 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile disturbed-start --seeds 100 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile put-back --seeds 50 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile slow-disks --seeds 100 --jobs $(JOBS)
 	$(BIN)/python -m simulation mutants --jobs $(JOBS)
 
 verify-traces: $(VENV)/.dev ## traces of simulated runs against the specification, changed ones too
@@ -138,6 +140,8 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 	$(BIN)/python -m spec check --full
 	$(BIN)/python -m simulation run --seeds 20000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile half-cut --seeds 3000 --first 100000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile put-back --seeds 1000 --first 100000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile slow-disks --seeds 1000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation chaos --seconds 600 --members 4 --only half-cut
 	$(BIN)/python -m simulation chaos --profile journal --rounds 50
 	$(BIN)/python -m simulation chaos --profile configuration --rounds 44

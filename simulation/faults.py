@@ -36,6 +36,7 @@ class Faults:
             "isolate": self._isolate,
             "isolate-seeds": self._isolate_from_seeds,
             "slow": lambda fault, first, _: self._slow(fault, first),
+            "stall-disk": lambda fault, first, _: first.stall(fault.lasting),
             "clock-jump": lambda fault, first, _: first.clock.jump(fault.lasting),
             "clock-rate": lambda fault, first, _: self._rate(fault, first),
             "client-cut": lambda fault, _, __: self._cut_client(fault),

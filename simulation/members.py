@@ -6,6 +6,7 @@ there. A member that starts again reads its vote record as the server does.
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 RECORDS_MAX = 30
+BEHIND = 10  # as many bytes as hold a coordinator back keep a seed from taking more
 RECORDS: msgspec.msgpack.Decoder[AnyWalEntry] = msgspec.msgpack.Decoder(AnyWalEntry)
 CODECS: dict[str, type[JsonCodec] | type[BinaryCodec]] = {
     "json": JsonCodec,
@@ -77,6 +79,7 @@ class Member:
         self._recorded_at = 0
         self._kept_from: int | None = None
         self._written_at = 0
+        self._stalled_until = 0
         self._sessions_made = 0
         self._requests = 0
         self._codec = CODECS[world.plan.encoding]()
@@ -116,7 +119,8 @@ class Member:
         cluster = ClusterSettings(
             me=self.name, members=world.names, client=f"{self.name}:1", trace=True,
             log_kept=plan.log_kept, numbers_kept=plan.numbers_kept, writes_wal=plan.recorded,
-            acks_wait_for_wal=plan.recorded,
+            acks_wait_for_wal=plan.recorded, hold_bytes=plan.hold_bytes,
+            behind_bytes=BEHIND * plan.hold_bytes,
         )  # fmt: skip
         self.life += 1
         self._codec = CODECS[plan.encoding]()
@@ -315,35 +319,53 @@ class Member:
 
         self.world.heap.after(delay, due)
 
+    def stall(self, lasting: int) -> None:
+        """The disk takes nothing for a while, neither what is on its way nor what comes."""
+        self._stalled_until = max(self._stalled_until, self.world.heap.now + lasting)
+
+    def _once_written(self, at: int, done: Callable[[], None]) -> None:
+        """Go on once the disk took a write, if this life lasts; writes keep their order."""
+        heap, life = self.world.heap, self.life
+
+        def due() -> None:
+            if self.life == life and self._stalled_until > heap.now:
+                heap.at(self._stalled_until, due)
+            elif self.life == life:
+                done()
+
+        heap.at(at, due)
+
     def _persist(self, output: Persist) -> None:
         plan, heap = self.world.plan, self.world.heap
         delay = self.rng.randint(plan.disk_min, plan.disk_max) + self.slow
         self._written_at = max(self._written_at, heap.now + delay)
         self.writing.append(output.record)
-        life = self.life
 
         def done() -> None:
-            if self.life == life:
-                self.disk = self.writing.pop(0)
-                self.step(Persisted(output.request))
+            self.disk = self.writing.pop(0)
+            self.step(Persisted(output.request))
 
-        heap.at(self._written_at, done)
+        self._once_written(self._written_at, done)
 
     def _record(self, output: WriteWal) -> None:
-        """Records reach the disk apart from the votes, and after each other."""
+        """Records reach the disk apart from the votes, and after each other, maybe in portions."""
         plan, heap = self.world.plan, self.world.heap
-        delay = self.rng.randint(plan.disk_min, plan.disk_max) + self.slow
-        self._recorded_at = max(self._recorded_at, heap.now + delay)
-        self._recording.append([msgspec.msgpack.encode(record) for record in output.entries])
-        life = self.life
+        records = [msgspec.msgpack.encode(record) for record in output.entries]
+        portion = plan.portion or len(records) or 1
+        portions = [records[at : at + portion] for at in range(0, len(records), portion)] or [[]]
 
-        def done() -> None:
-            if self.life == life:
-                self.records += self._recording.pop(0)
+        def done(*, last: bool) -> None:
+            self.records += self._recording.pop(0)
+            if last:
                 self.step(WalSynced(output.request))
                 self._write_anew()
 
-        heap.at(self._recorded_at, done)
+        for left, part in reversed(list(enumerate(reversed(portions)))):
+            delay = self.rng.randint(plan.disk_min, plan.disk_max) + self.slow
+            base = max(self._recorded_at, heap.now) if plan.portion else heap.now
+            self._recorded_at = max(self._recorded_at, base + delay)
+            self._recording.append(part)
+            self._once_written(self._recorded_at, partial(done, last=not left))
 
     def _write_anew(self) -> None:
         """Now and then all groups are written once more, one after the other, and the rest goes."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from attrs import evolve, frozen
 
-from mdserver.limits import NS_PER_MS, NS_PER_S, PUBLISHER_NUMBERS_KEPT
+from mdserver.limits import JOURNAL_HOLD_BYTES, NS_PER_MS, NS_PER_S, PUBLISHER_NUMBERS_KEPT
 
 KINDS = (
     "crash", "crash-coordinator", "crash-at-step", "restart-storm", "cut", "one-way", "isolate",
@@ -69,6 +69,8 @@ class Plan:
     recorded: bool = False  # seeds write their logs down, so any number of them may crash
     bound: int = 0  # from the last fault on, how late anything may be while it lasts; 0: any time
     numbers_kept: int = PUBLISHER_NUMBERS_KEPT  # where it is small, bursts go beyond it
+    portion: int = 0  # records that one write takes to the disk; 0: all that came at once
+    hold_bytes: int = JOURNAL_HOLD_BYTES  # on their way to a disk; a seed takes ten times as many
 
     def describe(self) -> str:
         """Every derived option, in one line each."""
@@ -77,6 +79,8 @@ class Plan:
             care += ", recorded"
         if self.numbers_kept != PUBLISHER_NUMBERS_KEPT:
             care += f", {self.numbers_kept} numbers kept"
+        if self.portion:
+            care += f", {self.portion} records a write, held at {self.hold_bytes} bytes"
         size = (
             f"{self.members} members, {self.groups} groups, {self.publishers} publishers, "
             f"{self.subscribers} subscribers, {self.subjects} subjects, {self.encoding}"

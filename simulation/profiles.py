@@ -231,6 +231,33 @@ def put_back(seed: int, *, majority: bool = True) -> Plan:
     )  # fmt: skip
 
 
+def slow_disks(seed: int) -> Plan:
+    """Disks stop for seconds, one at a time or overlapping, and take a few records a write.
+
+    Little may be on its way to them: coordinators hold publications back, and seeds take none.
+    """
+    made = make(seed)
+    made = evolve(made, members=max(3, made.members))
+    rng = random.Random(f"slow disks {seed}")
+    some = ("crash", "crash-coordinator", "crash-at-step", "pause", "cut", "client-cut", "drain")
+    kinds = ("stall-disk", *rng.choice(((), rng.sample(some, 3))))
+    stalls = [
+        Fault(at, "stall-disk", rng.randrange(made.members), 0, rng.randint(1, 5) * NS_PER_S, 0)
+        for at in sorted(rng.randrange(made.calm) for _ in range(rng.randint(1, 6)))
+    ]
+    others = draw_faults(rng, kinds[1:], made.members, made.calm)
+    faults = [
+        *stalls,
+        *(evolve(fault, lasting=min(fault.lasting, 2 * NS_PER_S)) for fault in others),
+    ]
+    return evolve(
+        # A publisher far beyond the numbers that are kept comes to rest by slow retries.
+        made, kinds=kinds, recorded=True, patience=4 * made.patience,
+        portion=rng.choice((1, 1, 3, 10)), hold_bytes=rng.choice((4, 30, 300)),
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+    )  # fmt: skip
+
+
 def first_leaders() -> tuple[int, int, int]:
     """The members of a small plan in the order in which they should coordinate its group."""
     first, second, third = ranking(0, {f"m{member}": 1 for member in range(3)})
@@ -279,5 +306,6 @@ PROFILES: dict[str, Callable[[int], Plan]] = {
     "half-cut": half_cut,
     "disturbed-start": disturbed_start,
     "put-back": put_back,
+    "slow-disks": slow_disks,
 }
 """Those that a run can be asked for by name."""

@@ -55,17 +55,27 @@ def test_a_seed_whose_disk_is_put_back_costs_nothing(first: int) -> None:
     assert found
 
 
-@pytest.mark.parametrize("first", range(1, 25, 6))
+@pytest.mark.parametrize("first", range(1, 13, 3))
 def test_disks_of_a_majority_put_back_come_to_rest_with_the_orders_of_an_operator(
     first: int,
 ) -> None:
     """What was acknowledged is there, or its history is gone with it: nothing is lost silently."""
     found = 0
-    for seed in range(first, first + 6):
+    for seed in range(first, first + 3):
         result, _ = run(profiles.put_back(seed), split=seed % 2 == 0)
         assert result.problems == (), f"seed {seed}"
         found += result.coverage.get("disks of a majority put back", 0)
     assert found
+
+
+@pytest.mark.parametrize("first", range(1, 13, 3))
+def test_disks_that_stop_for_seconds_cost_nothing(first: int) -> None:
+    stalls = 0
+    for seed in range(first, first + 3):
+        result, _ = run(profiles.slow_disks(seed), split=seed % 2 == 0)
+        assert result.problems == (), f"seed {seed}"
+        stalls += result.coverage.get("fault stall-disk", 0)
+    assert stalls > 5
 
 
 @pytest.mark.slow

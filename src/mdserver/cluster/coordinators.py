@@ -29,7 +29,7 @@ from mdserver.cluster.messages import (
 )
 from mdserver.cluster.placement import ranking
 from mdserver.cluster.settings import delay
-from mdserver.limits import JOURNAL_HOLD_BYTES, NS_PER_S
+from mdserver.limits import NS_PER_S
 
 if TYPE_CHECKING:
     import random
@@ -196,7 +196,7 @@ class Coordinators:
         from its log which publications that has.
         """
         for item in forward.items:
-            if self._held_back or self._wal.unsynced_bytes > JOURNAL_HOLD_BYTES:
+            if self._held_back or self._wal.unsynced_bytes > self._settings.hold_bytes:
                 self._held_back.append((forward.contact, item))
             else:
                 self._take(forward.contact, item)
@@ -253,7 +253,7 @@ class Coordinators:
 
     def take_held_back(self) -> None:
         """Take what was held back, as far as the disk has taken what was on its way to it."""
-        while self._held_back and self._wal.unsynced_bytes <= JOURNAL_HOLD_BYTES:
+        while self._held_back and self._wal.unsynced_bytes <= self._settings.hold_bytes:
             self._take(*self._held_back.popleft())
 
     def refuse_held_back(self, reason: str) -> None:

@@ -37,7 +37,6 @@ from mdserver.cluster.messages import (
     Sync,
     Synced,
 )
-from mdserver.limits import JOURNAL_BEHIND_BYTES
 
 if TYPE_CHECKING:
     from mdserver.cluster.group import Group, Groups
@@ -157,7 +156,7 @@ class Learner:
 
         A seed whose disk is far behind takes none: it asks for what it lacks once the disk is not.
         """
-        if self._wal.unsynced_bytes > JOURNAL_BEHIND_BYTES:
+        if self._wal.unsynced_bytes > self._settings.behind_bytes:
             return
         gaps: Gaps = {}
         for item in accept.items:
@@ -253,7 +252,7 @@ class Learner:
 
     def _fill(self, peer: str, gaps: Gaps) -> None:
         """Have gaps filled: by a copy of what is committed, or by the coordinator."""
-        if self._wal.unsynced_bytes > JOURNAL_BEHIND_BYTES:
+        if self._wal.unsynced_bytes > self._settings.behind_bytes:
             return
         left = self.copying.ask(peer, gaps)
         if left:

@@ -18,7 +18,9 @@ class ClusterSettings:
     not in the list of another one is taken as a further member that never votes. `numbers_kept`
     numbers of a publisher in a group can be told again, and may be without a result, and about
     `publishers_max` publishers are known in all groups. `writes_wal`: a seed writes its logs down
-    (`mdserver.cluster.wal`); `acks_wait_for_wal`: and acks only what is on the disk.
+    (`mdserver.cluster.wal`); `acks_wait_for_wal`: and acks only what is on the disk. While
+    `hold_bytes` of entries are on their way there a coordinator takes no more, and with
+    `behind_bytes` a seed takes none.
     """
 
     me: str
@@ -35,6 +37,8 @@ class ClusterSettings:
     trace: bool = False
     writes_wal: bool = False
     acks_wait_for_wal: bool = False
+    hold_bytes: int = limits.JOURNAL_HOLD_BYTES
+    behind_bytes: int = limits.JOURNAL_BEHIND_BYTES
     name: str = ""  # what people call this member; empty: its address
 
     @property
