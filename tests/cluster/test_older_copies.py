@@ -246,3 +246,34 @@ def test_all_seeds_that_wait_for_an_operator_start_by_order(readmitted: bool) ->
     copies.publish(names[3], "after")
     assert {tuple(copies.texts(name)) for name in names} == {("old", "after")}
     assert history not in {copies.history(name) for name in names}
+
+
+@pytest.mark.parametrize("after_loss", [False, True])
+def test_a_copy_is_found_out_by_who_was_told_of_the_later_start_by_others(
+    *, after_loss: bool
+) -> None:
+    """Of all that heard of the later start, only one is left that had it from a third."""
+    copies = all_put_back(apart=False) if after_loss else Copies()
+    cluster, (one, two, again) = copies.cluster, copies.cluster.names[:3]
+    if after_loss:
+        cluster.run(20 * S)
+        assert cluster.operate(one, "cold-start", force=True).refused is None
+        cluster.until(cluster.ready, limit=60 * S)
+    copies.publish(one, "old")
+    cluster.run(2 * S)
+    copies.back_up()
+    later = cluster.members[again].node.storage.votes.incarnation + 1
+    cluster.kill(again)
+    for name in cluster.members:
+        if name != two:
+            cluster.members[name].node.storage.note({again: later})  # as a Sync would tell it
+    cluster.run(100 * MS)
+    cluster.start(again)
+    cluster.until(cluster.ready)
+    copies.publish(two, "new")
+    cluster.kill(two)
+    cluster.kill(again)
+    copies.restore([again])
+    cluster.start(again)
+    cluster.run(5 * S)
+    assert cluster.members[again].node.groups.lost

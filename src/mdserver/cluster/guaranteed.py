@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mdserver.cluster import messages as say
-from mdserver.cluster.votes import after_loss
+from mdserver.cluster.votes import after_loss, follows_on_record
 
 if TYPE_CHECKING:
     from mdserver.cluster.acceptor import Voter
@@ -136,9 +136,11 @@ class Guaranteed:
         """Remember the incarnations of seeds, and compare logs."""
         if heartbeat.admitted and peer in self._settings.seeds:
             told, storage = self._members.peers[peer], self._storage
-            # If others told of the incarnation before, its number is not known.
-            if storage.note({peer: told.incarnation}):
-                storage.votes.starts[peer] = told.start
+            votes, news = storage.votes, storage.note({peer: told.incarnation})
+            # Others may have told of the incarnation before, but nobody tells of its number.
+            lacked = peer not in votes.starts and votes.known.get(peer, 0) == told.incarnation
+            if news or (lacked and told.start and follows_on_record(told.incarnation)):
+                votes.starts[peer] = told.start
                 storage.store()
         self._learner.heartbeat(peer, heartbeat)
 

@@ -143,7 +143,8 @@ class Membership:
         peer.admitted = hello.admitted
         peer.client = hello.client
         peer.name = safe_text(hello.name, MEMBER_NAME_CHARS_MAX)
-        peer.start = hello.start
+        # Of an earlier incarnation than the one that is known here it says nothing of that.
+        peer.start = hello.start if hello.incarnation == peer.incarnation else 0
         peer.known = hello.known
         return True
 

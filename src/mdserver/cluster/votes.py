@@ -66,6 +66,15 @@ def after_loss(known: int) -> int:
     return (known // RESTARTS_MAX + 1) * RESTARTS_MAX
 
 
+def follows_on_record(incarnation: int) -> bool:
+    """Whether an older copy of a record gives this incarnation.
+
+    The first one and the first after a loss follow on none: a seed that lost its record, and was
+    taken back while others were away, has them again, and is no older copy.
+    """
+    return incarnation > 1 and incarnation % RESTARTS_MAX != 0
+
+
 def read(content: bytes) -> VoteRecord:
     """Return what was stored. Raises DamagedError."""
     try:
