@@ -91,6 +91,9 @@ INSTALL = command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ] && apt-get updat
 browser: ## install the browser that tests of pages need
 	@{ command -v chromium && command -v chromedriver; } > /dev/null || { $(INSTALL) chromium chromium-driver > /dev/null; } || true
 
+proxies: ## install the proxies that tests run in front of a server
+	@{ command -v haproxy && PATH=$$PATH:/usr/sbin command -v nginx; } > /dev/null || { $(INSTALL) nginx-light haproxy > /dev/null; } || true
+
 networks: ## install what gives each member of a chaos run a network of its own
 	@{ command -v ip && command -v nft; } > /dev/null || { $(INSTALL) iproute2 nftables > /dev/null; } || true
 	@ls /usr/lib/*/faketime/libfaketime.so.1 > /dev/null 2>&1 || { $(INSTALL) libfaketime > /dev/null; } || true
@@ -102,7 +105,7 @@ test-pure: $(VENV)/.dev ## the tests of core and codec, with their branch covera
 	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
 	$(BIN)/python -m coverage report
 
-test-server: $(VENV)/.dev browser networks jars ## the tests of all else but the pipeline
+test-server: $(VENV)/.dev browser proxies networks jars ## the tests of all else but the pipeline
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline
 
 test-pipeline: $(VENV)/.dev jars ## the tests of the pipeline, with Spark and a Kafka broker
@@ -156,6 +159,6 @@ fuzz: $(VENV)/.dev ## drive a live server with hostile input for ten minutes (FU
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser networks \
+.PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser proxies networks \
 	test test-pure test-server test-pipeline \
 	verify verify-models verify-simulation verify-traces verify-chaos proof chaos fuzz clean
