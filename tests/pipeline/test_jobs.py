@@ -123,6 +123,12 @@ def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
             "--real-time needs --kafka",
         ),
         (("audit", "--tables", "none"), 2, "`mdserver pipeline archive` makes it"),
+        (("maintain", "--tables", "none"), 2, "`mdserver pipeline archive` makes it"),
+        (
+            ("archive", "--journal", ".", "--tables", "/dev/null/t"),
+            1,
+            "/dev/null/t cannot be made: Not a directory",
+        ),
         (("replay", "--tables", ".", "--subject", "x"), 1, "does not start with '/'"),
     ],
 )

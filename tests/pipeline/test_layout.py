@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from mdserver.core.message import Publication
 from mdserver.journal.rows import ROW_VERSION, StatRow, checked
-from mdserver.pipeline import delta, schema, tables
+from mdserver.pipeline import archive, checkpoints, delta, jobs, schema, tables
 from mdserver.pipeline.compaction import TARGET_FILE_BYTES, File, bins
 from mdserver.pipeline.requirements import PipelineError
 
@@ -181,3 +181,23 @@ def test_a_table_that_lacks_a_column_gets_it(spark: Any, tmp_path: Path) -> None
     DeltaTable.create(folder / name, schema=pa.schema(columns))
     assert tables.frame(spark, folder, name).count() == 0
     assert "left_out" in {field.name for field in delta.table(folder, name).schema().fields}
+
+
+def test_maintenance_of_all_tables(spark: Any, tmp_path: Path) -> None:
+    journal, folder = tmp_path / "journal", tmp_path / "tables"
+    for number in range(3):
+        write_lines(journal / "stats", [*stat_lines(number * 10, 5), b"no row"])
+        write_lines(journal / "messages", message_lines([Publication("/a/b", b"x")]))
+        run_archive(spark, journal, folder)
+    told: list[jobs.Maintained] = []
+    with (
+        checkpoints.alone(folder, archive.COMPACTION),
+        pytest.raises(PipelineError, match="another maintain job is at work on"),
+    ):
+        jobs.run_maintain(spark, folder, told.append)
+    jobs.run_maintain(spark, folder, told.append)
+    assert [(done.table, done.joined, done.files) for done in told] == [
+        ("messages", 3, 1), ("stats", 3, 1), ("quarantine", 3, 1),
+    ]  # fmt: skip
+    with pytest.raises(PipelineError, match="has no tables: run"):
+        jobs.run_maintain(spark, tmp_path, told.append)

@@ -152,6 +152,7 @@ def archive(*, where: Where, tables: Path, once: bool, new_source: bool, form: s
     that this is meant.
     """
     requirements.check_extra()
+    check_writable(tables)
     from mdserver.pipeline import rows
 
     where.attend("archive", rows.STREAMS)
@@ -295,6 +296,29 @@ def rollup(*, tables: Path, form: str) -> None:
     print_result(form, text, counts)
 
 
+@command.command("maintain")
+@tables_option
+@format_option("A line a table, or a JSON object a table.")
+def maintain(*, tables: Path, form: str) -> None:
+    """Join small files of all tables, in order, and delete what no version of a week names.
+
+    The archive does so once an hour by itself while it runs; jobs may go on meanwhile.
+    """
+    check_tables(tables)
+    check_writable(tables)
+    with started("maintain") as spark:
+        from mdserver.pipeline import jobs
+
+        def tell(done: Any) -> None:
+            text = (
+                f"{done.table}: {done.joined} files joined, {done.files} files now,"
+                f" {done.seconds:.1f} s"
+            )
+            print_result(form, text, attrs.asdict(done))
+
+        jobs.run_maintain(spark, tables.resolve(), tell)
+
+
 @command.command("capacity")
 @click.argument("runs", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--tables", type=_FOLDER, help="Keep the runs in this folder's table `bench_runs`.")
@@ -423,6 +447,18 @@ def check_tables(tables: Path) -> None:
     if not tables.is_dir():
         raise click.BadParameter(
             f"{tables} is no folder; `mdserver pipeline archive` makes it.", param_hint="--tables"
+        )
+
+
+def check_writable(tables: Path) -> None:
+    """Raise PipelineError if a job cannot write its tables there; makes the folder."""
+    try:
+        tables.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise requirements.PipelineError(f"{tables} cannot be made: {error.strerror}") from None
+    if not os.access(tables, os.W_OK | os.X_OK):
+        raise requirements.PipelineError(
+            f"{tables} cannot be written to: give a folder that can be"
         )
 
 

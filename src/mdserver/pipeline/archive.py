@@ -3,6 +3,7 @@
 What is common to all sources, and the queries that read Kafka; `journal_archive` reads journals.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from mdserver.pipeline.requirements import PipelineError
 from mdserver.pipeline.sources import KafkaSource
 
 COMPACT_EVERY_S = 3600.0
+COMPACTION = "maintain"
+"""The lock of whoever joins files: two at a time would join the same ones."""
 
 
 @frozen
@@ -52,7 +55,11 @@ class Compaction:
         now = time.monotonic()
         if now - self._compacted.setdefault(name, now) >= COMPACT_EVERY_S:
             self._compacted[name] = now
-            delta.compact(self._spark, self._tables, name)
+            with (
+                contextlib.suppress(checkpoints.BusyError),
+                checkpoints.alone(self._tables, COMPACTION),
+            ):
+                delta.compact(self._spark, self._tables, name)
 
 
 class Archive:

@@ -21,6 +21,10 @@ PLACE = "the journal"
 """Under this name the identity of a source has the folder of a journal."""
 
 
+class BusyError(PipelineError):
+    """Another process has the job."""
+
+
 @frozen
 class Checkpoint:
     """The checkpoint of one stream in a folder of tables.
@@ -126,12 +130,17 @@ def opened(
 def alone(tables: Path, job: str) -> Iterator[None]:
     """Keep other processes from running this job on these tables until the end of the block.
 
-    Raises PipelineError where one does already.
+    Raises BusyError if one does already, PipelineError if the folder cannot be written to.
     """
-    (tables / FOLDER).mkdir(parents=True, exist_ok=True)
-    with (tables / FOLDER / f"{job}.lock").open("w") as lock:
+    path = tables / FOLDER / f"{job}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        raise PipelineError(f"{path} cannot be written: {error.strerror}") from None
+    with file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise PipelineError(f"another {job} job is at work on {tables}") from None
+            raise BusyError(f"another {job} job is at work on {tables}") from None
         yield

@@ -23,7 +23,7 @@ from mdserver.pipeline import (
     schema,
     tables,
 )
-from mdserver.pipeline.archive import Archive, Archived
+from mdserver.pipeline.archive import COMPACTION, Archive, Archived
 from mdserver.pipeline.failures import reason_of
 from mdserver.pipeline.journal_archive import JournalArchive
 from mdserver.pipeline.requirements import PipelineError
@@ -92,6 +92,29 @@ def _check(queries: Sequence[StreamingQuery], failures: Mapping[str, str]) -> No
             failure = failures.get(query.name) or query.exception()
             if failure is not None:
                 raise PipelineError(f"archiving {query.name} failed: {reason_of(failure)}")
+
+
+@frozen
+class Maintained:
+    """What became of a table: how many files were joined, and how many it has now."""
+
+    table: str
+    joined: int
+    files: int
+    seconds: float
+
+
+def run_maintain(spark: SparkSession, folder: Path, tell: Callable[[Maintained], None]) -> None:
+    """Compact all tables of the folder, one after the other; PipelineError if another run does."""
+    found = [name for name in schema.TABLES if tables.exists(folder, name)]
+    if not found:
+        raise PipelineError(f"{folder} has no tables: run `mdserver pipeline archive` first")
+    with checkpoints.alone(folder, COMPACTION):
+        for name in found:
+            began = time.monotonic()
+            joined = delta.compact(spark, folder, name)
+            files = len(tables.opened(folder, name).file_uris())
+            tell(Maintained(name, joined, files, time.monotonic() - began))
 
 
 def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResult:
