@@ -3,16 +3,22 @@
 import msgspec
 import pytest
 
-from mdserver.codec.reading import EXPECTED, OPS, CommandReader, checked, ill_formed, mistakes_in
+from mdserver.codec.reading import EXPECTED, OPS, CommandReader, Unknown, ill_formed, mistakes_in
 from mdserver.core.commands import Malformed, Ping, Publish
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import HINTS_MAX, MALFORMED_MAX
 
-READER = CommandReader(msgspec.json.Decoder)
+READER = CommandReader(msgspec.json.Decoder, lambda ping: ping)
+
+
+def sender(mistakes: int = 0) -> Unknown:
+    before = Unknown()
+    before.mistakes = mistakes
+    return before
 
 
 def explained(text: bytes, mistakes: int = 0) -> Malformed:
-    (found,) = READER.read_all([text], mistakes)
+    (found,) = READER.read_all([text], sender(mistakes))
     assert isinstance(found, Malformed)
     return found
 
@@ -51,11 +57,11 @@ def test_an_answer_carries_the_id_of_the_command_if_that_can_be_read() -> None:
 def test_after_a_few_mistakes_nothing_is_searched_for_and_after_many_the_session_ends() -> None:
     assert "nearest" not in explained(b'{"op": "Subscribe"}', HINTS_MAX).reason
     wrong = [b'{"op": "x"}']
-    assert len(READER.read_all(wrong * MALFORMED_MAX)) == MALFORMED_MAX
+    assert len(READER.read_all(wrong * MALFORMED_MAX, sender())) == MALFORMED_MAX
     with pytest.raises(RemoteProtocolError, match="cannot be understood"):
-        READER.read_all(wrong * (MALFORMED_MAX + 1))
+        READER.read_all(wrong * (MALFORMED_MAX + 1), sender())
     with pytest.raises(RemoteProtocolError):
-        READER.read_all(wrong, MALFORMED_MAX)
+        READER.read_all(wrong, sender(MALFORMED_MAX))
 
 
 def test_every_key_of_every_command_has_a_sentence_of_what_is_expected() -> None:
@@ -65,13 +71,21 @@ def test_every_key_of_every_command_has_a_sentence_of_what_is_expected() -> None
 
 def test_a_publication_has_one_of_the_two_kinds_of_content() -> None:
     sound = Publish(subject="/a/b", content="")
-    assert checked(sound) is sound
     both = msgspec.structs.replace(sound, content_base64=b"")
     neither = msgspec.structs.replace(sound, content=None)
-    assert [type(checked(command)) for command in (both, neither)] == [Malformed, Malformed]
+    parts = [msgspec.json.encode(command) for command in (sound, both, neither)]
+    assert [type(one) for one in READER.read_all(parts, sender())] == [
+        Publish,
+        Malformed,
+        Malformed,
+    ]
 
 
 def test_mistakes_are_counted_among_sound_commands() -> None:
+    someone = sender(3)
+    parts = [b'{"op": "ping"}', b"{}", b'{"op": "publish", "subject": "/a/b"}', b'{"op": "ping"}']
+    assert mistakes_in(READER.read_all(parts, someone)) == 2
+    assert someone.mistakes == 5
     assert mistakes_in([Ping(), Malformed("c", "r"), Ping(), Malformed("c", "r")]) == 2
 
 

@@ -11,13 +11,22 @@ from hypothesis import strategies as st
 
 from mdserver import limits
 from mdserver.codec.json_form import JSON
+from mdserver.codec.reading import Unknown
 from mdserver.codec.websocket import Message, Pinged, Ponged, WebSocket
 from mdserver.core.commands import AnyCommand, Ping, PositionAfter, Subscribe, Unsubscribe
 from mdserver.http.router import Router
-from mdserver.limits import FRAMES_AT_ONCE, SUBJECTS_PER_STEP
+from mdserver.limits import (
+    COMMANDS_PER_STEP,
+    COMMANDS_PER_STEP_MAX,
+    FRAMES_AT_ONCE,
+    NS_PER_MS,
+    SUBJECTS_PER_STEP,
+    TURN_MS,
+)
 from mdserver.net.exchange import portions
 from mdserver.net.rates import RateLimits
 from mdserver.net.settings import ServerSettings
+from mdserver.net.turn import Turn
 from tests.net.raw import PING, PONG, TEXT, connected, frame, upgraded
 from tests.net.serving import port_of, serving
 
@@ -102,11 +111,36 @@ def test_positions_go_with_their_subject_or_with_every_pattern() -> None:
     assert first.id == second.id == 7
 
 
+def test_steps_grow_while_they_are_cheap_and_begin_anew_after_a_long_one() -> None:
+    now = 0
+    turn = Turn(lambda: now)
+    turn.begin()
+    sizes = []
+    for _ in range(4):
+        sizes.append(turn.step)
+        assert not turn.size_step(many=False, full=True)
+    assert sizes == [COMMANDS_PER_STEP, 2 * COMMANDS_PER_STEP, *[COMMANDS_PER_STEP_MAX] * 2]
+    now = TURN_MS * NS_PER_MS
+    assert turn.size_step(many=False, full=True), "the others wait"
+    assert turn.step == COMMANDS_PER_STEP_MAX
+    now *= 2
+    assert turn.size_step(many=False, full=False)
+    assert turn.step == COMMANDS_PER_STEP, "one step alone took a turn"
+    turn.begin()
+    assert not turn.size_step(many=False, full=False)
+    assert turn.step == COMMANDS_PER_STEP, "a small step proves nothing"
+    turn.size_step(many=False, full=True)
+    assert turn.size_step(many=True, full=True)
+    assert turn.step == COMMANDS_PER_STEP, "much was delivered"
+
+
 def test_the_nearest_name_is_looked_for_a_few_times_only() -> None:
     first = JSON.commands(b"[" + b",".join([b'{"op":"subscrib"}'] * 5) + b"]")
     hinted = ["nearest" in one.reason for one in first]  # type: ignore[union-attr]
     assert hinted == [True, True, True, False, False]
-    (later,) = JSON.commands(b'{"op":"subscrib"}', 3)
+    sender = Unknown()
+    sender.mistakes = 3
+    (later,) = JSON.commands(b'{"op":"subscrib"}', sender)
     assert "nearest" not in later.reason  # type: ignore[union-attr]
 
 

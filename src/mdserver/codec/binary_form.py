@@ -14,8 +14,15 @@ from mdserver import limits
 from mdserver.codec.aliases import Alias, AliasTable, read_alias
 from mdserver.codec.frames import Frame, FrameReader, frame, read_frames, read_varint, varint
 from mdserver.codec.message_payload import message_payload, read_message_payload, text_content
-from mdserver.codec.reading import NOT_WELL_FORMED, CommandReader, EventReader, ill_formed
-from mdserver.core.commands import AnyCommand, Malformed, Ping, WireCommand
+from mdserver.codec.reading import (
+    NOT_WELL_FORMED,
+    CommandReader,
+    EventReader,
+    Sender,
+    Unknown,
+    ill_formed,
+)
+from mdserver.core.commands import AnyCommand, Ping, WireCommand
 from mdserver.core.events import Delivery, MessageEvent, WireEvent
 from mdserver.core.message import MessageType, Qos
 from mdserver.errors import RemoteProtocolError
@@ -46,17 +53,16 @@ class BinaryCodec:
 
     def __init__(self, aliases_max: int = limits.SUBJECTS_MAX) -> None:
         self._aliases = AliasTable(aliases_max)
-        self._reader = CommandReader(msgspec.msgpack.Decoder)
+        self._reader = CommandReader(msgspec.msgpack.Decoder, _echoable)
 
-    def commands(self, data: bytes, mistakes: int = 0) -> list[AnyCommand]:
+    def commands(self, data: bytes, sender: Sender | None = None) -> Sequence[AnyCommand]:
         """Decode the frames of one message; RemoteProtocolError where they are none."""
-        return self.frames(read_frames(data, FROM_CLIENTS), mistakes)
+        return self.frames(read_frames(data, FROM_CLIENTS), sender)
 
-    def frames(self, frames: Sequence[Frame], mistakes: int = 0) -> list[AnyCommand]:
+    def frames(self, frames: Sequence[Frame], sender: Sender | None = None) -> Sequence[AnyCommand]:
         """Decode frames that a `FrameReader(FROM_CLIENTS)` took from a stream."""
         try:
-            read = self._reader.read_all((payload for _, payload in frames), mistakes)
-            return [_echoable(command) for command in read]
+            return self._reader.read_all([payload for _, payload in frames], sender or Unknown())
         except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
 
@@ -178,9 +184,9 @@ def _is_plain(delivery: Delivery) -> bool:
     )
 
 
-def _echoable(command: WireCommand | Malformed) -> AnyCommand:
+def _echoable(command: Ping) -> Ping:
     """A ping without `t` gets nil back: the default of the command table is a JSON value."""
-    if type(command) is Ping and bytes(command.t) == b"null":
+    if bytes(command.t) == b"null":
         return Ping(t=_NIL, id=command.id)
     return command
 

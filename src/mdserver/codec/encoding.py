@@ -7,6 +7,7 @@ protocols below.
 from collections.abc import Sequence
 from typing import Protocol
 
+from mdserver.codec.reading import Sender
 from mdserver.core.commands import AnyCommand, WireCommand
 from mdserver.core.events import Delivery, MessageEvent, WireEvent
 
@@ -17,8 +18,8 @@ class ServerCodec(Protocol):
     text: bool
     """Whether its WebSocket messages are text messages."""
 
-    def commands(self, data: bytes, mistakes: int = 0) -> list[AnyCommand]:
-        """Decode one WebSocket message of a client that made so many `mistakes` before.
+    def commands(self, data: bytes, sender: Sender | None = None) -> Sequence[AnyCommand]:
+        """Decode one WebSocket message, and count the mistakes of its sender.
 
         Raises RemoteProtocolError if the whole message is beyond understanding, or if there are
         too many mistakes; a single command that is gives `Malformed` in its place.

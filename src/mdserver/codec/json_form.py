@@ -9,9 +9,9 @@ from mdserver.codec.reading import (
     NOT_WELL_FORMED,
     CommandReader,
     EventReader,
-    checked,
+    Sender,
+    Unknown,
     ill_formed,
-    mistakes_in,
 )
 from mdserver.core.commands import AnyCommand, Ping, Publish, WireCommand
 from mdserver.core.events import Delivery, MessageEvent, WireEvent
@@ -20,7 +20,6 @@ from mdserver.errors import RemoteProtocolError
 _FORM = "JSON"
 _encode = msgspec.json.Encoder().encode
 _objects = msgspec.json.Decoder(list[msgspec.Raw])
-_reader = CommandReader(msgspec.json.Decoder)
 
 
 class JsonCodec:
@@ -31,40 +30,42 @@ class JsonCodec:
     def __init__(self) -> None:
         self._fast = msgspec.json.Decoder(WireCommand | list[WireCommand])
 
-    def commands(self, data: bytes, mistakes: int = 0) -> list[AnyCommand]:
+    def commands(self, data: bytes, sender: Sender | None = None) -> Sequence[AnyCommand]:
         """Decode one message (section "JSON" of docs/protocol.md).
 
         Raises RemoteProtocolError (4100) for what is not JSON and for a top-level scalar.
         """
         try:
             decoded = self._fast.decode(data)
-            commands = decoded if type(decoded) is list else [decoded]
-            return [
-                checked(command) if type(command) is Publish else _echoable(command)
-                for command in commands
-            ]
+            commands: list[WireCommand] = decoded if type(decoded) is list else [decoded]
+            for command in commands:
+                if type(command) is Publish:
+                    if (command.content is None) is (command.content_base64 is None):
+                        return self._one_by_one(data, sender or Unknown())
+                elif type(command) is Ping:
+                    _echoable(command)
+            return commands
         except msgspec.ValidationError:
-            return self._one_by_one(data, mistakes)
+            return self._one_by_one(data, sender or Unknown())
         except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
 
-    def lines(self, data: bytes, mistakes: int = 0) -> list[AnyCommand]:
+    def lines(self, data: bytes) -> list[AnyCommand]:
         """Decode a body with an object or an array a line; empty lines do not count."""
         commands: list[AnyCommand] = []
+        sender = Unknown()
         for line in data.split(b"\n"):
             if line and not line.isspace():
-                found = self.commands(line, mistakes)
-                mistakes += mistakes_in(found)
-                commands += found
+                commands += self.commands(line, sender)
         return commands
 
-    def _one_by_one(self, data: bytes, mistakes: int) -> list[AnyCommand]:
+    def _one_by_one(self, data: bytes, sender: Sender) -> Sequence[AnyCommand]:
         start = data.lstrip(b" \t\r\n")[:1]
         if start not in (b"{", b"["):
             raise RemoteProtocolError("A message is an object or an array of objects.")
         try:
             parts = _objects.decode(data) if start == b"[" else [data]
-            return [_echoable(command) for command in _reader.read_all(parts, mistakes)]
+            return _reader.read_all(parts, sender)
         except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
 
@@ -128,10 +129,9 @@ class JsonClient:
             raise ill_formed(error, _FORM) from None
 
 
-def _echoable(command: AnyCommand) -> AnyCommand:
+def _echoable(command: Ping) -> Ping:
     """A ping's `t` goes back as it came; msgspec does not look into the strings of raw values."""
-    if type(command) is Ping:
-        bytes(command.t).decode()
+    bytes(command.t).decode()
     return command
 
 
@@ -141,4 +141,5 @@ def _join(frames: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(frames) + b"]"
 
 
+_reader = CommandReader(msgspec.json.Decoder, _echoable)
 JSON = JsonCodec()

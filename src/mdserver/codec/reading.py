@@ -85,10 +85,29 @@ class Decoder(Protocol):
         """Decode `data`; msgspec.ValidationError where it is of another type."""
 
 
-class CommandReader:
-    """Reads single commands in one encoding; `decoder` makes msgspec's decoder for a type."""
+class Sender(Protocol):
+    """Whoever sent commands; `mistakes` is how many of them could not be understood."""
 
-    def __init__(self, decoder: Callable[[Any], Decoder]) -> None:
+    mistakes: int
+
+
+class Unknown:
+    """A sender of whom nothing was read before."""
+
+    __slots__ = ("mistakes",)
+
+    def __init__(self) -> None:
+        self.mistakes = 0
+
+
+class CommandReader:
+    """Reads single commands in one encoding; `decoder` makes msgspec's decoder for a type.
+
+    `echoable` says which ping stands for one whose `t` goes back as the encoding demands.
+    """
+
+    def __init__(self, decoder: Callable[[Any], Decoder], echoable: Callable[[Ping], Ping]) -> None:
+        self._echoable = echoable
         self._command = decoder(WireCommand)
         self._object = decoder(dict[str, msgspec.Raw])
         self._text = decoder(str)
@@ -101,8 +120,8 @@ class CommandReader:
             for op, kind in OPS.items()
         }
 
-    def read_all(self, parts: Iterable[bytes], mistakes: int = 0) -> list[WireCommand | Malformed]:
-        """The commands of one message, of a client that made so many mistakes before.
+    def read_all(self, parts: Iterable[bytes], sender: Sender) -> list[WireCommand | Malformed]:
+        """Return the commands of one message, and count the mistakes of its sender.
 
         A few mistakes are explained one by one. Thousands would take the time of everybody else and
         are answered with far more bytes than they have: RemoteProtocolError.
@@ -113,17 +132,16 @@ class CommandReader:
         commands: list[WireCommand | Malformed] = []
         decode = self._command.decode
         for part in parts:
-            command: WireCommand | Malformed
             try:
                 command = decode(part)
+                if type(command) is Publish:
+                    if (command.content is None) is (command.content_base64 is None):
+                        command = _mistaken(sender, _bad_content(command))
+                elif type(command) is Ping:
+                    command = self._echoable(command)
             except msgspec.ValidationError as error:
-                command = self._explain(part, str(error), mistakes < limits.HINTS_MAX)
-            if type(command) is Publish:
-                command = checked(command)
-            if type(command) is Malformed:
-                mistakes += 1
-                if mistakes > limits.MALFORMED_MAX:
-                    raise too_many_malformed()
+                hint = sender.mistakes < limits.HINTS_MAX
+                command = _mistaken(sender, self._explain(part, str(error), hint))
             commands.append(command)
         return commands
 
@@ -187,10 +205,19 @@ class _Op(msgspec.Struct):
     op: str
 
 
-def checked(command: Publish) -> Publish | Malformed:
-    """A publication has one of the two kinds of content; types alone cannot say so."""
-    if (command.content is None) != (command.content_base64 is None):
-        return command
+def _mistaken(sender: Sender, malformed: Malformed) -> Malformed:
+    """Count a mistake; RemoteProtocolError if it is one too many."""
+    sender.mistakes += 1
+    if sender.mistakes > limits.MALFORMED_MAX:
+        raise too_many_malformed()
+    return malformed
+
+
+def _bad_content(command: Publish) -> Malformed:
+    """Say what is wrong with a publication that has not one of the two kinds of content.
+
+    Types alone cannot say so.
+    """
     if command.content is None:
         return Malformed(
             MISSING_KEY,

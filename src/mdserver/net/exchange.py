@@ -16,13 +16,16 @@ from mdserver.codec.streaming import PartedAnswer, StreamAnswer
 from mdserver.core.commands import AnyCommand, Connect, Publish, Subscribe, Unsubscribe
 from mdserver.core.events import AnyEvent, Connected, Status, StatusName
 from mdserver.core.inputs import Opened, Received
-from mdserver.limits import CLOSE_PROTOCOL_ERROR, MALFORMED_MAX, SUBJECTS_PER_STEP
+from mdserver.limits import (
+    CLOSE_PROTOCOL_ERROR,
+    COMMANDS_PER_STEP,
+    MALFORMED_MAX,
+    SUBJECTS_PER_STEP,
+)  # fmt: skip
 from mdserver.net.engine import Engine
 
 _WITH_SUBJECTS = (Subscribe, Unsubscribe)
 _KINDS_WITH_SUBJECTS: frozenset[type] = frozenset(_WITH_SUBJECTS)
-COMMANDS_PER_STEP = 64
-COMMANDS_PER_STEP_MAX = 256
 DELIVERIES_PER_TURN = 2000  # some milliseconds: then the flusher and other readers have a turn
 _NO_ANSWER = frozenset(
     (StatusName.CONNECT_OK, StatusName.TOKEN_TO_EXPIRE, StatusName.TOKEN_UPDATED)
@@ -180,8 +183,7 @@ class Exchange:
 async def give_commands(engine: Engine, session: int, commands: Sequence[AnyCommand]) -> None:
     """Give a session's commands to the node, in steps that leave the others a turn.
 
-    Steps grow while they take little time and deliver little: a larger one costs the cluster less a
-    publication. After the last one there is no pause: whoever called waits for what comes next.
+    After the last one there is no pause: whoever called waits for what comes next.
     """
     turn = engine.turn
     if not _KINDS_WITH_SUBJECTS.isdisjoint(map(type, commands)):
@@ -191,22 +193,19 @@ async def give_commands(engine: Engine, session: int, commands: Sequence[AnyComm
                 engine.rested = engine.deliveries
                 await turn.pause()
         return
-    start, size, steps = 0, COMMANDS_PER_STEP, 0
+    if len(commands) <= COMMANDS_PER_STEP:
+        engine.dispatch(Received(session, commands))
+        return
+    start = 0
     while start < len(commands):
+        size = turn.step
         engine.dispatch(Received(session, commands[start : start + size]))
         start += size
-        if start >= len(commands):
-            return
-        steps += 1
         many = engine.deliveries - engine.rested > DELIVERIES_PER_TURN
-        if many or turn.over:
+        over = turn.size_step(many=many, full=start <= len(commands))
+        if over and start < len(commands):
             engine.rested = engine.deliveries
-            if many or steps == 1:
-                size = COMMANDS_PER_STEP  # a step of this size takes a whole turn
-            steps = 0
             await turn.pause()
-        else:
-            size = min(2 * size, COMMANDS_PER_STEP_MAX)
 
 
 def portions(commands: Sequence[AnyCommand]) -> Iterator[list[AnyCommand]]:

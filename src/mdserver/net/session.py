@@ -6,9 +6,8 @@ The object is shared by all connections; what belongs to one of them is in its o
 from collections.abc import Sequence
 from typing import Protocol
 
-from mdserver.codec.reading import mistakes_in
 from mdserver.codec.websocket import Message
-from mdserver.core.commands import AnyCommand, Malformed
+from mdserver.core.commands import AnyCommand
 from mdserver.core.inputs import Opened, Writability
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import SUBPROTOCOL_JSON
@@ -66,10 +65,7 @@ class NodeSessions:
                 if message.text is not codec.text:
                     kind = "text" if codec.text else "binary"
                     raise RemoteProtocolError(f"This subprotocol has {kind} messages only.")
-                found = codec.commands(message.payload, outbox.mistakes)
-                if Malformed in map(type, found):  # which is looked for in every message
-                    outbox.mistakes += mistakes_in(found)
-                commands += found
+                commands += codec.commands(message.payload, outbox)
         finally:
             if commands:
                 await give_commands(self._engine, outbox.session, commands)

@@ -10,21 +10,39 @@ from collections.abc import Callable
 
 import trio
 
-from mdserver.limits import NS_PER_MS, TURN_MS
+from mdserver.limits import COMMANDS_PER_STEP, COMMANDS_PER_STEP_MAX, NS_PER_MS, TURN_MS
 
 
 class Turn:
-    """The turn of whoever runs; one object for all readers, because only one of them runs."""
+    """The turn of whoever runs; one object for all readers, because only one of them runs.
 
-    __slots__ = ("_clock", "_ends")
+    `step` is how many commands the next step takes. It grows while steps take little time and
+    deliver little, because a larger one costs less a command, and outlasts the turn: most readers
+    go on as they began.
+    """
+
+    __slots__ = ("_clock", "_ends", "step")
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock = clock
         self._ends = 0
+        self.step = COMMANDS_PER_STEP
 
     def begin(self) -> None:
         """The reader has waited, so the others have had their turns."""
         self._ends = self._clock() + TURN_MS * NS_PER_MS
+
+    def size_step(self, *, many: bool, full: bool) -> bool:
+        """Choose the size of the next step; returns whether the others should have a turn first.
+
+        `many`: much was delivered since they had one. `full`: the last step had the chosen size.
+        """
+        late = self._clock() - self._ends
+        if many or late >= TURN_MS * NS_PER_MS:
+            self.step = COMMANDS_PER_STEP
+        elif full and late < 0:
+            self.step = min(2 * self.step, COMMANDS_PER_STEP_MAX)
+        return many or late >= 0
 
     @property
     def over(self) -> bool:
