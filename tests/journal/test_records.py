@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mdserver.cluster.wal import AnyWalEntry, Checkpoint, WalBegun, WalImage, WalLog, WalSynced
 from mdserver.journal import records
 from mdserver.journal.records import Assembly, Large, Portion, array_of, pieces_of, record_of
-from tests.cluster.test_restoring import GROUPS, Single, running
+from tests.cluster.test_wal_replay import GROUPS, Single, running
 
 PIECES = st.lists(st.binary(max_size=40), max_size=30)
 

@@ -235,7 +235,10 @@ class Coordinator:
         A repeat of a publication that is not committed yet is answered when it is (`due`).
         """
         assert self.phase is Phase.ACTIVE
-        if not any(publication.number for publication in publications):
+        for publication in publications:
+            if publication.number:
+                break
+        else:
             run = Run(self.log.length, len(publications), contact, first)
             self.log.number(self.epoch, publications, run)
             return []

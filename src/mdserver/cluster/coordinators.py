@@ -189,14 +189,16 @@ class Coordinators:
 
     # Publications
 
-    def forward(self, forward: Forward) -> None:
+    def forward(self, peer: str, forward: Forward) -> None:  # noqa: ARG002
         """Take publications for groups that this member coordinates.
 
         Those for another epoch are passed over: their contact learns of the newer one, and knows
         from its log which publications that has.
         """
         for item in forward.items:
-            if self._held_back or self._wal.unsynced_bytes > self._settings.hold_bytes:
+            if self._held_back or (
+                self._wal.enabled and self._wal.unsynced_bytes > self._settings.hold_bytes
+            ):
                 self._held_back.append((forward.contact, item))
             else:
                 self._take(forward.contact, item)

@@ -215,7 +215,8 @@ class Group:
             return
         if self.tracing:
             self.trace("Learn", log.epoch)
-        self._wal.committed(self.index, length)
+        if self._wal.enabled:
+            self._wal.committed(self.index, length)
         shown: Sequence[Entry] = entries
         if log.forgot:
             shown = [entry for entry in entries if entry.publication.subject != FORGET]

@@ -191,7 +191,9 @@ class GroupLog:
         if length - self.base > 2 * self.kept:
             del self.entries[: length - self.kept - self.base]
             self.base = length - self.kept
-            kept = self.runs_since(self.base)
+            # With nothing kept, a run that was handed on whole is of no more use.
+            done = not self.kept and self._told == len(self.runs)
+            kept = [] if done else self.runs_since(self.base)
             self._told -= len(self.runs) - len(kept)
             self.runs = kept
         return entries, runs

@@ -50,7 +50,7 @@ class Mode(Protocol):
 
     # Publications
 
-    def forward(self, forward: "Forward") -> None:
+    def forward(self, peer: str, forward: "Forward") -> None:
         """Take publications for groups that this member coordinates."""
 
     def housekeep(self) -> None:

@@ -126,7 +126,7 @@ class Node:
         self._handlers: dict[type, Callable[[str, Any], None]] = {
             say.Hello: self._hello,
             say.Heartbeat: self._heartbeat,
-            say.Forward: lambda _, message: self.mode.forward(message),
+            say.Forward: self.mode.forward,
             say.Answer: self._answer,
             say.Unplaced: self._unplaced,
             say.Readmit: lambda *_: self.admin.readmitted(),

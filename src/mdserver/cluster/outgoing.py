@@ -121,7 +121,11 @@ class Outgoing:
         said = False
         if self._forwards:
             for coordinator, forwards in self._forwards.items():
-                self.send((coordinator,), Forward(self._contact.name, forwards))
+                message = Forward(self._contact.name, forwards)
+                if coordinator == self.me:
+                    self.local.append(message)
+                else:
+                    self.out.append(SendPeer((coordinator,), message))
             self._forwards.clear()
             said = True
         if self._wal.entries:

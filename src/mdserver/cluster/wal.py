@@ -256,8 +256,7 @@ class WalBuffer:
 
     def committed(self, group: int, length: int) -> None:
         """Remember how much of a group is committed, for the next note of that."""
-        if self.enabled:
-            self._committed[group] = length
+        self._committed[group] = length
 
     def note_committed(self, now: int, *, at_once: bool = False) -> None:
         """Note how much is committed of the groups of which that is news, once a second."""

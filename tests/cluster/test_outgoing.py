@@ -1,0 +1,60 @@
+"""What a step says: one message a kind and receiver, in an order on which receivers rely."""
+
+from mdserver.cluster.contact import Contact
+from mdserver.cluster.messages import (
+    Accept,
+    Ack,
+    Acked,
+    Agreed,
+    Answer,
+    Answered,
+    Appended,
+    Commit,
+    Forward,
+    Forwarded,
+    HandOver,
+    SendPeer,
+)
+from mdserver.cluster.outgoing import Outgoing
+from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.cluster.wal import WalBuffer, WalCommitted, WriteWal
+
+ME, ONE, TWO = "m1:1", "m2:1", "m3:1"
+
+
+def outgoing(wal: WalBuffer | None = None) -> Outgoing:
+    record = VoteRecord(ME, "test", 3, True, [Vote()])
+    wal = wal or WalBuffer(enabled=False, acks_wait=False)
+    made = Outgoing(ME, record, Contact(f"{ME}#3", 2), wal)
+    made.linked = (ONE, TWO)
+    return made
+
+
+def test_items_of_one_kind_go_together_and_kinds_in_their_order() -> None:
+    wal = WalBuffer(enabled=True, acks_wait=True)
+    out = outgoing(wal)
+    for group in range(2):
+        out.answer(f"{ONE}#9", Answered(group, 1, 0, 0, False, "no", None))
+        out.commit(Agreed(group, 1, 1))
+        out.ack(ONE, Acked(group, 1, 1))
+        out.accept(Appended(group, 1, 0, 0, [], []))
+        out.forward(ONE, Forwarded(group, 1, 1, []))
+        wal.entries.append(WalCommitted(group, 1))
+    assert out.flush()
+    kinds = [type(one.message) if isinstance(one, SendPeer) else type(one) for one in out.out]
+    assert kinds == [Forward, WriteWal, Accept, Ack, Commit, Answer]
+    assert all(len(one.message.items) == 2 for one in out.out if isinstance(one, SendPeer))  # type: ignore[union-attr]
+    assert not out.flush(), "all was said"
+    assert len(out.out) == len(kinds)
+
+
+def test_what_it_says_to_itself_stays_within_the_step() -> None:
+    out = outgoing()
+    out.send((ME,), HandOver([1]))
+    out.send((ONE, ME, TWO), HandOver([2]))
+    out.forward(ME, Forwarded(0, 1, 1, []))
+    out.flush()
+    assert out.out == [SendPeer((ONE, TWO), HandOver([2]))]
+    assert list(out.local)[:2] == [HandOver([1]), HandOver([2])]
+    assert isinstance(out.local[2], Forward)
+    assert out.local[2].contact == f"{ME}#3"
