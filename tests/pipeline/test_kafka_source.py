@@ -123,7 +123,7 @@ def test_other_sources_for_the_same_tables(spark: Any, kafka: LiveKafka, tmp_pat
     write_lines(tmp_path / "journal" / "messages", [line for _, line in records(5)])
     archive(spark, JournalSource(tmp_path / "journal"), tmp_path / "tables")
     kafka.create("other.messages")
-    with pytest.raises(PipelineError, match="the journal is not the one"):
+    with pytest.raises(PipelineError, match="the stream messages is not the one"):
         archive(spark, KafkaSource(kafka.servers, ["other.messages"]), tmp_path / "tables")
     (tmp_path / "tables" / "_checkpoints" / "messages-1").rename(tmp_path / "gone")
     with pytest.raises(PipelineError, match="messages-1 is gone"):
