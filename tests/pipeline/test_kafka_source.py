@@ -125,9 +125,12 @@ def test_other_sources_for_the_same_tables(spark: Any, kafka: LiveKafka, tmp_pat
     kafka.create("other.messages")
     with pytest.raises(PipelineError, match="the stream messages is not the one"):
         archive(spark, KafkaSource(kafka.servers, ["other.messages"]), tmp_path / "tables")
-    (tmp_path / "tables" / "_checkpoints" / "messages-1").rename(tmp_path / "gone")
+    kafka.produce("other.messages", records(5))
+    source = KafkaSource(kafka.servers, ["other.messages"])
+    archive(spark, source, tmp_path / "other")
+    (tmp_path / "other" / "_checkpoints" / "messages-1").rename(tmp_path / "gone")
     with pytest.raises(PipelineError, match="messages-1 is gone"):
-        archive(spark, JournalSource(tmp_path / "journal"), tmp_path / "tables")
+        archive(spark, source, tmp_path / "other")
 
 
 def test_the_command_reads_kafka(
