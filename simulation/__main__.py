@@ -221,9 +221,11 @@ def mutants(most: int, jobs: int | None) -> None:
         task = progress.add_task("bugs", total=len(MUTANTS))
         for one in pool.map(hunt_number, range(len(MUTANTS)), repeat(most)):
             missed |= one.found is None
-            seed, showed = ("nothing", "") if one.found is None else (
-                f"{one.plan} {one.found.seed}", one.found.kinds[0]
-            )  # fmt: skip
+            seed, showed = (
+                ("nothing", "")
+                if one.found is None
+                else (f"{one.plan} {one.found.seed}", one.found.kinds[0])
+            )
             table.add_row(one.title, seed, showed, str(one.runs), f"{one.seconds:.1f}")
             progress.advance(task)
     console.print(table)

@@ -26,12 +26,19 @@ from simulation.history import (
     Reset,
     Settled,
     Subscribed,
-)  # fmt: skip
+)
 
 CLASSES = (
-    "phantom", "fork", "duplicate", "order", "skip", "lost", "real time", "publisher order",
+    "phantom",
+    "fork",
+    "duplicate",
+    "order",
+    "skip",
+    "lost",
+    "real time",
+    "publisher order",
     "disclosed loss",
-)  # fmt: skip
+)
 
 Place = tuple[str, str, int]  # history id, subject, seq
 
@@ -130,8 +137,9 @@ class Checker:
             if event.history != view.history:
                 self._violate("order", f"{named}: history {event.history} without a reset")
             elif (event.epoch, event.seq) < (view.epoch, view.seq) or event.seq < view.seq:
-                self._violate("order", f"{named}: {event.epoch}/{event.seq} after "
-                                       f"{view.epoch}/{view.seq}")  # fmt: skip
+                self._violate(
+                    "order", f"{named}: {event.epoch}/{event.seq} after {view.epoch}/{view.seq}"
+                )
             elif event.seq > view.seq + 1 and not event.conflated:
                 how = "a snapshot at " if event.snapshot else ""
                 self._violate("skip", f"{named}: {how}{event.seq} after {view.seq}")
@@ -157,10 +165,13 @@ class Checker:
             if not history and not self.majority_kept:
                 continue  # what was acknowledged may be gone with its history
             newest = max(
-                (newest for (numbered, about), newest in self.newest.items()
-                 if about == subject and history in ("", numbered)),
+                (
+                    newest
+                    for (numbered, about), newest in self.newest.items()
+                    if about == subject and history in ("", numbered)
+                ),
                 default=0,
-            )  # fmt: skip
+            )
             if seq < newest:
                 return f"{client} is at {seq} of {newest} of {subject}"
         return None
@@ -189,8 +200,11 @@ class Checker:
             if view.fresh and self.majority_kept:
                 last = next((a for (_, s), a in newest.items() if s == settled.subject), None)
             if last is not None and (view.fresh or view.seq < last.seq):
-                self._violate("lost", f"{settled.client} ended at {view.seq} of {settled.subject}, "
-                                      f"{last.publication} at {last.seq} was acked")  # fmt: skip
+                self._violate(
+                    "lost",
+                    f"{settled.client} ended at {view.seq} of {settled.subject}, "
+                    f"{last.publication} at {last.seq} was acked",
+                )
 
     def _real_time(self, alike: list[Acked]) -> None:
         """Going back from the end: nothing before was published after something behind was acked.
@@ -217,8 +231,11 @@ class Checker:
                 continue
             before = last.get(known.publisher, 0)
             if known.number < before:
-                self._violate("publisher order", f"number {known.number} of {known.publisher} "
-                              f"stands behind {before} on {known.subject}")  # fmt: skip
+                self._violate(
+                    "publisher order",
+                    f"number {known.number} of {known.publisher} "
+                    f"stands behind {before} on {known.subject}",
+                )
             last[known.publisher] = known.number
 
 

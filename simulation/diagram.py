@@ -19,10 +19,19 @@ MARGIN = 90
 STEPS_MAX = 400
 OTHER = "#57606a"
 COLOURS = {
-    "Start": "#1a7f37", "Promise": "#8250df", "Elect": "#bc4c00", "Sync": "#0969da",
-    "Install": "#0969da", "Activate": "#bc4c00", "Publish": "#57606a", "Accept": "#8c959f",
-    "Commit": "#1a7f37", "Register": "#bf3989", "Readmit": "#bf3989", "Stop": "#cf222e",
-}  # fmt: skip
+    "Start": "#1a7f37",
+    "Promise": "#8250df",
+    "Elect": "#bc4c00",
+    "Sync": "#0969da",
+    "Install": "#0969da",
+    "Activate": "#bc4c00",
+    "Publish": "#57606a",
+    "Accept": "#8c959f",
+    "Commit": "#1a7f37",
+    "Register": "#bf3989",
+    "Readmit": "#bf3989",
+    "Stop": "#cf222e",
+}
 
 
 @frozen

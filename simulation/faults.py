@@ -15,8 +15,18 @@ JUST_AFTER = NS_PER_MS
 READMIT_EVERY = NS_PER_S
 LOOKS = 60
 MANY = 3
-STEPS = ("Promise", "Promise", "Elect", "Sync", "Activate", "Publish", "Accept", "Commit",
-         "Register", "Install")  # fmt: skip
+STEPS = (
+    "Promise",
+    "Promise",
+    "Elect",
+    "Sync",
+    "Activate",
+    "Publish",
+    "Accept",
+    "Commit",
+    "Register",
+    "Install",
+)
 
 
 class Faults:
@@ -141,8 +151,7 @@ class Faults:
             return
         if not world.plan.careful:
             return  # a lost majority with a lost record needs more of an operator than this
-        if any(m.node is not None and m.node.groups.lost
-               for m in world.members.values()):  # fmt: skip
+        if any(m.node is not None and m.node.groups.lost for m in world.members.values()):
             return
         member.crash(0)
         member.disk = None
@@ -221,10 +230,7 @@ class Faults:
 
     def _order(self, seeds: "list[Member]", asked: "Member") -> None:
         """An operator looks for LOST seeds: most of them start anew, a few are taken back."""
-        lost = [
-            seed.name for seed in seeds
-            if seed.node is not None and seed.node.groups.lost
-        ]  # fmt: skip
+        lost = [seed.name for seed in seeds if seed.node is not None and seed.node.groups.lost]
         if 2 * len(lost) > len(seeds):
             self.world.cover("cold start ordered")
             asked.operate("cold-start", force=True)

@@ -22,7 +22,7 @@ from mdserver.cluster.messages import (
     Persist,
     Persisted,
     SendPeer,
-)  # fmt: skip
+)
 from mdserver.cluster.node import TICK, Input, Node
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import VoteRecord, started
@@ -39,7 +39,7 @@ from mdserver.core.outputs import (
     Send,
     SetTimer,
     Trace,
-)  # fmt: skip
+)
 from mdserver.core.settings import BrokerSettings
 from simulation.clock import Clock
 
@@ -117,25 +117,38 @@ class Member:
             publisher_secret=b"simulated",
         )
         cluster = ClusterSettings(
-            me=self.name, members=world.names, client=f"{self.name}:1", trace=True,
-            log_kept=plan.log_kept, numbers_kept=plan.numbers_kept, writes_wal=plan.recorded,
-            acks_wait_for_wal=plan.recorded, hold_bytes=plan.hold_bytes,
+            me=self.name,
+            members=world.names,
+            client=f"{self.name}:1",
+            trace=True,
+            log_kept=plan.log_kept,
+            numbers_kept=plan.numbers_kept,
+            writes_wal=plan.recorded,
+            acks_wait_for_wal=plan.recorded,
+            hold_bytes=plan.hold_bytes,
             behind_bytes=BEHIND * plan.hold_bytes,
-        )  # fmt: skip
+        )
         self.life += 1
         self._codec = CODECS[plan.encoding]()
         self.node = Node(
-            settings, random.Random(self.rng.getrandbits(64)), cluster, votes,
-            [RECORDS.decode(record) for record in self.records], self.clock.now(),
-        )  # fmt: skip
+            settings,
+            random.Random(self.rng.getrandbits(64)),
+            cluster,
+            votes,
+            [RECORDS.decode(record) for record in self.records],
+            self.clock.now(),
+        )
         world.trace(
             {
-                "name": "Start", "node": self.name, "incarnation": votes.incarnation,
-                "seed": self.name in world.seeds, "lost": self.record_lost,
+                "name": "Start",
+                "node": self.name,
+                "incarnation": votes.incarnation,
+                "seed": self.name in world.seeds,
+                "lost": self.record_lost,
                 "restored": votes.recorded and votes.incarnation > 1,
                 "promised": [vote.epoch for vote in votes.promised],
             }
-        )  # fmt: skip
+        )
         world.cover("start")
         self._begin()
 

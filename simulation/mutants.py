@@ -249,31 +249,50 @@ def mutant(title: str, owner: type, name: str, make: Wrap) -> Mutant:
 
 MUTANTS = (
     mutant("one acknowledgement commits", Coordinator, "ack", one_ack_is_enough),
-    Mutant("the longest log is adopted", ((Coordinator, "promised", longest_log),),
-           profiles.stale_tail),
+    Mutant(
+        "the longest log is adopted", ((Coordinator, "promised", longest_log),), profiles.stale_tail
+    ),
     mutant("a restarted seed votes at once", Acceptor, "__init__", no_recovery),
-    Mutant("promises are not in the vote file", ((VoteRecord, "encode", forgotten_promises),),
-           profiles.forgetful_voter),
-    Mutant("recovery from any seed",
-           ((Learner, "heartbeat", asking_everybody), (Coordinators, "need", answered_by_anybody)),
-           profiles.lagging_peer),
-    mutant("answers leave before the vote file", StableStorage, "send_stored",
-           sent_before_the_disk),
+    Mutant(
+        "promises are not in the vote file",
+        ((VoteRecord, "encode", forgotten_promises),),
+        profiles.forgetful_voter,
+    ),
+    Mutant(
+        "recovery from any seed",
+        ((Learner, "heartbeat", asking_everybody), (Coordinators, "need", answered_by_anybody)),
+        profiles.lagging_peer,
+    ),
+    mutant(
+        "answers leave before the vote file", StableStorage, "send_stored", sent_before_the_disk
+    ),
     mutant("repeats are taken again", Publishers, "verdict", no_dedupe),
     mutant("numbers may have gaps", Publishers, "verdict", gaps_are_taken),
-    Mutant("positions go before they are committed",
-           ((Publishers, "apply", dropped_before_the_commit),
-            (Coordinator, "_tail", held_to_nothing)),
-           profiles.hasty),
+    Mutant(
+        "positions go before they are committed",
+        ((Publishers, "apply", dropped_before_the_commit), (Coordinator, "_tail", held_to_nothing)),
+        profiles.hasty,
+    ),
     mutant("delivered when accepted", Learner, "_extend", delivered_when_accepted),
-    Mutant("entries below the promise are taken",
-           ((Acceptor, "accepts", accepted_below_the_promise),), profiles.slow_successor),
+    Mutant(
+        "entries below the promise are taken",
+        ((Acceptor, "accepts", accepted_below_the_promise),),
+        profiles.slow_successor,
+    ),
     mutant("a gap is skipped", Learner, "accept", gap_is_skipped),
-    Mutant("half-cut members go on", ((Membership, "look", nobody_is_missed),
-                                      (Following, "unready", every_member_serves)),
-           profiles.half_cut),
-    Mutant("a link that carries one way counts", ((Membership, "alive", one_way_is_enough),),
-           profiles.half_cut),
-    Mutant("clients are told the history id heard last",
-           ((Histories, "begin", the_last_history_is_told),), profiles.disturbed_start),
-)  # fmt: skip
+    Mutant(
+        "half-cut members go on",
+        ((Membership, "look", nobody_is_missed), (Following, "unready", every_member_serves)),
+        profiles.half_cut,
+    ),
+    Mutant(
+        "a link that carries one way counts",
+        ((Membership, "alive", one_way_is_enough),),
+        profiles.half_cut,
+    ),
+    Mutant(
+        "clients are told the history id heard last",
+        ((Histories, "begin", the_last_history_is_told),),
+        profiles.disturbed_start,
+    ),
+)

@@ -14,9 +14,20 @@ from attrs import evolve, frozen
 from mdserver.limits import JOURNAL_HOLD_BYTES, NS_PER_MS, NS_PER_S, PUBLISHER_NUMBERS_KEPT
 
 KINDS = (
-    "crash", "crash-coordinator", "crash-at-step", "restart-storm", "cut", "one-way", "isolate",
-    "isolate-seeds", "slow", "clock-jump", "clock-rate", "client-cut", "lose-vote",
-)  # fmt: skip
+    "crash",
+    "crash-coordinator",
+    "crash-at-step",
+    "restart-storm",
+    "cut",
+    "one-way",
+    "isolate",
+    "isolate-seeds",
+    "slow",
+    "clock-jump",
+    "clock-rate",
+    "client-cut",
+    "lose-vote",
+)
 
 FEW_NUMBERS = 4  # as many numbers of a publisher are kept in some runs
 BURST = 60  # publications at once of a publisher that takes no notice of that

@@ -91,14 +91,15 @@ def hasty(seed: int) -> Plan:
         numbers_kept=FEW_NUMBERS,
         faults=tuple(
             Fault(at, "crash", member, 0, lasting, rng.getrandbits(30))
-            for at in deaths for member in range(plan.members)
+            for at in deaths
+            for member in range(plan.members)
         ),
         sendings=tuple(
             Sending(at, publisher, 0)
             for at in range(NS_PER_S // 2, plan.calm, 80 * NS_PER_MS)
             for publisher in [rng.randrange(2)] * rng.choice((1, 5, 20))
         ),
-    )  # fmt: skip
+    )
 
 
 def closely(rng: random.Random, members: int, calm: int) -> Iterator[Fault]:
@@ -112,9 +113,12 @@ def closely(rng: random.Random, members: int, calm: int) -> Iterator[Fault]:
         end = fault.at + lasting + rng.randint(-100, 100) * NS_PER_MS
         for kind in rng.sample(("crash-coordinator", "crash-at-step", "cut"), 2):
             yield evolve(
-                fault, at=end, kind=kind, lasting=rng.randint(20, 400) * NS_PER_MS,
+                fault,
+                at=end,
+                kind=kind,
+                lasting=rng.randint(20, 400) * NS_PER_MS,
                 draw=rng.getrandbits(30),
-            )  # fmt: skip
+            )
 
 
 def stale_tail(seed: int) -> Plan:
@@ -131,8 +135,7 @@ def stale_tail(seed: int) -> Plan:
     back = dead + rng.randint(0, 150) * NS_PER_MS
     burst = [Sending(at, 0, 0) for at in range(alone - 100 * NS_PER_MS, alone, NS_PER_MS)]
     few = [Sending(alone + rng.randint(800, 900) * NS_PER_MS, publisher, 0) for publisher in (1, 2)]
-    before = [Sending(at, rng.randrange(3), 0)
-              for at in range(NS_PER_S, alone, 100 * NS_PER_MS)]  # fmt: skip
+    before = [Sending(at, rng.randrange(3), 0) for at in range(NS_PER_S, alone, 100 * NS_PER_MS)]
     faults = [
         Fault(alone, "isolate-seeds", 0, 0, back - alone, rng.getrandbits(30)),
         Fault(dead, "crash-coordinator", 0, 0, 4 * NS_PER_S, 0),
@@ -157,8 +160,9 @@ def lagging_peer(seed: int) -> Plan:
         Fault(alone, "isolate", leader, 0, back - alone, 0),
         Fault(restart, "crash", restarted, 0, rng.randint(5, 60) * NS_PER_MS, 0),
     ]
-    sendings = [Sending(at, rng.randrange(3), 0)
-                for at in range(2 * NS_PER_S, 7 * NS_PER_S, 10 * NS_PER_MS)]  # fmt: skip
+    sendings = [
+        Sending(at, rng.randrange(3), 0) for at in range(2 * NS_PER_S, 7 * NS_PER_S, 10 * NS_PER_MS)
+    ]
     return small(seed, 8 * NS_PER_S, faults, sendings)
 
 
@@ -178,8 +182,10 @@ def half_cut(seed: int) -> Plan:
         at = rng.randint(4000, 7000) * NS_PER_MS
         faults.append(Fault(at, "half-cut", first, second, calm, rng.getrandbits(30)))
     subjects = 6
-    sendings = [Sending(at, rng.randrange(3), rng.randrange(subjects))
-                for at in range(3 * NS_PER_S, calm, 60 * NS_PER_MS)]  # fmt: skip
+    sendings = [
+        Sending(at, rng.randrange(3), rng.randrange(subjects))
+        for at in range(3 * NS_PER_S, calm, 60 * NS_PER_MS)
+    ]
     return evolve(
         small(seed, calm, faults, sendings),
         members=members,
@@ -200,8 +206,10 @@ def disturbed_start(seed: int) -> Plan:
         at = (3 + 2 * turn) * NS_PER_S + rng.randrange(500) * NS_PER_MS
         faults.append(Fault(at, "crash", member, 0, 300 * NS_PER_MS, 0))
     subjects = 30
-    sendings = [Sending(at, rng.randrange(3), rng.randrange(subjects))
-                for at in range(2 * NS_PER_S, 10 * NS_PER_S, 20 * NS_PER_MS)]  # fmt: skip
+    sendings = [
+        Sending(at, rng.randrange(3), rng.randrange(subjects))
+        for at in range(2 * NS_PER_S, 10 * NS_PER_S, 20 * NS_PER_MS)
+    ]
     plan = small(seed, 12 * NS_PER_S, faults, sendings)
     return evolve(plan, groups=40, subjects=subjects, delay_max=50 * NS_PER_MS)
 
@@ -226,9 +234,12 @@ def put_back(seed: int, *, majority: bool = True) -> Plan:
     ]
     return evolve(
         # A publisher far beyond the numbers that are kept comes to rest by slow retries.
-        made, kinds=kinds, recorded=True, patience=4 * made.patience,
+        made,
+        kinds=kinds,
+        recorded=True,
+        patience=4 * made.patience,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
-    )  # fmt: skip
+    )
 
 
 def slow_disks(seed: int) -> Plan:
@@ -252,10 +263,14 @@ def slow_disks(seed: int) -> Plan:
     ]
     return evolve(
         # A publisher far beyond the numbers that are kept comes to rest by slow retries.
-        made, kinds=kinds, recorded=True, patience=4 * made.patience,
-        portion=rng.choice((1, 1, 3, 10)), hold_bytes=rng.choice((4, 30, 300)),
+        made,
+        kinds=kinds,
+        recorded=True,
+        patience=4 * made.patience,
+        portion=rng.choice((1, 1, 3, 10)),
+        hold_bytes=rng.choice((4, 30, 300)),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
-    )  # fmt: skip
+    )
 
 
 def first_leaders() -> tuple[int, int, int]:
@@ -277,8 +292,9 @@ def deaf_leader(name: str, seed: int) -> tuple[random.Random, Plan]:
         Fault(DRAINED, "drain", leader, 0, 3 * NS_PER_S, 0),
         Fault(deaf, "one-way", successor, leader, rng.randint(800, 1400) * NS_PER_MS, 1),
     ]
-    sendings = [Sending(at, rng.randrange(3), 0)
-                for at in range(2 * NS_PER_S, 7 * NS_PER_S, 10 * NS_PER_MS)]  # fmt: skip
+    sendings = [
+        Sending(at, rng.randrange(3), 0) for at in range(2 * NS_PER_S, 7 * NS_PER_S, 10 * NS_PER_MS)
+    ]
     return rng, small(seed, 8 * NS_PER_S, faults, sendings)
 
 

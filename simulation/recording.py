@@ -18,7 +18,7 @@ from simulation.history import (
     Refused,
     Reset,
     Subscribed,
-)  # fmt: skip
+)
 
 
 class Recorder:
@@ -75,11 +75,17 @@ class Recorder:
             self._cover(f"delivered {message.type.value}")
             self._see(
                 Delivered(
-                    now, self.name, message.content or "", message.subject, history,
-                    message.epoch, message.seq,
-                    conflated or message.type is MessageType.SNAPSHOT, conflated,
+                    now,
+                    self.name,
+                    message.content or "",
+                    message.subject,
+                    history,
+                    message.epoch,
+                    message.seq,
+                    conflated or message.type is MessageType.SNAPSHOT,
+                    conflated,
                 )
-            )  # fmt: skip
+            )
 
     def notified(self, now: int, notice: Notice) -> None:
         """The application is told something."""

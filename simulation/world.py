@@ -118,8 +118,11 @@ class World:
         acked = coordinator.acked
         others = [s for s, n in acked.items() if s != member.name and n >= values["committed"]]
         if 2 * len(others) <= len(self.seeds):
-            self.watch.violate("I1", f"{member.name} counts its own vote in epoch {epoch} of group "
-                                     f"{group}, which is not on its disk")  # fmt: skip
+            self.watch.violate(
+                "I1",
+                f"{member.name} counts its own vote in epoch {epoch} of group "
+                f"{group}, which is not on its disk",
+            )
 
     def committed(self, member: Member, output: Committed) -> None:
         """A member applied committed entries."""
@@ -174,8 +177,9 @@ class World:
         return overdue(
             (client.recorder for client in self.publishers),
             (client.recorder for client in self.subscribers),
-            self.checker, now - plan.bound,
-        )  # fmt: skip
+            self.checker,
+            now - plan.bound,
+        )
 
     def _behind(self) -> str | None:
         for group in range(self.plan.groups):

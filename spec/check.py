@@ -69,9 +69,13 @@ def check_models(models: tuple[Model, ...], profile: str, jobs: int | None = Non
         run, problem = results[model.name]
         verdict = run.verdict if run.broken is None else f"{run.verdict}: {run.broken}"
         table.add_row(
-            model.module, model.name, f"{run.states:,}", str(run.depth), f"{run.seconds:.1f}",
+            model.module,
+            model.name,
+            f"{run.states:,}",
+            str(run.depth),
+            f"{run.seconds:.1f}",
             f"ok ({verdict})" if problem is None else f"WRONG: {problem}",
-        )  # fmt: skip
+        )
     console.print(table)
     wrong = [(name, run) for name, (run, problem) in results.items() if problem]
     for name, run in wrong:

@@ -8,9 +8,15 @@ the protocol switched off, and some invariant must be violated.
 from attrs import frozen
 
 LOG = (
-    "CommittedSurvives", "HeldByEveryMajority", "Agreement", "Identity", "EpochsRise", "Once",
-    "PublisherOrder", "CommittedHasNoHole",
-)  # fmt: skip
+    "CommittedSurvives",
+    "HeldByEveryMajority",
+    "Agreement",
+    "Identity",
+    "EpochsRise",
+    "Once",
+    "PublisherOrder",
+    "CommittedHasNoHole",
+)
 DELIVERY = ("DeliveredIsCommitted", "SeenIsCommitted", "AckIsTrue", "ReadyHoldsAll")
 COLD = ("SurvivesInHistory", "AgreementInHistory", "KeepsWhatSurvived", "EpochsRise", "Identity")
 CANDIDATES = ("OneCoordinator", "FileIsAhead")
@@ -74,9 +80,12 @@ def _members(name: str, count: int) -> str:
 def log(epochs: int, crashes: int, publications: int, seeds: int = 3) -> dict[str, int | str]:
     """Bounds of GroupLog: publications with identities but without numbers."""
     return {
-        "Seed": seeds, "Publication": publications, "MaxEpoch": epochs, "MaxCrash": crashes,
+        "Seed": seeds,
+        "Publication": publications,
+        "MaxEpoch": epochs,
+        "MaxCrash": crashes,
         "Numbered": "FALSE",
-    }  # fmt: skip
+    }
 
 
 def numbered(epochs: int, crashes: int, publications: int) -> dict[str, int | str]:
@@ -88,8 +97,11 @@ def numbered(epochs: int, crashes: int, publications: int) -> dict[str, int | st
 def delivery(epochs: int, joins: int, publications: int, learners: int) -> dict[str, int | str]:
     """Bounds of Delivery."""
     return {
-        "Learner": learners, "Publication": publications, "MaxEpoch": epochs, "MaxJoin": joins,
-    }  # fmt: skip
+        "Learner": learners,
+        "Publication": publications,
+        "MaxEpoch": epochs,
+        "MaxJoin": joins,
+    }
 
 
 def candidates(epochs: int, crashes: int) -> dict[str, int | str]:
@@ -103,26 +115,60 @@ CALM = ("Crash", "Install", "Register", *PEERS)
 HOLDS = (
     Model("log 2e 0c 2p", "holds", "GroupLog", log(2, 0, 2), LOG, idle=CALM, profile="quick"),
     Model("log 2e 1c 1p", "holds", "GroupLog", log(2, 1, 1), LOG, idle=PEERS),
-    Model("log 2e 0c numbers 1-2", "holds", "GroupLog", numbered(2, 0, 2), LOG, idle=CALM,
-          profile="quick"),
+    Model(
+        "log 2e 0c numbers 1-2",
+        "holds",
+        "GroupLog",
+        numbered(2, 0, 2),
+        LOG,
+        idle=CALM,
+        profile="quick",
+    ),
     Model("log 3e 0c 1p", "holds", "GroupLog", log(3, 0, 1), LOG, idle=CALM),
-    Model("hand-over 2e 0c 2p", "holds", "HandOver", log(2, 0, 2), LOG,
-          idle=("Shortcut", "Crash", "Install", "Register")),
+    Model(
+        "hand-over 2e 0c 2p",
+        "holds",
+        "HandOver",
+        log(2, 0, 2),
+        LOG,
+        idle=("Shortcut", "Crash", "Install", "Register"),
+    ),
     Model("cold start 2e 1c 1p", "holds", "ColdStart", log(2, 1, 1), COLD),
-    Model("candidates 2e 2c", "holds", "Candidates", candidates(2, 2), CANDIDATES,
-          profile="quick"),
-    Model("delivery 2e 1j 2p 2l", "holds", "Delivery", delivery(2, 1, 2, 2), DELIVERY,
-          properties=("NeverBack",), profile="quick"),
+    Model("candidates 2e 2c", "holds", "Candidates", candidates(2, 2), CANDIDATES, profile="quick"),
+    Model(
+        "delivery 2e 1j 2p 2l",
+        "holds",
+        "Delivery",
+        delivery(2, 1, 2, 2),
+        DELIVERY,
+        properties=("NeverBack",),
+        profile="quick",
+    ),
     Model("log 2e 1c 2p", "holds", "GroupLog", log(2, 1, 2), LOG, idle=PEERS, profile="full"),
-    Model("log 2e 1c numbers 1-2", "holds", "GroupLog", numbered(2, 1, 2), LOG, idle=PEERS,
-          profile="full"),
+    Model(
+        "log 2e 1c numbers 1-2",
+        "holds",
+        "GroupLog",
+        numbered(2, 1, 2),
+        LOG,
+        idle=PEERS,
+        profile="full",
+    ),
     Model("log 2e 2c 1p", "holds", "GroupLog", log(2, 2, 1), LOG, idle=PEERS, profile="full"),
     Model("cold start 2e 2c 1p", "holds", "ColdStart", log(2, 2, 1), COLD, profile="full"),
-    Model("log 5 seeds 2e 0c 1p", "holds", "GroupLog", log(2, 0, 1, 5), LOG, idle=CALM,
-          profile="full"),
-    Model("delivery 3e 2j 2p 2l", "holds", "Delivery", delivery(3, 2, 2, 2), DELIVERY,
-          properties=("NeverBack",), profile="full"),
-)  # fmt: skip
+    Model(
+        "log 5 seeds 2e 0c 1p", "holds", "GroupLog", log(2, 0, 1, 5), LOG, idle=CALM, profile="full"
+    ),
+    Model(
+        "delivery 3e 2j 2p 2l",
+        "holds",
+        "Delivery",
+        delivery(3, 2, 2, 2),
+        DELIVERY,
+        properties=("NeverBack",),
+        profile="full",
+    ),
+)
 
 
 def witness(name: str, module: str, sets: dict[str, int | str], profile: str = "ci") -> Model:
@@ -156,9 +202,16 @@ def mutant(
 ) -> Model:
     """The protocol without one of its rules."""
     return Model(
-        f"without: {rule}", "mutant", module, sets, invariants, off=(rule,), profile=profile,
-        constraint="Bounded" if bounded else None, properties=properties,
-    )  # fmt: skip
+        f"without: {rule}",
+        "mutant",
+        module,
+        sets,
+        invariants,
+        off=(rule,),
+        profile=profile,
+        constraint="Bounded" if bounded else None,
+        properties=properties,
+    )
 
 
 MUTANTS = (
@@ -179,11 +232,17 @@ MUTANTS = (
     mutant("acknowledged at commit", "Delivery", delivery(2, 0, 2, 1), DELIVERY, "quick"),
     mutant("no gap in the view", "Delivery", delivery(1, 0, 2, 1), DELIVERY, "quick"),
     mutant("ready at the join position", "Delivery", delivery(1, 1, 1, 2), DELIVERY, "quick"),
-    mutant("a member behind makes the client wait", "Delivery", delivery(1, 0, 1, 2), (),
-           "quick", properties=("NeverBack",)),
+    mutant(
+        "a member behind makes the client wait",
+        "Delivery",
+        delivery(1, 0, 1, 2),
+        (),
+        "quick",
+        properties=("NeverBack",),
+    ),
     mutant("readmission elects anew", "Readmit", log(3, 0, 1) | {"MaxLoss": 1}, LOG, "full"),
     mutant("promises carry notes", "Readmit", log(3, 0, 1) | {"MaxLoss": 1}, LOG, "full"),
-)  # fmt: skip
+)
 
 # Without these nothing breaks within the bounds that TLC exhausts: they are kept because the proof
 # of the others leans on them, and the simulator is not bounded so tightly.

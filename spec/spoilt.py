@@ -39,9 +39,10 @@ def promise_of(lines: Lines, elect: int) -> int:
     voter = election["promises"].split(",")[0]
     wanted = ("Promise", voter, election["epoch"])
     return max(
-        i for i, (_, line) in enumerate(lines[:elect])
+        i
+        for i, (_, line) in enumerate(lines[:elect])
         if (line["name"], line["node"], line.get("epoch")) == wanted
-    )  # fmt: skip
+    )
 
 
 def deleted(lines: Lines, elect: int) -> tuple[Lines, int]:
@@ -66,5 +67,4 @@ def altered(lines: Lines, elect: int) -> tuple[Lines, int]:
     return lines, number
 
 
-CHANGES = (("a line deleted", deleted), ("two lines swapped", swapped),
-           ("a line altered", altered))  # fmt: skip
+CHANGES = (("a line deleted", deleted), ("two lines swapped", swapped), ("a line altered", altered))

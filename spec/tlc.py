@@ -99,10 +99,21 @@ def check(
     texts = {"model.cfg": config, **(extra or {})}
     with workplace(texts) as folder:
         command = [
-            java(), "-XX:+UseParallelGC", f"-Djava.io.tmpdir={folder}", "-cp", str(jar()),
-            "tlc2.TLC", "-deadlock", "-nowarning", "-workers", str(workers),
-            "-metadir", str(folder / "states"), "-config", "model.cfg",
-        ]  # fmt: skip
+            java(),
+            "-XX:+UseParallelGC",
+            f"-Djava.io.tmpdir={folder}",
+            "-cp",
+            str(jar()),
+            "tlc2.TLC",
+            "-deadlock",
+            "-nowarning",
+            "-workers",
+            str(workers),
+            "-metadir",
+            str(folder / "states"),
+            "-config",
+            "model.cfg",
+        ]
         if coverage:
             command += ["-coverage", "60"]
         started = time.monotonic()

@@ -17,9 +17,22 @@ from spec import tlc
 
 Line = dict[str, Any]
 ACTIONS = (
-    "Start", "Promise", "Elect", "Sync", "ColdSync", "Activate", "Publish", "Accept", "Commit",
-    "Register", "Readmit", "Install", "Learn", "Forget", "Stop",
-)  # fmt: skip
+    "Start",
+    "Promise",
+    "Elect",
+    "Sync",
+    "ColdSync",
+    "Activate",
+    "Publish",
+    "Accept",
+    "Commit",
+    "Register",
+    "Readmit",
+    "Install",
+    "Learn",
+    "Forget",
+    "Stop",
+)
 BEYOND = ("Readmit",)
 """Steps that `TraceLog` does not know: a run is checked up to the first of them, or to the start of
 a seed that lost its vote record or that comes back with its log."""

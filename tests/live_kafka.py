@@ -130,12 +130,19 @@ def _start(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
     with (folder / "kafka.log").open("wb") as log:
         subprocess.run(
             [*program, "kafka.tools.StorageTool", *formatting],
-            cwd=folder, stdout=log, stderr=log, timeout=START_TIMEOUT_S, check=True,
-        )  # fmt: skip
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            timeout=START_TIMEOUT_S,
+            check=True,
+        )
         process = subprocess.Popen(
             [*program, "kafka.Kafka", "server.properties"],
-            cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        )  # fmt: skip
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
     return process, f"127.0.0.1:{ports['@BROKER@']}"
 
 

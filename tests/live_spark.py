@@ -50,9 +50,13 @@ class LiveSpark:
         submit = HOME / "bin" / "spark-submit"
         return subprocess.run(
             [submit, "--master", self.master, *options, CONF / "job.py", *job],
-            env=os.environ | ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=JOB_TIMEOUT_S, check=False,
-        )  # fmt: skip
+            env=os.environ | ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=JOB_TIMEOUT_S,
+            check=False,
+        )
 
     def executors(self) -> list[int]:
         """How many executors each worker has run."""
@@ -81,8 +85,11 @@ def _daemon(name: str, *arguments: str, log: Path) -> Iterator[None]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments],
-            env=os.environ | ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-        )  # fmt: skip
+            env=os.environ | ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
     try:
         yield
     finally:

@@ -41,9 +41,14 @@ class RecordedClient(Client):
         ahead: int = CLIENT_PUBLICATIONS_MAX,
     ) -> None:
         super().__init__(
-            servers, encoding=encoding, transport=transport, keepalive_ms=KEEPALIVE_MS,
-            reconnect=RECONNECT, publisher=recorder.name, rng=rng,
-        )  # fmt: skip
+            servers,
+            encoding=encoding,
+            transport=transport,
+            keepalive_ms=KEEPALIVE_MS,
+            reconnect=RECONNECT,
+            publisher=recorder.name,
+            rng=rng,
+        )
         # A client of others may not keep the bound that ours keeps: servers have to.
         self._core.settings = attrs.evolve(self._core.settings, publications_max=ahead)
         self._core._publications._max = ahead

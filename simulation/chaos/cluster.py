@@ -120,9 +120,10 @@ class Cluster:
     def spare(self, member: Member) -> bool:
         """Whether a majority of the seeds keeps its logs without this one."""
         left = [
-            seed for seed in self.seeds
+            seed
+            for seed in self.seeds
             if seed != member.number and seed not in self.doomed and self.members[seed].proven
-        ]  # fmt: skip
+        ]
         return member.number not in self.seeds or 2 * len(left) > len(self.seeds)
 
     def able(self) -> bool:

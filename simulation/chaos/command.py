@@ -27,7 +27,7 @@ from simulation.chaos.plan import (
     make,
     make_configuration,
     make_journal,
-)  # fmt: skip
+)
 from simulation.chaos.run import Chaos, Outcome
 from simulation.chaos.wire import Wire
 
@@ -42,34 +42,55 @@ INTERRUPTED = 130
 
 @click.command("chaos")
 @click.option(
-    "--seconds", default=60, show_default=True, type=click.IntRange(5, 3600),
+    "--seconds",
+    default=60,
+    show_default=True,
+    type=click.IntRange(5, 3600),
     help="How long faults go on.",
-)  # fmt: skip
+)
 @click.option(
-    "--profile", type=click.Choice(PROFILES), default="mixed", show_default=True,
+    "--profile",
+    type=click.Choice(PROFILES),
+    default="mixed",
+    show_default=True,
     help="Three seeds with a journal, in rounds. `journal`: all end together. `configuration`: "
     "they are started with a parameter of another identity, and it is set back.",
-)  # fmt: skip
+)
 @click.option(
-    "--rounds", default=5, show_default=True, type=click.IntRange(2, 1000),
+    "--rounds",
+    default=5,
+    show_default=True,
+    type=click.IntRange(2, 1000),
     help="How many rounds.",
-)  # fmt: skip
+)
 @click.option("--seed", default=1, show_default=True, help="Faults and clients follow from it.")
 @click.option(
-    "--members", default=3, show_default=True, type=click.IntRange(3, 7), help="Server processes.",
-)  # fmt: skip
+    "--members",
+    default=3,
+    show_default=True,
+    type=click.IntRange(3, 7),
+    help="Server processes.",
+)
 @click.option(
-    "--network", type=click.Choice(NETWORKS), default="auto", show_default=True,
+    "--network",
+    type=click.Choice(NETWORKS),
+    default="auto",
+    show_default=True,
     help="Namespaces, where they are permitted; else processes behind a proxy.",
-)  # fmt: skip
+)
 @click.option(
-    "--only", type=click.Choice((*PROCESS_KINDS, *OTHER_KINDS, CLOCK, BLACKOUT, HALF_CUT)),
-    multiple=True, help="Nothing but faults of this kind (repeatable).",
-)  # fmt: skip
+    "--only",
+    type=click.Choice((*PROCESS_KINDS, *OTHER_KINDS, CLOCK, BLACKOUT, HALF_CUT)),
+    multiple=True,
+    help="Nothing but faults of this kind (repeatable).",
+)
 @click.option(
-    "--keep", type=click.Path(path_type=Path, file_okay=False), default="build/chaos",
-    show_default=True, help="Where history and logs of a failing run go.",
-)  # fmt: skip
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="build/chaos",
+    show_default=True,
+    help="Where history and logs of a failing run go.",
+)
 @click.option("--keep-all", is_flag=True, help="Keep those of a run that passes, too.")
 def chaos(
     seconds: int,

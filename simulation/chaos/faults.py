@@ -18,7 +18,7 @@ from simulation.chaos.plan import (
     HALF_CUT,
     SERVED_WITHIN_S,
     TOGETHER,
-)  # fmt: skip
+)
 from simulation.chaos.proxy import Route
 from simulation.chaos.statuses import NoAnswerError, ask
 from simulation.chaos.wire import Pair, text

@@ -19,8 +19,12 @@ from simulation.chaos.wire import Wire, text
 GROUPS = 8
 USER, PASSWORD = "admin", "of the monitor"
 CLUSTER_PASSWORD = "of the members, all of them"
-JOURNAL = {"Journal": "on", "JournalFsync": "commit", "MaxCachedMessagesPerSubject": "1000000",
-           "CacheExpireTime": "1h"}  # fmt: skip
+JOURNAL = {
+    "Journal": "on",
+    "JournalFsync": "commit",
+    "MaxCachedMessagesPerSubject": "1000000",
+    "CacheExpireTime": "1h",
+}
 """Whoever was away recovers all of it: a gap would be a finding."""
 LOG_SHOWN = 3
 REFUSED_TIMEOUT_S = 60

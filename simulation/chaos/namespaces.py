@@ -23,9 +23,12 @@ SLOW = "rate 200kbit burst 4kb latency 300ms"
 CUT_S = 0.3
 COMMAND_TIMEOUT_S = 20
 TOOLS = {
-    "unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "tc": "iproute2",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "ip": "iproute2",
+    "tc": "iproute2",
     "nft": "nftables",
-}  # fmt: skip
+}
 TABLE = """
 table inet chaos {
   set blocked { type ipv4_addr; }
@@ -63,9 +66,13 @@ def missing() -> str | None:
         return f"missing programs: {', '.join(absent)}"
     try:
         tried = subprocess.run(
-            [*unsharing(), "sh", "-c", TRIAL], stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=COMMAND_TIMEOUT_S, check=False,
-        )  # fmt: skip
+            [*unsharing(), "sh", "-c", TRIAL],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return f"setting up a namespace took longer than {COMMAND_TIMEOUT_S} s"
     if tried.returncode:
@@ -109,9 +116,18 @@ class Namespaces:
         holder.stdout.close()
         near = f"m{member}"
         await run(
-            "ip", "link", "add", near, "type", "veth", "peer", "name", "eth0", "netns",
+            "ip",
+            "link",
+            "add",
+            near,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
             str(holder.pid),
-        )  # fmt: skip
+        )
         await run("ip", "link", "set", near, "master", "hub", "up")
         await self._inside(member, "ip", "link", "set", "lo", "up")
         address = f"{self.peer(member)[0]}/24"

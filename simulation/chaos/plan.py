@@ -11,9 +11,16 @@ from simulation.plan import Fault
 PROCESS_KINDS = ("kill", "kill-coordinator", "restart-storm", "drain")
 """A process ends, and with it what it had in memory."""
 OTHER_KINDS = (
-    "partition", "one-way", "isolate-coordinator", "pause", "slow-link", "cut-link",
-    "stall-clients", "delay-clients", "cut-clients",
-)  # fmt: skip
+    "partition",
+    "one-way",
+    "isolate-coordinator",
+    "pause",
+    "slow-link",
+    "cut-link",
+    "stall-clients",
+    "delay-clients",
+    "cut-clients",
+)
 CLOCK = "clock-jump"
 BLACKOUT = "blackout"
 """All members are killed at once: memory is lost, and clients have to be told so."""
@@ -97,10 +104,11 @@ def make(seed: int, seconds: int, members: int, *, clocks: bool, only: Sequence[
         per_second=rng.choice((5.0, 20.0, 40.0)),
         reckless=reckless,
         faults=tuple(
-            half_cuts(rng, seconds) if HALF_CUT in only
+            half_cuts(rng, seconds)
+            if HALF_CUT in only
             else draw(rng, seconds, members, only or kinds, reckless)
         ),
-    )  # fmt: skip
+    )
 
 
 def half_cuts(rng: random.Random, seconds: int) -> Iterator[Fault]:

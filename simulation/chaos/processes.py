@@ -22,9 +22,13 @@ def begin(
 ) -> "subprocess.Popen[bytes]":
     """Start a process that ends with this one, and that Ctrl-C at the terminal does not reach."""
     return subprocess.Popen(
-        [*bound_to_us(), *command], stdin=subprocess.DEVNULL, stdout=stdout,
-        stderr=None if stdout == subprocess.PIPE else stdout, env=environment, process_group=0,
-    )  # fmt: skip
+        [*bound_to_us(), *command],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=None if stdout == subprocess.PIPE else stdout,
+        env=environment,
+        process_group=0,
+    )
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

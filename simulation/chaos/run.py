@@ -78,8 +78,9 @@ class Chaos:
         found = overdue(
             (client.recorder for client in self.publishers),
             (client.recorder for client in self.subscribers),
-            self.checker, now() - SERVED_WITHIN_S * NS_PER_S,
-        )  # fmt: skip
+            self.checker,
+            now() - SERVED_WITHIN_S * NS_PER_S,
+        )
         if found is not None and not self._unserved:
             self._unserved = True
             self.outcome.problems.append(f"service: {SERVED_WITHIN_S} s later, {found}")
@@ -146,10 +147,14 @@ class Chaos:
         if http:
             doors = [door.replace("ws:", "http:") for door in doors]
         client = RecordedClient(
-            Recorder(name, self._see, self._cover), doors,
-            "json" if number % 2 else "binary", "http" if http else "websocket",
-            random.Random(f"{plan.seed} {name}"), self._met, ahead=max(JOURNAL_AHEAD),
-        )  # fmt: skip
+            Recorder(name, self._see, self._cover),
+            doors,
+            "json" if number % 2 else "binary",
+            "http" if http else "websocket",
+            random.Random(f"{plan.seed} {name}"),
+            self._met,
+            ahead=max(JOURNAL_AHEAD),
+        )
         async with client:
             (self.publishers if publishes else self.subscribers).append(client)
             wanted = (self.subjects, ["/s/*"], ["/**"])[number % 3]
@@ -247,8 +252,9 @@ class Chaos:
         outcome.problems += [f"{v.kind}: {v.what}" for v in self.checker.finish()]
         outcome.problems += [
             f"client: {client.recorder.name} was turned away: {client.stopped}"
-            for client in clients if client.stopped is not None
-        ]  # fmt: skip
+            for client in clients
+            if client.stopped is not None
+        ]
         longest = cluster.available.longest_s
         if longest > SILENCE_MAX_S:
             outcome.problems.append(
@@ -264,8 +270,10 @@ class Chaos:
         if not outcome.interrupted and not outcome.problems:
             outcome.problems += self._vacuous(again)
         title = f"seed {self.plan.seed}: {(outcome.problems or ['passed'])[0]}"
-        columns = ["all", *(f"{m.name}{' (seed)' * (m.number in cluster.seeds)}"
-                            for m in cluster.members)]  # fmt: skip
+        columns = [
+            "all",
+            *(f"{m.name}{' (seed)' * (m.number in cluster.seeds)}" for m in cluster.members),
+        ]
         picture = drawing(title, columns, cluster.marks)
         (self.folder / "diagram.svg").write_text(picture, encoding="utf-8")
 

@@ -36,9 +36,12 @@ async def _exchange(stream: trio.SocketStream, address: Address, path: str, meth
     connection = h11.Connection(h11.CLIENT)
     credentials = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     headers = [
-        ("Host", text(address)), ("Authorization", f"Basic {credentials}"),
-        ("Connection", "close"), ("Content-Length", "0"), ("X-Mdserver", "1"),
-    ]  # fmt: skip
+        ("Host", text(address)),
+        ("Authorization", f"Basic {credentials}"),
+        ("Connection", "close"),
+        ("Content-Length", "0"),
+        ("X-Mdserver", "1"),
+    ]
     request = connection.send(h11.Request(method=method, target=path, headers=headers)) or b""
     await stream.send_all(request + (connection.send(h11.EndOfMessage()) or b""))
     status, body = 0, b""

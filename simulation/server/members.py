@@ -45,8 +45,12 @@ class ServerMember(Member):
         network = self.world.links.network(self.name)
         server = Server(
             ServerSettings(listen=(Name(self.name, CLIENT_PORT),)),
-            self.node, Router(self.node.unready), self.world, self.clock.now, network=network,
-        )  # fmt: skip
+            self.node,
+            Router(self.node.unready),
+            self.world,
+            self.clock.now,
+            network=network,
+        )
         self.engine = engine = server.engine
         engine.turn = Turn(ReadsClock())
         engine.carry(Persist, self._persist)
@@ -62,10 +66,14 @@ class ServerMember(Member):
         names = self.world.names
         me = Name(self.name, PEER_PORT)
         return PeerSettings(
-            listen=me, bind=me, members=tuple(Name(name, PEER_PORT) for name in names),
-            seeds=self.world.seeds, groups=self.world.plan.groups, mode="Guaranteed",
+            listen=me,
+            bind=me,
+            members=tuple(Name(name, PEER_PORT) for name in names),
+            seeds=self.world.seeds,
+            groups=self.world.plan.groups,
+            mode="Guaranteed",
             password="simulated",
-        )  # fmt: skip
+        )
 
     async def _serve(self, server: Server, peers: Peers, scope: trio.CancelScope) -> None:
         try:

@@ -28,9 +28,13 @@ class ServerSession(Session):
     world: "ServerWorld"
 
     def __init__(
-        self, world: "ServerWorld", client: "Client", attempt: int, member: "ServerMember",
+        self,
+        world: "ServerWorld",
+        client: "Client",
+        attempt: int,
+        member: "ServerMember",
         rng: random.Random,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.world = world
         self.client = client
         self.attempt = attempt
@@ -59,10 +63,13 @@ class ServerSession(Session):
         self._end = End(self._said)
         self.world.nursery.start_soon(self._end.run)
         door.arrive(self._end.theirs, "192.0.2.1")
-        self._send(ws.Request(
-            host=self.member.name, target="/ws",
-            subprotocols=[SUBPROTOCOLS[self.world.plan.encoding]],
-        ))  # fmt: skip
+        self._send(
+            ws.Request(
+                host=self.member.name,
+                target="/ws",
+                subprotocols=[SUBPROTOCOLS[self.world.plan.encoding]],
+            )
+        )
 
     def block(self) -> None:
         """Hold both ways."""
@@ -152,8 +159,9 @@ class ServerSession(Session):
             return
         self.over = True
         heap, plan = self.world.heap, self.world.plan
-        heap.after(self.rng.randint(0, 2 * plan.delay_max),
-                   partial(self._ended, CLOSE_GOING_AWAY, reason))  # fmt: skip
+        heap.after(
+            self.rng.randint(0, 2 * plan.delay_max), partial(self._ended, CLOSE_GOING_AWAY, reason)
+        )
         noticed = heap.now + self.rng.randint(0, 2 * plan.delay_max)
         self.up.end(noticed)
         heap.at(noticed, self._forget)

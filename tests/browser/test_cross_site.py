@@ -95,11 +95,15 @@ def member(folder: Path, port: int, origins: str) -> Iterator[LiveServer]:
     """A cluster of one that allows everything to everybody, with a listener for operators."""
     peer = f"127.0.0.1:{free_port()}"
     settings = (
-        f"Listen=127.0.0.1:{port}", "Entitlement=None", "MonitorHTTP.Listen=127.0.0.1:0",
+        f"Listen=127.0.0.1:{port}",
+        "Entitlement=None",
+        "MonitorHTTP.Listen=127.0.0.1:0",
         f"AllowedOrigins={origins}",
-        f"ClusterMembers={peer}", f"ClusterMemberListen={peer}",
-        f"ClusterMemberCoordinationFolder={folder}", "ClusterPassword=a long enough password",
-    )  # fmt: skip
+        f"ClusterMembers={peer}",
+        f"ClusterMemberListen={peer}",
+        f"ClusterMemberCoordinationFolder={folder}",
+        "ClusterPassword=a long enough password",
+    )
     with live_server(folder, *(word for each in settings for word in ("--set", each))) as running:
         yield running
 
@@ -154,9 +158,14 @@ def test_a_foreign_page_neither_reads_nor_publishes_nor_gives_orders(
         lines = shown(browser, "done")
     # A page sees nothing of what comes of a simple POST, neither that it was refused.
     assert lines == [
-        "simple post: got", "readable: failed", "monitor post: got", "monitor read: failed",
-        "websocket: failed", "events: failed", "done",
-    ]  # fmt: skip
+        "simple post: got",
+        "readable: failed",
+        "monitor post: got",
+        "monitor read: failed",
+        "websocket: failed",
+        "events: failed",
+        "done",
+    ]
     assert get(server.url, "/snapshot?subject=/cross/site") == b""
     assert members_of(monitor) == before
 

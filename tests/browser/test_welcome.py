@@ -171,10 +171,21 @@ def test_a_token_that_is_needed_can_be_given(page: webdriver.Chrome, tmp_path: P
     secret = tmp_path / "secret"
     secret.write_text("a secret of 32 bytes or even more\n")
     made = subprocess.run(
-        [sys.executable, "-m", "mdserver.cli.main", "token", "--all", "/**",
-         "--secret-file", str(secret)],
-        check=True, capture_output=True, text=True, timeout=WAIT_S,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mdserver.cli.main",
+            "token",
+            "--all",
+            "/**",
+            "--secret-file",
+            str(secret),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
     settings = ("Listen=127.0.0.1:0", "Entitlement=JWT", f"EntitlementJWT.HmacSecretFile={secret}")
     with live_server(tmp_path, *(word for each in settings for word in ("--set", each))) as server:
         page.get(server.url)

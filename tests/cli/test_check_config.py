@@ -87,12 +87,15 @@ def test_files_and_classes_that_are_missing_are_all_named(
     )
     assert exit_status(["check-config", "--config", str(file)]) == 2
     mistakes = capsys.readouterr().err.splitlines()
-    assert [any(about in line for line in mistakes) for about in (
-        f"Cannot read {tmp_path}/chain.pem and {tmp_path}/key.pem: No such file",
-        f"{tmp_path}/secret: cannot be read: No such file",
-        "Extension.Presence.Class = no_such_module:Hook: ModuleNotFoundError",
-        "ClusterPassword is missing",
-    )] == [True] * 4, mistakes  # fmt: skip
+    assert [
+        any(about in line for line in mistakes)
+        for about in (
+            f"Cannot read {tmp_path}/chain.pem and {tmp_path}/key.pem: No such file",
+            f"{tmp_path}/secret: cannot be read: No such file",
+            "Extension.Presence.Class = no_such_module:Hook: ModuleNotFoundError",
+            "ClusterPassword is missing",
+        )
+    ] == [True] * 4, mistakes
     assert not (tmp_path / "logs").exists(), "a check writes nothing"
     assert list(tmp_path.iterdir()) == [file]
 

@@ -126,9 +126,11 @@ def test_a_class_of_the_operator_decides(tmp_path: Path) -> None:
     (tmp_path / "operators_rights.py").write_text(CLASS)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     settings = (
-        "Listen=127.0.0.1:0", "Entitlement=Custom", "EntitlementCustom.Deadline=100ms",
+        "Listen=127.0.0.1:0",
+        "Entitlement=Custom",
+        "EntitlementCustom.Deadline=100ms",
         "EntitlementCustom.Class=operators_rights:Rights",
-    )  # fmt: skip
+    )
     with live_server(tmp_path, *options(*settings), environment=environment) as server:
         assert produce(server, "/open/one", "t") == (200, "OK")
         assert produce(server, "/closed/one", "t") == (403, "DENY")

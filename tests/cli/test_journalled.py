@@ -33,9 +33,13 @@ GROUPS = 4
 
 def config_of(folder: Path, **settings: str) -> Config:
     named = {
-        "Journal": "on", "JournalFolder": str(folder), "JournalFsync": "commit",
-        "Entitlement": "None", "ClusterSubjectGroups": str(GROUPS), **settings,
-    }  # fmt: skip
+        "Journal": "on",
+        "JournalFolder": str(folder),
+        "JournalFsync": "commit",
+        "Entitlement": "None",
+        "ClusterSubjectGroups": str(GROUPS),
+        **settings,
+    }
     return load(overrides=[f"{name}={value}" for name, value in named.items()]).config
 
 
@@ -203,10 +207,13 @@ async def test_the_log_is_written_anew_when_it_has_grown(
 def seed_config(folder: Path, fsync: str = "commit") -> Config:
     members = "127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3"
     return config_of(
-        folder / "journal", JournalFsync=fsync, ClusterMembers=members,
+        folder / "journal",
+        JournalFsync=fsync,
+        ClusterMembers=members,
         ClusterPassword="sixteen or more characters",
-        ClusterMemberListen="127.0.0.1:1", ClusterMemberCoordinationFolder=str(folder),
-    )  # fmt: skip
+        ClusterMemberListen="127.0.0.1:1",
+        ClusterMemberCoordinationFolder=str(folder),
+    )
 
 
 def found_by_seed(folder: Path, fsync: str = "commit") -> int | None:

@@ -105,8 +105,9 @@ def test_json_can_be_had_on_a_terminal_and_text_in_a_file(
 ) -> None:
     shown = on_a_terminal(Config(log_format=LogFormat.JSON), monkeypatch)
     assert [msgspec.json.decode(line)["level"] for line in shown.splitlines()] == [
-        "warning", "error",
-    ]  # fmt: skip
+        "warning",
+        "error",
+    ]
     monkeypatch.undo()
     with server_log(Config(log_folder=tmp_path, log_format=LogFormat.TEXT)):
         structlog.get_logger().info("hello", count=1)

@@ -79,13 +79,19 @@ def test_what_completes_commands(shell: str, capsys: pytest.CaptureFixture[str])
     assert exit_status(["completion", shell]) == 0
     assert f"_MDSERVER_COMPLETE={shell}_complete" in capsys.readouterr().out
     asked = {
-        **os.environ, "_MDSERVER_COMPLETE": "bash_complete", "COMP_WORDS": "mdserver snap",
+        **os.environ,
+        "_MDSERVER_COMPLETE": "bash_complete",
+        "COMP_WORDS": "mdserver snap",
         "COMP_CWORD": "1",
-    }  # fmt: skip
+    }
     done = subprocess.run(
-        [Path(sys.executable).with_name("mdserver")], env=asked, capture_output=True, text=True,
-        check=False, timeout=30,
-    )  # fmt: skip
+        [Path(sys.executable).with_name("mdserver")],
+        env=asked,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
     assert "snapshot" in done.stdout
 
 

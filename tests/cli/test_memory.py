@@ -27,9 +27,14 @@ def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[st
 
 def test_sums_are_those_of_the_configuration() -> None:
     small = attrs.evolve(
-        Config(), max_connections=20, max_connections_per_address=30, max_cache_bytes=MB,
-        max_subjects=10, max_subscriptions_per_session=1, buffer_limit_send=64 * KB,
-    )  # fmt: skip
+        Config(),
+        max_connections=20,
+        max_connections_per_address=30,
+        max_cache_bytes=MB,
+        max_subjects=10,
+        max_subscriptions_per_session=1,
+        buffer_limit_send=64 * KB,
+    )
     lines = {line.split("  ")[0]: line.split() for line in table(small)}
     waiting = lines["messages waiting to be sent"]
     assert waiting[5:11] == ["64", "KB", "1,280", "KB", "1,280", "KB"]

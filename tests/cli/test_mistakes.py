@@ -38,9 +38,14 @@ def mdserver(*words: str, **variables: str) -> Ran:
     """Run the command with variables of its own and none of those of the tests' environment."""
     clean = {name: value for name, value in os.environ.items() if "MDSERVER" not in name}
     done = subprocess.run(
-        [sys.executable, "-m", "mdserver.cli.main", *words], env={**clean, **variables},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "mdserver.cli.main", *words],
+        env={**clean, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
     assert "Traceback" not in done.stderr
     return Ran(done.returncode, done.stdout, done.stderr.splitlines())
 
@@ -86,9 +91,12 @@ def test_a_wrong_port() -> None:
 def test_a_port_where_something_else_listens(tmp_path: Path) -> None:
     pem = make_certificate(tmp_path / "cert.pem")
     arguments = settings(
-        Entitlement="None", ListenEncrypted="127.0.0.1:0", KeyStore=pem, Monitor="HTTP",
+        Entitlement="None",
+        ListenEncrypted="127.0.0.1:0",
+        KeyStore=pem,
+        Monitor="HTTP",
         MonitorHTTP_Listen="127.0.0.1:0",
-    )  # fmt: skip
+    )
     with live_server(tmp_path, *arguments) as server:
         ready = wait_for_line(server.log, '"ready"')
         monitor = str(ready["monitor"][0])  # type: ignore[index]
@@ -152,8 +160,10 @@ def test_a_wrong_token_and_what_the_server_log_says(with_tokens: LiveServer) -> 
     assert "The token's signature is not valid. (the token is what" in ran.told[0]
     line = wait_for_line(with_tokens.log, "The token's signature is not valid.")
     assert (line["level"], line["event"], line["address"]) == (
-        "debug", "client refused", "127.0.0.1",
-    )  # fmt: skip
+        "debug",
+        "client refused",
+        "127.0.0.1",
+    )
     assert line["status"] == "CONNECT_DENY"
     log = with_tokens.log.read_text()
     assert wrong not in log

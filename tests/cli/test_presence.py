@@ -25,9 +25,11 @@ class Push:
             file.write(f"{what} {who.session} {subject}\\n")
 """
 RULES = (
-    "Listen=127.0.0.1:0", "Entitlement=None", "Extension.Presence=true",
+    "Listen=127.0.0.1:0",
+    "Entitlement=None",
+    "Extension.Presence=true",
     "Extension.Presence.Class=push:Push",
-)  # fmt: skip
+)
 
 
 def test_left_is_told_when_a_subscriber_disconnects(tmp_path: Path) -> None:

@@ -44,9 +44,12 @@ class Shell:
     async def run(self, *words: str, stdin: bytes = b"") -> Ran:
         with trio.fail_after(30):
             ended = await trio.run_process(
-                self.words(*words), stdin=stdin, capture_stdout=True, capture_stderr=True,
+                self.words(*words),
+                stdin=stdin,
+                capture_stdout=True,
+                capture_stderr=True,
                 check=False,
-            )  # fmt: skip
+            )
         return Ran(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
     async def start(self, *words: str, **pipes: Any) -> Any:
@@ -91,9 +94,14 @@ async def test_publish_subscribe_snapshot(
     assert line == "/stocks/A 193 volume=6.62M note=a=b\n"
     line = await out("sub", "/stocks/A", "--count", "1", "--format", "json")
     assert msgspec.json.decode(line) == {
-        "op": "message", "subject": "/stocks/A", "content": "193", "type": "SNAPSHOT",
-        "fields": {"volume": "6.62M", "note": "a=b"}, "epoch": 1, "seq": 1,
-    }  # fmt: skip
+        "op": "message",
+        "subject": "/stocks/A",
+        "content": "193",
+        "type": "SNAPSHOT",
+        "fields": {"volume": "6.62M", "note": "a=b"},
+        "epoch": 1,
+        "seq": 1,
+    }
 
 
 async def test_not_retained_and_standard_leave_the_snapshot_alone(
@@ -125,8 +133,9 @@ async def test_snapshots_of_a_pattern_come_with_their_subjects(shell: Shell) -> 
     ran = await shell.run("snapshot", "/a/**", "--format", "json")
     found = [msgspec.json.decode(line) for line in ran.out.splitlines()]
     assert sorted((one["subject"], one["content"]) for one in found) == [
-        ("/a/1", "one"), ("/a/2", "two"),
-    ]  # fmt: skip
+        ("/a/1", "one"),
+        ("/a/2", "two"),
+    ]
 
 
 async def test_snapshots_that_a_server_brings_in_many_steps_are_all_printed(shell: Shell) -> None:
@@ -242,8 +251,13 @@ async def test_bad_lines_are_told_and_the_others_published(shell: Shell) -> None
     assert ran.status == 1
     told = sorted(ran.err.splitlines())
     assert told[0] == "mdserver: 5 of 6 messages were not published"
-    wrong = ["JSON is malformed", "Expected `str`", "missing required field `subject`",
-             "does not start with '/'", "MESSAGE_SIZE_LIMIT_EXCEEDED"]  # fmt: skip
+    wrong = [
+        "JSON is malformed",
+        "Expected `str`",
+        "missing required field `subject`",
+        "does not start with '/'",
+        "MESSAGE_SIZE_LIMIT_EXCEEDED",
+    ]
     for number, (line, what) in enumerate(zip(told[1:], wrong, strict=True), start=1):
         assert line.startswith(f"mdserver: line {number}: ")
         assert what in line
@@ -301,8 +315,9 @@ async def test_a_count_that_is_not_reached(shell: Shell) -> None:
     where = shell.url.removeprefix("http://")
     assert ran.out == "/a/b one\n"
     assert ran.err.splitlines() == [
-        f"mdserver: subscribed to /a/b at {where}", "mdserver: 1 of 2 messages came in 0.5 s",
-    ]  # fmt: skip
+        f"mdserver: subscribed to /a/b at {where}",
+        "mdserver: 1 of 2 messages came in 0.5 s",
+    ]
     assert ran.status == 1
 
 

@@ -25,8 +25,11 @@ IPV6 = socket.has_ipv6
 def failed_run(*arguments: str, under: tuple[str, ...] = ()) -> tuple[int, str]:
     done = subprocess.run(
         [*under, sys.executable, "-m", "mdserver.cli.main", "run", *arguments],
-        capture_output=True, text=True, timeout=20, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     return done.returncode, done.stderr
@@ -146,9 +149,13 @@ def test_publishing_is_refused_from_addresses_that_are_not_listed(tmp_path: Path
 
 def test_audit_logs_say_what_sessions_did(tmp_path: Path) -> None:
     settings = (
-        "Listen=127.0.0.1:0", "Entitlement=None", f"LogFolder={tmp_path / 'logs'}", "NodeName=n1",
-        "Extension.Audit.Access=true", "Extension.Presence=true",
-    )  # fmt: skip
+        "Listen=127.0.0.1:0",
+        "Entitlement=None",
+        f"LogFolder={tmp_path / 'logs'}",
+        "NodeName=n1",
+        "Extension.Audit.Access=true",
+        "Extension.Presence=true",
+    )
     arguments = [word for setting in settings for word in ("--set", setting)]
     with live_server(tmp_path, *arguments) as server, connect(f"ws{server.url[4:]}/ws") as client:
         client.send(json.dumps({"op": "subscribe", "subjects": ["/a/*"]}))
@@ -163,9 +170,12 @@ def test_audit_logs_say_what_sessions_did(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_statistics_are_written_periodically(tmp_path: Path) -> None:
     settings = (
-        "Listen=127.0.0.1:0", "Entitlement=None", f"LogFolder={tmp_path / 'logs'}",
-        "Extension.Audit.Stats=true", "Stats.LogInterval=5",
-    )  # fmt: skip
+        "Listen=127.0.0.1:0",
+        "Entitlement=None",
+        f"LogFolder={tmp_path / 'logs'}",
+        "Extension.Audit.Stats=true",
+        "Stats.LogInterval=5",
+    )
     arguments = [word for setting in settings for word in ("--set", setting)]
     with live_server(tmp_path, *arguments) as server, connect(f"ws{server.url[4:]}/ws") as client:
         client.send(json.dumps({"op": "subscribe", "subjects": ["/a/b", "/a/*"]}))
@@ -290,5 +300,8 @@ def test_the_limit_of_open_files_stands_beside_the_default_of_connections(tmp_pa
 def check_config(*arguments: str, under: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*under, sys.executable, "-m", "mdserver.cli.main", "check-config", *arguments],
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )

@@ -34,9 +34,13 @@ def folder() -> Iterator[Path]:
 def logging(folder: Path, **settings: str) -> list[str]:
     """Return the arguments of a server that logs publications to `folder`."""
     every = {
-        "Listen": "127.0.0.1:0", "Entitlement": "None", "LogFolder": str(folder),
-        "LogRotateLimit": "64KB", "Extension.Audit.Message": "true", **settings,
-    }  # fmt: skip
+        "Listen": "127.0.0.1:0",
+        "Entitlement": "None",
+        "LogFolder": str(folder),
+        "LogRotateLimit": "64KB",
+        "Extension.Audit.Message": "true",
+        **settings,
+    }
     return [word for name, value in every.items() for word in ("--set", f"{name}={value}")]
 
 
@@ -169,8 +173,10 @@ def test_a_seed_that_runs_as_another_user_writes_its_vote_file(folder: Path) -> 
     settings = {
         "RunAsUser": "nobody",
         "ClusterMemberCoordinationFolder": f"{folder}/INDEX/votes",
-        "Journal": "on", "JournalFsync": "commit", "JournalFolder": f"{folder}/INDEX/journal",
-    }  # fmt: skip
+        "Journal": "on",
+        "JournalFsync": "commit",
+        "JournalFolder": f"{folder}/INDEX/journal",
+    }
     with LiveCluster(folder, 3, settings=settings) as cluster:
         assert cluster.produce(0, "/a/b", "one")
         cluster.kill(2)

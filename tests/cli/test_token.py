@@ -53,9 +53,24 @@ def test_a_token_carries_its_permissions_and_expires(
 ) -> None:
     before = int(time.time())
     token = token_of(
-        capsys, "--sub", "/a/**", "--sub", "/b/*", "--all", "/c/d", "--expires", "2 min",
-        "--user", "ann", "--audience", "push", "--issuer", "desk", "--secret-file", secret_file,
-    )  # fmt: skip
+        capsys,
+        "--sub",
+        "/a/**",
+        "--sub",
+        "/b/*",
+        "--all",
+        "/c/d",
+        "--expires",
+        "2 min",
+        "--user",
+        "ann",
+        "--audience",
+        "push",
+        "--issuer",
+        "desk",
+        "--secret-file",
+        secret_file,
+    )
     claims = jwt.decode(token, SECRET, algorithms=["HS256"], audience="push", issuer="desk")
     assert claims["permissions"] == {"sub": ["/a/**", "/b/*"], "all": ["/c/d"]}
     assert claims["sub"] == "ann"
@@ -91,8 +106,10 @@ def test_an_explanation_says_everything(
     assert lines[0] == "signed with HS256: not checked, that needs --secret-file or --key-file"
     assert re.fullmatch(r"expires \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, in 3[56]\d\d s", lines[1])
     assert lines[2:] == [
-        "sub: ann", "may subscribe to /a/**", "may subscribe and publish to /c/*",
-    ]  # fmt: skip
+        "sub: ann",
+        "may subscribe to /a/**",
+        "may subscribe and publish to /c/*",
+    ]
     other = tmp_path / "other"
     other.write_text("x" * 32, encoding="ascii")
     explained = token_of(capsys, "--explain", token, "--secret-file", other)

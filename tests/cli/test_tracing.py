@@ -21,8 +21,12 @@ from mdserver.net.clock import process_clock
 from mdserver.net.engine import Engine
 from mdserver.net.flusher import Flusher
 
-CLUSTER = ("ClusterMembers=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "ClusterMemberListen=127.0.0.1:1",
-           "ClusterPassword=sixteen or more characters", "ClusterSubjectGroups=2")  # fmt: skip
+CLUSTER = (
+    "ClusterMembers=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
+    "ClusterMemberListen=127.0.0.1:1",
+    "ClusterPassword=sixteen or more characters",
+    "ClusterSubjectGroups=2",
+)
 
 
 def member(folder: Path) -> Member:
@@ -34,10 +38,20 @@ def member(folder: Path) -> Member:
 
 def refused(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "mdserver.cli.main", "run", "--set", "Listen=127.0.0.1:0",
-         *arguments],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mdserver.cli.main",
+            "run",
+            "--set",
+            "Listen=127.0.0.1:0",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     return done.stderr

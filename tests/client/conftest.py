@@ -13,9 +13,15 @@ import trio_websocket
 from mdserver.client import ReconnectSettings
 
 CONNECTED = {
-    "op": "connected", "session": "1", "member": "m", "version": 1, "history": "h1", "groups": 4,
-    "keepalive_ms": 0, "message_bytes_max": 1000,
-}  # fmt: skip
+    "op": "connected",
+    "session": "1",
+    "member": "m",
+    "version": 1,
+    "history": "h1",
+    "groups": 4,
+    "keepalive_ms": 0,
+    "message_bytes_max": 1000,
+}
 
 
 class Peer:

@@ -88,8 +88,10 @@ async def test_publications_have_results(scripted: Any) -> None:
         first, second = await peer.hear("publish"), await peer.hear("publish")
         assert (first["content"], first["fields"], first["number"]) == ("1", {"x": "y"}, 1)
         assert (second["content_base64"], second["retained"], second["qos"]) == (
-            "/w==", False, "STANDARD",
-        )  # fmt: skip
+            "/w==",
+            False,
+            "STANDARD",
+        )
         status = {"op": "status", "status": "PUBLISH_OK", "id": first["id"], "closure": "c"}
         await peer.say(status | {"epoch": 1, "seq": 3})
         denied = {"op": "status", "status": "PUBLISH_DENIED", "id": second["id"], "reason": "no"}
@@ -300,8 +302,10 @@ async def test_request_and_reply(scripted: Any) -> None:
         nursery.start_soon(it.reply, Message("/q/1", "?", reply_subject="/replies/1/1"), "!")
         command = await peer.hear("publish")
         assert (command["subject"], command["retained"], command["qos"]) == (
-            "/replies/1/1", False, "STANDARD",
-        )  # fmt: skip
+            "/replies/1/1",
+            False,
+            "STANDARD",
+        )
         await peer.say({"op": "status", "status": "PUBLISH_OK", "id": command["id"]})
         with pytest.raises(ValueError, match="no reply"):
             await it.reply(Message("/q/1", "?"), "!")

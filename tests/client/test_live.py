@@ -214,8 +214,10 @@ async def test_pause_and_resume_recover(server: Any, way: dict[str, Any]) -> Non
         it.resume()
         messages = await take(subscription, 3)
         assert [(m.content, m.type.name) for m in messages] == [
-            ("2", "RECOVERED"), ("3", "RECOVERED"), ("4", "RECOVERED"),
-        ]  # fmt: skip
+            ("2", "RECOVERED"),
+            ("3", "RECOVERED"),
+            ("4", "RECOVERED"),
+        ]
 
 
 async def test_a_pattern_over_very_many_subjects_recovers_all(

@@ -110,9 +110,11 @@ async def test_before_and_after_the_block_everything_that_waits_raises(tmp_path:
     with live_server(tmp_path) as server, trio.fail_after(20):
         client = Client([server.url])
         waits: list[Callable[[], Any]] = [
-            lambda: client.publish("/a/b", "x"), lambda: client.submit("/a/b", "x"),
-            lambda: client.request("/a/b", "x"), client.connected,
-        ]  # fmt: skip
+            lambda: client.publish("/a/b", "x"),
+            lambda: client.submit("/a/b", "x"),
+            lambda: client.request("/a/b", "x"),
+            client.connected,
+        ]
         for wait in waits:
             with pytest.raises(NotOpenError, match="enter the client first"):
                 await wait()

@@ -43,9 +43,13 @@ async def test_who_keeps_its_numbering_goes_on_after_a_restart_of_the_server(
     tmp_path: Path,
 ) -> None:
     kept_in = single(
-        "--set", "Journal=on", "--set", f"JournalFolder={tmp_path / 'journal'}",
-        "--set", "JournalFsync=commit",
-    )  # fmt: skip
+        "--set",
+        "Journal=on",
+        "--set",
+        f"JournalFolder={tmp_path / 'journal'}",
+        "--set",
+        "JournalFsync=commit",
+    )
     with trio.fail_after(60):
         with live_server(tmp_path, *kept_in) as server:
             async with Client([server.url], publisher="feed") as first:

@@ -23,9 +23,12 @@ PATIENCE_S = 30
 
 def arguments(folder: Path, listen: str = "127.0.0.1:0", **settings: str) -> list[str]:
     given = {
-        "Listen": listen, "Entitlement": "None", "Journal": "on",
-        "JournalFolder": str(folder / "journal"), **settings,
-    }  # fmt: skip
+        "Listen": listen,
+        "Entitlement": "None",
+        "Journal": "on",
+        "JournalFolder": str(folder / "journal"),
+        **settings,
+    }
     return [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
 
 
@@ -90,13 +93,24 @@ async def test_what_was_received_stands_in_the_journal(
 
 def test_a_receipt_of_what_was_never_got_is_marked(server: LiveServer, tmp_path: Path) -> None:
     claimed = {
-        "session": "victim.1", "history": "?", "subject": "/secret/plans", "epoch": 1,
-        "seq_lo": 5, "seq_hi": 9, "n": 1, "crc_sum": 1, "crc_at": 1, "via": "m", "opened_ms": 0,
+        "session": "victim.1",
+        "history": "?",
+        "subject": "/secret/plans",
+        "epoch": 1,
+        "seq_lo": 5,
+        "seq_hi": 9,
+        "n": 1,
+        "crc_sum": 1,
+        "crc_at": 1,
+        "via": "m",
+        "opened_ms": 0,
         "closed_ms": 0,
-    }  # fmt: skip
+    }
     commands: list[dict[str, object]] = [
-        {"op": "connect"}, {"op": "receipts", "receipts": [claimed]}, {"op": "ping"},
-    ]  # fmt: skip
+        {"op": "connect"},
+        {"op": "receipts", "receipts": [claimed]},
+        {"op": "ping"},
+    ]
     with connect(f"ws://{urlsplit(server.url).netloc}/ws") as client:
         for command in commands:
             client.send(msgspec.json.encode(command).decode())

@@ -54,9 +54,11 @@ def test_sub_tells_it_on_stderr(tmp_path: Path) -> None:
     with live_server(tmp_path) as server:
         command = [sys.executable, "-m", "mdserver.cli.main", "sub", "/a/b", "--count", "2"]
         with subprocess.Popen(
-            [*command, "--server", server.url], text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        ) as sub:  # fmt: skip
+            [*command, "--server", server.url],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as sub:
             assert sub.stdout is not None
             assert sub.stderr is not None
             post(server.url, "/a/b", content="before")

@@ -93,9 +93,11 @@ class LiveCluster:
         with (self.folder / f"member-{index}.log").open("ab") as log:
             self.processes[index] = subprocess.Popen(
                 [sys.executable, "-m", "mdserver.cli.main", "run", *arguments],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 env={**os.environ, "MDSERVER_CLUSTERPASSWORD": password, **self.environment},
-            )  # fmt: skip
+            )
 
     def command(self, index: int, *words: str) -> subprocess.CompletedProcess[str]:
         """`mdserver cluster ...` at a member."""
@@ -107,8 +109,12 @@ class LiveCluster:
         }
         return subprocess.run(
             [sys.executable, "-m", "mdserver.cli.main", "cluster", *words, *monitor],
-            capture_output=True, text=True, env=environment, timeout=20, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=20,
+            check=False,
+        )
 
     def log(self, index: int) -> str:
         return (self.folder / f"member-{index}.log").read_text()

@@ -17,8 +17,9 @@ class Watched(Cluster):
         if isinstance(message, Sync | Copied):
             self.given += [
                 (type(message), source, target, item.group)
-                for item in message.items if item.state is not None
-            ]  # fmt: skip
+                for item in message.items
+                if item.state is not None
+            ]
         elif isinstance(message, Copy):
             self.asked += [(target, group) for group in message.groups]
         super().send(source, target, data)
@@ -47,7 +48,7 @@ def equal(cluster: Cluster) -> bool:
             for group in member.node.groups
         ]
         for member in cluster.members.values()
-    ]  # fmt: skip
+    ]
     return all(image == images[0] for image in images)
 
 
@@ -138,10 +139,18 @@ def test_a_copy_that_comes_too_late_leaves_the_log_of_a_candidate_alone() -> Non
     log = cluster.members["m4:1"].node.groups[group].log
     donor = cluster.members["m1:1"].node.groups[group]
     late = Synced(
-        group, log.epoch, donor.history, log.committed + 5, [], [], log.committed + 5,
-        active=False, cold=False, register=0,
+        group,
+        log.epoch,
+        donor.history,
+        log.committed + 5,
+        [],
+        [],
+        log.committed + 5,
+        active=False,
+        cold=False,
+        register=0,
         state=donor.state(),
-    )  # fmt: skip
+    )
     before = log.committed, log.length, log.base
     cluster.feed("m4:1", PeerReceived("m1:1", [Copied([late])]))
     assert (log.committed, log.length, log.base) == before

@@ -30,9 +30,10 @@ def test_a_member_says_whom_it_is_linked_to() -> None:
     cluster = started()
     cluster.add("m9:1")
     (sent,) = [
-        output.message for output in cluster.feed("m1:1", PeerUp("m7:1"))
+        output.message
+        for output in cluster.feed("m1:1", PeerUp("m7:1"))
         if isinstance(getattr(output, "message", None), Hello)
-    ]  # fmt: skip
+    ]
     assert set(sent.linked) == {"m2:1", "m3:1", "m9:1", "m7:1"}
 
 

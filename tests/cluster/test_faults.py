@@ -76,10 +76,7 @@ class Run:
 
     def readmit(self) -> bool:
         """An operator takes back all that wait for it, at any member; whether some did."""
-        lost = [
-            name for name, member in self.cluster.members.items()
-            if member.node.groups.lost
-        ]  # fmt: skip
+        lost = [name for name, member in self.cluster.members.items() if member.node.groups.lost]
         for name in lost:
             self.cluster.operate(self.rng.choice(list(self.cluster.members)), "readmit", name)
         return bool(lost)
@@ -89,10 +86,12 @@ class Run:
         cluster = self.cluster
         seeds = cluster.names[: 5 if self.members >= 5 else 3]
         voting = [
-            name for name in seeds
-            if name in cluster.members and not cluster.members[name].node.groups.not_voting
+            name
+            for name in seeds
+            if name in cluster.members
+            and not cluster.members[name].node.groups.not_voting
             and not any(name in pair for pair in cluster.cut)
-        ]  # fmt: skip
+        ]
         return len(voting) - (len(seeds) // 2 + 1)
 
     def back(self) -> None:

@@ -116,8 +116,9 @@ def unserved(cluster: Cluster, sent: dict[str, list[str]]) -> list[str]:
             continue
         answers = results(cluster, name)
         found += [f"{c} has no result" for c in sent.get(name, ()) if c not in answers]
-        found += [f"{c} failed" for c in sent.get(name, ())
-                  if answers.get(c) is StatusName.PUBLISH_FAILED]  # fmt: skip
+        found += [
+            f"{c} failed" for c in sent.get(name, ()) if answers.get(c) is StatusName.PUBLISH_FAILED
+        ]
         missing = everything - heard(cluster, name)
         if missing:
             found.append(f"{name} lacks {len(missing)} of {len(everything)}")

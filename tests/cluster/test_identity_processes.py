@@ -20,8 +20,10 @@ END_TIMEOUT_S = 60
 def cluster(tmp_path: Path) -> Iterator[LiveCluster]:
     """Three seeds that keep what they acknowledge, with something to keep."""
     settings = {
-        "Journal": "on", "JournalFsync": "commit", "JournalFolder": f"{tmp_path}/journal-INDEX",
-    }  # fmt: skip
+        "Journal": "on",
+        "JournalFsync": "commit",
+        "JournalFolder": f"{tmp_path}/journal-INDEX",
+    }
     with LiveCluster(tmp_path, 3, settings=settings) as started:
         for subject in SUBJECTS:
             started.wait(lambda s=subject: started.produce(0, s, "kept"), 60, subject)
@@ -73,20 +75,22 @@ def changes(cluster: LiveCluster) -> dict[str, tuple[dict[str, str], list[str]]]
             ["3 seeds", "5 seeds"],
         ),
         "mode": (
-            {"ClusterDeliveryMode": "Standard"}, ["ClusterDeliveryMode = Guaranteed", "Standard"],
+            {"ClusterDeliveryMode": "Standard"},
+            ["ClusterDeliveryMode = Guaranteed", "Standard"],
         ),
         "alone": ({"ClusterMembers": ""}, ["a member of a cluster", "a single server"]),
         "fsync": ({"JournalFsync": "interval"}, ["JournalFsync = commit", "interval"]),
         "no journal": ({"Journal": "off"}, ["Journal = on", "Journal = off"]),
         "journal": ({"JournalFolder": f"{others}/journal"}, ["JournalFolder", "has no log"]),
         "votes": (
-            {"ClusterMemberCoordinationFolder": others}, ["no vote file", "other-", "journal-"],
+            {"ClusterMemberCoordinationFolder": others},
+            ["no vote file", "other-", "journal-"],
         ),
         "address": (
             {"ClusterMemberListen": "127.0.0.1:1", "ClusterMembers": f"{one}, {two}, 127.0.0.1:1"},
             ["ClusterMemberListen", "127.0.0.1:1"],
         ),
-    }  # fmt: skip
+    }
 
 
 def test_every_parameter_of_the_identity_changed_on_all_members_and_set_back(
@@ -138,9 +142,11 @@ def test_two_of_three_seeds_restored_from_a_backup_are_noticed_and_nothing_is_lo
     backup = cluster.folder / "backup"
     backup.mkdir()
     places = [cluster.folder / f"journal-{index}" for index in range(2)]
-    places += [path for path in cluster.folder.glob("votes-*.json") if any(
-        peer.replace(".", "-").replace(":", "-") in path.name for peer in cluster.peers[:2]
-    )]  # fmt: skip
+    places += [
+        path
+        for path in cluster.folder.glob("votes-*.json")
+        if any(peer.replace(".", "-").replace(":", "-") in path.name for peer in cluster.peers[:2])
+    ]
     assert len(places) == 4
     for place in places:
         (shutil.copytree if place.is_dir() else shutil.copyfile)(place, backup / place.name)
@@ -177,9 +183,10 @@ def test_a_member_that_runs_already_is_refused_by_its_vote_file(tmp_path: Path) 
         files = kept(running)
         ports = free_ports(3)
         other = {
-            "Listen": f"127.0.0.1:{ports[0]}", "MonitorHTTP.Listen": f"127.0.0.1:{ports[1]}",
+            "Listen": f"127.0.0.1:{ports[0]}",
+            "MonitorHTTP.Listen": f"127.0.0.1:{ports[1]}",
             "ClusterMemberBind": f"127.0.0.1:{ports[2]}",
-        }  # fmt: skip
+        }
         said = refused(running, 0, **other)
         (told,) = [line for line in said.splitlines() if line.startswith("mdserver: ")]
         assert "is used by another process" in told

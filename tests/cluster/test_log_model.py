@@ -53,10 +53,12 @@ class Model(RuleBasedStateMachine):
     def publishes(self, publisher: str, data: st.DataObject) -> None:
         count = data.draw(st.sampled_from(self.bursts))
         known = self.replayed(len(self.entries)).publishers.get(publisher, Numbers())
-        self.publish([
-            Publication(f"/{publisher}/{number % 2}", b"", publisher=publisher, number=number)
-            for number in range(known.last + 1, known.last + count + 1)
-        ])  # fmt: skip
+        self.publish(
+            [
+                Publication(f"/{publisher}/{number % 2}", b"", publisher=publisher, number=number)
+                for number in range(known.last + 1, known.last + count + 1)
+            ]
+        )
 
     @rule()
     def publishes_without_a_number(self) -> None:

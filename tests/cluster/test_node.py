@@ -76,9 +76,8 @@ def test_runs_never_mix_publications_with_other_commands() -> None:
 def test_a_single_server_is_normal_from_the_start() -> None:
     server = node()
     (answered,) = [
-        output for output in server.step(Operate(1, "status"), NOW)
-        if isinstance(output, Operated)
-    ]  # fmt: skip
+        output for output in server.step(Operate(1, "status"), NOW) if isinstance(output, Operated)
+    ]
     (member,) = cast("list[dict[str, object]]", answered.answer["members"])
     assert member["state"] == "NORMAL"
     assert answered.answer["quorum"] is True

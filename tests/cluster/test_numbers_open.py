@@ -57,8 +57,9 @@ def test_a_coordinator_counts_what_came_through_all_members() -> None:
     answers = coordinator.append(more, "b", 1)
     assert log.length == KEPT
     assert [(answer.ticket, answer.reason is None, answer.expected) for answer in answers] == [
-        (3, False, 5), (4, False, 5)
-    ]  # fmt: skip
+        (3, False, 5),
+        (4, False, 5),
+    ]
     assert coordinator.append([Publication("/a/b", b"")] * 20, "a", 4) == []
     assert coordinator.append([p.publication for p in proposals(1, 1, 9, "q")], "a", 24)
     log.commit(1)
@@ -83,9 +84,10 @@ def test_nothing_of_a_burst_is_taken_out_of_order(crash: bool) -> None:
 
     def told() -> dict[object, Status]:
         return {
-            status.id: status for status in cluster.members[contact].statuses
+            status.id: status
+            for status in cluster.members[contact].statuses
             if status.status in (StatusName.PUBLISH_OK, StatusName.PUBLISH_FAILED)
-        }  # fmt: skip
+        }
 
     cluster.until(lambda: len(told()) == 30)
     taken = [name for name, status in told().items() if status.status is StatusName.PUBLISH_OK]
@@ -93,6 +95,7 @@ def test_nothing_of_a_burst_is_taken_out_of_order(crash: bool) -> None:
     assert len(taken) >= KEPT
     assert len(refused) > KEPT
     assert all(status.certain for status in refused)
-    log = next(member.node.groups[0].log for name, member in cluster.members.items()
-               if name == contact)  # fmt: skip
+    log = next(
+        member.node.groups[0].log for name, member in cluster.members.items() if name == contact
+    )
     assert log.publishers.table["p"].last == len(taken)

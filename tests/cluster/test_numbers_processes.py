@@ -23,11 +23,18 @@ ANSWERED = (0, 1, 64, 500, 1200)  # how many results are there when the coordina
 
 
 def burst(first: int) -> str:
-    return json.dumps([
-        {"op": "publish", "subject": SUBJECT, "content": str(number), "number": number,
-         "id": number}
-        for number in range(first, first + SENT)
-    ])  # fmt: skip
+    return json.dumps(
+        [
+            {
+                "op": "publish",
+                "subject": SUBJECT,
+                "content": str(number),
+                "number": number,
+                "id": number,
+            }
+            for number in range(first, first + SENT)
+        ]
+    )
 
 
 def test_a_coordinator_that_dies_leaves_an_order_and_one_history(tmp_path: Path) -> None:
@@ -85,8 +92,17 @@ def resumed(cluster: LiveCluster, index: int, taken: int) -> int:
     with connect(f"ws://{cluster.clients[index]}/ws") as client:
         client.send(CONNECT)
         while True:
-            client.send(json.dumps({"op": "publish", "subject": SUBJECT, "number": taken + 1,
-                                    "content": str(taken + 1), "id": taken + 1}))  # fmt: skip
+            client.send(
+                json.dumps(
+                    {
+                        "op": "publish",
+                        "subject": SUBJECT,
+                        "number": taken + 1,
+                        "content": str(taken + 1),
+                        "id": taken + 1,
+                    }
+                )
+            )
             statuses: list[dict[str, object]] = []
             while not statuses:
                 statuses = statuses_of(client.recv(timeout=30))

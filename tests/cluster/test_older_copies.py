@@ -54,8 +54,10 @@ class Copies:
         images = self.cluster.members[name].node.broker.export_group(group).subjects
         return [
             entry.publication.content.decode()
-            for image in images if image.subject == SUBJECT for entry in image.entries
-        ]  # fmt: skip
+            for image in images
+            if image.subject == SUBJECT
+            for entry in image.entries
+        ]
 
     def history(self, name: str) -> str:
         return self.cluster.members[name].node.groups[self.cluster.group(SUBJECT)].history
@@ -108,8 +110,9 @@ def test_where_the_third_comes_too_late_clients_are_told_of_a_new_history(more: 
     if more:
         copies.publish(names[1], *[f"other {index}" for index in range(more)])
     cluster.start(names[2])
-    cluster.until(lambda: len({copies.history(name) for name in names} - {history}) == 1
-                  and cluster.ready())  # fmt: skip
+    cluster.until(
+        lambda: len({copies.history(name) for name in names} - {history}) == 1 and cluster.ready()
+    )
     (again,) = {copies.history(name) for name in names}
     group = cluster.group(SUBJECT)
     for name in names:

@@ -99,8 +99,9 @@ def test_a_publication_is_delivered_everywhere_at_once(contact: int) -> None:
         cluster.subscribe(name, 1, "/a/b")
     begin = cluster.now
     status = publish(cluster, cluster.names[contact], "/a/b", "one")
-    cluster.until(lambda: all("UPDATE one 1" in shown(m.inboxes[1])
-                              for m in cluster.members.values()))  # fmt: skip
+    cluster.until(
+        lambda: all("UPDATE one 1" in shown(m.inboxes[1]) for m in cluster.members.values())
+    )
     assert cluster.now - begin <= 20 * MS
     assert status.seq == 1
 
@@ -129,9 +130,10 @@ def test_the_last_member_goes_on_and_its_clients_are_told(last: int) -> None:
         mine = [line for line in seen if f" {subject} " in line]
         led_here = mine == [f"UPDATE {subject} before 1", f"UPDATE {subject} after 2"]
         assert led_here or mine == [
-            f"UPDATE {subject} before 1", f"SNAPSHOT {subject} before 1",
+            f"UPDATE {subject} before 1",
+            f"SNAPSHOT {subject} before 1",
             f"UPDATE {subject} after 2",
-        ]  # fmt: skip
+        ]
     assert seen.count("reset") in {1, 2}
     assert cluster.operate(name, "status").answer["quorum"] is True
 

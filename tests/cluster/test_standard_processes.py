@@ -84,8 +84,10 @@ def test_members_that_come_back_have_the_snapshots_and_coordinate_again(tmp_path
         shown = cluster.command(2, "status")
         assert "Standard mode: no majority is needed" in shown.stdout
         assert [row["state"] for row in cluster.status(2)["members"]] == [
-            "NORMAL", "unreachable", "unreachable",
-        ]  # fmt: skip
+            "NORMAL",
+            "unreachable",
+            "unreachable",
+        ]
         refused = cluster.command(2, "cold-start")
         assert (refused.returncode, refused.stdout) == (1, "")
         assert "nobody votes in Standard mode" in refused.stderr
@@ -123,8 +125,9 @@ def test_a_member_of_the_other_mode_is_refused_and_both_sides_say_so(tmp_path: P
         for index in (1, 2):
             cluster.wait(
                 lambda: "ClusterDeliveryMode is" in cluster.log(index),  # noqa: B023
-                15, "the reason",
-            )  # fmt: skip
+                15,
+                "the reason",
+            )
         reasons = [
             json.loads(line)["reason"]
             for line in cluster.log(2).splitlines()

@@ -272,8 +272,10 @@ def test_every_prefix_of_records_with_a_gap_has_what_was_acknowledged_before(see
         images = [one.node.broker.export_group(group).subjects for group in range(GROUPS)]
         return {
             entry.publication.content.decode()
-            for subjects in images for image in subjects for entry in image.entries
-        }  # fmt: skip
+            for subjects in images
+            for image in subjects
+            for entry in image.entries
+        }
 
     single.disk.insert(0, WalBegun("one", "", GROUPS, 1, "", True))
     for _ in range(10):

@@ -22,7 +22,7 @@ from mdserver.cluster.messages import (
     Persist,
     Persisted,
     SendPeer,
-)  # fmt: skip
+)
 from mdserver.cluster.node import Node
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import started
@@ -112,10 +112,13 @@ class Cluster:
             cluster = ClusterSettings(name, self.names, client=f"c-{name}", **self.settings)
             broker = BrokerSettings(member=name, groups=self.groups, publisher_secret=SECRET)
             node = Node(
-                broker, random.Random(self.rng.random()), cluster, votes,
+                broker,
+                random.Random(self.rng.random()),
+                cluster,
+                votes,
                 RECORDS.decode(msgspec.msgpack.encode(self.records.get(name, []))),
                 self.clock(name),
-            )  # fmt: skip
+            )
             member = Member(name, node)
             self.members[name] = member
             self.carry_out(
@@ -293,9 +296,10 @@ class Cluster:
     def coordinator(self, group: int) -> str | None:
         """Who the members agree coordinates a group; None while they do not."""
         found = {
-            member.node.groups[group].leadership.coordinator for member in self.members.values()
+            member.node.groups[group].leadership.coordinator
+            for member in self.members.values()
             if member.node.groups[group].leadership.active
-        }  # fmt: skip
+        }
         return found.pop() if len(found) == 1 else None
 
     def group(self, subject: str) -> int:

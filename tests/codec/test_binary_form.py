@@ -18,7 +18,7 @@ from mdserver.codec.binary_form import (
     UPDATE_TEXT,
     BinaryClient,
     BinaryCodec,
-)  # fmt: skip
+)
 from mdserver.codec.encoding import message_event
 from mdserver.codec.frames import SKIPPABLE, frame, varint
 from mdserver.core.commands import (
@@ -31,7 +31,7 @@ from mdserver.core.commands import (
     RenewToken,
     Subscribe,
     Unsubscribe,
-)  # fmt: skip
+)
 from mdserver.core.events import (
     Closed,
     Connected,
@@ -45,7 +45,7 @@ from mdserver.core.events import (
     Status,
     StatusName,
     WirePosition,
-)  # fmt: skip
+)
 from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
 from mdserver.errors import RemoteProtocolError
 
@@ -62,18 +62,24 @@ COMMANDS: list[Command] = [
 
 EVENTS: list[Event] = [
     Connected(
-        session="s", member="m", version=1, history="h", groups=128, keepalive_ms=25000,
+        session="s",
+        member="m",
+        version=1,
+        history="h",
+        groups=128,
+        keepalive_ms=25000,
         message_bytes_max=65536,
     ),
     Status(
-        status=StatusName.DATA_RESYNC, subject="/a/b",
+        status=StatusName.DATA_RESYNC,
+        subject="/a/b",
         missing=MissingRange(WirePosition("h", 1, 2), WirePosition("h", 1, 9)),
     ),
     Reset(history="h2", subjects=["/a/b"]),
     Move(delay_ms=250, reason="drain"),
     Error(code="unknown-op", reason="There is no such command.", id="x"),
     Closed(code=4000, reason="This member is drained."),
-]  # fmt: skip
+]
 
 
 def delivery(
@@ -215,8 +221,9 @@ def test_a_kept_frame_never_speaks_of_another_alias() -> None:
     wire = Wire(aliases_max=1)
     late = delivery(seq=5, epoch=1)
     assert wire.send(late, delivery(seq=6, epoch=2)) == [
-        message_event(late), message_event(delivery(seq=6, epoch=2)),
-    ]  # fmt: skip
+        message_event(late),
+        message_event(delivery(seq=6, epoch=2)),
+    ]
     assert wire.send(late) == [message_event(late)]
     other = delivery(subject="/other/one")
     assert wire.send(other, late, other) == [message_event(one) for one in (other, late, other)]
@@ -271,15 +278,19 @@ def test_a_stream_in_any_pieces() -> None:
         ({"op": "explode", "id": 4}, "unknown-op", "explode", 4),
         ({"id": "x"}, "missing-key", "`op`", "x"),
         ({"op": "publish", "subject": b"/a/b", "content": "x"}, "wrong-type", "`subject`", None),
-        ({"op": "publish", "subject": "/a/b", "content_base64": "eA=="}, "wrong-type",
-         "bytes", None),
+        (
+            {"op": "publish", "subject": "/a/b", "content_base64": "eA=="},
+            "wrong-type",
+            "bytes",
+            None,
+        ),
         ({"op": "publish", "subject": "/a/b"}, "missing-key", "`content`", None),
         ({"op": "subscribe", "subjects": ["/a/b"], "history": -1}, "invalid-value", "0", None),
         ({1: 2}, "wrong-type", "string keys", None),
         ([], "wrong-type", "object", None),
         (7, "wrong-type", "object", None),
     ],
-)  # fmt: skip
+)
 def test_a_bad_command_is_answered_alone(keys: object, code: str, part: str, id_: object) -> None:
     good = BinaryClient().command(Unsubscribe(subjects=["/a/b"]))
     first, malformed, last = BINARY.commands(good + frame(COMMAND, pack(keys)) + good)
@@ -369,14 +380,22 @@ def test_any_bytes_are_understood_or_a_protocol_error(message: bytes) -> None:
             assert isinstance(understand(message), list)
 
 
-@given(st.dictionaries(
-    st.sampled_from(["op", "id", "subject", "subjects", "content", "fields", "positions", "t"]),
-    st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text()
-        | st.binary() | st.sampled_from(["publish", "subscribe", "ping"]),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=6,
-    ),
-))  # fmt: skip
+@given(
+    st.dictionaries(
+        st.sampled_from(["op", "id", "subject", "subjects", "content", "fields", "positions", "t"]),
+        st.recursive(
+            st.none()
+            | st.booleans()
+            | st.integers(-(2**63), 2**64 - 1)
+            | st.floats()
+            | st.text()
+            | st.binary()
+            | st.sampled_from(["publish", "subscribe", "ping"]),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=6,
+        ),
+    )
+)
 def test_any_map_is_a_command_or_malformed(keys: dict[str, Any]) -> None:
     (value,) = BINARY.commands(frame(COMMAND, pack(keys)))
     assert isinstance(value, Malformed) or value.__struct_config__.tag == keys["op"]

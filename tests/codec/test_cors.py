@@ -46,10 +46,16 @@ def test_own_pages(origin: bytes) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        b"localhost", b"localhost.:80", b"a.localhost:1", b"127.0.0.1:8800", b"[::1]:80", b"[::1]",
-        b"192.0.2.1", b"md.example:443",
+        b"localhost",
+        b"localhost.:80",
+        b"a.localhost:1",
+        b"127.0.0.1:8800",
+        b"[::1]:80",
+        b"[::1]",
+        b"192.0.2.1",
+        b"md.example:443",
     ],
-)  # fmt: skip
+)
 def test_names_of_the_server(host: bytes) -> None:
     WebRule(hosts=frozenset({"md.example"})).check_host(request(host=host))
 

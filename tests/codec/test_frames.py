@@ -16,7 +16,7 @@ from mdserver.codec.frames import (
     read_frames,
     read_varint,
     varint,
-)  # fmt: skip
+)
 from mdserver.errors import RemoteProtocolError
 
 KNOWN = frozenset((1, 2, 0x85))

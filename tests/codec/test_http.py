@@ -30,8 +30,11 @@ def read_answer(*pieces: bytes, method: str = "GET") -> tuple[int, dict[bytes, b
         assert isinstance(event, h11.Data)
         body += event.data
     return (
-        response.status_code, dict(response.headers), body, client.their_state is h11.MUST_CLOSE
-    )  # fmt: skip
+        response.status_code,
+        dict(response.headers),
+        body,
+        client.their_state is h11.MUST_CLOSE,
+    )
 
 
 def refusal(received: bytes) -> RequestRefusedError:
@@ -40,8 +43,10 @@ def refusal(received: bytes) -> RequestRefusedError:
         connection.receive(received)
     status, _, body, closes = read_answer(connection.refuse(caught.value))
     assert (status, body, closes) == (
-        caught.value.status, caught.value.reason.encode() + b"\n", True
-    )  # fmt: skip
+        caught.value.status,
+        caught.value.reason.encode() + b"\n",
+        True,
+    )
     return caught.value
 
 
@@ -136,8 +141,11 @@ def test_a_streamed_answer() -> None:
     pieces.append(connection.end_stream())
     status, headers, body, closes = read_answer(*pieces)
     assert (status, headers[b"content-type"], body, closes) == (
-        200, b"text/event-stream", b"onetwo", False
-    )  # fmt: skip
+        200,
+        b"text/event-stream",
+        b"onetwo",
+        False,
+    )
     assert connection.keeps_open
 
 
@@ -185,12 +193,24 @@ def test_what_follows_an_upgrade_is_left_over() -> None:
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: y\r\n z\r\n\r\n", 400, "one line"),
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: y\r\n\tz\r\n\r\n", 400, "one line"),
         (b"GET / HTTP/1.1\r\n Host: h\r\n\r\n", 400, "one line"),
-        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-         400, "not both"),
-        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
-         400, "one"),
-        (b"POST / HTTP/1.1\r\nHost: h\r\ncontent-length: 5\r\nContent-Length: 6\r\n\r\n",
-         400, "one"),
+        (
+            (
+                b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n"
+                b"Transfer-Encoding: chunked\r\n\r\n"
+            ),
+            400,
+            "not both",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+            400,
+            "one",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: h\r\ncontent-length: 5\r\nContent-Length: 6\r\n\r\n",
+            400,
+            "one",
+        ),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5, 5\r\n\r\n", 400, "one"),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: +5\r\n\r\n", 400, "Content-Length"),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n", 400, "Content-Length"),
@@ -206,15 +226,22 @@ def test_what_follows_an_upgrade_is_left_over() -> None:
         (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400, "no HTTP request"),
         (b"\r\n\r\n\r\n\r\n", 400, "no HTTP request"),
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "chunk"),
-        (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n",
-         400, "no"),
+        (
+            b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n",
+            400,
+            "no",
+        ),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * 20_000, 431, "16384"),
         (b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: h\r\n\r\n", 431, "16384"),
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1048577\r\n\r\n", 413, "1048576"),
-        (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n100001\r\n"
-         + b"x" * 0x100001, 413, "1048576"),
+        (
+            b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n100001\r\n"
+            + b"x" * 0x100001,
+            413,
+            "1048576",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(received: bytes, status: int, part: str) -> None:
     error = refusal(received)
     assert error.status == status
@@ -250,10 +277,16 @@ def test_trailers(trailers: bytes) -> None:
 @pytest.mark.parametrize(
     "trailers",
     [
-        b"\n", b"A: b\n\r\n", b"A: b\r\n\n", b"A: b\nC: d\r\n\r\n", b"A: b\r\n C: d\r\n\r\n",
-        b"A: b\n C: d\r\n\r\n", b"A: b\rC: d\r\n\r\n", b"A: b\nX: y\r\n z\r\n\r\n",
+        b"\n",
+        b"A: b\n\r\n",
+        b"A: b\r\n\n",
+        b"A: b\nC: d\r\n\r\n",
+        b"A: b\r\n C: d\r\n\r\n",
+        b"A: b\n C: d\r\n\r\n",
+        b"A: b\rC: d\r\n\r\n",
+        b"A: b\nX: y\r\n z\r\n\r\n",
     ],
-)  # fmt: skip
+)
 def test_trailers_that_h11_would_mend(trailers: bytes) -> None:
     assert refusal(LAST_CHUNK + trailers + GET).status == 400
 
@@ -269,11 +302,24 @@ def test_answers_are_taken_for_nothing_else() -> None:
         assert security == (b"max-age=60" if secure else None)
 
 
-PIECES = st.sampled_from([
-    b"GET / HTTP/1.1\r\n", b"POST / HTTP/1.1\r\n", b"Host: h\r\n", b"\r\n", b"\n", b"\r",
-    b"Content-Length: 3\r\n", b"Transfer-Encoding: chunked\r\n", b"3\r\nabc\r\n", b"0\r\n\r\n",
-    b"Upgrade: websocket\r\n", b"Expect: 100-continue\r\n", b"abc", b" x: y\r\n",
-]) | st.binary(max_size=8)  # fmt: skip
+PIECES = st.sampled_from(
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"POST / HTTP/1.1\r\n",
+        b"Host: h\r\n",
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b"Content-Length: 3\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"3\r\nabc\r\n",
+        b"0\r\n\r\n",
+        b"Upgrade: websocket\r\n",
+        b"Expect: 100-continue\r\n",
+        b"abc",
+        b" x: y\r\n",
+    ]
+) | st.binary(max_size=8)
 
 
 @given(st.lists(PIECES, max_size=12))

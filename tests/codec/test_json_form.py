@@ -21,7 +21,7 @@ from mdserver.core.commands import (
     RenewToken,
     Subscribe,
     Unsubscribe,
-)  # fmt: skip
+)
 from mdserver.core.events import (
     Closed,
     Connected,
@@ -36,7 +36,7 @@ from mdserver.core.events import (
     Status,
     StatusName,
     WirePosition,
-)  # fmt: skip
+)
 from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
 from mdserver.errors import RemoteProtocolError
 
@@ -49,20 +49,31 @@ COMMANDS: list[Command] = [
     Publish(subject="/a/b", content="é\u2028\U0001f600"),
     Publish(subject="/a/b", content_base64=b"\x00\xff", qos=Qos.STANDARD, retained=False),
     Publish(
-        subject="/a/b", content="", fields={"bid": "1"}, closure="c", compressed=True,
-        reply_subject="/r/1", number=7,
+        subject="/a/b",
+        content="",
+        fields={"bid": "1"},
+        closure="c",
+        compressed=True,
+        reply_subject="/r/1",
+        number=7,
     ),
     RenewToken(token="t", id=2**63 - 1),
-]  # fmt: skip
+]
 
 EVENTS: list[Event] = [
     Connected(
-        session="s", member="m", version=1, history="h", groups=128, keepalive_ms=25000,
+        session="s",
+        member="m",
+        version=1,
+        history="h",
+        groups=128,
+        keepalive_ms=25000,
         message_bytes_max=65536,
     ),
     Status(status=StatusName.PUBLISH_OK, closure="c", epoch=0, seq=0),
     Status(
-        status=StatusName.DATA_RESYNC, subject="/a/b",
+        status=StatusName.DATA_RESYNC,
+        subject="/a/b",
         missing=MissingRange(WirePosition("h", 1, 2), WirePosition("h", 1, 9)),
     ),
     Status(status=StatusName.PUBLISH_FAILED, certain=False, reason="Nobody knows.", id=3),
@@ -70,7 +81,7 @@ EVENTS: list[Event] = [
     Move(delay_ms=250, reason="drain", servers=["10.0.0.1:8800"]),
     Error(code="unknown-op", reason="There is no such command.", id="x"),
     Closed(code=4000, reason="This member is drained."),
-]  # fmt: skip
+]
 
 
 def delivery(**given: Any) -> Delivery:
@@ -109,22 +120,43 @@ def test_the_keys_of_a_missing_range_are_from_and_to() -> None:
 
 def test_a_plain_message_has_the_keys_that_differ_from_the_default() -> None:
     assert json.loads(JSON.delivery(delivery())) == {
-        "op": "message", "subject": "/a/b", "type": "UPDATE", "epoch": 1, "seq": 2, "content": "x",
-    }  # fmt: skip
+        "op": "message",
+        "subject": "/a/b",
+        "type": "UPDATE",
+        "epoch": 1,
+        "seq": 2,
+        "content": "x",
+    }
 
 
 def test_a_full_message_has_all_keys() -> None:
     message = delivery(
-        content=b"\x00\xff", text=False, fields={"bid": "1"}, closure="c", retained=False,
-        qos=Qos.STANDARD, compressed=True, reply_subject="/r/1",
-    )  # fmt: skip
+        content=b"\x00\xff",
+        text=False,
+        fields={"bid": "1"},
+        closure="c",
+        retained=False,
+        qos=Qos.STANDARD,
+        compressed=True,
+        reply_subject="/r/1",
+    )
     full = Delivery(message.entry, MessageType.RECOVERED, "/a/*", Position(1, 1))
     assert json.loads(JSON.delivery(full)) == {
-        "op": "message", "subject": "/a/b", "type": "RECOVERED", "epoch": 1, "seq": 2,
-        "content_base64": "AP8=", "fields": {"bid": "1"}, "closure": "c", "retained": False,
-        "qos": "STANDARD", "compressed": True, "reply_subject": "/r/1", "match": "/a/*",
+        "op": "message",
+        "subject": "/a/b",
+        "type": "RECOVERED",
+        "epoch": 1,
+        "seq": 2,
+        "content_base64": "AP8=",
+        "fields": {"bid": "1"},
+        "closure": "c",
+        "retained": False,
+        "qos": "STANDARD",
+        "compressed": True,
+        "reply_subject": "/r/1",
+        "match": "/a/*",
         "prev": [1, 1],
-    }  # fmt: skip
+    }
 
 
 def test_a_delivery_is_encoded_once() -> None:
@@ -154,19 +186,31 @@ MALFORMED = [
     ('{"op":"subscribe","subjects":"/a/b"}', "wrong-type", "list", None),
     ('{"op":"subscribe","subjects":["/a/b",7]}', "wrong-type", "list", None),
     ('{"op":"subscribe","subjects":[],"history":-1}', "invalid-value", "0 or more", None),
-    ('{"op":"subscribe","subjects":[],"positions":{"/a":{"epoch":1}}}', "invalid-value",
-     "history", None),
+    (
+        '{"op":"subscribe","subjects":[],"positions":{"/a":{"epoch":1}}}',
+        "invalid-value",
+        "history",
+        None,
+    ),
     ('{"op":"publish","content":"x","id":1}', "missing-key", "`subject`", 1),
     ('{"op":"publish","subject":"/a/b","id":1}', "missing-key", "`content`", 1),
-    ('{"op":"publish","subject":"/a/b","content":"x","content_base64":"eA=="}', "invalid-value",
-     "not both", None),
+    (
+        '{"op":"publish","subject":"/a/b","content":"x","content_base64":"eA=="}',
+        "invalid-value",
+        "not both",
+        None,
+    ),
     ('{"op":"publish","subject":"/a/b","content_base64":"?"}', "invalid-value", "base64", None),
-    ('{"op":"publish","subject":"/a/b","content":"x","qos":"BEST"}', "invalid-value",
-     "STANDARD", None),
+    (
+        '{"op":"publish","subject":"/a/b","content":"x","qos":"BEST"}',
+        "invalid-value",
+        "STANDARD",
+        None,
+    ),
     ('{"op":"publish","subject":"/a/b","content":"x","retained":1}', "wrong-type", "true", None),
     ('{"op":"publish","subject":"/a/b","content":"x","number":0}', "invalid-value", "1 or", None),
     ('{"op":"token"}', "missing-key", "`token`", None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "code", "part", "id_"), MALFORMED)
@@ -244,9 +288,12 @@ def test_any_object_is_a_command_or_malformed(op: str, keys: dict[str, Any]) -> 
 
 
 @given(
-    st.text(), st.text(min_size=1), st.dictionaries(st.text(), st.text(), min_size=1),
-    st.sampled_from(MessageType), st.booleans(),
-)  # fmt: skip
+    st.text(),
+    st.text(min_size=1),
+    st.dictionaries(st.text(), st.text(), min_size=1),
+    st.sampled_from(MessageType),
+    st.booleans(),
+)
 def test_messages_round_trip(
     content: str, closure: str, fields: dict[str, str], kind: MessageType, text: bool
 ) -> None:
@@ -266,9 +313,15 @@ def test_a_client_leaves_out_events_that_it_does_not_know() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [b"7", b"{", b'{"op":"error"}', b'[{"op":"reset","history":3}]', b"[[]]",
-     b'{"op":"message","subject":"/a/b","type":"UPDATE","epoch":1,"seq":1}'],
-)  # fmt: skip
+    [
+        b"7",
+        b"{",
+        b'{"op":"error"}',
+        b'[{"op":"reset","history":3}]',
+        b"[[]]",
+        b'{"op":"message","subject":"/a/b","type":"UPDATE","epoch":1,"seq":1}',
+    ],
+)
 def test_a_client_takes_no_malformed_event(message: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         JsonClient().events(message)

@@ -21,11 +21,16 @@ def deliveries(draw: st.DrawFn) -> Delivery:
     qos = draw(st.sampled_from(Qos))
     text = draw(st.booleans())
     publication = Publication(
-        "/" + draw(TEXT), draw(TEXT).encode() if text else draw(st.binary(max_size=20)), text,
+        "/" + draw(TEXT),
+        draw(TEXT).encode() if text else draw(st.binary(max_size=20)),
+        text,
         draw(st.none() | st.dictionaries(TEXT, TEXT, min_size=1, max_size=4)),
-        draw(st.none() | TEXT), draw(st.booleans()), qos, draw(st.booleans()),
         draw(st.none() | TEXT),
-    )  # fmt: skip
+        draw(st.booleans()),
+        qos,
+        draw(st.booleans()),
+        draw(st.none() | TEXT),
+    )
     at = Position(0, 0) if qos is Qos.STANDARD else draw(POSITIONS)
     entry = Entry(at.epoch, at.seq, publication)
     match, prev = draw(st.none() | TEXT), draw(st.none() | POSITIONS)
@@ -45,15 +50,25 @@ def test_every_property_comes_back(delivery: Delivery) -> None:
     entry, publication = delivery.entry, delivery.entry.publication
     content = event.content.encode() if event.content is not None else event.content_base64
     assert (event.subject, event.type, event.epoch, event.seq, content) == (
-        publication.subject, delivery.type, entry.epoch, entry.seq, publication.content,
-    )  # fmt: skip
+        publication.subject,
+        delivery.type,
+        entry.epoch,
+        entry.seq,
+        publication.content,
+    )
     assert (event.content is not None) is publication.text
     assert (event.fields, event.qos, event.retained, event.closure) == (
-        publication.fields, publication.qos, publication.retained, publication.closure,
-    )  # fmt: skip
+        publication.fields,
+        publication.qos,
+        publication.retained,
+        publication.closure,
+    )
     assert (event.reply_subject, event.compressed, event.match, event.prev) == (
-        publication.reply_subject, publication.compressed, delivery.match, delivery.prev,
-    )  # fmt: skip
+        publication.reply_subject,
+        publication.compressed,
+        delivery.match,
+        delivery.prev,
+    )
 
 
 @given(deliveries(), st.data())

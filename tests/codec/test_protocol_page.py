@@ -30,9 +30,12 @@ def test_every_status_and_error_is_named(name: str) -> None:
 
 
 def test_every_close_code_is_named() -> None:
-    codes = [value for name, value in vars(limits).items() if name.startswith("CLOSE_4") or (
-        name.startswith("CLOSE_") and isinstance(value, int) and 4000 <= value < 4200
-    )]  # fmt: skip
+    codes = [
+        value
+        for name, value in vars(limits).items()
+        if name.startswith("CLOSE_4")
+        or (name.startswith("CLOSE_") and isinstance(value, int) and 4000 <= value < 4200)
+    ]
     assert len(codes) >= 8
     for code in codes:
         assert f"| {code} |" in PAGE
@@ -47,9 +50,19 @@ def test_frame_types(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["TEXT", "STANDARD", "NOT_RETAINED", "COMPRESSED", "ALIASED", "MATCH", "FIELDS", "CLOSURE",
-     "REPLY_SUBJECT", "PREV"],
-)  # fmt: skip
+    [
+        "TEXT",
+        "STANDARD",
+        "NOT_RETAINED",
+        "COMPRESSED",
+        "ALIASED",
+        "MATCH",
+        "FIELDS",
+        "CLOSURE",
+        "REPLY_SUBJECT",
+        "PREV",
+    ],
+)
 def test_flags(name: str) -> None:
     bit = getattr(message_payload, name).bit_length() - 1
     assert re.search(rf"^\| {bit} \| {name}\b", PAGE, re.MULTILINE)
@@ -63,8 +76,10 @@ def test_the_example_is_real() -> None:
     snapshot, first, second = BinaryClient().events(b"".join(events))
     assert isinstance(snapshot, MessageEvent)
     assert (snapshot.type, snapshot.fields, snapshot.seq) == (
-        MessageType.SNAPSHOT, {"bid": "190"}, 6
-    )  # fmt: skip
+        MessageType.SNAPSHOT,
+        {"bid": "190"},
+        6,
+    )
     for event, seq, content in ((first, 7, "193"), (second, 8, "192")):
         assert isinstance(event, MessageEvent)
         assert (event.subject, event.epoch, event.seq, event.content) == ("/a/b", 1, seq, content)

@@ -72,9 +72,12 @@ class Client:
         subscribe = Subscribe(subjects=self.subjects, conflation_ms=self.conflation_ms)
         if known is not None:
             subscribe = Resume(
-                subjects=self.subjects, conflation_ms=self.conflation_ms,
-                positions=known.after(), known=known.history, places=known.places,
-            )  # fmt: skip
+                subjects=self.subjects,
+                conflation_ms=self.conflation_ms,
+                positions=known.after(),
+                known=known.history,
+                places=known.places,
+            )
         self.read_up_to = len(member.sent)
         member.open(self.session, "sse")
         commands: list[AnyCommand] = [Connect(), subscribe, Ping()]

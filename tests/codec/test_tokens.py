@@ -245,9 +245,18 @@ JSONS = st.recursive(
 )
 
 
-@given(st.text() | st.builds(forged, st.dictionaries(
-    st.sampled_from(["alg", "typ", "kid", "crit", "b64"]), JSONS | st.just("HS256"),
-), JSONS, st.binary(max_size=40)))  # fmt: skip
+@given(
+    st.text()
+    | st.builds(
+        forged,
+        st.dictionaries(
+            st.sampled_from(["alg", "typ", "kid", "crit", "b64"]),
+            JSONS | st.just("HS256"),
+        ),
+        JSONS,
+        st.binary(max_size=40),
+    )
+)
 def test_any_text_is_denied(token: str) -> None:
     assert isinstance(HMAC.verify(token, NOW), Denied)
 

@@ -22,7 +22,7 @@ from mdserver.codec.websocket import (
     close_frame,
     frame_header,
     ping_frame,
-)  # fmt: skip
+)
 
 LIMIT = 100_000
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
@@ -115,19 +115,21 @@ def test_messages_of_every_length(size: int, text: bool) -> None:
     assert feed(masked(0x81 if text else 0x82, payload)) == [Message(payload, text)]
 
 
-STREAM = b"".join((
-    masked(0x81, "é".encode()),
-    masked(0x82, b"x" * 200),
-    masked(0x89, b"ping"),
-    masked(0x01, b"\xc3"),
-    masked(0x8A, b"pong"),
-    masked(0x00, b""),
-    masked(0x80, b"\xa9"),
-    masked(0x02, b"one"),
-    masked(0x80, b"two"),
-    masked(0x88, struct.pack("!H", 4242) + b"bye"),
-    masked(0x81, b"nobody reads this"),
-))  # fmt: skip
+STREAM = b"".join(
+    (
+        masked(0x81, "é".encode()),
+        masked(0x82, b"x" * 200),
+        masked(0x89, b"ping"),
+        masked(0x01, b"\xc3"),
+        masked(0x8A, b"pong"),
+        masked(0x00, b""),
+        masked(0x80, b"\xa9"),
+        masked(0x02, b"one"),
+        masked(0x80, b"two"),
+        masked(0x88, struct.pack("!H", 4242) + b"bye"),
+        masked(0x81, b"nobody reads this"),
+    )
+)
 EXPECTED = [
     Message("é".encode(), True),
     Message(b"x" * 200, False),

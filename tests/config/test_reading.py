@@ -26,8 +26,9 @@ def defaults(folder: Path) -> Config:
     """Return the default configuration, with paths from a folder."""
     paths = {
         row.attribute: folder / row.default
-        for row in PARAMETERS.values() if isinstance(row.default, Path)
-    }  # fmt: skip
+        for row in PARAMETERS.values()
+        if isinstance(row.default, Path)
+    }
     assert len(paths) > 1
     return Config(**paths)
 
@@ -55,8 +56,13 @@ def test_all_mistakes_are_named_in_their_order(write) -> None:
         load(file, {"MDSERVER_NOSUCH": "1"}, ["LogLevel=loud"])
     lines = str(caught.value).splitlines()
     assert [line.partition(" ")[0] for line in lines] == [
-        f"{file}:1:", f"{file}:2:", f"{file}:3:", f"{file}:4:", "environment:", "--set:",
-    ]  # fmt: skip
+        f"{file}:1:",
+        f"{file}:2:",
+        f"{file}:3:",
+        f"{file}:4:",
+        "environment:",
+        "--set:",
+    ]
 
 
 def test_nothing_given_means_the_defaults() -> None:
@@ -117,7 +123,7 @@ def test_later_sources_win(write) -> None:
         (b"# fine\nListen = \xff", ":2: not UTF-8 text"),
         ("#" * (CONFIG_BYTES_MAX + 1), f": larger than {CONFIG_BYTES_MAX} bytes"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_in_a_file(write, content: str | bytes, message: str) -> None:
     file = write(content)
     with pytest.raises(ConfigError) as caught:

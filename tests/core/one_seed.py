@@ -76,8 +76,11 @@ class OneSeed:
     def pass_time(self, until: int) -> list[Output]:
         """Let time go by; timers come when they are due."""
         all_out: list[Output] = []
-        while due := min(((at, key) for key, at in self._timers.items() if at <= until),
-                         default=None, key=lambda item: item[0]):  # fmt: skip
+        while due := min(
+            ((at, key) for key, at in self._timers.items() if at <= until),
+            default=None,
+            key=lambda item: item[0],
+        ):
             self.now = max(self.now, due[0])
             del self._timers[due[1]]
             all_out += self._done("timer", TimerDue(due[1]))

@@ -69,8 +69,14 @@ from mdserver.core.subjects import group_of
 from mdserver.limits import NS_PER_S
 from tests.core.one_seed import OneSeed
 
-OPS = {"connect": Connect, "subscribe": Subscribe, "unsubscribe": Unsubscribe, "publish": Publish,
-       "token": RenewToken, "ping": Ping}  # fmt: skip
+OPS = {
+    "connect": Connect,
+    "subscribe": Subscribe,
+    "unsubscribe": Unsubscribe,
+    "publish": Publish,
+    "token": RenewToken,
+    "ping": Ping,
+}
 NUMBERS = ("history", "conflation_ms", "keepalive_ms", "number", "id")
 
 

@@ -54,15 +54,27 @@ def test_presence_names_the_user_by_the_token_of_the_application() -> None:
 
 def test_a_receipt_has_times_that_were_given_as_ages_and_never_before_the_epoch() -> None:
     receipt = Receipt(
-        session="m-1", history="h1", subject="/a/b", epoch=1, seq_lo=2, seq_hi=4, n=3, crc_sum=9,
-        crc_at=5, via="m", opened_ms=30_000, closed_ms=500,
-    )  # fmt: skip
+        session="m-1",
+        history="h1",
+        subject="/a/b",
+        epoch=1,
+        seq_lo=2,
+        seq_hi=4,
+        n=3,
+        crc_sum=9,
+        crc_at=5,
+        via="m",
+        opened_ms=30_000,
+        closed_ms=500,
+    )
     line = receipt_log(session(), receipt, "ann", 4, NOW, verified=False)
     assert line.stream == RECEIPTS
     assert (line.values["opened_ts"], line.values["closed_ts"]) == (0, 19_500_000)
     assert (line.values["owner"], line.values["left_out"], line.values["verified"]) == (
-        "ann", 4, False,
-    )  # fmt: skip
+        "ann",
+        4,
+        False,
+    )
 
 
 def test_dropped_messages_are_one_line_with_their_sum() -> None:

@@ -51,9 +51,19 @@ def test_receipts_are_written_down_with_who_received_and_when() -> None:
     broker.received(1, [Connect(client="c/1", external_token="ann")], 0, out)
     out.clear()
     receipt = Receipt(
-        session="s.1", history="h1", subject="/a/b", epoch=1, seq_lo=2, seq_hi=4, n=3, crc_sum=9,
-        crc_at=5, via="m", opened_ms=2_000, closed_ms=500,
-    )  # fmt: skip
+        session="s.1",
+        history="h1",
+        subject="/a/b",
+        epoch=1,
+        seq_lo=2,
+        seq_hi=4,
+        n=3,
+        crc_sum=9,
+        crc_at=5,
+        via="m",
+        opened_ms=2_000,
+        closed_ms=500,
+    )
     broker.received(1, [Receipts(receipts=[receipt])], 10 * NS_PER_S, out)
     (line,) = out
     assert isinstance(line, Log)

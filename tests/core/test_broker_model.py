@@ -25,9 +25,20 @@ from tests.core.one_seed import OneSeed
 
 SUBJECTS = ["/a/b", "/a/c", "/a/b/c", "/__mdserver__/s"]
 PATTERNS = [
-    "/**", "/*", "/a/*", "/a/**", "/*/c", "/*/b/*", "/__mdserver__/*",
-    "/*/*", "/*/**", "/*/*/*", "/a/*/c", "/*/b", "/*/*/**",
-]  # fmt: skip
+    "/**",
+    "/*",
+    "/a/*",
+    "/a/**",
+    "/*/c",
+    "/*/b/*",
+    "/__mdserver__/*",
+    "/*/*",
+    "/*/**",
+    "/*/*/*",
+    "/a/*/c",
+    "/*/b",
+    "/*/*/**",
+]
 KEPT, KEPT_S, SNAPSHOT_S, SNAPSHOT_FIELDS = 3, 50, 120, 3
 SETTINGS = BrokerSettings(
     groups=4,

@@ -27,11 +27,19 @@ CONTENTS = ["one", "two", "three"]
 def receipt(subject: str = "/a/b", seqs: Sequence[int] = (1, 2, 3), **changed: Any) -> Receipt:
     crcs = [checksum(subject, 1, seq, CONTENTS[seq - 1].encode()) for seq in seqs]
     values: dict[str, Any] = {
-        "session": "s.1", "history": "h1", "subject": subject, "epoch": 1, "seq_lo": seqs[0],
-        "seq_hi": seqs[-1], "n": len(seqs), "crc_sum": sum(crcs),
-        "crc_at": sum(crc * at for at, crc in enumerate(crcs)), "via": "m", "opened_ms": 0,
+        "session": "s.1",
+        "history": "h1",
+        "subject": subject,
+        "epoch": 1,
+        "seq_lo": seqs[0],
+        "seq_hi": seqs[-1],
+        "n": len(seqs),
+        "crc_sum": sum(crcs),
+        "crc_at": sum(crc * at for at, crc in enumerate(crcs)),
+        "via": "m",
+        "opened_ms": 0,
         "closed_ms": 0,
-    }  # fmt: skip
+    }
     return Receipt(**(values | changed))
 
 
@@ -88,11 +96,18 @@ def test_what_was_got_here_is_confirmed(wish: str) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"crc_sum": 1}, {"crc_at": 1}, {"n": 2}, {"seq_hi": 4, "n": 4}, {"seq_lo": 0, "n": 4},
-        {"epoch": 2}, {"history": "h0"}, {"seq_lo": 3, "seq_hi": 1}, {"seq_hi": 2**62, "n": 2**62},
+        {"crc_sum": 1},
+        {"crc_at": 1},
+        {"n": 2},
+        {"seq_hi": 4, "n": 4},
+        {"seq_lo": 0, "n": 4},
+        {"epoch": 2},
+        {"history": "h0"},
+        {"seq_lo": 3, "seq_hi": 1},
+        {"seq_hi": 2**62, "n": 2**62},
         {"subject": "/a/never"},
     ],
-)  # fmt: skip
+)
 def test_what_the_cache_does_not_bear_out_is_not_confirmed(changed: dict[str, Any]) -> None:
     seed = opened()
     seed.receive(1, [Subscribe(subjects=["/a/*"])])
@@ -133,9 +148,10 @@ def test_what_was_left_out_last_is_told_when_the_session_ends() -> None:
     for _ in range(RECEIPTS_PER_SESSION_MAX // 1000 + 1):
         seed.receive(1, [Receipts(receipts=[receipt()] * 1000)])
     (told,) = [
-        one for one in seed.close(1, "gone")
+        one
+        for one in seed.close(1, "gone")
         if isinstance(one, Log) and one.name == "receipts-left-out"
-    ]  # fmt: skip
+    ]
     assert told.values["reason"] == "1,000 receipts were left out."
 
 

@@ -43,10 +43,12 @@ def test_a_number_that_was_taken_long_ago_has_no_position_any_more() -> None:
         (Publish(subject="/a/b", content="\ud800"), "invalid-value"),
         (Publish(subject="/a/b"), "missing-key"),
         (Publish(subject="/a/b", content="x", number=1), "invalid-value"),
-        (Publish(subject="/a/b", content="x", fields={"n": "x" * 1100}),
-         StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED),
+        (
+            Publish(subject="/a/b", content="x", fields={"n": "x" * 1100}),
+            StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED,
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_published_is_answered_and_not_proposed(
     command: Publish, answer: StatusName | str
 ) -> None:
@@ -63,14 +65,28 @@ def test_what_cannot_be_published_is_answered_and_not_proposed(
 
 def test_a_publication_keeps_what_its_command_said_and_when_it_came() -> None:
     command = Publish(
-        subject="/a/b", content_base64=b"\xff", fields={"n": "v"}, retained=False, closure="c",
-        qos=Qos.STANDARD, compressed=True, reply_subject="/r/1",
-    )  # fmt: skip
+        subject="/a/b",
+        content_base64=b"\xff",
+        fields={"n": "v"},
+        retained=False,
+        closure="c",
+        qos=Qos.STANDARD,
+        compressed=True,
+        reply_subject="/r/1",
+    )
     read = read_publication(command, Session(Opened(1, "127.0.0.1")), BrokerSettings(), 5)
     assert read == Publication(
-        "/a/b", b"\xff", text=False, fields={"n": "v"}, closure="c", retained=False,
-        qos=Qos.STANDARD, compressed=True, reply_subject="/r/1", time=5,
-    )  # fmt: skip
+        "/a/b",
+        b"\xff",
+        text=False,
+        fields={"n": "v"},
+        closure="c",
+        retained=False,
+        qos=Qos.STANDARD,
+        compressed=True,
+        reply_subject="/r/1",
+        time=5,
+    )
 
 
 def test_while_the_journal_refuses_nothing_is_proposed_that_wants_a_place() -> None:

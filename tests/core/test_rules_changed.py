@@ -66,5 +66,6 @@ def test_a_new_token_ends_the_trust_in_the_old_one() -> None:
     node.step(RulesChanged("new", None), 0)
     assert statuses(node, PUBLISH) == [StatusName.PUBLISH_DENIED]
     assert statuses(node, RenewToken(token="new"), PUBLISH) == [
-        StatusName.TOKEN_UPDATED, StatusName.PUBLISH_OK,
-    ]  # fmt: skip
+        StatusName.TOKEN_UPDATED,
+        StatusName.PUBLISH_OK,
+    ]

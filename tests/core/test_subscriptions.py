@@ -65,8 +65,10 @@ def test_a_new_token_ends_what_its_rights_do_not_cover() -> None:
     session.readable = ()
     seed.broker._subscriptions.rights_changed(session, 0, out)
     assert [event.subject for event in events(out) if isinstance(event, Status)] == [
-        "/a/b", "/b/c", "/a/**",
-    ]  # fmt: skip
+        "/a/b",
+        "/b/c",
+        "/a/**",
+    ]
     assert session.subscriptions == {}
 
 

@@ -20,9 +20,7 @@ class FailingDisk:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {
-            **os.environ, "LD_PRELOAD": str(self.library), "FAILING_FILES": str(self.control)
-        }  # fmt: skip
+        return {**os.environ, "LD_PRELOAD": str(self.library), "FAILING_FILES": str(self.control)}
 
     def fails(self, *rules: str) -> None:
         """From now on calls fail as these rules say: CALL ERROR COUNT PATTERN."""

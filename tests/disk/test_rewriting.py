@@ -21,9 +21,10 @@ SECOND = "*/journal/log/seg-000000000002.open"
 """The segment that the first picture begins with."""
 CACHED = 20
 SETTINGS = {
-    "MaxCachedMessagesPerSubject": f"{CACHED}", "CacheExpireTime": "1h",
+    "MaxCachedMessagesPerSubject": f"{CACHED}",
+    "CacheExpireTime": "1h",
     "MaxMessageSize": "1048576",
-}  # fmt: skip
+}
 
 
 def numbers_of(server: LiveServer) -> list[str]:

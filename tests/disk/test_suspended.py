@@ -17,9 +17,13 @@ def test_a_token_expires_while_the_machine_is_suspended(tmp_path: Path, disk: Fa
     secret.write_text(SECRET)
     secret.chmod(0o600)
     arguments = [
-        "--set", "Listen=127.0.0.1:0", "--set", "Entitlement=JWT",
-        "--set", f"EntitlementJWT.HmacSecretFile={secret}",
-    ]  # fmt: skip
+        "--set",
+        "Listen=127.0.0.1:0",
+        "--set",
+        "Entitlement=JWT",
+        "--set",
+        f"EntitlementJWT.HmacSecretFile={secret}",
+    ]
     claims = {"exp": int(time.time()) + HOUR_S, "permissions": {"pub": ["/a/b"]}}
     token = jwt.encode(claims, SECRET, algorithm="HS256")
     with live_server(tmp_path, *arguments, environment=disk.environment) as server:

@@ -17,8 +17,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[LiveServer]:
     settings = (
-        "Listen=127.0.0.1:0", "Entitlement=None", "Extension.Audit.Access=true",
+        "Listen=127.0.0.1:0",
+        "Entitlement=None",
+        "Extension.Audit.Access=true",
         f"LogFolder={folder}",
-    )  # fmt: skip
+    )
     with live_server(folder, *(word for each in settings for word in ("--set", each))) as running:
         yield running

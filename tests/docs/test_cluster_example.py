@@ -19,9 +19,13 @@ def started(folder: Path) -> subprocess.Popen[str]:
     (folder / "conf").symlink_to(TOP / "conf")
     environment = {key: value for key, value in os.environ.items() if "MDSERVER" not in key}
     return subprocess.Popen(
-        [sys.executable, "conf/cluster-3/start.py", str(MDSERVER)], cwd=folder, env=environment,
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "conf/cluster-3/start.py", str(MDSERVER)],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 @pytest.mark.slow
@@ -40,8 +44,11 @@ def test_clients_are_served_when_it_says_so_and_ctrl_c_ends_all(tmp_path: Path) 
         for port in (8801, 8802, 8803):
             published = subprocess.run(
                 [MDSERVER, "pub", "/demo/one", "hello", "--server", f"ws://127.0.0.1:{port}"],
-                capture_output=True, text=True, timeout=30, check=False,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
             assert published.returncode == 0, published.stderr
         cluster.send_signal(signal.SIGINT)
         _, errors = cluster.communicate(timeout=60)

@@ -23,9 +23,18 @@ PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^ {4}(?:mdserver|make|python) .*\n)+", re.MULTILINE)
 KINDS = {
-    "console", "console background", "sh", "text", "text output", "python", "python pipeline",
-    "html", "json", "yaml", "sql",
-}  # fmt: skip
+    "console",
+    "console background",
+    "sh",
+    "text",
+    "text output",
+    "python",
+    "python pipeline",
+    "html",
+    "json",
+    "yaml",
+    "sql",
+}
 TARGETS = set(re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE))
 MODULES = {"spec", "simulation", "mdserver.bench"}
 PLACEHOLDER = re.compile(r"\[[^\]]*\]|\.\.\.")

@@ -25,6 +25,10 @@ def test_the_demo_shows_every_price_once_and_in_order() -> None:
         assert currency == "currency=USD"
         dates.setdefault(subject, []).append(date)
     assert sorted(dates) == [
-        "/stocks/AAPL", "/stocks/AMZN", "/stocks/GOOG", "/stocks/IBM", "/stocks/MSFT",
-    ]  # fmt: skip
+        "/stocks/AAPL",
+        "/stocks/AMZN",
+        "/stocks/GOOG",
+        "/stocks/IBM",
+        "/stocks/MSFT",
+    ]
     assert all(seen == sorted(seen) for seen in dates.values())

@@ -90,9 +90,15 @@ def start(step: Step, server: LiveServer) -> subprocess.Popen[str]:
     if step.kind != "python":
         environment["MDSERVER_URL"] = server.url
     return subprocess.Popen(
-        arguments, cwd=TOP, env=environment, text=True, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
+        arguments,
+        cwd=TOP,
+        env=environment,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 def finish(step: Step, process: subprocess.Popen[str], server: LiveServer) -> None:

@@ -31,19 +31,69 @@ FAR_FUTURE_S = 4_102_444_800
 EVERYTHING = {"exp": FAR_FUTURE_S, "permissions": {"all": ["/**"]}}
 
 TEXTS = (
-    "", "a", "\0", HALF, "\udfff", f"a{HALF}b", "\x1b[31m", "\r\n", "é" * 200, "🙂", "'\"\\", "NaN",
-    "/", "//", "/a/b", "/a/b/", "/a/*", "/**", "/*/b", "/a/**/b", "/a/\0", f"/a/{HALF}", "/é/🙂",
-    "/a" * 16, "/a" * 40,
-)  # fmt: skip
+    "",
+    "a",
+    "\0",
+    HALF,
+    "\udfff",
+    f"a{HALF}b",
+    "\x1b[31m",
+    "\r\n",
+    "é" * 200,
+    "🙂",
+    "'\"\\",
+    "NaN",
+    "/",
+    "//",
+    "/a/b",
+    "/a/b/",
+    "/a/*",
+    "/**",
+    "/*/b",
+    "/a/**/b",
+    "/a/\0",
+    f"/a/{HALF}",
+    "/é/🙂",
+    "/a" * 16,
+    "/a" * 40,
+)
 LONG_TEXTS = ("/" + "x" * 1030, "x" * 20_000, "x" * 70_000)
 NUMBERS = (
-    0, 1, -1, 1000, 2**31 - 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 0.1, 1e308,
-)  # fmt: skip
+    0,
+    1,
+    -1,
+    1000,
+    2**31 - 1,
+    2**31,
+    2**53,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    -(2**63),
+    0.1,
+    1e308,
+)
 SPLINTERS = (
-    b"\0", b"\xff", HALF_BYTES, b"\\ud800", b"[" * 2000, b'{"a":' * 2000, b"\r\n", b"\n",
-    b"\x1b[31m", b"9" * 400, b"1e999", b"\x80\x80\x80\x80\x80", b"\xc1", b"\xdf\xff\xff\xff\xff",
-    b"\xdd\x7f\xff\xff\xff", b"%00", b"%ED%A0%80", b": ", b"\x00" * 300,
-)  # fmt: skip
+    b"\0",
+    b"\xff",
+    HALF_BYTES,
+    b"\\ud800",
+    b"[" * 2000,
+    b'{"a":' * 2000,
+    b"\r\n",
+    b"\n",
+    b"\x1b[31m",
+    b"9" * 400,
+    b"1e999",
+    b"\x80\x80\x80\x80\x80",
+    b"\xc1",
+    b"\xdf\xff\xff\xff\xff",
+    b"\xdd\x7f\xff\xff\xff",
+    b"%00",
+    b"%ED%A0%80",
+    b": ",
+    b"\x00" * 300,
+)
 
 
 @frozen
@@ -137,24 +187,49 @@ class Inputs:
             ("epoch", "seq_lo", "seq_hi", "n", "crc_sum", "crc_at", "opened_ms", "closed_ms"),
             rng.choice(NUMBERS),
         ) | {"session": "m-1", "history": "x", "subject": self._subject(), "via": self._text()}
-        command: dict[str, Any] = rng.choice((
-            lambda: {"op": "connect", "token": GOOD_TOKEN.decode(), "client": self._text(),
-                     "publisher": self._text(), "publisher_key": self._text(),
-                     "keepalive_ms": rng.choice(NUMBERS)},
-            lambda: {"op": "subscribe", "subjects": self._subjects(),
-                     "history": rng.choice(NUMBERS), "conflation_ms": rng.choice(NUMBERS)},
-            lambda: {"op": "subscribe", "subjects": self._subjects(),
-                     "positions": {self._subject(): position for _ in range(3)}},
-            lambda: {"op": "unsubscribe", "subjects": self._subjects()},
-            lambda: {"op": "publish", "subject": self._subject(), "content": self._text(),
-                     "fields": {self._text(): self._text()}, "closure": self._text(),
-                     "number": rng.choice(NUMBERS), "reply_subject": self._subject()},
-            lambda: {"op": "publish", "subject": self._subject(), "content": "x",
-                     "retained": rng.random() < 0.5, "qos": rng.choice(("GUARANTEED", "STANDARD"))},
-            lambda: {"op": "token", "token": token(self._claims()).decode()},
-            lambda: {"op": "ping", "t": self._value()},
-            lambda: {"op": "receipts", "receipts": [receipt] * rng.choice((1, 5, 1001))},
-        ))()  # fmt: skip
+        command: dict[str, Any] = rng.choice(
+            (
+                lambda: {
+                    "op": "connect",
+                    "token": GOOD_TOKEN.decode(),
+                    "client": self._text(),
+                    "publisher": self._text(),
+                    "publisher_key": self._text(),
+                    "keepalive_ms": rng.choice(NUMBERS),
+                },
+                lambda: {
+                    "op": "subscribe",
+                    "subjects": self._subjects(),
+                    "history": rng.choice(NUMBERS),
+                    "conflation_ms": rng.choice(NUMBERS),
+                },
+                lambda: {
+                    "op": "subscribe",
+                    "subjects": self._subjects(),
+                    "positions": {self._subject(): position for _ in range(3)},
+                },
+                lambda: {"op": "unsubscribe", "subjects": self._subjects()},
+                lambda: {
+                    "op": "publish",
+                    "subject": self._subject(),
+                    "content": self._text(),
+                    "fields": {self._text(): self._text()},
+                    "closure": self._text(),
+                    "number": rng.choice(NUMBERS),
+                    "reply_subject": self._subject(),
+                },
+                lambda: {
+                    "op": "publish",
+                    "subject": self._subject(),
+                    "content": "x",
+                    "retained": rng.random() < 0.5,
+                    "qos": rng.choice(("GUARANTEED", "STANDARD")),
+                },
+                lambda: {"op": "token", "token": token(self._claims()).decode()},
+                lambda: {"op": "ping", "t": self._value()},
+                lambda: {"op": "receipts", "receipts": [receipt] * rng.choice((1, 5, 1001))},
+            )
+        )()
         if rng.random() < 0.5:
             command["id"] = rng.choice((self._text(), rng.choice(NUMBERS)))
         if rng.random() < 0.5:
@@ -219,10 +294,22 @@ class Inputs:
 
     def _request(self) -> bytes:
         rng = self._rng
-        path = rng.choice((
-            "/", "/rest/produce", "/rest/consume", "/snapshot", "/sse", "/stream", "/stream/x",
-            "/ws", "/health/live", "/health/ready", "/openapi.json", self._text(),
-        ))  # fmt: skip
+        path = rng.choice(
+            (
+                "/",
+                "/rest/produce",
+                "/rest/consume",
+                "/snapshot",
+                "/sse",
+                "/stream",
+                "/stream/x",
+                "/ws",
+                "/health/live",
+                "/health/ready",
+                "/openapi.json",
+                self._text(),
+            )
+        )
         names = ("subject", "subject", "history", "epoch", "seq", "history_id", "token", "content")
         query = [(name, self._text()) for name in rng.sample(names, rng.randrange(4))]
         if rng.random() < 0.8:
@@ -235,14 +322,23 @@ class Inputs:
         body = rng.choice((bytes, self.json, self.binary, lambda: b"x" * 2000))()
         lines = [f"{rng.choice(('GET', 'POST', 'HEAD', 'OPTIONS', 'PUT'))} {path}?{asked} HTTP/1.1"]
         lines.append(f"Host: {rng.choice(('localhost', '127.0.0.1', self._text()))}")
-        lines += rng.sample((
-            "Upgrade: websocket", "Connection: close", "Connection: Upgrade",
-            "Expect: 100-continue",
-            "Content-Type: application/vnd.mdserver.frames", "Accept: */*",
-            "Content-Type: application/json", f"Origin: {self._text()}",
-            f"Last-Event-ID: {self._text()}", f"Sec-WebSocket-Key: {self._text()}",
-            "Sec-WebSocket-Version: 13", f"{self._text()}: {self._text()}",
-        ), rng.randrange(5))  # fmt: skip
+        lines += rng.sample(
+            (
+                "Upgrade: websocket",
+                "Connection: close",
+                "Connection: Upgrade",
+                "Expect: 100-continue",
+                "Content-Type: application/vnd.mdserver.frames",
+                "Accept: */*",
+                "Content-Type: application/json",
+                f"Origin: {self._text()}",
+                f"Last-Event-ID: {self._text()}",
+                f"Sec-WebSocket-Key: {self._text()}",
+                "Sec-WebSocket-Version: 13",
+                f"{self._text()}: {self._text()}",
+            ),
+            rng.randrange(5),
+        )
         if rng.random() < 0.3:
             lines.append("Transfer-Encoding: chunked")
             body = b"".join(

@@ -151,13 +151,25 @@ def target(folder: Path) -> Iterator[Target]:
     (peer_port,) = free_ports(1)
     member = f"127.0.0.1:{peer_port}"
     settings = [
-        "Listen=127.0.0.1:0", "NodeName=fuzzed", "Entitlement=JWT", "MaxCacheBytes=64MB",
-        f"EntitlementJWT.HmacSecretFile={secret}", f"LogFolder={folder}", "LogRotateLimit=1GB",
-        f"ClusterMembers={member}", f"ClusterMemberListen={member}", "ClusterSubjectGroups=8",
-        f"ClusterMemberCoordinationFolder={folder}", "Extension.Presence=true",
-        "Extension.Audit.Access=true", "Extension.Audit.Message=true", "Journal=on",
-        f"JournalFolder={folder / 'journal'}", "JournalFsync=none", "JournalSizeLimit=256MB",
-    ]  # fmt: skip
+        "Listen=127.0.0.1:0",
+        "NodeName=fuzzed",
+        "Entitlement=JWT",
+        "MaxCacheBytes=64MB",
+        f"EntitlementJWT.HmacSecretFile={secret}",
+        f"LogFolder={folder}",
+        "LogRotateLimit=1GB",
+        f"ClusterMembers={member}",
+        f"ClusterMemberListen={member}",
+        "ClusterSubjectGroups=8",
+        f"ClusterMemberCoordinationFolder={folder}",
+        "Extension.Presence=true",
+        "Extension.Audit.Access=true",
+        "Extension.Audit.Message=true",
+        "Journal=on",
+        f"JournalFolder={folder / 'journal'}",
+        "JournalFsync=none",
+        "JournalSizeLimit=256MB",
+    ]
     arguments = [part for setting in settings for part in ("--set", setting)]
     environment = {**os.environ, "MDSERVER_CLUSTERPASSWORD": secrets.token_hex(16)}
     with live_server(folder, *arguments, environment=environment) as server:

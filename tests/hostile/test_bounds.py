@@ -66,10 +66,12 @@ async def test_snapshots_that_expired_make_room_for_others() -> None:
                 answer = await ask(
                     client,
                     {
-                        "op": "publish", "subject": f"/a/{number}", "id": number,
+                        "op": "publish",
+                        "subject": f"/a/{number}",
+                        "id": number,
                         "content": "x" * 60_000,
                     },
-                )  # fmt: skip
+                )
                 if answer["status"] == "PUBLISH_FAILED":
                     refused = True
                     assert "take all the memory" in str(answer["reason"])

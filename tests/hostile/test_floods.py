@@ -102,9 +102,10 @@ def test_positions_go_with_their_subject_or_with_every_pattern() -> None:
     subjects = [f"/a/{number}" for number in range(SUBJECTS_PER_STEP)] + ["/b/*"]
     positions = {"/a/3": after, "/b/x": after}
     first, second = [
-        one for step in portions([Subscribe(subjects=subjects, positions=positions, id=7)])
+        one
+        for step in portions([Subscribe(subjects=subjects, positions=positions, id=7)])
         for one in step
-    ]  # fmt: skip
+    ]
     assert isinstance(first, Subscribe)
     assert isinstance(second, Subscribe)
     assert (first.positions, second.positions) == ({"/a/3": after}, {"/b/x": after})

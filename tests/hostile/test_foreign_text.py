@@ -58,11 +58,16 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     folder = tmp_path_factory.mktemp("guarded")
     (folder / "secret").write_bytes(SECRET)
     settings = [
-        "Listen=127.0.0.1:0", "Entitlement=JWT", f"LogFolder={folder}",
-        f"EntitlementJWT.HmacSecretFile={folder / 'secret'}", "Extension.Presence=true",
-        "Extension.Audit.Access=true", "Extension.Audit.Message=true", "Journal=on",
+        "Listen=127.0.0.1:0",
+        "Entitlement=JWT",
+        f"LogFolder={folder}",
+        f"EntitlementJWT.HmacSecretFile={folder / 'secret'}",
+        "Extension.Presence=true",
+        "Extension.Audit.Access=true",
+        "Extension.Audit.Message=true",
+        "Journal=on",
         f"JournalFolder={folder / 'journal'}",
-    ]  # fmt: skip
+    ]
     arguments = [part for setting in settings for part in ("--set", setting)]
     with live_server(folder, *arguments) as server:
         yield server
@@ -101,10 +106,11 @@ HTTP_TEXT = [
     b"GET /rest/consume?\x1b=1 HTTP/1.1\r\nHost: x\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: x\r\n\xff\xfe: 1\r\n\r\n",
     b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nOrigin: \xff" + b"o" * 900 + b"\r\n\r\n",
-    b"POST /stream HTTP/1.1\r\nHost: x\r\nContent-Type: \xff" + b"t" * 9000
+    b"POST /stream HTTP/1.1\r\nHost: x\r\nContent-Type: \xff"
+    + b"t" * 9000
     + b"\r\nContent-Length: 0\r\n\r\n",
     b"GET /sse?subject=/a/b HTTP/1.1\r\nHost: x\r\nLast-Event-ID: \xff\r\n\r\n",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("request_bytes", HTTP_TEXT, ids=range(len(HTTP_TEXT)))

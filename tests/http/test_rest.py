@@ -55,8 +55,9 @@ async def test_what_is_produced_is_consumed() -> None:
             "POST", "/rest/produce", "grüße".encode(), subject="/a/b", closure="c"
         )
         assert (status, json.loads(body)) == (
-            200, {"subject": "/a/b", "closure": "c", "status": "OK", "epoch": 1, "seq": 1},
-        )  # fmt: skip
+            200,
+            {"subject": "/a/b", "closure": "c", "status": "OK", "epoch": 1, "seq": 1},
+        )
         status, headers, body = await ask("GET", "/rest/consume", subject="/a/b")
         assert headers["content-type"] == "application/json"
         assert json.loads(body) == {
@@ -82,13 +83,15 @@ async def test_history_and_what_came_after_a_position() -> None:
         _, _, body = await ask("GET", "/rest/consume", subject="/a/b", history=2)
         messages = json.loads(body)["messages"]
         assert [(m["message_type"], m["content"]) for m in messages] == [
-            ("HISTORICAL", "3"), ("HISTORICAL", "4"),
-        ]  # fmt: skip
+            ("HISTORICAL", "3"),
+            ("HISTORICAL", "4"),
+        ]
         _, _, body = await ask("GET", "/rest/consume", subject="/a/b", epoch=1, seq=3)
         messages = json.loads(body)["messages"]
         assert [(m["message_type"], m["content"], m["seq"]) for m in messages] == [
-            ("RECOVERED", "3", 4), ("RECOVERED", "4", 5),
-        ]  # fmt: skip
+            ("RECOVERED", "3", 4),
+            ("RECOVERED", "4", 5),
+        ]
 
 
 async def test_a_subject_without_a_message_gives_an_empty_list() -> None:
@@ -104,8 +107,10 @@ async def test_bytes_that_are_no_text_come_back_in_base64() -> None:
         assert json.loads(body)["messages"][0]["content_base64"] == "/wA="
         status, headers, body = await ask("GET", "/snapshot", subject="/a/b")
         assert (status, headers["content-type"], body) == (
-            200, "application/octet-stream", b"\xff\x00",
-        )  # fmt: skip
+            200,
+            "application/octet-stream",
+            b"\xff\x00",
+        )
 
 
 async def test_a_message_that_is_not_retained_leaves_the_snapshot_alone() -> None:
@@ -124,9 +129,13 @@ async def test_the_snapshot_as_an_event() -> None:
         status, headers, body = await ask("GET", "/snapshot", subject="/a/b", format="json")
         assert (status, headers["content-type"]) == (200, "application/json")
         assert json.loads(body) == {
-            "op": "message", "subject": "/a/b", "type": "SNAPSHOT", "epoch": 1, "seq": 1,
+            "op": "message",
+            "subject": "/a/b",
+            "type": "SNAPSHOT",
+            "epoch": 1,
+            "seq": 1,
             "content": "x",
-        }  # fmt: skip
+        }
 
 
 @pytest.mark.parametrize(
@@ -141,11 +150,15 @@ async def test_the_snapshot_as_an_event() -> None:
         ("GET", "/rest/consume", {"subject": "/a"}, "segment"),
         ("GET", "/rest/consume", {"subject": "/a/b", "history": "-1"}, "history"),
         ("GET", "/rest/consume", {"subject": "/a/b", "epoch": "1"}, "seq"),
-        ("GET", "/rest/consume", {"subject": "/a/b", "history": "1", "epoch": "1", "seq": "1"},
-         "either"),
+        (
+            "GET",
+            "/rest/consume",
+            {"subject": "/a/b", "history": "1", "epoch": "1", "seq": "1"},
+            "either",
+        ),
         ("GET", "/rest/consume", {}, "subject"),
     ],
-)  # fmt: skip
+)
 async def test_a_bad_parameter_is_400_with_the_reason(
     method: str, path: str, query: dict[str, str], named: str
 ) -> None:
@@ -197,13 +210,19 @@ JSON_BODY = "Content-Type: application/json"
 async def test_a_publication_as_json_with_all_that_it_may_have() -> None:
     async with http() as ask:
         said = {
-            "subject": "/a/b", "content": "193", "fields": {"bid": "192"}, "closure": "c7",
-            "retained": False, "number": 5, "id": "mine",
-        }  # fmt: skip
+            "subject": "/a/b",
+            "content": "193",
+            "fields": {"bid": "192"},
+            "closure": "c7",
+            "retained": False,
+            "number": 5,
+            "id": "mine",
+        }
         status, _, body = await ask("POST", "/rest/produce", json.dumps(said).encode(), JSON_BODY)
         assert (status, json.loads(body)) == (
-            200, {"subject": "/a/b", "closure": "c7", "status": "OK", "epoch": 1, "seq": 1},
-        )  # fmt: skip
+            200,
+            {"subject": "/a/b", "closure": "c7", "status": "OK", "epoch": 1, "seq": 1},
+        )
         _, _, body = await ask("GET", "/rest/consume", subject="/a/b", history=1)
         (message,) = json.loads(body)["messages"]
         assert (message["content"], message["fields"]) == ("193", {"bid": "192"})

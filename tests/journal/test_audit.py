@@ -108,9 +108,14 @@ def test_what_the_broker_says_of_sessions_fits_the_columns() -> None:
     logs = [output for output in out if isinstance(output, Log)]
     rows = [row(log, "n1") for log in logs if log.stream in STREAMS]
     assert [columns.event for columns in rows if isinstance(columns, AccessRow)] == [
-        "connect", "subscribe", "subscribe", "subscribe-with-history", "subscribe-with-recovery",
-        "unsubscribe", "disconnect",
-    ]  # fmt: skip
+        "connect",
+        "subscribe",
+        "subscribe",
+        "subscribe-with-history",
+        "subscribe-with-recovery",
+        "unsubscribe",
+        "disconnect",
+    ]
     presence = [columns for columns in rows if isinstance(columns, PresenceRow)]
     assert [columns.event for columns in presence].count("join") == 4
     assert [columns.event for columns in presence].count("leave") == 4
@@ -150,9 +155,14 @@ def test_the_documented_columns_are_those_of_the_stream(stream: str) -> None:
 
 @pytest.mark.parametrize(
     ("stream", "column"),
-    [("access", "session"), ("presence", "session"), ("message", "epoch"), ("cache", "bytes"),
-     ("stats", "sessions")],
-)  # fmt: skip
+    [
+        ("access", "session"),
+        ("presence", "session"),
+        ("message", "epoch"),
+        ("cache", "bytes"),
+        ("stats", "sessions"),
+    ],
+)
 def test_the_fast_line_is_the_same_line(stream: str, column: str) -> None:
     log = Log(stream, "anything", {"time": NOW, column: 3})
     assert fast_line(log, "n1") + b"\n" == line(row(log, "n1"))
@@ -180,8 +190,10 @@ def test_one_session_does_not_rotate_the_lines_of_others_away(tmp_path: Path) ->
 def test_an_address_does_not_get_more_lines_by_new_sessions(tmp_path: Path) -> None:
     def said(session: int, address: str, at_s: int) -> Log:
         values: dict[str, str | int | float | bool | None] = {
-            "time": at_s * NS_PER_S, "session": session, "address": address,
-        }  # fmt: skip
+            "time": at_s * NS_PER_S,
+            "session": session,
+            "address": address,
+        }
         return Log("access", "disconnect" if session % 2 else "connect", values)
 
     logs = AuditLogs(tmp_path, "n", ["access"], 10_000_000, 2)
@@ -215,8 +227,10 @@ def test_new_sessions_get_an_address_no_more_lines_about_publications(tmp_path: 
 
 def test_the_journal_cuts_free_text_but_not_what_readers_compare() -> None:
     values: dict[str, str | int | float | bool | None] = {
-        "time": NOW, "subject": "/a/" + "b" * 1000, "reason": "x" * 16_000,
-    }  # fmt: skip
+        "time": NOW,
+        "subject": "/a/" + "b" * 1000,
+        "reason": "x" * 16_000,
+    }
     written = msgspec.json.decode(fast_line(Log("message", "publish-denied", values), "n1"))
     assert written["subject"] == values["subject"]
     assert len(written["reason"]) < 600

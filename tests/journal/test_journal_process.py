@@ -42,9 +42,13 @@ def free_port() -> int:
 
 def options(folder: Path, port: int, **settings: str) -> list[str]:
     named = {
-        "Listen": f"127.0.0.1:{port}", "Entitlement": "None", "Journal": "on",
-        "JournalFolder": str(folder / "journal"), "JournalFsync": "commit", **settings,
-    }  # fmt: skip
+        "Listen": f"127.0.0.1:{port}",
+        "Entitlement": "None",
+        "Journal": "on",
+        "JournalFolder": str(folder / "journal"),
+        "JournalFsync": "commit",
+        **settings,
+    }
     return [word for name, value in named.items() for word in ("--set", f"{name}={value}")]
 
 
@@ -66,9 +70,7 @@ class Load:
     def client(self, name: str) -> RecordedClient:
         recorder = Recorder(name, self.events.append, lambda _: None)
         rng = random.Random(self.rng.random())
-        return RecordedClient(
-            recorder, self.servers, "binary", "websocket", rng, lambda *_: None
-        )  # fmt: skip
+        return RecordedClient(recorder, self.servers, "binary", "websocket", rng, lambda *_: None)
 
     @property
     def acked(self) -> list[Acked]:
@@ -259,8 +261,10 @@ def test_without_room_a_server_may_go_on_and_says_so(tmp_path: Path) -> None:
 
 def commit_settings(folder: Path) -> dict[str, str]:
     return {
-        "Journal": "on", "JournalFsync": "commit", "JournalFolder": f"{folder}/journal-INDEX",
-    }  # fmt: skip
+        "Journal": "on",
+        "JournalFsync": "commit",
+        "JournalFolder": f"{folder}/journal-INDEX",
+    }
 
 
 @pytest.mark.slow
@@ -371,8 +375,10 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, small_disk: Path)
         texts = [text for _, _, text in history_of(server)]
     assert [text for text in texts if text in acked] == acked
     assert len(texts) <= len(acked) + 1  # one had no answer before its time-out
-    written = [row["content"] for row in map(msgspec.json.decode, segments.lines(
-        small_disk / "journal" / "messages"))]  # fmt: skip
+    written = [
+        row["content"]
+        for row in map(msgspec.json.decode, segments.lines(small_disk / "journal" / "messages"))
+    ]
     assert written == texts
 
 

@@ -217,8 +217,9 @@ def test_what_is_set_aside_is_no_part_of_the_stream_and_stays(tmp_path: Path) ->
             assert aside == tmp_path / f"aside-{number}"
             assert writer.sealed == segments.sealed(tmp_path) == []
     assert [path.name for path in sorted(tmp_path.glob("aside-*/*"))] == [
-        "seg-000000000001.jsonl", "seg-000000000002.jsonl",
-    ]  # fmt: skip
+        "seg-000000000001.jsonl",
+        "seg-000000000002.jsonl",
+    ]
 
 
 def test_setting_aside_goes_on_after_an_error_where_it_was(
@@ -247,9 +248,11 @@ def test_setting_aside_goes_on_after_an_error_where_it_was(
         assert writer.sealed == segments.sealed(tmp_path) == []
     kept = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.glob("aside-*/*"))]
     assert kept == [
-        "aside-1/seg-000000000001.jsonl", "aside-2/seg-000000000002.jsonl",
-        "aside-2/seg-000000000003.jsonl", "aside-2/seg-000000000004.jsonl",
-    ]  # fmt: skip
+        "aside-1/seg-000000000001.jsonl",
+        "aside-2/seg-000000000002.jsonl",
+        "aside-2/seg-000000000003.jsonl",
+        "aside-2/seg-000000000004.jsonl",
+    ]
 
 
 def test_a_gap_is_known_by_whoever_opens_the_stream_until_it_ends(tmp_path: Path) -> None:

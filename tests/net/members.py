@@ -75,9 +75,15 @@ class Member:
         self.joined = trio.Event()
         self.engine.carry(Log, self._logged)
         settings = PeerSettings(
-            listen=self.me, bind=bind or self.me, members=addresses, seeds=cluster.seeds,
-            groups=GROUPS, mode="Guaranteed", password=PASSWORD, identity=identity,
-        )  # fmt: skip
+            listen=self.me,
+            bind=bind or self.me,
+            members=addresses,
+            seeds=cluster.seeds,
+            groups=GROUPS,
+            mode="Guaranteed",
+            password=PASSWORD,
+            identity=identity,
+        )
         self.peers = Peers(settings, self.engine, self.log)
         self.writer = VoteWriter(file, self.engine)
 

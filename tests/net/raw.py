@@ -15,9 +15,14 @@ KEY = base64.b64encode(bytes(range(16)))
 def upgrade(path: str = "/ws", *lines: str, key: bytes = KEY) -> bytes:
     """A good upgrade request, with these lines added."""
     head = [
-        f"GET {path} HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade",
-        f"Sec-WebSocket-Key: {key.decode()}", "Sec-WebSocket-Version: 13", *lines,
-    ]  # fmt: skip
+        f"GET {path} HTTP/1.1",
+        "Host: localhost",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        f"Sec-WebSocket-Key: {key.decode()}",
+        "Sec-WebSocket-Version: 13",
+        *lines,
+    ]
     return "\r\n".join(head).encode() + b"\r\n\r\n"
 
 

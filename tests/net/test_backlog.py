@@ -62,9 +62,13 @@ def fresh(fields: dict[str, str] | None, content_bytes: int) -> Delivery:
     """A message that shares nothing with others but its subject, as a busy publisher's."""
     own = None if fields is None else {name: value + "." for name, value in fields.items()}
     publication = Publication(
-        "/a/b", os.urandom(content_bytes // 2).hex().encode(), fields=own, publisher="p",
-        number=10**6, time=10**18 + content_bytes,
-    )  # fmt: skip
+        "/a/b",
+        os.urandom(content_bytes // 2).hex().encode(),
+        fields=own,
+        publisher="p",
+        number=10**6,
+        time=10**18 + content_bytes,
+    )
     return Delivery(Entry(1, 10**6 + 1, publication), MessageType.UPDATE, None, Position(1, 10**6))
 
 
@@ -88,9 +92,14 @@ def test_disconnect_leaves_all_as_it_is() -> None:
 def test_dropping_takes_the_oldest_standard_messages_and_no_more_than_needed() -> None:
     standard = Qos.STANDARD
     held = backlog(
-        [update(1, qos=standard), update(2), update(3, qos=standard), b"event",
-         update(4, qos=standard)]
-    )  # fmt: skip
+        [
+            update(1, qos=standard),
+            update(2),
+            update(3, qos=standard),
+            b"event",
+            update(4, qos=standard),
+        ]
+    )
     assert held.relieve(SlowConsumerPolicy.DROP_STANDARD, held.size - 900)
     assert contents(held) == ["content 2", "content 3", "event", "content 4"]
 
@@ -103,9 +112,13 @@ def test_dropping_does_not_help_against_guaranteed_messages() -> None:
 
 def test_conflating_keeps_the_latest_content_the_union_of_fields_and_the_last_position() -> None:
     held = backlog(
-        [update(1, fields={"bid": "1", "ask": "2"}), update(7, "/c/d"), update(2),
-         update(3, fields={"bid": "3"})]
-    )  # fmt: skip
+        [
+            update(1, fields={"bid": "1", "ask": "2"}),
+            update(7, "/c/d"),
+            update(2),
+            update(3, fields={"bid": "3"}),
+        ]
+    )
     assert held.relieve(SlowConsumerPolicy.CONFLATE, held.size)
     other, last = held.take(10**9)
     assert isinstance(other, Delivery)

@@ -67,8 +67,9 @@ async def test_commands_before_what_is_no_json_are_carried_out() -> None:
         await client.send(frame(TEXT, b'{"op":"ping","t":1}') + frame(TEXT, b"hello"))
         opcode, payload = await client.frame()
         assert (opcode, [event["op"] for event in json.loads(payload)]) == (
-            TEXT, ["connected", "pong"],
-        )  # fmt: skip
+            TEXT,
+            ["connected", "pong"],
+        )
         assert await client.closed_with() == limits.CLOSE_PROTOCOL_ERROR
 
 

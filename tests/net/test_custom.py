@@ -82,7 +82,7 @@ async def verdicts(nursery: trio.Nursery, judge: Judge, *questions: Authorize) -
         ("subscribe", "group", FAILED),
         ("publish", "any", FAILED),
     ],
-)  # fmt: skip
+)
 async def test_answers(nursery, action: str, about: str, verdict: object) -> None:
     token, subject = (about, None) if action in {"connect", "token"} else (None, about)
     judge = Judge()

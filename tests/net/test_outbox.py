@@ -165,10 +165,15 @@ def test_a_broken_socket_is_told(pair: Pair) -> None:
 def test_the_keepalive_that_was_agreed(pair: Pair) -> None:
     pair.outbox.put(
         Connected(
-            session="1", member="m", version=1, history="h", groups=1, keepalive_ms=5,
+            session="1",
+            member="m",
+            version=1,
+            history="h",
+            groups=1,
+            keepalive_ms=5,
             message_bytes_max=1,
         )
-    )  # fmt: skip
+    )
     assert pair.owner.keepalive == 5 * NS_PER_MS
 
 
@@ -181,8 +186,10 @@ def test_outboxes_with_the_same_frames_share_what_is_sent() -> None:
         pairs[1].outbox.append(b"more")
         flush_all([pair.outbox for pair in pairs])
         assert [pair.read() for pair in pairs] == [
-            wire(frame), wire(frame, b"more"), wire(frame),
-        ]  # fmt: skip
+            wire(frame),
+            wire(frame, b"more"),
+            wire(frame),
+        ]
     finally:
         for pair in pairs:
             pair.near.close()

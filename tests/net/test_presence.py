@@ -34,9 +34,15 @@ class Told:
 
 def line(name: str, subject: str, session: int = 1, stream: str = "presence") -> Log:
     values: dict[str, Any] = {
-        "time": 1, "session": session, "address": "127.0.0.1", "transport": "websocket",
-        "client": None, "user": "ann", "external_token": "phone-1", "subject": subject,
-    }  # fmt: skip
+        "time": 1,
+        "session": session,
+        "address": "127.0.0.1",
+        "transport": "websocket",
+        "client": None,
+        "user": "ann",
+        "external_token": "phone-1",
+        "subject": subject,
+    }
     return Log(stream, name, values)
 
 

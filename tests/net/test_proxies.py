@@ -221,9 +221,13 @@ async def test_a_proxy_that_only_looks_who_is_there_is_nothing_to_tell() -> None
 
 def test_the_audit_log_names_the_client(tmp_path: Path) -> None:
     settings = (
-        "Listen=127.0.0.1:0", "Entitlement=None", "ProxyAddressList=127.0.0.1",
-        "ProxyProtocol=v2", "Extension.Audit.Access=true", f"LogFolder={tmp_path}",
-    )  # fmt: skip
+        "Listen=127.0.0.1:0",
+        "Entitlement=None",
+        "ProxyAddressList=127.0.0.1",
+        "ProxyProtocol=v2",
+        "Extension.Audit.Access=true",
+        f"LogFolder={tmp_path}",
+    )
     words = [word for each in settings for word in ("--set", each)]
     with (
         live_server(tmp_path, *words) as server,

@@ -146,9 +146,11 @@ def proxied(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proxied]
 @pytest.mark.parametrize("transport", ["websocket", "http"])
 async def test_a_session_through_a_proxy(proxied: Proxied, transport: str) -> None:
     client = Client(
-        [proxied.url], transport=transport, tls=proxied.tls,  # type: ignore[arg-type]
+        [proxied.url],
+        transport=transport,
+        tls=proxied.tls,  # type: ignore[arg-type]
         encryption=proxied.tls is not None,
-    )  # fmt: skip
+    )
     with trio.fail_after(PATIENCE_S):
         async with client, client.subscribe("/p/**") as subscription:
             await subscription.confirmed()

@@ -76,9 +76,10 @@ async def a_slow_client(
 
 @pytest.mark.parametrize("subprotocol", CODECS)
 async def test_disconnect(subprotocol: str) -> None:
-    async with a_slow_client(
-        SlowConsumerPolicy.DISCONNECT, subprotocol, Qos.GUARANTEED
-    ) as (server, slow):  # fmt: skip
+    async with a_slow_client(SlowConsumerPolicy.DISCONNECT, subprotocol, Qos.GUARANTEED) as (
+        server,
+        slow,
+    ):
         assert len(server.engine.outboxes) == 1
         await slow.messages_until(f"{PUBLISHED - 1} ")
         assert slow.closed_with == CLOSE_SLOW_CONSUMER
@@ -86,9 +87,10 @@ async def test_disconnect(subprotocol: str) -> None:
 
 @pytest.mark.parametrize("subprotocol", CODECS)
 async def test_conflate(subprotocol: str) -> None:
-    async with a_slow_client(
-        SlowConsumerPolicy.CONFLATE, subprotocol, Qos.GUARANTEED
-    ) as (server, slow):  # fmt: skip
+    async with a_slow_client(SlowConsumerPolicy.CONFLATE, subprotocol, Qos.GUARANTEED) as (
+        server,
+        slow,
+    ):
         outbox = next(outbox for outbox in server.engine.outboxes.values() if outbox.unsent)
         assert outbox.bytes_waiting < 256 * KB
         messages = await slow.messages_until(f"{PUBLISHED - 1} ")
@@ -101,9 +103,10 @@ async def test_conflate(subprotocol: str) -> None:
 
 @pytest.mark.parametrize("subprotocol", CODECS)
 async def test_drop_standard(subprotocol: str) -> None:
-    async with a_slow_client(
-        SlowConsumerPolicy.DROP_STANDARD, subprotocol, Qos.STANDARD
-    ) as (_, slow):  # fmt: skip
+    async with a_slow_client(SlowConsumerPolicy.DROP_STANDARD, subprotocol, Qos.STANDARD) as (
+        _,
+        slow,
+    ):
         messages = await slow.messages_until(f"{PUBLISHED - 1} ")
         assert slow.closed_with is None
         assert len(messages) < PUBLISHED
@@ -114,7 +117,7 @@ async def test_drop_standard(subprotocol: str) -> None:
 async def test_guaranteed_messages_are_never_dropped_silently() -> None:
     async with a_slow_client(
         SlowConsumerPolicy.DROP_STANDARD, SUBPROTOCOL_JSON, Qos.GUARANTEED
-    ) as (_, slow):  # fmt: skip
+    ) as (_, slow):
         await slow.messages_until(f"{PUBLISHED - 1} ")
         assert slow.closed_with == CLOSE_SLOW_CONSUMER
 

@@ -23,7 +23,7 @@ def content(
     identity = Identity(member, tuple(seeds), groups)
     record = VoteRecord(
         member, identity.cluster, 1, True, [Vote()] * groups, seeds=list(seeds) if listed else []
-    )  # fmt: skip
+    )
     return record.encode()
 
 

@@ -118,10 +118,13 @@ def test_of_two_writers_of_a_batch_one_is_refused(spark: Any, tmp_path: Path) ->
     stats = schema.TABLES["stats"]
     frames = [spark.createDataFrame([(n,)], "value double") for n in (1.0, 2.0)]
     full = [
-        frame.select(*(f.lit(None).alias(name) for name in stats.names[:3]), "value",
-                     f.lit(0).cast("bigint").alias("batch_id"))
+        frame.select(
+            *(f.lit(None).alias(name) for name in stats.names[:3]),
+            "value",
+            f.lit(0).cast("bigint").alias("batch_id"),
+        )
         for frame in frames
-    ]  # fmt: skip
+    ]
 
     def other_commits() -> None:
         assert delta.commit_batch(tmp_path, "stats", Batch("job", 0), full[1]) == 1

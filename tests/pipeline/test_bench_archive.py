@@ -29,13 +29,26 @@ def test_a_small_run(tmp_path: Path) -> None:
     lines = tmp_path / "rows.jsonl"
     run = subprocess.run(
         [
-            sys.executable, "-m", "mdserver.bench.archive", "--rows", "3000", "--history", "1000",
-            "--json", str(lines),
+            sys.executable,
+            "-m",
+            "mdserver.bench.archive",
+            "--rows",
+            "3000",
+            "--history",
+            "1000",
+            "--json",
+            str(lines),
         ],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     rows = [json.loads(line) for line in lines.read_text().splitlines()]
     assert [(row["bench"], row["mode"], row["count"]) for row in rows] == [
-        ("archive", "first batch", 3000), ("archive", "all", 3000), ("history", "best", 1000),
-    ]  # fmt: skip
+        ("archive", "first batch", 3000),
+        ("archive", "all", 3000),
+        ("history", "best", 1000),
+    ]

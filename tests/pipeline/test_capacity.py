@@ -213,9 +213,16 @@ def test_the_command_prints_the_plan_and_writes_the_page(runs: Path, tmp_path: P
 
 def bench_row(bench: str, mode: str, run: Observation) -> Row:
     return Row(
-        bench=bench, mode=mode, encoding="binary", connections=int(run.connections), count=1,
-        content_bytes=int(run.content_bytes), seconds=1.0, per_s=1.0, per_cpu_s=1 / run.cost,
-    )  # fmt: skip
+        bench=bench,
+        mode=mode,
+        encoding="binary",
+        connections=int(run.connections),
+        count=1,
+        content_bytes=int(run.content_bytes),
+        seconds=1.0,
+        per_s=1.0,
+        per_cpu_s=1 / run.cost,
+    )
 
 
 def test_a_size_that_is_none_is_one_line(tmp_path: Path) -> None:

@@ -61,9 +61,13 @@ def test_the_archive_equals_the_journal(
     tables = tmp_path / "tables"
     killed = subprocess.run(
         [sys.executable, str(DRIVER), point, str(journal), str(tables)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
     assert killed.returncode == status, killed.stdout
     assert len(archived(tables)) == batches * ROWS
     left_behind = point in {"before the commit", "between two tables", "while compacting"}
@@ -110,16 +114,33 @@ def table_row(row: MessageRow, segment: int) -> dict[str, Any]:
     ts_server = EPOCH + timedelta(microseconds=row.ts_server)
     _, root, key = row.subject.split("/", 2)
     return {
-        "root": root, "subject": row.subject, "key": key, "history": row.history,
-        "epoch": row.epoch, "seq": row.seq, "content": (row.content or "").encode(), "text": True,
-        "compressed": False, "closure": None, "reply_subject": None,
-        "fields": row.fields, "retained": row.retained, "qos": row.qos,
-        "ts_pub": EPOCH + timedelta(microseconds=row.ts_pub), "ts_server": ts_server,
-        "ts_broker": None, "publisher": row.publisher or None, "number": 0,
-        "message_id": None, "node": row.node,
-        "src_kind": "journal", "src_partition": segment, "src_pos": None, "crc": row.crc,
+        "root": root,
+        "subject": row.subject,
+        "key": key,
+        "history": row.history,
+        "epoch": row.epoch,
+        "seq": row.seq,
+        "content": (row.content or "").encode(),
+        "text": True,
+        "compressed": False,
+        "closure": None,
+        "reply_subject": None,
+        "fields": row.fields,
+        "retained": row.retained,
+        "qos": row.qos,
+        "ts_pub": EPOCH + timedelta(microseconds=row.ts_pub),
+        "ts_server": ts_server,
+        "ts_broker": None,
+        "publisher": row.publisher or None,
+        "number": 0,
+        "message_id": None,
+        "node": row.node,
+        "src_kind": "journal",
+        "src_partition": segment,
+        "src_pos": None,
+        "crc": row.crc,
         "dt": f"{ts_server:%Y-%m-%d}",
-    }  # fmt: skip
+    }
 
 
 def unnamed_files(tables: Path) -> set[Path]:

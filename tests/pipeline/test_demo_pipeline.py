@@ -18,8 +18,12 @@ def test_the_demo(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     run = subprocess.run(
         [sys.executable, str(DEMO), str(folder)],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "560 prices were published and received" in run.stdout
     assert "derived: /alerts/GOOG  GOOG trades at 404.91" in run.stdout

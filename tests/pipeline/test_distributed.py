@@ -54,13 +54,24 @@ def receipt(subject: str, messages: list[MessageRow], wrong: int) -> ReceiptRow:
     if wrong == 1:
         del got[7]
     return ReceiptRow(
-        v=ROW_VERSION, session=f"of {subject}", subscriber="ann", history="h1", subject=subject,
-        epoch=1, seq_lo=got[0].seq, seq_hi=got[-1].seq, n=len(got),
+        v=ROW_VERSION,
+        session=f"of {subject}",
+        subscriber="ann",
+        history="h1",
+        subject=subject,
+        epoch=1,
+        seq_lo=got[0].seq,
+        seq_hi=got[-1].seq,
+        n=len(got),
         crc_sum=sum(row.crc for row in got) + (wrong == 2),
         crc_at=sum(row.crc * (row.seq - got[0].seq) for row in got),
-        dups=int(wrong == 3), reordered=0, conflated=0, via="n1",
-        opened_ts=got[0].ts_server, closed_ts=got[-1].ts_server,
-    )  # fmt: skip
+        dups=int(wrong == 3),
+        reordered=0,
+        conflated=0,
+        via="n1",
+        opened_ts=got[0].ts_server,
+        closed_ts=got[-1].ts_server,
+    )
 
 
 def sorted_rows(tables: Path, name: str, without: list[str]) -> list[dict[str, Any]]:
@@ -69,9 +80,13 @@ def sorted_rows(tables: Path, name: str, without: list[str]) -> list[dict[str, A
 
 
 def test_archive_and_audit(
-    spark: Any, kafka: LiveKafka, connector: list[Path], cluster: LiveSpark, journal: Path,
+    spark: Any,
+    kafka: LiveKafka,
+    connector: list[Path],
+    cluster: LiveSpark,
+    journal: Path,
     tmp_path: Path,
-) -> None:  # fmt: skip
+) -> None:
     embedded, tables = tmp_path / "embedded", tmp_path / "distributed"
     run_archive(spark, journal, embedded)
     assert not jobs.run_audit(spark, embedded, None).whole
@@ -120,9 +135,13 @@ rules:
 
 
 async def test_derive(
-    spark: Any, kafka: LiveKafka, connector: list[Path], cluster: LiveSpark, journal: Path,
+    spark: Any,
+    kafka: LiveKafka,
+    connector: list[Path],
+    cluster: LiveSpark,
+    journal: Path,
     tmp_path: Path,
-) -> None:  # fmt: skip
+) -> None:
     kafka.create("distributed.messages", partitions=1)
     kafka.produce("distributed.messages", keyed(journal / "messages"))
     (tmp_path / "rules.yaml").write_text(RULES)
@@ -133,9 +152,12 @@ async def test_derive(
         command = [sys.executable, "-m", "mdserver.cli.main", "pipeline", *job, *source]
         return subprocess.run(
             [*command, "--server", url],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=JOB_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=JOB_TIMEOUT_S,
             check=False,
-        )  # fmt: skip
+        )
 
     def distributed(url: str) -> subprocess.CompletedProcess[str]:
         source = ("--kafka", kafka.servers, "--topics", "distributed.messages")

@@ -38,15 +38,24 @@ def mdserver(*arguments: str) -> subprocess.CompletedProcess[str]:
 def receipt(lo: int, hi: int) -> ReceiptRow:
     seqs = range(lo, hi + 1)
     return ReceiptRow(
-        v=ROW_VERSION, session="s1", subscriber="ann", history="h1", subject="/vehicles/car66",
-        epoch=1, seq_lo=lo, seq_hi=hi, n=len(seqs),
+        v=ROW_VERSION,
+        session="s1",
+        subscriber="ann",
+        history="h1",
+        subject="/vehicles/car66",
+        epoch=1,
+        seq_lo=lo,
+        seq_hi=hi,
+        n=len(seqs),
         crc_sum=sum(checksum("/vehicles/car66", 1, seq, b"%d" % seq) for seq in seqs),
-        crc_at=sum(
-            checksum("/vehicles/car66", 1, seq, b"%d" % seq) * (seq - lo) for seq in seqs
-        ),
-        dups=0, reordered=0, conflated=0, via="n1",
-        opened_ts=BASE // US, closed_ts=BASE // US + hi * 1_000,
-    )  # fmt: skip
+        crc_at=sum(checksum("/vehicles/car66", 1, seq, b"%d" % seq) * (seq - lo) for seq in seqs),
+        dups=0,
+        reordered=0,
+        conflated=0,
+        via="n1",
+        opened_ts=BASE // US,
+        closed_ts=BASE // US + hi * 1_000,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -141,12 +141,26 @@ def test_the_command_reads_kafka(
     monkeypatch.setenv("MDSERVER_SPARK_JARS", str(connector[0].parent))
     run = subprocess.run(
         [
-            sys.executable, "-m", "mdserver.cli.main", "pipeline", "archive", "--once",
-            "--kafka", kafka.servers, "--topics", "command.messages",
-            "--kafka-option", "security.protocol=PLAINTEXT", "--tables", str(tmp_path),
+            sys.executable,
+            "-m",
+            "mdserver.cli.main",
+            "pipeline",
+            "archive",
+            "--once",
+            "--kafka",
+            kafka.servers,
+            "--topics",
+            "command.messages",
+            "--kafka-option",
+            "security.protocol=PLAINTEXT",
+            "--tables",
+            str(tmp_path),
         ],
-        capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
     assert run.returncode == 0, run.stderr
     assert "messages batch 0: 20 rows" in run.stdout
     assert len(rows(tmp_path)) == 20

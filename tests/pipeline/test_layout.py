@@ -83,11 +83,13 @@ def test_filters_by_columns_with_and_without_nulls(spark: Any, tmp_path: Path) -
     """No filter of a reader hides a row, whatever the statistics of its file say."""
     long = "c" * 10_000
     folder = archived(
-        spark, tmp_path, [
+        spark,
+        tmp_path,
+        [
             Publication("/a/b", b"x", closure=long, publisher="p", number=3),
             Publication("/a/c", b"\xff", text=False, retained=False),
         ],
-    )  # fmt: skip
+    )
     first, second = (
         DeltaTable(folder / "messages").to_pyarrow_table().sort_by("subject").to_pylist()
     )
@@ -131,8 +133,10 @@ def test_what_is_joined() -> None:
     files += [File("6", large, "2026-01-01"), File("7", KB, "2026-01-02")]
     files += [File("8", KB, "2026-01-03"), File("9", KB, "2026-01-03")]
     assert [[file.path for file in each] for each in bins(files)] == [
-        ["0", "1", "2"], ["3", "4"], ["8", "9"],
-    ]  # fmt: skip
+        ["0", "1", "2"],
+        ["3", "4"],
+        ["8", "9"],
+    ]
 
 
 def stat_lines(first: int, count: int) -> list[bytes]:
@@ -197,7 +201,9 @@ def test_maintenance_of_all_tables(spark: Any, tmp_path: Path) -> None:
         jobs.run_maintain(spark, folder, told.append)
     jobs.run_maintain(spark, folder, told.append)
     assert [(done.table, done.joined, done.files) for done in told] == [
-        ("messages", 3, 1), ("stats", 3, 1), ("quarantine", 3, 1),
-    ]  # fmt: skip
+        ("messages", 3, 1),
+        ("stats", 3, 1),
+        ("quarantine", 3, 1),
+    ]
     with pytest.raises(PipelineError, match="has no tables: run"):
         jobs.run_maintain(spark, tmp_path, told.append)

@@ -31,8 +31,9 @@ def test_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
     assert list(walk(tmp_path, 4)) == [4, Missing(5, 6), 7, Missing(8, 8), 9]
     assert list(walk(tmp_path, 10)) == []
     assert [str(Missing(1, 2)), str(Missing(8, 8))] == [
-        "segments 1 to 2 are missing", "segment 8 is missing",
-    ]  # fmt: skip
+        "segments 1 to 2 are missing",
+        "segment 8 is missing",
+    ]
 
 
 def test_a_name_with_a_number_beyond_all_others_costs_nothing(tmp_path: Path) -> None:

@@ -95,13 +95,18 @@ def asked(spark: Any, folder: Path) -> Any:
 
 @pytest.mark.parametrize(
     ("program", "printed"),
-    [*zip(PROGRAMS, ["/vehicles/car66/speed", "20 19\n"], strict=True)], ids=["sql", "history"],
-)  # fmt: skip
+    [*zip(PROGRAMS, ["/vehicles/car66/speed", "20 19\n"], strict=True)],
+    ids=["sql", "history"],
+)
 def test_a_program_of_the_page_runs(program: str, printed: str, folder: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", program],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert printed in done.stdout
 

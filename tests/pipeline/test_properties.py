@@ -82,9 +82,17 @@ def test_a_line_with_one_byte_altered_is_never_taken_for_another_row(
     spark: Any, tmp_path: Path
 ) -> None:
     publication = Publication(
-        "/a/b", b"x", fields={"f": "1"}, closure="c", qos=Qos.STANDARD, retained=False,
-        reply_subject="/r/s", publisher="p", number=7, time=1_700_000_000_000_000_000,
-    )  # fmt: skip
+        "/a/b",
+        b"x",
+        fields={"f": "1"},
+        closure="c",
+        qos=Qos.STANDARD,
+        retained=False,
+        reply_subject="/r/s",
+        publisher="p",
+        number=7,
+        time=1_700_000_000_000_000_000,
+    )
     (line,) = message_lines([publication])
     altered = [
         line[:at] + bytes([line[at] ^ flip]) + line[at + 1 :]

@@ -7,9 +7,14 @@ from mdserver.pipeline.report import ROWS_MAX, Claims, page
 NO_CLAIMS = Claims([], [])
 
 BAD = {
-    "session": "s1", "subject": "/a/<script>alert(1)</script>", "epoch": 1, "seq_lo": 3,
-    "seq_hi": 9, "verdict": "loss", "reason": "6 received, 7 archived",
-}  # fmt: skip
+    "session": "s1",
+    "subject": "/a/<script>alert(1)</script>",
+    "epoch": 1,
+    "seq_lo": 3,
+    "seq_hi": 9,
+    "verdict": "loss",
+    "reason": "6 received, 7 archived",
+}
 
 
 def test_a_whole_delivery() -> None:

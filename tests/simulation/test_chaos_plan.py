@@ -16,7 +16,7 @@ from simulation.chaos.plan import (
     PROCESS_KINDS,
     SERVED_WITHIN_S,
     make,
-)  # fmt: skip
+)
 
 
 def test_a_plan_follows_from_its_seed_and_a_minute_has_every_kind() -> None:

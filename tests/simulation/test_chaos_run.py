@@ -38,9 +38,12 @@ def chaos(folder: Path, *words: str) -> subprocess.Popen[str]:
     """A run whose members' files are in the folder."""
     return subprocess.Popen(
         [*CHAOS, "--keep", str(folder / "kept"), *words],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         env={**os.environ, "TMPDIR": str(folder)},
-    )  # fmt: skip
+    )
 
 
 NETWORKS = [
@@ -68,8 +71,9 @@ def test_a_run_passes_and_its_history_can_be_judged_again(network: str, tmp_path
     # The checker is not blind to what such a run delivers.
     index, late = [(i, e) for i, e in enumerate(events) if isinstance(e, Delivered)][-1]
     assert {found.kind for found in check([*events[:index], *events[index + 1 :]])} & {
-        "lost", "skip"
-    }  # fmt: skip
+        "lost",
+        "skip",
+    }
     assert late.seq > 0
 
 

@@ -15,7 +15,7 @@ from simulation.history import (
     Subscribed,
     event_of,
     line_of,
-)  # fmt: skip
+)
 
 
 def published(at: int, name: str, number: int = 0) -> Published:
@@ -65,20 +65,29 @@ BAD: dict[str, list[list[Event]]] = {
     ],
     "skip": [
         [published(1, "p"), published(1, "q"), delivered(2, "p", 1), delivered(3, "q", 3)],
-        [published(1, "p"), delivered(2, "p", 1),
-         Delivered(3, "c", "q", "/a/b", "h", 1, 3, snapshot=True)],
+        [
+            published(1, "p"),
+            delivered(2, "p", 1),
+            Delivered(3, "c", "q", "/a/b", "h", 1, 3, snapshot=True),
+        ],
     ],
     "lost": [
         [published(1, "p"), acked(2, "p", 1), Settled(9, "c", "/a/b")],
-        [published(1, "p"), published(1, "q"), acked(2, "p", 1), acked(2, "q", 2),
-         delivered(3, "p", 1), Settled(9, "c", "/a/b")],
+        [
+            published(1, "p"),
+            published(1, "q"),
+            acked(2, "p", 1),
+            acked(2, "q", 2),
+            delivered(3, "p", 1),
+            Settled(9, "c", "/a/b"),
+        ],
     ],
     "real time": [[published(1, "p"), acked(2, "p", 2), published(3, "q"), acked(4, "q", 1)]],
     "publisher order": [
         [published(1, "p", 1), published(1, "q", 2), acked(2, "q", 1), acked(2, "p", 2)],
     ],
     "disclosed loss": [[Gap(1, "c", "/a/b", 5)], [Reset(1, "c", "/a/b", "i")]],
-}  # fmt: skip
+}
 
 
 def test_good_history_passes() -> None:
@@ -98,9 +107,14 @@ def test_bad_history_is_named_by_its_class(kind: str, events: list[Event]) -> No
 
 def test_told_loss_is_no_violation_once_the_majority_was_away() -> None:
     events: list[Event] = [
-        published(1, "p"), published(1, "q"), delivered(2, "p", 3), Gap(3, "c", "/a/b", 7),
-        delivered(4, "q", 8), Reset(5, "c", "/a/b", "i"), delivered(6, "p", 1, 9, "i"),
-    ]  # fmt: skip
+        published(1, "p"),
+        published(1, "q"),
+        delivered(2, "p", 3),
+        Gap(3, "c", "/a/b", 7),
+        delivered(4, "q", 8),
+        Reset(5, "c", "/a/b", "i"),
+        delivered(6, "p", 1, 9, "i"),
+    ]
 
     assert check(events, majority_kept=False) == []
 
@@ -130,9 +144,12 @@ def test_snapshot_may_repeat_a_position_and_after_a_gap_jump_but_not_go_back() -
 
 def test_subscribing_anew_starts_anywhere() -> None:
     events: list[Event] = [
-        published(1, "p"), published(1, "q"), delivered(2, "p", 3), Subscribed(3, "c", "/a/b"),
+        published(1, "p"),
+        published(1, "q"),
+        delivered(2, "p", 3),
+        Subscribed(3, "c", "/a/b"),
         delivered(4, "q", 9),
-    ]  # fmt: skip
+    ]
 
     assert check(events) == []
 

@@ -27,9 +27,13 @@ def crashing(seed: int) -> plan.Plan:
     faults = [evolve(fault, lasting=min(fault.lasting, 2000 * NS_PER_MS)) for fault in faults]
     return evolve(
         # A publisher far beyond the numbers that are kept comes to rest by slow retries.
-        made, kinds=CRASHES, disk_max=50 * NS_PER_MS, recorded=True, patience=4 * made.patience,
+        made,
+        kinds=CRASHES,
+        disk_max=50 * NS_PER_MS,
+        recorded=True,
+        patience=4 * made.patience,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("first", range(1, 31, 6))

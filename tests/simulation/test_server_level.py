@@ -38,8 +38,18 @@ def test_fresh_seeds_pass_and_their_faults_reach_the_servers() -> None:
             problems[seed] = result.problems
 
     assert problems == {}
-    wanted = ("crash", "link cut", "Elect", "Register", "Install", "acked", "acked as a repeat",
-              "recovered", "disconnected by the member", "fault isolate")  # fmt: skip
+    wanted = (
+        "crash",
+        "link cut",
+        "Elect",
+        "Register",
+        "Install",
+        "acked",
+        "acked as a repeat",
+        "recovered",
+        "disconnected by the member",
+        "fault isolate",
+    )
     assert [name for name in wanted if not counted[name]] == []
 
 

@@ -11,9 +11,14 @@ def step(name: str, node: str, **values: object) -> Step:
 
 
 def seed(
-    name: str, node: str, epoch: int, accepted: int, length: int, standing: str = "normal",
+    name: str,
+    node: str,
+    epoch: int,
+    accepted: int,
+    length: int,
+    standing: str = "normal",
     **values: object,
-) -> Step:  # fmt: skip
+) -> Step:
     """A step of a seed, with the state after it."""
     state = {"promised": epoch, "accepted": accepted, "length": length, "standing": standing}
     return step(name, node, epoch=epoch, **state, **values)
@@ -21,8 +26,14 @@ def seed(
 
 def start(node: str, incarnation: int, promised: int) -> Step:
     """A start belongs to no group."""
-    return {"name": "Start", "node": node, "incarnation": incarnation, "promised": [promised],
-            "seed": True, "lost": False}  # fmt: skip
+    return {
+        "name": "Start",
+        "node": node,
+        "incarnation": incarnation,
+        "promised": [promised],
+        "seed": True,
+        "lost": False,
+    }
 
 
 def publish(node: str, epoch: int, length: int, publications: str) -> list[Step]:

@@ -73,8 +73,15 @@ def written(folder: Path, *files: list[dict[str, object]]) -> list[Path]:
 
 
 def start(node: str, incarnation: int, at: int) -> dict[str, object]:
-    return {"name": "Start", "node": node, "incarnation": incarnation, "promised": [0],
-            "seed": True, "lost": False, "at": at}  # fmt: skip
+    return {
+        "name": "Start",
+        "node": node,
+        "incarnation": incarnation,
+        "promised": [0],
+        "seed": True,
+        "lost": False,
+        "at": at,
+    }
 
 
 def test_files_of_members_are_merged_by_time(tmp_path: Path) -> None:

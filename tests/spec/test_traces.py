@@ -163,8 +163,10 @@ def without_an_election_vote(lines: list[dict]) -> list[dict]:
     elect = [i for i, v in enumerate(lines) if v["name"] == "Elect" and v["group"] == 0][-1]
     voter = lines[elect]["promises"].split(",")[0]
     at = [
-        i for i, v in enumerate(lines[:elect])
-        if v["name"] == "Promise" and (v["group"], v["node"]) == (0, voter)
+        i
+        for i, v in enumerate(lines[:elect])
+        if v["name"] == "Promise"
+        and (v["group"], v["node"]) == (0, voter)
         and v["epoch"] == lines[elect]["epoch"]
-    ][-1]  # fmt: skip
+    ][-1]
     return lines[:at] + lines[at + 1 :]

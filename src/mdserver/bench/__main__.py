@@ -201,11 +201,13 @@ def idle(progress: Progress, **load: Any) -> Sequence[results.Row]:
 
 @measurement(
     whole(
-        "--connections", 5000, CONNECTIONS_MAX,
+        "--connections",
+        5000,
+        CONNECTIONS_MAX,
         "WebSocket connections that are opened, each with a subscription.",
     ),
     OPENING,
-)  # fmt: skip
+)
 def connect(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Connections a second: TCP, the upgrade, a subscription, and its answer."""
     return [connect_bench.measure(connect_bench.Load(**load), "connect", progress)]
@@ -246,16 +248,21 @@ def restart(progress: Progress, **load: Any) -> Sequence[results.Row]:
         "--count", 50_000, PUBLICATIONS_MAX, "Publications in each row of pipelined ones.", least=3
     ),
     whole(
-        "--one-by-one", 2000, PUBLICATIONS_MAX,
+        "--one-by-one",
+        2000,
+        PUBLICATIONS_MAX,
         "Publications that each wait for the result of the one before.",
     ),
     whole("--kills", 10, 1000, "How often a member is killed, each in turn.", least=0),
     whole(
-        "--window", 4000, 10_000,
-        "Publications of a pipelined publisher that wait for their result at a time.", least=100,
+        "--window",
+        4000,
+        10_000,
+        "Publications of a pipelined publisher that wait for their result at a time.",
+        least=100,
     ),
     BYTES,
-)  # fmt: skip
+)
 def cluster(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Three seeds: acknowledged publications, and how long they stop when a member is killed.
 
@@ -271,11 +278,14 @@ def cluster(progress: Progress, **load: Any) -> Sequence[results.Row]:
     whole("--every", 10, PUBLICATIONS_MAX, "One in so many makes the rule speak."),
     SECONDS,
     click.option(
-        "--warm-up", type=click.FloatRange(0, SECONDS_MAX), default=30.0, show_default=True,
+        "--warm-up",
+        type=click.FloatRange(0, SECONDS_MAX),
+        default=30.0,
+        show_default=True,
         help="Seconds at this rate before what is measured.",
     ),
     click.option("--kafka", metavar="SERVERS", help="A broker that runs already."),
-)  # fmt: skip
+)
 def derive(progress: Progress, kafka: str | None, **load: Any) -> Sequence[results.Row]:
     """From a publication to the notification that a rule of `mdserver pipeline derive` makes of it.
 
@@ -290,15 +300,15 @@ def derive(progress: Progress, kafka: str | None, **load: Any) -> Sequence[resul
 
 
 @measurement(
+    whole("--subjects", 100_000, SUBJECTS_MAX, "Subjects with one message each, in the first row."),
     whole(
-        "--subjects", 100_000, SUBJECTS_MAX, "Subjects with one message each, in the first row."
-    ),
-    whole(
-        "--messages", 100_000, PUBLICATIONS_MAX,
+        "--messages",
+        100_000,
+        PUBLICATIONS_MAX,
         "Messages that fill the histories of 100 subjects, in the second row.",
     ),
     BYTES,
-)  # fmt: skip
+)
 def cache(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Resident memory of the server for each subject, and for each cached message."""
     return cache_bench.measure(cache_bench.Load(**load), progress)
@@ -306,16 +316,23 @@ def cache(progress: Progress, **load: Any) -> Sequence[results.Row]:
 
 @measurement(
     click.option(
-        "--attack", "attacks", type=click.Choice(ATTACKS), multiple=True, default=ATTACKS,
+        "--attack",
+        "attacks",
+        type=click.Choice(ATTACKS),
+        multiple=True,
+        default=ATTACKS,
         help="Which attack; repeatable. All of them unless there is one.",
     ),
     SECONDS,
     click.option(
-        "--rate-mb", type=click.FloatRange(0.01, 1000), default=2.0, show_default=True,
+        "--rate-mb",
+        type=click.FloatRange(0.01, 1000),
+        default=2.0,
+        show_default=True,
         help="How many megabytes a second an attacker sends.",
     ),
     judge=hostile_bench.over_the_line,
-)  # fmt: skip
+)
 def hostile(progress: Progress, **load: Any) -> Sequence[results.Row]:
     """Round trips of a neighbour while an attacker floods the server, and the server's memory.
 

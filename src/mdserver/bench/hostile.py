@@ -100,8 +100,13 @@ def measured(load: Load, attack: str | None) -> Row:
 def attacked(attack: str, port: int, bytes_per_s: float) -> Iterator[subprocess.Popen[bytes]]:
     """An attacker until the end of the block."""
     arguments = [
-        sys.executable, "-m", "mdserver.bench.attackers", attack, str(port), str(bytes_per_s),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "mdserver.bench.attackers",
+        attack,
+        str(port),
+        str(bytes_per_s),
+    ]
     with processes.started(arguments, on=processes.cores()[1]) as process:
         processes.line(process)
         yield process

@@ -43,10 +43,11 @@ def _publish(load: Load, settings: Sequence[str]) -> None:
         publications = (
             Publish(
                 subject=f"/bench/{number % load.subjects}",
-                content=content(number, load.content_bytes), id=number,
+                content=content(number, load.content_bytes),
+                id=number,
             )
             for number in range(1, load.count + 1)
-        )  # fmt: skip
+        )
         pipeline = Pipeline(connection, publications, 1000, 50)
         pipeline.join = True
         publish_all([pipeline], Latencies())

@@ -38,13 +38,17 @@ def command() -> None:
 def monitor_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--monitor` and `--credentials`."""
     function = click.option(
-        "--credentials", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        "--credentials",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="A file with `user:password`; else MDSERVER_MONITORUSERNAME and -PASSWORD.",
-    )(function)  # fmt: skip
+    )(function)
     return click.option(
-        "--monitor", default="http://127.0.0.1:4000", show_default=True, metavar="URL",
+        "--monitor",
+        default="http://127.0.0.1:4000",
+        show_default=True,
+        metavar="URL",
         help="The monitor listener of any member.",
-    )(function)  # fmt: skip
+    )(function)
 
 
 def ask(monitor: str, credentials: Path | None, method: str, path: str) -> dict[str, Any]:
@@ -97,9 +101,13 @@ def status(monitor: str, credentials: Path | None, as_json: bool, form: str) -> 
     members = Table("name", "address", "seed", "state", "incarnation", "groups")
     for row in answer["members"]:
         members.add_row(
-            escape(row["name"]), row["address"], "yes" if row["seed"] else "", row["state"],
-            str(row["incarnation"]), str(row["groups"]),
-        )  # fmt: skip
+            escape(row["name"]),
+            row["address"],
+            "yes" if row["seed"] else "",
+            row["state"],
+            str(row["incarnation"]),
+            str(row["groups"]),
+        )
     console.print(members)
     groups = answer["groups"]
     orphans = [str(row["group"]) for row in groups if row["coordinator"] is None]
@@ -142,15 +150,25 @@ def act(action: str, monitor: str, credentials: Path | None, member: str, force:
 @click.option("--force", is_flag=True, help="Even if the seeds that are left are no majority.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until all its groups are handed over.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), default=HAND_OVER_TIMEOUT_S, show_default=True,
-    metavar="SECONDS", help="For how long to wait.",
-)  # fmt: skip
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=HAND_OVER_TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="For how long to wait.",
+)
 @monitor_options
 @format_option("A sentence, or a JSON object: member, action, and groups that are left, if known.")
 def drain(
-    member: str, undo: bool, force: bool, no_wait: bool, timeout: float, monitor: str,
-    credentials: Path | None, form: str,
-) -> None:  # fmt: skip
+    member: str,
+    undo: bool,
+    force: bool,
+    no_wait: bool,
+    timeout: float,
+    monitor: str,
+    credentials: Path | None,
+    form: str,
+) -> None:
     """Have a member hand over the groups that it coordinates, before it is stopped.
 
     MEMBER is its NodeName or its address. Returns once another member coordinates each group.
@@ -207,9 +225,10 @@ def readmit(member: str, monitor: str, credentials: Path | None, form: str) -> N
     """
     act("readmit", monitor, credentials, member, force=False)
     print_result(
-        form, f"{member} is taken back; `mdserver cluster status` shows when it is NORMAL",
+        form,
+        f"{member} is taken back; `mdserver cluster status` shows when it is NORMAL",
         {"member": member, "action": "readmit"},
-    )  # fmt: skip
+    )
 
 
 @command.command("cold-start")
@@ -220,6 +239,7 @@ def cold_start(accept_loss: bool, monitor: str, credentials: Path | None, form: 
     """Start groups anew that have no majority any more; says what may be lost."""
     act("cold-start", monitor, credentials, "", force=accept_loss)
     print_result(
-        form, "the groups without a coordinator start anew, under a new history id",
+        form,
+        "the groups without a coordinator start anew, under a new history id",
         {"action": "cold-start"},
-    )  # fmt: skip
+    )

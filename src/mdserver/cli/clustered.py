@@ -109,9 +109,14 @@ def member_of(config: Config, *, trace: bool = False) -> Member | None:
     names = tuple(str(address) for address in config.cluster_members)
     mode = config.cluster_delivery_mode
     cluster = ClusterSettings(
-        str(listen), names, config.cluster_seed_member_count, mode is DeliveryMode.GUARANTEED,
-        config.client_address or str(config.listen[0]), trace=trace, name=config.node_name,
-    )  # fmt: skip
+        str(listen),
+        names,
+        config.cluster_seed_member_count,
+        mode is DeliveryMode.GUARANTEED,
+        config.client_address or str(config.listen[0]),
+        trace=trace,
+        name=config.node_name,
+    )
     identity = Identity(str(listen), cluster.seeds, config.cluster_subject_groups)
     links = identity_of(config)
     file = VoteFile(config.cluster_member_coordination_folder, str(listen))
@@ -123,10 +128,15 @@ def member_of(config: Config, *, trace: bool = False) -> Member | None:
         started = time.time_ns() // NS_PER_MS
         votes = VoteRecord(str(listen), "", started, False, [Vote()] * identity.groups, {})
     peers = PeerSettings(
-        listen=listen, bind=config.cluster_member_bind or listen, members=config.cluster_members,
-        seeds=cluster.seeds, groups=identity.groups, mode=mode.value,
-        password=config.cluster_password, identity=links,
-    )  # fmt: skip
+        listen=listen,
+        bind=config.cluster_member_bind or listen,
+        members=config.cluster_members,
+        seeds=cluster.seeds,
+        groups=identity.groups,
+        mode=mode.value,
+        password=config.cluster_password,
+        identity=links,
+    )
     recorded = votes.recorded
     votes.recorded = recorded and config.journal and config.journal_fsync is JournalFsync.COMMIT
     voting = file if cluster.guaranteed else None

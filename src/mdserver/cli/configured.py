@@ -23,13 +23,19 @@ from mdserver.net.tls import KeyStore
 def configuration_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--config FILE` and `--set Name=value` to a subcommand."""
     command = click.option(
-        "--set", "overrides", multiple=True, metavar="NAME=VALUE",
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="NAME=VALUE",
         help="Set a parameter; wins over the file and the environment. Repeatable.",
-    )(command)  # fmt: skip
+    )(command)
     return click.option(
-        "--config", "file", type=click.Path(path_type=Path), metavar="FILE",
+        "--config",
+        "file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
         help="The configuration file.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def effective(file: Path | None, overrides: tuple[str, ...]) -> Loaded:

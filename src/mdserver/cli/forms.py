@@ -12,9 +12,13 @@ def format_option(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add `--format text|json` to a command; the function gets it as `form`."""
     return click.option(
-        "--format", "form", type=click.Choice(["text", "json"]), default="text",
-        show_default=True, help=help,
-    )  # fmt: skip
+        "--format",
+        "form",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help=help,
+    )
 
 
 def print_result(form: str, text: str, value: Mapping[str, Any]) -> None:

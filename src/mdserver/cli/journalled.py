@@ -115,9 +115,11 @@ def _opened(config: Config, member: Member | None) -> Store | None:
         member.begin(log)
     for stream, repair in writer.repairs.items():
         log.warning(
-            "journal repaired", stream=stream, torn_lines=repair.torn_lines,
+            "journal repaired",
+            stream=stream,
+            torn_lines=repair.torn_lines,
             torn_bytes=repair.torn_bytes,
-        )  # fmt: skip
+        )
     store = Store(config, writer)
     if recording:
         try:
@@ -168,10 +170,13 @@ def node_of(config: Config, member: Member | None, store: Store | None) -> Node:
     if store.records:
         counts = node.broker.counts()
         log.info(
-            "journal restored", subjects=counts.subjects, messages=counts.cached_messages,
-            records=len(store.records), history=node.history,
+            "journal restored",
+            subjects=counts.subjects,
+            messages=counts.cached_messages,
+            records=len(store.records),
+            history=node.history,
             seconds=round(time.monotonic() - began, 3),
-        )  # fmt: skip
+        )
     store.records = []
     return node
 
@@ -187,16 +192,22 @@ def _find_seed(store: Store, member: Member) -> None:
         if stream.sealed:
             aside = stream.set_aside(stream.sealed)
             log.warning(
-                "journal not used: this seed takes its logs from others", reason=reason,
+                "journal not used: this seed takes its logs from others",
+                reason=reason,
                 kept_in=str(aside),
-            )  # fmt: skip
+            )
         found = Found([], None, 0)
     store.records = found.records
     store.replacements = Replacements(found.records)
     store.begun = WalBegun(
-        member.cluster.me, votes.cluster, store.config.cluster_subject_groups, votes.incarnation,
-        boot_id(), True, list(member.cluster.seeds),
-    )  # fmt: skip
+        member.cluster.me,
+        votes.cluster,
+        store.config.cluster_subject_groups,
+        votes.incarnation,
+        boot_id(),
+        True,
+        list(member.cluster.seeds),
+    )
     _begin(store, member)
 
 

@@ -46,9 +46,12 @@ class TextLines:
 
     def __init__(self, *, colors: bool) -> None:
         self._render = ConsoleRenderer(
-            colors=colors, pad_event_to=EVENT_WIDTH, sort_keys=False, timestamp_key="time",
+            colors=colors,
+            pad_event_to=EVENT_WIDTH,
+            sort_keys=False,
+            timestamp_key="time",
             exception_formatter=plain_traceback,
-        )  # fmt: skip
+        )
 
     def __call__(self, values: dict[str, Any]) -> bytes:
         """Return the line with its end."""

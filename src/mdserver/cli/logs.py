@@ -88,9 +88,13 @@ def audit_logs(config: Config) -> Iterator[AuditLogs | None]:
     try:
         with acting_as(config.run_as_user):
             logs = AuditLogs(
-                config.log_folder, config.node_name, streams,
-                config.log_rotate_limit, config.log_rotate_file_count, _age_max_s(config),
-            )  # fmt: skip
+                config.log_folder,
+                config.node_name,
+                streams,
+                config.log_rotate_limit,
+                config.log_rotate_file_count,
+                _age_max_s(config),
+            )
     except OSError as error:
         raise _unusable(config.log_folder, error) from None
     try:
@@ -104,9 +108,11 @@ def _sink(config: Config) -> Sink:
     if folder is None:
         return StreamSink(sys.stderr.fileno())
     file = RotatingFile(
-        folder / "mdserver.log", config.log_rotate_limit, config.log_rotate_file_count,
+        folder / "mdserver.log",
+        config.log_rotate_limit,
+        config.log_rotate_file_count,
         age_max_s=_age_max_s(config),
-    )  # fmt: skip
+    )
     try:
         give_folder(folder, config.run_as_user, _FILES)
         with acting_as(config.run_as_user):

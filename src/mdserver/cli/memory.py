@@ -37,9 +37,10 @@ def bounds(config: Config) -> Iterator[Bound]:
     """All bounds of a configuration."""
     yield Bound("a connection", "MaxConnections, MaxConnectionsPerAddress", CONNECTION_BYTES)
     yield Bound(
-        "its subscriptions", "MaxSubscriptionsPerSession",
+        "its subscriptions",
+        "MaxSubscriptionsPerSession",
         config.max_subscriptions_per_session * (SUBSCRIPTION_BYTES + limits.SUBJECT_BYTES_MAX),
-    )  # fmt: skip
+    )
     listed = min(limits.AUDIENCES_MAX, config.max_subjects)
     yield Bound("its places in lists of subscribers", "MaxSubjects", listed * REFERENCE_BYTES)
     yield Bound("unfinished input, not counted", "", limits.UNFINISHED_FREE_BYTES)
@@ -72,9 +73,10 @@ def _waiting(config: Config) -> Iterator[Bound]:
         counted = config.cluster_subject_groups * limits.PENDING_PER_GROUP_MAX
         large = max(limits.PENDING_BYTES_MAX, config.max_message_size)
         yield Bound(
-            "publications without a result", "MaxMessageSize, ClusterSubjectGroups",
+            "publications without a result",
+            "MaxMessageSize, ClusterSubjectGroups",
             whole=min(counted * config.max_message_size, large) + counted * PUBLICATION_BYTES,
-        )  # fmt: skip
+        )
         outboxes = (members - 1) * limits.PEER_OUTBOX_BYTES_MAX
         yield Bound("what waits for other members", "ClusterMembers", whole=outboxes)
 

@@ -327,16 +327,22 @@ def maintain(*, tables: Path, form: str) -> None:
 @click.option("--deliveries", type=click.FloatRange(0), required=True, help="A second, in all.")
 @click.option("--bytes", "content_bytes", type=click.IntRange(1), default=128, show_default=True)
 @click.option(
-    "--burst", type=click.FloatRange(1), default=1, show_default=True,
+    "--burst",
+    type=click.FloatRange(1),
+    default=1,
+    show_default=True,
     help="How many messages arrive together.",
-)  # fmt: skip
+)
 @click.option("--connects", type=click.FloatRange(0), default=0, help="New connections a second.")
 @click.option("--subjects", type=click.IntRange(0), default=0, help="Subjects with messages.")
 @click.option("--cached", type=click.IntRange(0), default=0, help="Further messages in the cache.")
 @click.option(
-    "--share", type=click.FloatRange(0.05, 1), default=0.7, show_default=True,
+    "--share",
+    type=click.FloatRange(0.05, 1),
+    default=0.7,
+    show_default=True,
     help="How much of its core a member may use.",
-)  # fmt: skip
+)
 @click.option("--memory", default="4 GB", show_default=True, help="What a member may take.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="An HTML page.")
 @format_option("Sentences, or a JSON object with the plan.")

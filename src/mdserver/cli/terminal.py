@@ -7,9 +7,7 @@ def harmless(text: str) -> str:
     """Return `text` with all that cannot be printed written as in JSON, but line ends and tabs."""
     if text.isprintable():
         return text
-    return "".join(
-        one if one.isprintable() or one in _KEPT else _escaped(one) for one in text
-    )  # fmt: skip
+    return "".join(one if one.isprintable() or one in _KEPT else _escaped(one) for one in text)
 
 
 def harmless_bytes(block: bytes) -> bytes:

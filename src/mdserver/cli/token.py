@@ -187,9 +187,11 @@ def verdict(token: str, secret_file: Path | None, public_file: Path | None) -> s
         return "not checked, that needs --secret-file or --key-file"
     try:
         jwt.decode(
-            token, key.key, algorithms=list(key.algorithms),
+            token,
+            key.key,
+            algorithms=list(key.algorithms),
             options={"verify_exp": False, "verify_aud": False, "verify_sub": False},
-        )  # fmt: skip
+        )
     except jwt.PyJWTError as error:
         return f"not valid ({safe_text(error)})"
     return "valid"

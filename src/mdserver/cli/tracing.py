@@ -36,12 +36,14 @@ class TraceFile:
         self._write(
             "Start",
             {
-                "node": cluster.me, "incarnation": votes.incarnation, "lost": False,
+                "node": cluster.me,
+                "incarnation": votes.incarnation,
+                "lost": False,
                 "seed": cluster.me in cluster.seeds,
                 "restored": votes.recorded and votes.incarnation > 1,
                 "promised": [vote.epoch for vote in votes.promised],
             },
-        )  # fmt: skip
+        )
 
     def take(self, step: Trace) -> None:
         """Write a step down; says so once where that is not possible any more."""

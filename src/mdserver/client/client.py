@@ -114,8 +114,10 @@ class Client:
         codec = arguments.choice("encoding", encoding, CODECS)
         opens = arguments.choice("transport", transport, TRANSPORTS)
         for name, given in (
-            ("token", token), ("publisher", publisher), ("publisher_key", publisher_key),
-        ):  # fmt: skip
+            ("token", token),
+            ("publisher", publisher),
+            ("publisher_key", publisher_key),
+        ):
             arguments.optional_text(name, given)
         if publisher_key is not None and not publisher:
             raise ArgumentError("publisher_key goes with the publisher that it belongs to")
@@ -486,9 +488,15 @@ class Client:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         with trio.move_on_after(math.inf if limit_s is None else limit_s):
             publication = await self.submit(
-                subject, content, fields=fields, closure=closure, retained=retained, qos=qos,
-                compressed=compressed, reply_subject=reply_subject,
-            )  # fmt: skip
+                subject,
+                content,
+                fields=fields,
+                closure=closure,
+                retained=retained,
+                qos=qos,
+                compressed=compressed,
+                reply_subject=reply_subject,
+            )
             return await publication.outcome()
         raise ClientTimeoutError(
             f"the publication to {subject} had no result in {limit_s:g} s; it may still be taken"
@@ -573,9 +581,16 @@ class Client:
         with trio.move_on_after(timeout_s):
             async with self.subscribe(reply_subject) as replies:
                 await self.publish(
-                    subject, content, fields=fields, closure=closure, retained=retained, qos=qos,
-                    compressed=compressed, reply_subject=reply_subject, timeout_s=timeout_s,
-                )  # fmt: skip
+                    subject,
+                    content,
+                    fields=fields,
+                    closure=closure,
+                    retained=retained,
+                    qos=qos,
+                    compressed=compressed,
+                    reply_subject=reply_subject,
+                    timeout_s=timeout_s,
+                )
                 return await anext(replies)
         raise ClientTimeoutError(f"no reply to the request to {subject} came in {timeout_s:g} s")
 
@@ -600,9 +615,16 @@ class Client:
         if message.reply_subject is None:
             raise ArgumentError(f"the message of {message.subject} asks for no reply")
         return await self.publish(
-            message.reply_subject, content, fields=fields, closure=closure, retained=retained,
-            qos=qos, compressed=compressed, reply_subject=reply_subject, timeout_s=timeout_s,
-        )  # fmt: skip
+            message.reply_subject,
+            content,
+            fields=fields,
+            closure=closure,
+            retained=retained,
+            qos=qos,
+            compressed=compressed,
+            reply_subject=reply_subject,
+            timeout_s=timeout_s,
+        )
 
     # Receipts
 

@@ -115,8 +115,11 @@ class AdminCommands:
 
     def _member(self, address: str, name: str) -> dict[str, object]:
         led = sum(group.leadership.coordinator == address for group in self.groups)
-        found: dict[str, object] = {"address": address, "name": name,
-                                    "seed": address in self._settings.seeds}  # fmt: skip
+        found: dict[str, object] = {
+            "address": address,
+            "name": name,
+            "seed": address in self._settings.seeds,
+        }
         if address == self._settings.me:
             groups, members = self.groups, self._members
             state = standing(groups.lost, groups.not_voting, members.joined, members.weight)
@@ -178,9 +181,10 @@ class AdminCommands:
         mine = [] if self._members.weight else [self._settings.me]
         peers = self._members.peers.items()
         return mine + [
-            name for name, peer in peers
+            name
+            for name, peer in peers
             if not peer.weight and self._members.alive(name, self._outgoing.now)
-        ]  # fmt: skip
+        ]
 
     def _others(self, member: str) -> list[str]:
         """The members in sight, without this one, that take groups."""
@@ -190,10 +194,13 @@ class AdminCommands:
             else []
         )
         return mine + [
-            name for name, peer in self._members.peers.items()
-            if name != member and peer.ready and peer.weight
+            name
+            for name, peer in self._members.peers.items()
+            if name != member
+            and peer.ready
+            and peer.weight
             and self._members.alive(name, self._outgoing.now)
-        ]  # fmt: skip
+        ]
 
     def breaks(self, member: str, drained: Sequence[str] = ()) -> str | None:
         """Why groups would have no majority without this seed and drained ones; None if they have.
@@ -293,9 +300,10 @@ class AdminCommands:
     def _silent(self) -> list[int]:
         """The groups in which no majority of the seeds in sight votes, or soon will by itself."""
         return [
-            group for group in range(len(self.groups))
+            group
+            for group in range(len(self.groups))
             if not self.groups[group].votable and not self._recovers(group)
-        ]  # fmt: skip
+        ]
 
     def _recovers(self, group: int) -> bool:
         """Whether a group has a coordinator, and that may take a majority of the seeds back.
@@ -309,12 +317,14 @@ class AdminCommands:
         )
         voting, lost = self.groups[group].voting(), self.groups.lost
         hopeful = [
-            seed for seed in self._settings.seeds
-            if self._members.alive(seed, now) and (
+            seed
+            for seed in self._settings.seeds
+            if self._members.alive(seed, now)
+            and (
                 seed in voting
                 or not (lost if seed == self._settings.me else self._members.peers[seed].lost)
             )
-        ]  # fmt: skip
+        ]
         return led and len(hopeful) >= self._settings.majority
 
     def _start_cold(self, silent: list[int]) -> str | None:

@@ -20,7 +20,7 @@ from mdserver.limits import (
     PENDING_BYTES_PER_GROUP_MAX,
     PENDING_PER_GROUP_MAX,
     PUBLISHER_NUMBERS_KEPT,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from mdserver.cluster.log import Run
@@ -188,9 +188,13 @@ class Contact:
         if proposal is None:
             return None
         return Outcome(
-            proposal.origin, answer.epoch, answer.seq, answer.duplicate, answer.reason,
+            proposal.origin,
+            answer.epoch,
+            answer.seq,
+            answer.duplicate,
+            answer.reason,
             expected=answer.expected,
-        )  # fmt: skip
+        )
 
     def expired(self, now: int, timeout: int) -> list[Outcome]:
         """Give up what waited for too long: uncertain if it ever went to a coordinator."""

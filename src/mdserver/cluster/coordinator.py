@@ -61,9 +61,29 @@ class Coordinator:
     incarnations of the seeds that acked last.
     """
 
-    __slots__ = ("acked", "acked_by", "awaited", "base", "cold", "deadline", "epoch", "group",
-                 "held", "idleness", "incarnations", "known", "log", "majority", "needed", "own",
-                 "phase", "promises", "readmit", "seeds", "supporters")  # fmt: skip
+    __slots__ = (
+        "acked",
+        "acked_by",
+        "awaited",
+        "base",
+        "cold",
+        "deadline",
+        "epoch",
+        "group",
+        "held",
+        "idleness",
+        "incarnations",
+        "known",
+        "log",
+        "majority",
+        "needed",
+        "own",
+        "phase",
+        "promises",
+        "readmit",
+        "seeds",
+        "supporters",
+    )
 
     def __init__(
         self, group: int, epoch: int, log: GroupLog, seeds: Sequence[str], deadline: int
@@ -204,9 +224,10 @@ class Coordinator:
     def unregistered(self) -> dict[str, int]:
         """The seeds that this epoch was elected for and that were not taken back yet."""
         return {
-            seed: incarnation for seed, incarnation in self.readmit.items()
+            seed: incarnation
+            for seed, incarnation in self.readmit.items()
             if self.incarnations.get(seed) != incarnation
-        }  # fmt: skip
+        }
 
     def ack(self, seed: str, incarnation: int, length: int) -> int | None:
         """Note what a seed holds; returns how far the log is now committed, if that is news."""

@@ -48,8 +48,21 @@ class GroupLog:
     `forgot`: the last commit had entries that are for the tables alone.
     """
 
-    __slots__ = ("_removed", "_told", "base", "committed", "entries", "epoch", "forgot", "kept",
-                 "length", "numbering", "numbers_kept", "publishers", "runs")  # fmt: skip
+    __slots__ = (
+        "_removed",
+        "_told",
+        "base",
+        "committed",
+        "entries",
+        "epoch",
+        "forgot",
+        "kept",
+        "length",
+        "numbering",
+        "numbers_kept",
+        "publishers",
+        "runs",
+    )
 
     def __init__(self, kept: int, numbers_kept: int = PUBLISHER_NUMBERS_KEPT) -> None:
         self.kept = kept

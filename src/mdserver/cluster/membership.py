@@ -18,7 +18,7 @@ from mdserver.limits import (
     MISSED_UNTIL_SUSPICIONS,
     NS_PER_S,
     PEER_FORGOTTEN_S,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,9 +33,29 @@ class Peer:
     `hears` is None until it said so.
     """
 
-    __slots__ = ("admitted", "away", "client", "doubted", "follows", "greeted", "heard", "hears",
-                 "incarnation", "known", "leads", "lost", "misses", "name", "promised", "ready",
-                 "sees", "start", "sure", "up", "weight")  # fmt: skip
+    __slots__ = (
+        "admitted",
+        "away",
+        "client",
+        "doubted",
+        "follows",
+        "greeted",
+        "heard",
+        "hears",
+        "incarnation",
+        "known",
+        "leads",
+        "lost",
+        "misses",
+        "name",
+        "promised",
+        "ready",
+        "sees",
+        "start",
+        "sure",
+        "up",
+        "weight",
+    )
 
     def __init__(self) -> None:
         self.up = False
@@ -123,9 +143,10 @@ class Membership:
         if len(self.peers) < len(self.listed):
             return
         gone = [
-            name for name, peer in self.peers.items()
+            name
+            for name, peer in self.peers.items()
             if self.stranger(name) and peer.heard + PEER_FORGOTTEN_S * NS_PER_S <= now
-        ]  # fmt: skip
+        ]
         for name in gone:
             del self.peers[name]
 
@@ -182,9 +203,10 @@ class Membership:
     def hears(self, now: int) -> list[str]:
         """The members from which something came lately."""
         return [
-            name for name, peer in self.peers.items()
+            name
+            for name, peer in self.peers.items()
             if peer.up and peer.heard + self._suspect > now
-        ]  # fmt: skip
+        ]
 
     def sees(self, now: int) -> list[str]:
         """The members in sight, without this one."""
@@ -215,13 +237,11 @@ class Membership:
             if not self.alive(gone, now):
                 del self._known[gone]
         self._unseen = {
-            name: self._unseen.get(name, now)
-            for name in reported if not self.alive(name, now)
-        }  # fmt: skip
+            name: self._unseen.get(name, now) for name in reported if not self.alive(name, now)
+        }
         self._missed = {
-            name: until for name, until in self._missed.items()
-            if until > now and name in reported
-        }  # fmt: skip
+            name: until for name, until in self._missed.items() if until > now and name in reported
+        }
         before = len(self._missed)
         for name, since in self._unseen.items():
             # A member that just started may not have linked with everybody yet.

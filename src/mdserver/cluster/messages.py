@@ -389,10 +389,30 @@ class Copied(PeerMessage, frozen=True, tag=23):
 
 
 AnyPeerMessage = (
-    Hello | Heartbeat | Canvass | Support | Prepare | Promise | Nack | Sync | Accept | Ack
-    | Commit | Need | Forward | Answer | HandOver | Unplaced | Readmit | Weigh
-    | Begin | Claim | Cede | Copy | Copied
-)  # fmt: skip
+    Hello
+    | Heartbeat
+    | Canvass
+    | Support
+    | Prepare
+    | Promise
+    | Nack
+    | Sync
+    | Accept
+    | Ack
+    | Commit
+    | Need
+    | Forward
+    | Answer
+    | HandOver
+    | Unplaced
+    | Readmit
+    | Weigh
+    | Begin
+    | Claim
+    | Cede
+    | Copy
+    | Copied
+)
 
 
 @frozen

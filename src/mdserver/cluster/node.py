@@ -48,10 +48,23 @@ if TYPE_CHECKING:
     from mdserver.core.settings import BrokerSettings
 
 Input = (
-    Opened | Received | Closed | Writability | TimerDue | Authorized | RulesChanged | Trouble
-    | say.PeerUp | say.PeerDown | say.PeerReceived | say.Persisted | say.Operate
-    | WalSynced | Checkpoint | ConcludeWal
-)  # fmt: skip
+    Opened
+    | Received
+    | Closed
+    | Writability
+    | TimerDue
+    | Authorized
+    | RulesChanged
+    | Trouble
+    | say.PeerUp
+    | say.PeerDown
+    | say.PeerReceived
+    | say.Persisted
+    | say.Operate
+    | WalSynced
+    | Checkpoint
+    | ConcludeWal
+)
 
 START_BITS = 52
 """Of the number of a start: exact in every JSON reader, and never the same twice."""
@@ -112,9 +125,18 @@ class Node:
         if cluster.guaranteed:
             voter = Voter(groups, cluster, out, storage)
             self.mode = Guaranteed(
-                groups, cluster, members, contact, out, storage, self.following, voter, learner,
-                election, coordinators,
-            )  # fmt: skip
+                groups,
+                cluster,
+                members,
+                contact,
+                out,
+                storage,
+                self.following,
+                voter,
+                learner,
+                election,
+                coordinators,
+            )
         else:
             self.mode = Standard(
                 groups, cluster, members, out, self.following, learner, coordinators, rng

@@ -91,10 +91,16 @@ class AliasTable:
         agreed = self._agreed[named]
         subject, match = (named, "") if isinstance(named, str) else named
         spelled = subject.encode()
-        return b"".join((
-            agreed.wire, varint(agreed.epoch), varint(agreed.base), varint(len(spelled)), spelled,
-            match.encode(),
-        ))  # fmt: skip
+        return b"".join(
+            (
+                agreed.wire,
+                varint(agreed.epoch),
+                varint(agreed.base),
+                varint(len(spelled)),
+                spelled,
+                match.encode(),
+            )
+        )
 
 
 def read_alias(payload: bytes) -> tuple[int, Alias]:

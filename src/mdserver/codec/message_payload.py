@@ -11,9 +11,7 @@ from mdserver.core.events import Delivery, MessageEvent
 from mdserver.core.message import MessageType, Position, Qos
 from mdserver.errors import RemoteProtocolError
 
-_TYPES = (
-    MessageType.UPDATE, MessageType.SNAPSHOT, MessageType.RECOVERED, MessageType.HISTORICAL
-)  # fmt: skip
+_TYPES = (MessageType.UPDATE, MessageType.SNAPSHOT, MessageType.RECOVERED, MessageType.HISTORICAL)
 _TYPE_NUMBERS = {kind: number for number, kind in enumerate(_TYPES)}
 
 TEXT = 1 << 2

@@ -194,8 +194,13 @@ class Handshake:
         ours, theirs = _encode(self._own), _encode(self._theirs)
         first, second = (ours, theirs) if self._side is Side.DIALER else (theirs, ours)
         text = b"mdserver peer %s %d %s %d %s %s" % (
-            side.value, len(first), first, len(second), second, self._binding
-        )  # fmt: skip
+            side.value,
+            len(first),
+            first,
+            len(second),
+            second,
+            self._binding,
+        )
         return frame(PROOF, hmac.new(self._key, text, hashlib.sha256).digest())
 
 

@@ -25,7 +25,7 @@ from mdserver.core.commands import (
     Unsubscribe,
     WireCommand,
     WireId,
-)  # fmt: skip
+)
 from mdserver.core.text import safe_text
 from mdserver.errors import RemoteProtocolError
 
@@ -35,8 +35,14 @@ WRONG_TYPE = "wrong-type"
 INVALID_VALUE = "invalid-value"
 
 _COMMANDS: tuple[type[Command], ...] = (
-    Connect, Subscribe, Unsubscribe, Publish, RenewToken, Ping, Receipts
-)  # fmt: skip
+    Connect,
+    Subscribe,
+    Unsubscribe,
+    Publish,
+    RenewToken,
+    Ping,
+    Receipts,
+)
 OPS = {str(kind.__struct_config__.tag): kind for kind in _COMMANDS}
 
 _TEXT = "a string"

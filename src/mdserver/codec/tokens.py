@@ -30,9 +30,14 @@ KEYS_MAX = 100
 
 # Signatures only: claims are checked here, because PyJWT asks the system for the time.
 _SIGNATURE_ONLY: Any = {
-    "verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False,
-    "verify_iss": False, "verify_sub": False, "verify_jti": False,
-}  # fmt: skip
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+    "verify_aud": False,
+    "verify_iss": False,
+    "verify_sub": False,
+    "verify_jti": False,
+}
 
 _NO_TOKEN = (jwt.PyJWTError, ValueError, TypeError, RecursionError)
 

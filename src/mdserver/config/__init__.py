@@ -12,7 +12,18 @@ from mdserver.config.table import PARAMETERS, Config
 from mdserver.config.values import Address
 
 __all__ = [
-    "PARAMETERS", "Address", "Config", "DeliveryMode", "Entitlement", "JournalDiskFull",
-    "JournalFsync", "Loaded", "LogFormat", "LogLevel", "MonitorKind", "Parameter",
-    "SlowConsumerPolicy", "load",
-]  # fmt: skip
+    "PARAMETERS",
+    "Address",
+    "Config",
+    "DeliveryMode",
+    "Entitlement",
+    "JournalDiskFull",
+    "JournalFsync",
+    "Loaded",
+    "LogFormat",
+    "LogLevel",
+    "MonitorKind",
+    "Parameter",
+    "SlowConsumerPolicy",
+    "load",
+]

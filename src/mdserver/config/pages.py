@@ -46,12 +46,16 @@ PRODUCTION = {
         disconnected and recovers; prices may rather be conflated.""",
     ("Journal", "JournalFolder", "JournalFsync"): """Without a journal a single server begins anew
         after a restart. With `commit` every acknowledged message survives a power cut.""",
-    ("ClusterMembers", "ClusterMemberListen", "ClusterPassword",
-     "ClusterMemberCoordinationFolder"): """Three or five seeds lose nothing that was acknowledged
+    (
+        "ClusterMembers",
+        "ClusterMemberListen",
+        "ClusterPassword",
+        "ClusterMemberCoordinationFolder",
+    ): """Three or five seeds lose nothing that was acknowledged
         while a majority is up; the folder has to survive a restart.""",
     ("ClientAddress",): """What clients are told to connect to when they move: the name by which
         they reach this member.""",
-}  # fmt: skip
+}
 """The parameters that a production set-up changes, by purpose, and why."""
 
 

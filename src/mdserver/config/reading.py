@@ -24,10 +24,12 @@ CLIENT_VARIABLES = ("MDSERVER_TOKEN", "MDSERVER_SERVER")  # what `pub`, `sub` an
 QUOTES = "\"'`"
 _NEEDED = {
     Entitlement.JWT: (
-        "EntitlementJWT.HmacSecretFile", "EntitlementJWT.PublicKeyFile", "EntitlementJWT.JwksFile",
+        "EntitlementJWT.HmacSecretFile",
+        "EntitlementJWT.PublicKeyFile",
+        "EntitlementJWT.JwksFile",
     ),
     Entitlement.CUSTOM: ("EntitlementCustom.Class",),
-}  # fmt: skip
+}
 
 
 @frozen

@@ -37,9 +37,19 @@ SECTIONS: tuple[type[Any], ...] = (
 
 @attrs.frozen(kw_only=True, slots=False)
 class Config(
-    Listening, Encryption, Messages, Clients, Rights, Tokens, Custom, Logs, Audit, Journals,
-    Monitoring, Members,
-):  # fmt: skip
+    Listening,
+    Encryption,
+    Messages,
+    Clients,
+    Rights,
+    Tokens,
+    Custom,
+    Logs,
+    Audit,
+    Journals,
+    Monitoring,
+    Members,
+):
     """All parameters with their values. Times in nanoseconds, sizes in bytes."""
 
 

@@ -100,8 +100,9 @@ def duration(least: int, most: int, unit: str = "s") -> Kind[int]:
         f"a time from {show_duration(least)} to {show_duration(most)}, "
         f"with one of the units ms, s, min, h, d ({unit} if none is given)"
     )
-    return Kind(form, _quantity(_DURATION_UNITS, _DURATION_UNITS[unit], least, most, form),
-                show_duration)  # fmt: skip
+    return Kind(
+        form, _quantity(_DURATION_UNITS, _DURATION_UNITS[unit], least, most, form), show_duration
+    )
 
 
 def _quantity(

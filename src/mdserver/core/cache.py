@@ -36,9 +36,17 @@ class SubjectState:
     """
 
     __slots__ = (
-        "ahead", "dropped", "entries", "epoch", "floor", "seq", "since", "snapshot", "stale",
+        "ahead",
+        "dropped",
+        "entries",
+        "epoch",
+        "floor",
+        "seq",
+        "since",
+        "snapshot",
+        "stale",
         "subject",
-    )  # fmt: skip
+    )
 
     def __init__(self, subject: str, since: int) -> None:
         self.subject = subject

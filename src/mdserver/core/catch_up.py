@@ -459,9 +459,13 @@ class CatchUp:
             self._send_snapshot(session.id, state, match, now, out)
 
     def _send_snapshot(
-        self, session: int, state: SubjectState | None, match: str | None, now: int,
+        self,
+        session: int,
+        state: SubjectState | None,
+        match: str | None,
+        now: int,
         out: list[Output],
-    ) -> None:  # fmt: skip
+    ) -> None:
         if state is None or not self._settings.publish_snapshot:
             return
         snapshot = self._cache.snapshot(state, now)
@@ -498,9 +502,13 @@ class CatchUp:
             self._send_missed(subscription, subject, found, None, out)
 
     def _send_missed(
-        self, subscription: Subscription, subject: str, missed: Missed, after: Position | None,
+        self,
+        subscription: Subscription,
+        subject: str,
+        missed: Missed,
+        after: Position | None,
         out: list[Output],
-    ) -> None:  # fmt: skip
+    ) -> None:
         session = subscription.session.id
         out.append(Send(session, Status(status=StatusName.DATA_SYNC, subject=subject)))
         brought = deliveries(missed.entries, MessageType.RECOVERED, subscription.match, after)

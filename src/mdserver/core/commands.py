@@ -178,7 +178,21 @@ WireCommand = Connect | Subscribe | Unsubscribe | Publish | RenewToken | Ping | 
 AnyCommand = WireCommand | Malformed | Fetch
 
 __all__ = [
-    "AnyCommand", "Command", "CommandId", "Connect", "Fetch", "Malformed", "MessageType", "Ping",
-    "PositionAfter", "Publish", "Receipt", "Receipts", "RenewToken", "Resume", "Subscribe",
-    "Unsubscribe", "WireCommand",
-]  # fmt: skip
+    "AnyCommand",
+    "Command",
+    "CommandId",
+    "Connect",
+    "Fetch",
+    "Malformed",
+    "MessageType",
+    "Ping",
+    "PositionAfter",
+    "Publish",
+    "Receipt",
+    "Receipts",
+    "RenewToken",
+    "Resume",
+    "Subscribe",
+    "Unsubscribe",
+    "WireCommand",
+]

@@ -101,6 +101,14 @@ class ClusterOutput:
 
 
 Output = (
-    Deliver | Send | Disconnect | SetTimer | CancelTimer | Authorize | Committed | Log | Trace
+    Deliver
+    | Send
+    | Disconnect
+    | SetTimer
+    | CancelTimer
+    | Authorize
+    | Committed
+    | Log
+    | Trace
     | ClusterOutput
-)  # fmt: skip
+)

@@ -81,9 +81,19 @@ def read_publication(
         publisher, number = f"{publisher}/{number}", 1
     refused = _refused(subject, command.reply_subject, size, session, settings)
     return refused or Publication(
-        subject, content, text, fields, command.closure, command.retained, command.qos,
-        command.compressed, command.reply_subject, publisher, number, now,
-    )  # fmt: skip
+        subject,
+        content,
+        text,
+        fields,
+        command.closure,
+        command.retained,
+        command.qos,
+        command.compressed,
+        command.reply_subject,
+        publisher,
+        number,
+        now,
+    )
 
 
 def undecided(denied: Denied) -> Refused:

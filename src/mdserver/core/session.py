@@ -85,7 +85,7 @@ class Subscription:
         "session",
         "start",
         "subject",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class Session:
         "trusted",
         "user",
         "writable",
-    )  # fmt: skip
+    )
 
     def __init__(self, opened: Opened) -> None:
         self.id = opened.session

@@ -34,11 +34,13 @@ class Monitor(Paths):
         password: str = "",
         warning: Callable[[], str | None] = health.nothing,
     ) -> None:
-        super().__init__({
-            "/sessions": {"GET": Table(sessions)},
-            "/health/live": {"GET": health.live},
-            "/health/ready": {"GET": health.Ready(unready, warning)},
-        })  # fmt: skip
+        super().__init__(
+            {
+                "/sessions": {"GET": Table(sessions)},
+                "/health/live": {"GET": health.live},
+                "/health/ready": {"GET": health.Ready(unready, warning)},
+            }
+        )
         self._expected = f"{user}:{password}".encode() if password else None
 
     async def __call__(
@@ -88,6 +90,4 @@ def aligned(rows: Sequence[dict[str, Any]]) -> str:
         return ""
     lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "".join(
-        "  ".join(map(str.ljust, line, widths)).rstrip() + "\n" for line in lines
-    )  # fmt: skip
+    return "".join("  ".join(map(str.ljust, line, widths)).rstrip() + "\n" for line in lines)

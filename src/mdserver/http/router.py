@@ -55,18 +55,20 @@ class Router(Paths):
         unready: Callable[[], str | None] = health.nothing,
         warning: Callable[[], str | None] = health.nothing,
     ) -> None:
-        super().__init__({
-            "/rest/produce": {"POST": produce.produce},
-            "/rest/consume": {"GET": rest.consume},
-            "/snapshot": {"GET": snapshot.snapshot},
-            "/sse": {"GET": sse.sse},
-            STREAM_PATH: {"POST": stream.open_stream},
-            SECRET_PATHS: {"POST": stream.give_commands},
-            "/health/live": {"GET": health.live},
-            "/health/ready": {"GET": health.Ready(unready, warning)},
-            "/openapi.json": {"GET": page("openapi.json", b"application/json")},
-            "/": {"GET": page("welcome.html")},
-        })  # fmt: skip
+        super().__init__(
+            {
+                "/rest/produce": {"POST": produce.produce},
+                "/rest/consume": {"GET": rest.consume},
+                "/snapshot": {"GET": snapshot.snapshot},
+                "/sse": {"GET": sse.sse},
+                STREAM_PATH: {"POST": stream.open_stream},
+                SECRET_PATHS: {"POST": stream.give_commands},
+                "/health/live": {"GET": health.live},
+                "/health/ready": {"GET": health.Ready(unready, warning)},
+                "/openapi.json": {"GET": page("openapi.json", b"application/json")},
+                "/": {"GET": page("welcome.html")},
+            }
+        )
 
     def route_of(self, path: str) -> str:
         """All secret paths of streams are one route."""

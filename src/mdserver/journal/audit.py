@@ -135,9 +135,14 @@ class AuditLogs:
     """
 
     def __init__(
-        self, folder: Path, node: str, streams: Iterable[str], bytes_max: int, files_max: int,
+        self,
+        folder: Path,
+        node: str,
+        streams: Iterable[str],
+        bytes_max: int,
+        files_max: int,
         age_max_s: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._node = node
         files = {
             stream: RotatingFile(

@@ -158,9 +158,16 @@ class Large:
 def pieces_of(image: WalImage) -> Iterator[bytes]:
     """The record of an image, one message after the other."""
     before: list[Any] = [
-        4, image.group, image.epoch, image.history, image.start, image.entries, image.runs,
-        image.committed, image.normal,
-    ]  # fmt: skip
+        4,
+        image.group,
+        image.epoch,
+        image.history,
+        image.start,
+        image.entries,
+        image.runs,
+        image.committed,
+        image.normal,
+    ]
     yield array_of(len(before) + 1)
     for value in before:
         yield _encode(value)

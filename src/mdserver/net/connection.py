@@ -131,7 +131,7 @@ class Connection:
         "heard",
         "outbox",
         "phase",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, sock: socket.socket, address: str, shared: Shared, proxied: Proxied | None = None

@@ -22,7 +22,7 @@ from mdserver.core.outputs import (
     Send,
     SetTimer,
     Trace,
-)  # fmt: skip
+)
 from mdserver.limits import CLOSE_INTERNAL_ERROR
 from mdserver.net.batch import Batch
 from mdserver.net.clock import Clock

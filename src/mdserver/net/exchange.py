@@ -21,7 +21,7 @@ from mdserver.limits import (
     COMMANDS_PER_STEP,
     MALFORMED_MAX,
     SUBJECTS_PER_STEP,
-)  # fmt: skip
+)
 from mdserver.net.engine import Engine
 
 _WITH_SUBJECTS = (Subscribe, Unsubscribe)

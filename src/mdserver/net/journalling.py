@@ -147,21 +147,27 @@ class Journal:
     def _sampled(self, line: Log) -> None:
         values = dict(line.values)
         ts = int(values.pop("time") or 0) // NS_PER_US
-        self._writer.write("stats", [
-            checked(
-                _encode(StatRow(v=ROW_VERSION, ts=ts, node=self._node, indicator=name, value=value))
-            )
-            for name, value in values.items()
-            if isinstance(value, int | float)
-        ])  # fmt: skip
+        self._writer.write(
+            "stats",
+            [
+                checked(
+                    _encode(
+                        StatRow(v=ROW_VERSION, ts=ts, node=self._node, indicator=name, value=value)
+                    )
+                )
+                for name, value in values.items()
+                if isinstance(value, int | float)
+            ],
+        )
 
     def _committed(self, output: Committed) -> None:
         now = self._engine.clock()
         group, history, node = output.group, output.history, self._node
         entries = self._unwritten(output.entries) if self._written else output.entries
-        self._writer.write(MESSAGES, [
-            checked(_encode(message_row(entry, group, history, node, now))) for entry in entries
-        ])  # fmt: skip
+        self._writer.write(
+            MESSAGES,
+            [checked(_encode(message_row(entry, group, history, node, now))) for entry in entries],
+        )
 
     def _unwritten(self, entries: Sequence[Entry]) -> list[Entry]:
         """Those without a row yet; a place is asked for once."""
@@ -193,8 +199,13 @@ class Journal:
                     self._troubled(None)
             case Deleted(stream, count, size, unread):
                 level = log.warning if unread else log.info
-                level("journal segments deleted", stream=stream, segments=count,
-                      size_bytes=size, unread=unread)  # fmt: skip
+                level(
+                    "journal segments deleted",
+                    stream=stream,
+                    segments=count,
+                    size_bytes=size,
+                    unread=unread,
+                )
             case Broken(reason):
                 self._failure = reason
                 self._failed.set()

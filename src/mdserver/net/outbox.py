@@ -92,9 +92,23 @@ class Outbox:
     """
 
     __slots__ = (
-        "backlog", "control", "form", "frames", "known", "last", "limit", "limit_least",
-        "mistakes", "owner", "session", "since", "size", "sock", "traffic", "unsent",
-    )  # fmt: skip
+        "backlog",
+        "control",
+        "form",
+        "frames",
+        "known",
+        "last",
+        "limit",
+        "limit_least",
+        "mistakes",
+        "owner",
+        "session",
+        "since",
+        "size",
+        "sock",
+        "traffic",
+        "unsent",
+    )
 
     def __init__(
         self, session: int, form: Form, sock: Socket, owner: Owner, limit: int, traffic: Traffic

@@ -26,7 +26,7 @@ from mdserver.codec.peer import (
     Terms,
     message_frame,
     refusal,
-)  # fmt: skip
+)
 from mdserver.config import values
 from mdserver.config.values import Address
 from mdserver.errors import RemoteProtocolError, leaves
@@ -36,7 +36,7 @@ from mdserver.limits import (
     PEER_HANDSHAKE_TIMEOUT_S,
     PEER_LINKS_MAX,
     PEER_MESSAGE_BYTES_MAX,
-)  # fmt: skip
+)
 from mdserver.net.connection import Logger
 from mdserver.net.doorstep import Complaints, Doorstep
 from mdserver.net.engine import Engine

@@ -59,9 +59,11 @@ class PresenceHook(Backstage):
         values: dict[str, Any] = line.values
         session = values["session"]
         who = Subscriber(
-            session_name(self._node, session), values["address"], values["user"],
+            session_name(self._node, session),
+            values["address"],
+            values["user"],
             values["external_token"],
-        )  # fmt: skip
+        )
         self._count += 1
         waiting = self._waiting.get(session)
         if waiting is None:

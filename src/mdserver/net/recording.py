@@ -237,9 +237,11 @@ class Recording:
             return
         self._kept_aside = replaced
         if turn.aside is not None:
-            log.warning("journal segments set aside: a subject group has a new history, and they "
-                        "may hold messages of the old one that nobody else holds",
-                        kept_in=str(turn.aside))  # fmt: skip
+            log.warning(
+                "journal segments set aside: a subject group has a new history, and they "
+                "may hold messages of the old one that nobody else holds",
+                kept_in=str(turn.aside),
+            )
         if not self._grown.is_set():
             self.when_whole()
 

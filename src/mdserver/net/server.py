@@ -65,9 +65,13 @@ class Server:
             node, clock or process_clock(), Flusher(settings.batching, settings.batching_bytes)
         )
         self._shared = Shared(
-            settings, self.engine, behaviour(self.engine), handler, log,
+            settings,
+            self.engine,
+            behaviour(self.engine),
+            handler,
+            log,
             web=WebRule(settings.allowed_origins),
-        )  # fmt: skip
+        )
         self._monitor: Shared | None = None
         possible = descriptors_for_connections()
         self._admission = Admission(
@@ -77,10 +81,14 @@ class Server:
     def add_monitor(self, handler: Handler) -> None:
         """Have requests at `monitor_listen` answered by this handler, for no foreign web page."""
         self._monitor = attrs.evolve(
-            self._shared, handler=handler, upgrade_paths=(), awaiting={}, draining=trio.Event(),
+            self._shared,
+            handler=handler,
+            upgrade_paths=(),
+            awaiting={},
+            draining=trio.Event(),
             web=WebRule(frozenset(), own_pages=True),
             settings=attrs.evolve(self.settings, proxies=(), proxy_protocol=False),
-        )  # fmt: skip
+        )
 
     @property
     def connections(self) -> int:

@@ -201,8 +201,11 @@ class VoteWriter:
                 except OSError as error:
                     if not failed:
                         reason = error.strerror or str(error)
-                        log.error("vote file cannot be written: this seed does not answer until "
-                                  "it is", file=str(self._file.path), reason=reason)  # fmt: skip
+                        log.error(
+                            "vote file cannot be written: this seed does not answer until it is",
+                            file=str(self._file.path),
+                            reason=reason,
+                        )
                     failed = True
                     await trio.sleep(VOTE_FILE_RETRY_S)
                     continue

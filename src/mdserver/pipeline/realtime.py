@@ -103,10 +103,12 @@ def _said(rule: Rule, topic: str) -> Column:
     place = f.concat_ws("|", f.lit(rule.name), row["history"], subject, row["epoch"], row["seq"])
     headers = {
         "md-id": place,
-        "md-fields": f.to_json(f.create_map(
-            *(f.lit(text) for pair in {"rule": rule.name, **fields}.items() for text in pair)
-        )),
-    }  # fmt: skip
+        "md-fields": f.to_json(
+            f.create_map(
+                *(f.lit(text) for pair in {"rule": rule.name, **fields}.items() for text in pair)
+            )
+        ),
+    }
     to = _filled(rule.to, subject, {})
     return f.when(speaks, _record(topic, to, content, headers))
 

@@ -92,9 +92,15 @@ class Stage:
         """The transport opens and the server answers `connect`."""
         self.take(self.core.opened(self.attempt, self.now))
         event = {
-            "op": "connected", "session": "1", "member": "m", "version": 1, "history": "h1",
-            "groups": 4, "keepalive_ms": 0, "message_bytes_max": 1000,
-        }  # fmt: skip
+            "op": "connected",
+            "session": "1",
+            "member": "m",
+            "version": 1,
+            "history": "h1",
+            "groups": 4,
+            "keepalive_ms": 0,
+            "message_bytes_max": 1000,
+        }
         self.hear(event | connected)
 
     def hear(self, *heard: dict[str, Any]) -> None:

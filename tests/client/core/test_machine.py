@@ -16,10 +16,13 @@ def test_a_connection_says_who_it_is(stage: Any) -> None:
     it.connect()
     assert it.spoken() == [
         {
-            "op": "connect", "token": "t", "client": "me/1", "publisher": "p",
+            "op": "connect",
+            "token": "t",
+            "client": "me/1",
+            "publisher": "p",
             "keepalive_ms": 5000,
         },
-    ]  # fmt: skip
+    ]
     assert it.core.phase is Phase.UP
     assert it.told() == ["SERVER_UP"]
     assert it.timers == {}
@@ -336,10 +339,18 @@ def test_a_client_that_stood_still_asks_again(stage: Any) -> None:
         {"op": "pong", "t": None},
         {"op": "message", "subject": "/a/b", "type": "UPDATE", "epoch": 1, "seq": 1},
         {"op": "status"},
-        {"op": "connected", "session": "1", "member": "m", "version": 2, "history": "h",
-         "groups": 1, "keepalive_ms": 0, "message_bytes_max": 1},
+        {
+            "op": "connected",
+            "session": "1",
+            "member": "m",
+            "version": 2,
+            "history": "h",
+            "groups": 1,
+            "keepalive_ms": 0,
+            "message_bytes_max": 1,
+        },
     ],
-)  # fmt: skip
+)
 def test_a_server_that_breaks_the_protocol_is_left_for_good(
     stage: Any, first: dict[str, Any]
 ) -> None:
@@ -356,8 +367,18 @@ def test_connected_comes_once(stage: Any) -> None:
     it = stage()
     it.connect()
     it.greet()
-    it.hear({"op": "connected", "session": "1", "member": "m", "version": 1, "history": "h",
-             "groups": 1, "keepalive_ms": 0, "message_bytes_max": 1})  # fmt: skip
+    it.hear(
+        {
+            "op": "connected",
+            "session": "1",
+            "member": "m",
+            "version": 1,
+            "history": "h",
+            "groups": 1,
+            "keepalive_ms": 0,
+            "message_bytes_max": 1,
+        }
+    )
     assert it.core.phase is Phase.STOPPED
 
 

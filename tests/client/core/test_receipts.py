@@ -53,9 +53,19 @@ def test_messages_that_follow_each_other_are_one_range() -> None:
     give(it, 6, now=3 * SECOND)
     [receipt] = taken(it, now=5 * SECOND)
     assert receipt == Receipt(
-        session="c.1", history="h", subject="/a/b", epoch=1, seq_lo=4, seq_hi=6, n=3,
-        crc_sum=crc(4, 5, 6), crc_at=crc(5) + 2 * crc(6), via="n1", opened_ms=3000, closed_ms=0,
-    )  # fmt: skip
+        session="c.1",
+        history="h",
+        subject="/a/b",
+        epoch=1,
+        seq_lo=4,
+        seq_hi=6,
+        n=3,
+        crc_sum=crc(4, 5, 6),
+        crc_at=crc(5) + 2 * crc(6),
+        via="n1",
+        opened_ms=3000,
+        closed_ms=0,
+    )
 
 
 @pytest.mark.parametrize(

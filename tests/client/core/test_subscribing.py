@@ -111,10 +111,12 @@ def test_a_range_that_is_gone_is_told(stage: Any) -> None:
     last = {"history": "h1", "epoch": 2, "seq": 8}
     it.hear(
         {
-            "op": "status", "status": "DATA_RESYNC", "subject": "/a/b",
+            "op": "status",
+            "status": "DATA_RESYNC",
+            "subject": "/a/b",
             "missing": {"from": first, "to": last},
         }
-    )  # fmt: skip
+    )
     assert it.notices[-1].missing.first.seq == 5
     assert it.notices[-1].missing.last.seq == 8
 

@@ -51,12 +51,22 @@ class Range:
     def receipt(self, now: int) -> Receipt:
         """How the server is told of it at this time."""
         return Receipt(
-            session=self.session, history=self.history, subject=self.subject, epoch=self.epoch,
-            seq_lo=self.seq_lo, seq_hi=self.seq_hi, n=self.n, crc_sum=self.crc_sum,
-            crc_at=self.crc_at, via=self.via,
-            opened_ms=(now - self.opened) // NS_PER_MS, closed_ms=(now - self.closed) // NS_PER_MS,
-            dups=self.dups, reordered=self.reordered, conflated=self.conflated,
-        )  # fmt: skip
+            session=self.session,
+            history=self.history,
+            subject=self.subject,
+            epoch=self.epoch,
+            seq_lo=self.seq_lo,
+            seq_hi=self.seq_hi,
+            n=self.n,
+            crc_sum=self.crc_sum,
+            crc_at=self.crc_at,
+            via=self.via,
+            opened_ms=(now - self.opened) // NS_PER_MS,
+            closed_ms=(now - self.closed) // NS_PER_MS,
+            dups=self.dups,
+            reordered=self.reordered,
+            conflated=self.conflated,
+        )
 
 
 @define(eq=False)
@@ -179,10 +189,19 @@ class ReceiptBook:
             self._close(track, now)
         twice = track.has(seq)
         at = track.open = Range(
-            session.name, history, self._via, event.subject, event.epoch, seq, seq, now, now,
-            dups=int(twice), reordered=int(last is not None and seq < last and not twice),
+            session.name,
+            history,
+            self._via,
+            event.subject,
+            event.epoch,
+            seq,
+            seq,
+            now,
+            now,
+            dups=int(twice),
+            reordered=int(last is not None and seq < last and not twice),
             conflated=skipped,
-        )  # fmt: skip
+        )
         return at
 
     def _close(self, track: Track, now: int) -> None:

@@ -37,9 +37,11 @@ class ReconnectSettings:
     def service(cls) -> "ReconnectSettings":
         """Return what suits a service, of which there are few: back within 0.1 s, then 5 s."""
         return cls(
-            quick_initial_delay_s=0.1, time_interval_s=0.25, max_delay_s=5.0,
+            quick_initial_delay_s=0.1,
+            time_interval_s=0.25,
+            max_delay_s=5.0,
             notify_rate_threshold=60,
-        )  # fmt: skip
+        )
 
     @classmethod
     def browser(cls) -> "ReconnectSettings":
