@@ -38,10 +38,11 @@ STOP_TIMEOUT_S = 60
 ALERTS_SHOWN = 3
 QUESTIONS = {
     "Which stock moved most?": """
-        select key as symbol, count(*) as prices, min(double(content)) as lowest,
-               max(double(content)) as highest,
-               round(max_by(double(content), seq) / min_by(double(content), seq), 1)
-                   as last_to_first
+        select key as symbol, count(*) as prices,
+               min(double(string(content))) as lowest,
+               max(double(string(content))) as highest,
+               round(max_by(double(string(content)), seq)
+                   / min_by(double(string(content)), seq), 1) as last_to_first
         from messages where root = 'stocks' group by key order by last_to_first desc""",
     "How long does a publication take until it is committed?": """
         select root, count(*) as messages,

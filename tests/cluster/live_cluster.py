@@ -188,9 +188,17 @@ class LiveCluster:
             connection.close()
 
     def consume(self, index: int, subject: str) -> list[tuple[int, int, str]]:
-        """The whole history of a subject at a member: epoch, seq and content."""
-        _, answer = self.get(index, f"/rest/consume?subject={subject}&history=1000")
-        body = json.loads(answer)
+        """The whole history of a subject at a member, once that serves: epoch, seq and content."""
+        path = f"/rest/consume?subject={subject}&history=1000"
+        found: list[bytes] = []
+
+        def served() -> bool:
+            status, answer = self.get(index, path)
+            found[:] = [answer]
+            return status == 200
+
+        self.wait(served, READY_TIMEOUT_S, f"member {index} serves {subject}")
+        body = json.loads(found[0])
         return [(m["epoch"], m["seq"], m["content"]) for m in body["messages"]]
 
 
