@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import trio
 
 from mdserver.client import Client, Notification, ReconnectSettings
@@ -12,6 +13,7 @@ NOTICED_WITHIN_S = 45
 """It takes 10 s; it took 52 while only the keep-alive of the server counted."""
 
 
+@pytest.mark.slow
 async def test_the_clients_of_a_hung_member_go_elsewhere(tmp_path: Path) -> None:
     with LiveCluster(tmp_path, 3) as cluster, trio.fail_after(90):
         servers = [f"100 {cluster.clients[0]}", f"0 {cluster.clients[1]}"]

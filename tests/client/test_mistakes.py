@@ -159,6 +159,7 @@ async def test_a_wrong_port_is_told_to_everybody_who_waits(
     assert any("SERVER_DOWN" in record.message for record in caplog.records)
 
 
+@pytest.mark.slow
 async def test_what_was_unreachable_at_first_serves_later(tmp_path: Path) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))

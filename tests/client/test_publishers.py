@@ -84,6 +84,7 @@ async def test_a_wrong_key_is_denied(tmp_path: Path) -> None:
                     await thief.connected()
 
 
+@pytest.mark.slow
 async def test_a_server_that_lost_its_secret_gives_another_identity(tmp_path: Path) -> None:
     """A server without a journal knows nothing of what was before: clients go on all the same."""
     with live_server(tmp_path) as server, trio.fail_after(60):

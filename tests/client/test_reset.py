@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import trio
 
 from mdserver.client import Client, Notice, Notification, ReconnectSettings
@@ -31,6 +32,7 @@ async def resyncs(client: Client, count: int) -> list[Notice]:
     return told
 
 
+@pytest.mark.slow
 async def test_a_reset_is_told_for_each_subject(tmp_path: Path) -> None:
     with live_server(tmp_path) as server, trio.fail_after(30):
         async with (

@@ -31,6 +31,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["binary", "json"])
 async def test_a_killed_server_is_found_again(tmp_path: Path, encoding: Any) -> None:
     listen = [f"--set=Listen=127.0.0.1:{free_port()}", "--set=Entitlement=None"]

@@ -46,6 +46,7 @@ def test_a_seed_gives_the_same_inputs_again() -> None:
     assert {one.kind for one in made} == set(KINDS)
 
 
+@pytest.mark.slow
 def test_a_server_that_ended_is_a_failure(tmp_path_factory: pytest.TempPathFactory) -> None:
     with target(tmp_path_factory.mktemp("ended")) as running:
         running.server.process.kill()

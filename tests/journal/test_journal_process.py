@@ -239,6 +239,7 @@ def test_without_room_publications_are_refused_until_there_is_some(
     assert [row["content"] for row in rows(tmp_path)] == ["before", "after"]
 
 
+@pytest.mark.slow
 def test_without_room_a_server_may_go_on_and_says_so(tmp_path: Path) -> None:
     arguments = options(tmp_path, 0, JournalDiskFull="continue")
     with live_server(tmp_path, *arguments) as server:

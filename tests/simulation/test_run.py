@@ -85,6 +85,7 @@ def silent(self: Learner, peer: str, commit: object) -> None:
     """A member that never hears of a commit."""
 
 
+@pytest.mark.slow
 def test_failing_run_is_found_made_smaller_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Learner, "commit", silent)
     monkeypatch.setattr(Learner, "heartbeat", silent)

@@ -63,6 +63,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @needs_tlc
 def test_true_runs_are_explained_and_each_false_one_is_rejected_at_its_line(tmp_path: Path) -> None:
     true = traces.split("true", list(enumerate(steps.run(), 1)))
@@ -78,6 +79,7 @@ def test_true_runs_are_explained_and_each_false_one_is_rejected_at_its_line(tmp_
     assert verdict.runs == len(BAD) + 2
 
 
+@pytest.mark.slow
 @needs_tlc
 def test_command_names_the_line_that_no_action_explains(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
