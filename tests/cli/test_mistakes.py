@@ -88,6 +88,23 @@ def test_a_wrong_port() -> None:
         )
 
 
+def test_a_wrong_port_of_a_monitor() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        monitor = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    hint = "does a member's monitor listen there? --monitor URL names another one"
+    for words in (["status"], ["drain", "member-1"], ["cold-start"]):
+        ran = mdserver("cluster", *words, "--monitor", monitor)
+        assert ran == Ran(1, "", [f"mdserver: cannot ask {monitor}: Connection refused ({hint})"])
+
+
+def test_a_host_that_nobody_knows() -> None:
+    ran = mdserver("pub", "/a/b", "x", "-s", "nobody.invalid")
+    assert ran.status == 1
+    assert len(ran.told) == 1
+    assert "cannot connect to nobody.invalid:80: " in ran.told[0]
+    assert "Errno" not in ran.told[0]
+
+
 def test_a_port_where_something_else_listens(tmp_path: Path) -> None:
     pem = make_certificate(tmp_path / "cert.pem")
     arguments = settings(

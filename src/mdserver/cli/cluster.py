@@ -62,7 +62,9 @@ def ask(monitor: str, credentials: Path | None, method: str, path: str) -> dict[
         answer = connection.getresponse()
         body = answer.read()
     except (OSError, http.client.HTTPException) as error:
-        raise ClusterCommandError(f"{monitor}: {error or type(error).__name__}") from None
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        hint = "does a member's monitor listen there? --monitor URL names another one"
+        raise ClusterCommandError(f"cannot ask {monitor}: {reason} ({hint})") from None
     finally:
         connection.close()
     try:

@@ -65,7 +65,7 @@ class Connection:
         """Return what a server or the network said, with what the user can do about it."""
         if "certificate" in text or "CERTIFICATE" in text:
             return f"{text} (--ca FILE names the authority of its certificate)"
-        if "Connection refused" in text:
+        if "Connection refused" in text or "Name or service not known" in text:
             other = "--server or MDSERVER_SERVER names another one"
             return f"{text} (is a server running there? {other})"
         if _TOKEN.search(text) and self.token is None:

@@ -87,4 +87,6 @@ def failure(error: Exception) -> str:
         return cause.reason or str(cause)
     if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
         return os.strerror(cause.errno)
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror  # an error of name resolution has a number of its own
     return str(cause) or type(cause).__name__
