@@ -10,7 +10,7 @@ import trio
 from mdserver.config.values import Address
 from mdserver.errors import StartError
 from mdserver.limits import NS_PER_S
-from mdserver.net.network import Network
+from mdserver.server.network import Network
 from simulation.links import Links
 from simulation.network import Direction
 from simulation.server.wires import Door, End, pieces

@@ -13,12 +13,12 @@ from mdserver.cluster.wal import WriteWal
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Committed, Trace
 from mdserver.errors import leaves
-from mdserver.http.router import Router
-from mdserver.net.engine import Engine
-from mdserver.net.peers import Peers, PeerSettings
-from mdserver.net.server import Server
-from mdserver.net.settings import ServerSettings
-from mdserver.net.turn import Turn
+from mdserver.server.clients.turn import Turn
+from mdserver.server.engine import Engine
+from mdserver.server.http.router import Router
+from mdserver.server.peers.peers import Peers, PeerSettings
+from mdserver.server.server import Server
+from mdserver.server.settings import ServerSettings
 from simulation.members import Member
 from simulation.run import sentence_of
 from simulation.server.clock import ReadsClock

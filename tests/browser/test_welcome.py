@@ -16,12 +16,12 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from mdserver.codec.websocket import Message
 from mdserver.core.events import Move
-from mdserver.http.router import Router
-from mdserver.net.engine import Engine
-from mdserver.net.outbox import Outbox
-from mdserver.net.session import NodeSessions
+from mdserver.server.clients.outbox import Outbox
+from mdserver.server.clients.session import NodeSessions
+from mdserver.server.engine import Engine
+from mdserver.server.http.router import Router
 from tests.live import LiveServer, live_server, post
-from tests.net.serving import serving
+from tests.server.serving import serving
 
 WAIT_S = 30
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}

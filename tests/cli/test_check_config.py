@@ -7,7 +7,7 @@ import pytest
 
 from mdserver.cli.main import exit_status
 from mdserver.config import PARAMETERS
-from tests.net.certificates import make_certificate
+from tests.server.certificates import make_certificate
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from attrs import frozen
 
 from tests.disk.conftest import FailingDisk, disk, library  # noqa: F401 - fixtures
 from tests.live import LiveServer, live_server, wait_for_line
-from tests.net.certificates import make_certificate
+from tests.server.certificates import make_certificate
 
 TIMEOUT_S = 60  # for a busy machine; a command that hangs is ended, and the test fails
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -18,7 +18,7 @@ from attrs import frozen
 from mdserver.cli.main import exit_status
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
-from tests.net.serving import serving
+from tests.server.serving import serving
 
 MDSERVER = [sys.executable, "-m", "mdserver.cli.main"]
 

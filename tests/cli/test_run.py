@@ -17,7 +17,7 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.live import LiveServer, live_server, post, wait_for_line
-from tests.net.certificates import make_certificate
+from tests.server.certificates import make_certificate
 
 IPV6 = socket.has_ipv6
 

@@ -9,7 +9,7 @@ import trio
 
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
-from tests.net.serving import serving
+from tests.server.serving import serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

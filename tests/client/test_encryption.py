@@ -11,11 +11,11 @@ import trio
 from mdserver.client import Client, Notification
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
-from mdserver.http.router import Router
-from mdserver.net.settings import ServerSettings
-from mdserver.net.tls import KeyStore
-from tests.net.certificates import make_certificate
-from tests.net.serving import LOOPBACK, serving
+from mdserver.server.http.router import Router
+from mdserver.server.settings import ServerSettings
+from mdserver.server.tls import KeyStore
+from tests.server.certificates import make_certificate
+from tests.server.serving import LOOPBACK, serving
 
 
 @pytest.fixture

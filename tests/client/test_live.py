@@ -20,8 +20,8 @@ from mdserver.cluster.node import Node
 from mdserver.core.entitlement import Policy
 from mdserver.core.outputs import Log
 from mdserver.core.settings import BrokerSettings
-from mdserver.http.router import Router
-from tests.net.serving import serving
+from mdserver.server.http.router import Router
+from tests.server.serving import serving
 
 EVERYTHING = BrokerSettings(policy=Policy.NONE)
 

@@ -10,7 +10,7 @@ from mdserver.client import Client, MessageType
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
 from tests.live import live_server
-from tests.net.serving import serving
+from tests.server.serving import serving
 
 
 async def contents(subscription: Any, count: int) -> list[Any]:

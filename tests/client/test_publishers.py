@@ -14,9 +14,9 @@ from mdserver.core.entitlement import Policy
 from mdserver.core.inputs import Authorized, Grants
 from mdserver.core.outputs import Authorize
 from mdserver.core.settings import BrokerSettings
-from mdserver.http.router import Router
+from mdserver.server.http.router import Router
 from tests.live import live_server
-from tests.net.serving import serving
+from tests.server.serving import serving
 
 OPEN = ("--set", "Entitlement=None")
 RECONNECT = ReconnectSettings(quick_initial_delay_s=0.05, quick_max_retries=200)

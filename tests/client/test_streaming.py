@@ -13,10 +13,10 @@ from mdserver.client.streaming import Frames, Lines
 from mdserver.codec.frames import frame
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
-from mdserver.http.router import Router
 from mdserver.limits import CLIENT_PAYLOAD_BYTES_MAX, NS_PER_S
-from mdserver.net.settings import ServerSettings
-from tests.net.serving import serving
+from mdserver.server.http.router import Router
+from mdserver.server.settings import ServerSettings
+from tests.server.serving import serving
 
 QUICK = ReconnectSettings(quick_initial_delay_s=0.01, time_interval_s=0.01)
 

@@ -8,10 +8,10 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from mdserver.cli.secret import shared
 from mdserver.core.publishers import PublisherKeys
 from mdserver.core.subjects import group_of
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT
+from mdserver.server.disk.publisher_secret import shared
 from tests.cluster.live_cluster import LiveCluster
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.cluster.live_cluster import LiveCluster
-from tests.net.certificates import Authority
+from tests.server.certificates import Authority
 
 pytestmark = pytest.mark.slow
 SUBJECTS = [f"/s/{index}" for index in range(12)]

@@ -19,12 +19,12 @@ from mdserver.config.values import Address
 from mdserver.core.events import Delivery, WireEvent
 from mdserver.core.inputs import Opened
 from mdserver.core.outputs import Output
-from mdserver.net.engine import Engine
-from mdserver.net.exchange import Exchange
-from mdserver.net.outbox import Outbox
-from mdserver.net.server import Server
-from mdserver.net.settings import ServerSettings
-from tests.net.serving import NotFound
+from mdserver.server.clients.exchange import Exchange
+from mdserver.server.clients.outbox import Outbox
+from mdserver.server.engine import Engine
+from mdserver.server.server import Server
+from mdserver.server.settings import ServerSettings
+from tests.server.serving import NotFound
 
 
 class EchoForm:

@@ -10,7 +10,7 @@ import trio
 
 from mdserver.config.values import Address
 from tests.conformance.echo import echo_server
-from tests.net.raw import (
+from tests.server.raw import (
     BINARY,
     CLOSE,
     CONTINUATION,
@@ -24,7 +24,7 @@ from tests.net.raw import (
     upgrade,
     upgraded,
 )
-from tests.net.serving import port_of
+from tests.server.serving import port_of
 
 MESSAGE_BYTES_MAX = 300_000
 

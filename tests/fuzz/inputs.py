@@ -18,7 +18,7 @@ from attrs import frozen
 from mdserver.codec.binary_form import COMMAND
 from mdserver.codec.frames import frame as binary_frame
 from mdserver.codec.peer import GREETING, MESSAGE, PART, PROOF, REFUSAL, TERMS
-from tests.net.raw import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, frame
+from tests.server.raw import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, frame
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 TOKEN_MARK = b"$TOKEN"

@@ -18,7 +18,7 @@ from mdserver.codec.frames import frame as binary_frame
 from mdserver.limits import SUBPROTOCOL_BINARY
 from tests.fuzz.inputs import EVERYTHING, GOOD_TOKEN, SECRET, TOKEN_MARK, Input, packed, token
 from tests.live import LiveServer, live_server
-from tests.net.raw import BINARY, TEXT, RawClient, frame, upgrade
+from tests.server.raw import BINARY, TEXT, RawClient, frame, upgrade
 
 INPUT_S = 0.3  # after which an input that is not answered is left alone
 WELL_S = 20.0  # in which a well-behaved client has to be served, on a busy machine

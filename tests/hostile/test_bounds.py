@@ -8,8 +8,8 @@ import trio
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import KB, MB, NS_PER_MS, NS_PER_S
 from tests.hostile.test_hostile import SETTINGS
-from tests.net.raw import TEXT, RawClient, frame, upgraded
-from tests.net.serving import new_node, port_of, serving
+from tests.server.raw import TEXT, RawClient, frame, upgraded
+from tests.server.serving import new_node, port_of, serving
 
 Event = dict[str, object]
 

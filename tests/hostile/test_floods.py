@@ -14,7 +14,6 @@ from mdserver.codec.json_form import JSON
 from mdserver.codec.reading import Unknown
 from mdserver.codec.websocket import Message, Pinged, Ponged, WebSocket
 from mdserver.core.commands import AnyCommand, Ping, PositionAfter, Subscribe, Unsubscribe
-from mdserver.http.router import Router
 from mdserver.limits import (
     COMMANDS_PER_STEP,
     COMMANDS_PER_STEP_MAX,
@@ -23,12 +22,13 @@ from mdserver.limits import (
     SUBJECTS_PER_STEP,
     TURN_MS,
 )
-from mdserver.net.exchange import portions
-from mdserver.net.rates import RateLimits
-from mdserver.net.settings import ServerSettings
-from mdserver.net.turn import Turn
-from tests.net.raw import PING, PONG, TEXT, connected, frame, upgraded
-from tests.net.serving import port_of, serving
+from mdserver.server.clients.exchange import portions
+from mdserver.server.clients.rates import RateLimits
+from mdserver.server.clients.turn import Turn
+from mdserver.server.http.router import Router
+from mdserver.server.settings import ServerSettings
+from tests.server.raw import PING, PONG, TEXT, connected, frame, upgraded
+from tests.server.serving import port_of, serving
 
 EMPTY_PING = frame(PING)
 

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from tests.live import LiveServer, live_server, post
-from tests.net.raw import CLOSE, TEXT, frame, upgraded
+from tests.server.raw import CLOSE, TEXT, frame, upgraded
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 HALF = "\ud800"

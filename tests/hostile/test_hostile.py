@@ -11,11 +11,11 @@ import pytest
 import trio
 from attrs import evolve
 
-from mdserver.http.router import Router
 from mdserver.limits import KB, NS_PER_MS
-from mdserver.net.server import Server
-from mdserver.net.settings import ServerSettings
-from tests.net.raw import (
+from mdserver.server.http.router import Router
+from mdserver.server.server import Server
+from mdserver.server.settings import ServerSettings
+from tests.server.raw import (
     BINARY,
     CLOSE,
     CONTINUATION,
@@ -26,7 +26,7 @@ from tests.net.raw import (
     frame,
     upgraded,
 )
-from tests.net.serving import port_of, serving
+from tests.server.serving import port_of, serving
 
 SETTINGS = ServerSettings(
     handshake_timeout=300 * NS_PER_MS,

@@ -9,9 +9,9 @@ import trio
 from attrs import evolve
 
 from mdserver.limits import KB
-from mdserver.net.settings import ServerSettings
-from tests.net.raw import CLOSE, PING, TEXT, RawClient, close_payload, connected, frame, upgraded
-from tests.net.serving import port_of, serving
+from mdserver.server.settings import ServerSettings
+from tests.server.raw import CLOSE, PING, TEXT, RawClient, close_payload, connected, frame, upgraded
+from tests.server.serving import port_of, serving
 
 LIMITED = evolve(ServerSettings(), connections_max=1)
 REQUEST = (

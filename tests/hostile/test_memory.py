@@ -13,12 +13,12 @@ from mdserver.core.entitlement import Policy
 from mdserver.core.inputs import Authorized, Grants
 from mdserver.core.outputs import Authorize
 from mdserver.core.settings import BrokerSettings
-from mdserver.http.router import Router
 from mdserver.limits import FIRST_BYTES_MAX, KB, MB, NS_PER_MS
-from mdserver.net.budget import Budget, Share
-from mdserver.net.settings import ServerSettings
-from tests.net.raw import TEXT, connected, frame, upgraded
-from tests.net.serving import port_of, serving
+from mdserver.server.clients.budget import Budget, Share
+from mdserver.server.http.router import Router
+from mdserver.server.settings import ServerSettings
+from tests.server.raw import TEXT, connected, frame, upgraded
+from tests.server.serving import port_of, serving
 
 ASKING = BrokerSettings(policy=Policy.ASK)
 GUARDED = evolve(ServerSettings(), tokens_decide=True)

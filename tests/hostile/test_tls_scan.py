@@ -6,10 +6,10 @@ import sslyze
 import trio
 from sslyze import ScanCommand
 
-from mdserver.net.settings import ServerSettings
-from mdserver.net.tls import KeyStore
-from tests.net.certificates import make_certificate
-from tests.net.serving import LOOPBACK, serving
+from mdserver.server.settings import ServerSettings
+from mdserver.server.tls import KeyStore
+from tests.server.certificates import make_certificate
+from tests.server.serving import LOOPBACK, serving
 
 OLD = (
     ScanCommand.SSL_2_0_CIPHER_SUITES,

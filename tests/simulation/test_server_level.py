@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 import simulation
 from mdserver.core.outputs import Deliver
-from mdserver.net.engine import Engine
-from mdserver.net.link import Link
+from mdserver.server.engine import Engine
+from mdserver.server.peers.link import Link
 from simulation.__main__ import main
 from simulation.faults import Faults
 from simulation.mutants import MUTANTS, switched_on

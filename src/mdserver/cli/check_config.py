@@ -6,14 +6,14 @@ from pathlib import Path
 import attrs
 import click
 
-from mdserver.cli.configured import configuration_options, effective
+from mdserver.cli.configuration import configuration_options, effective
 from mdserver.cli.forms import format_option
 from mdserver.cli.memory import bounds, table
-from mdserver.cli.usable import limited, unusable
 from mdserver.config import PARAMETERS
 from mdserver.config.concerns import concerns
 from mdserver.errors import ConfigError
-from mdserver.net.listener import lowered
+from mdserver.server.clients.listener import lowered
+from mdserver.server.start_checks import limited, unusable
 
 
 @click.command("check-config")

@@ -1,0 +1,297 @@
+"""What a session still has to be sent (docs/design.md, "Fan-out").
+
+An outbox holds frames by reference. It is *dirty* while the flusher has still to look at it, and
+*parked* while its socket takes no more: then a task of its connection waits until it does.
+"""
+
+import ssl
+from collections.abc import Sequence
+from typing import Protocol
+
+from attrs import frozen
+
+from mdserver.config import SlowConsumerPolicy
+from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched, Mark
+from mdserver.core.outputs import Deliver
+from mdserver.limits import CATCH_UP_BYTES_MAX, NS_PER_MS
+from mdserver.server.clients.forms import Form
+from mdserver.server.clients.slow_consumer_queue import Backlog
+from mdserver.server.clients.traffic import Traffic
+
+# After its hand-shake TLS wants to read in order to write for a renegotiation only, and there is
+# none: then it is an error like any other.
+WRITE_BLOCKED = (BlockingIOError, ssl.SSLWantWriteError)
+# OpenSSL wants a refused write repeated with the same bytes: so each write takes as many as there
+# are, up to this.
+WRITE_BYTES = 64 * 1024
+_NONE: frozenset[int] = frozenset()
+
+
+class Socket(Protocol):
+    """A non-blocking socket, plain or TLS."""
+
+    def send(self, data: bytes | memoryview, /) -> int:
+        """Send what it takes; one of WRITE_BLOCKED where that is nothing."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+
+
+@frozen(kw_only=True)
+class SessionView:
+    """How one session is doing, for operators.
+
+    `waiting_ms` is the age of the oldest thing that waits for the client, `silent_ms` how long
+    nothing was heard from it.
+    """
+
+    session: str
+    address: str
+    transport: str
+    secure: bool
+    outbox_bytes: int
+    waiting_ms: int
+    silent_ms: int
+
+
+class Owner(Protocol):
+    """The connection of an outbox."""
+
+    def view(self, now: int) -> SessionView:
+        """How the session is doing."""
+
+    def agreed(self, keepalive: int) -> None:
+        """The keep-alive interval (ns) that the client was told."""
+
+    def parked(self) -> None:
+        """The socket takes no more: call `drain` each time it is writable again."""
+
+    def lost(self, reason: str) -> None:
+        """The socket is broken."""
+
+    def overflowed(self) -> None:
+        """More is waiting than the limit allows."""
+
+    def overwhelmed(self) -> None:
+        """The client asked for more than may wait for it."""
+
+    def failed(self) -> None:
+        """What waits cannot be sent because of the exception that is being handled, a bug."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Send what waits, then the code and the reason."""
+
+
+class Outbox:
+    """The outbox of one session. Only the flusher and the engine touch its attributes.
+
+    `size` is the number of bytes of `frames`. While it is parked, what comes goes into the backlog;
+    `since` (ns) is when that began, `limit` what the backlog may grow to. What a session asked
+    for itself (answers, history, snapshots) raises the limit until the outbox is empty again:
+    only live messages make a slow consumer. `mistakes` counts commands that were not understood.
+    """
+
+    __slots__ = (
+        "backlog",
+        "control",
+        "form",
+        "frames",
+        "known",
+        "last",
+        "limit",
+        "limit_least",
+        "mistakes",
+        "owner",
+        "session",
+        "since",
+        "size",
+        "sock",
+        "traffic",
+        "unsent",
+    )
+
+    def __init__(
+        self, session: int, form: Form, sock: Socket, owner: Owner, limit: int, traffic: Traffic
+    ) -> None:
+        self.session = session
+        self.form = form
+        self.sock = sock
+        self.owner = owner
+        self.traffic = traffic
+        self.frames: list[bytes] = []
+        self.backlog: Backlog | None = None
+        self.since = 0
+        self.size = 0
+        self.mistakes = 0
+        self.limit = self.limit_least = limit
+        self.unsent: bytes | memoryview = b""
+        self.control = b""
+        self.last = b""
+        self.known: set[int] | frozenset[int] = _NONE
+
+    @property
+    def address(self) -> str:
+        """Where its client is."""
+        return self.owner.view(0).address
+
+    def put(self, event: AnyEvent) -> bool:
+        """Append an event for this session alone; whether the flusher has to be told."""
+        assert not isinstance(event, Fetched), "only asked for by HTTP exchanges"
+        if isinstance(event, Delivery):
+            if self.limit > self.limit_least + CATCH_UP_BYTES_MAX:
+                self.owner.overwhelmed()
+                return False
+            if self.unsent:
+                self._wait(event)
+                return False
+            return self.append(self._spelled(event))
+        if isinstance(event, Connected):
+            self.owner.agreed(event.keepalive_ms * NS_PER_MS)
+        elif isinstance(event, Mark):
+            return self.append(self.form.mark(event))
+        return self.append(self.form.event(event))
+
+    def append(self, frame: bytes) -> bool:
+        """Append a frame that the session asked for; whether the flusher has to be told."""
+        if self.unsent:
+            self._wait(frame)
+            return False
+        frames = self.frames
+        first = not frames
+        frames.append(frame)
+        self.size += len(frame)
+        self.limit += len(frame)
+        return first
+
+    def _wait(self, item: bytes | Delivery) -> None:
+        self.limit += self.waiting().add(item)
+
+    def waiting(self) -> Backlog:
+        """What waits while the outbox is parked."""
+        if self.backlog is None:
+            self.backlog = Backlog(self.form)
+        return self.backlog
+
+    def hold(self, run: Sequence[Deliver]) -> bool:
+        """Keep messages while the outbox is parked; whether they are within the limit."""
+        backlog = self.waiting()
+        for output in run:
+            backlog.add(output.delivery)
+        return backlog.size <= self.limit
+
+    def relieve(self, policy: SlowConsumerPolicy) -> bool:
+        """Make less of what waits; whether the limit is kept, with room for more."""
+        return self.waiting().relieve(policy, self.limit * 3 // 4)
+
+    @property
+    def bytes_waiting(self) -> int:
+        """How many bytes the client still has to be sent."""
+        backlog = self.backlog
+        return len(self.unsent) + self.size + (0 if backlog is None else backlog.size)
+
+    def _spelled(self, delivery: Delivery) -> bytes:
+        """The frame of a message, after the introduction of an alias that is new to the client."""
+        form = self.form
+        frame = form.delivery(delivery)
+        if form.aliased and delivery.alias and delivery.alias not in self.known:
+            self.learn(delivery.alias)
+            frame = form.alias_frame(delivery.alias) + frame
+        return frame
+
+    def end(self, code: int, reason: str) -> None:
+        """The node wants no more of this session."""
+        self.owner.close(code, reason)
+
+    def learn(self, alias: int) -> None:
+        """The frame that introduces this alias is on its way to the client."""
+        if not self.known:
+            self.known = set()
+        self.known.add(alias)  # type: ignore[union-attr]  # the line above made it a set
+
+    def flush(self, wire: bytes) -> bool:
+        """Send `wire`, which was made of all frames; False where the outbox is parked now."""
+        self.frames = []
+        self.size = 0
+        self.limit = self.limit_least
+        if len(wire) > WRITE_BYTES:
+            self.unsent = wire
+            return self._drain_or_park()
+        try:
+            sent = self.sock.send(wire)
+        except WRITE_BLOCKED:
+            sent = 0
+        except OSError as error:
+            self.owner.lost(str(error))
+            return True
+        self.traffic.sent += sent
+        if sent == len(wire):
+            return True
+        self.unsent = memoryview(wire)[sent:]
+        self.owner.parked()
+        return False
+
+    def drain(self) -> bool:
+        """Send on after a refusal, until the socket takes no more; whether nothing is left.
+
+        Raises OSError where the socket is broken.
+        """
+        send = self.sock.send
+        while True:
+            unsent = self.unsent or self._next()
+            if not unsent:
+                return True
+            try:
+                sent = send(unsent[:WRITE_BYTES])
+            except WRITE_BLOCKED:
+                self.unsent = unsent
+                return False
+            self.traffic.sent += sent
+            self.unsent = memoryview(unsent)[sent:] if sent < len(unsent) else b""
+
+    def _next(self) -> bytes:
+        if self.control:
+            control, self.control = self.control, b""
+            return control
+        if self.frames:
+            wire = self.form.wire(self.frames)
+            self.frames = []
+            self.size = 0
+            self.limit = self.limit_least
+            return wire
+        if self.backlog:
+            items = self.backlog.take(WRITE_BYTES)
+            return self.form.wire(
+                [item if isinstance(item, bytes) else self._spelled(item) for item in items]
+            )
+        self.backlog = None
+        self.limit = self.limit_least
+        last, self.last = self.last, b""
+        return last
+
+    def urge(self, control: bytes) -> None:
+        """Send a control frame ahead of what waits; a newer one takes the place of an older."""
+        if self.unsent:
+            self.control = control
+            return
+        self.unsent = control
+        self._drain_or_park()
+
+    def finish(self, last: bytes, *, drop: bool = False) -> None:
+        """Send what is waiting (nothing of it with `drop`), then `last`."""
+        if drop:
+            self.frames = []
+            self.size = 0
+            self.backlog = None
+        self.last = last
+        if not self.unsent:
+            self._drain_or_park()
+
+    def _drain_or_park(self) -> bool:
+        try:
+            if self.drain():
+                return True
+        except OSError as error:
+            self.owner.lost(str(error))
+            return True
+        self.owner.parked()
+        return False

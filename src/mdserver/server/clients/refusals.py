@@ -1,0 +1,47 @@
+"""Why a client could not connect, subscribe or publish: for the server log at `LogLevel = debug`.
+
+Said is what the client is told as well, which names no token and no secret; its request is not
+repeated, because a query may hold a token.
+"""
+
+import structlog
+
+from mdserver.core.events import Error, Status, StatusName
+from mdserver.core.outputs import Send
+from mdserver.core.text import safe_text
+from mdserver.server.engine import Engine
+
+REFUSALS = frozenset(
+    (
+        StatusName.CONNECT_DENY,
+        StatusName.SUBSCRIBE_DENY,
+        StatusName.PUBLISH_DENIED,
+        StatusName.PUBLISH_FAILED,
+        StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED,
+        StatusName.TOKEN_INVALID,
+        StatusName.TOKEN_EXPIRED,
+    )
+)
+log = structlog.get_logger()
+
+
+def tell(address: str, status: str | int, reason: object, **values: object) -> None:
+    """Write a line about a client that was refused, if the log has lines of that level."""
+    log.debug("client refused", address=address, status=status, reason=safe_text(reason), **values)
+
+
+def watch(engine: Engine, *, on: bool) -> None:
+    """Have the refusals that the node sends logged from now on, or not any more."""
+
+    def sent(output: Send) -> None:
+        event = output.event
+        sink = engine.sinks.get(output.session)
+        if sink is None:
+            return
+        if isinstance(event, Error):
+            tell(sink.address, event.code, event.reason)
+        elif isinstance(event, Status) and event.status in REFUSALS:
+            subject = {} if event.subject is None else {"subject": safe_text(event.subject)}
+            tell(sink.address, event.status.value, event.reason, **subject)
+
+    engine.watch_sent(sent if on else None)

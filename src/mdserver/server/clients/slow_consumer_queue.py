@@ -1,0 +1,106 @@
+"""What waits for a client that reads too slowly, kept so that it can be made less.
+
+While the socket takes no more, messages are kept as deliveries, not yet as frames: at the limit the
+server's policy drops or conflates some of them, or disconnects the client. The limit is one of
+memory: a message counts with the objects that it is kept in, which outweigh a short frame.
+"""
+
+from collections import deque
+
+from mdserver.config import SlowConsumerPolicy
+from mdserver.core.conflation import Window
+from mdserver.core.events import Delivery
+from mdserver.core.message import MessageType, Qos
+from mdserver.limits import WAITING_FRAME_OVERHEAD_BYTES, WAITING_MESSAGE_OVERHEAD_BYTES
+from mdserver.server.clients.forms import Form
+
+Item = bytes | Delivery
+_Key = tuple[str, str | None]
+
+
+class Backlog:
+    """Deliveries and the frames of other events, in order. `size` is the memory they take (bytes).
+
+    A message counts as if no other session and no cache shared it.
+    """
+
+    __slots__ = ("_form", "_items", "size")
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._items: deque[Item] = deque()
+        self.size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def add(self, item: Item) -> int:
+        """Append; how much memory (bytes) that takes."""
+        memory = self._memory(item)
+        self._items.append(item)
+        self.size += memory
+        return memory
+
+    def take(self, bytes_least: int) -> list[Item]:
+        """Remove the oldest items, until their frames have that many bytes or nothing is left."""
+        taken: list[Item] = []
+        length = 0
+        while self._items and length < bytes_least:
+            item = self._items.popleft()
+            length += len(item if isinstance(item, bytes) else self._form.delivery(item))
+            self.size -= self._memory(item)
+            taken.append(item)
+        return taken
+
+    def relieve(self, policy: SlowConsumerPolicy, bytes_max: int) -> bool:
+        """Apply the policy; whether no more than `bytes_max` wait then."""
+        if policy is SlowConsumerPolicy.DROP_STANDARD:
+            self._drop_standard(bytes_max)
+        elif policy is SlowConsumerPolicy.CONFLATE:
+            self._conflate()
+        return self.size <= bytes_max
+
+    def _drop_standard(self, bytes_max: int) -> None:
+        kept: deque[Item] = deque()
+        size = self.size
+        for item in self._items:
+            if (
+                size > bytes_max
+                and isinstance(item, Delivery)
+                and item.entry.publication.qos is Qos.STANDARD
+            ):
+                size -= self._memory(item)
+            else:
+                kept.append(item)
+        self._items = kept
+        self.size = size
+
+    def _conflate(self) -> None:
+        """One update a subject, where the last one stood: what is between them stays between."""
+        self._form.conflated()
+        windows: dict[_Key, Window] = {}
+        last: dict[_Key, int] = {}
+        for index, item in enumerate(self._items):
+            if isinstance(item, Delivery) and item.type is MessageType.UPDATE:
+                key = (item.entry.publication.subject, item.match)
+                last[key] = index
+                if key in windows:
+                    windows[key].add(item.entry)
+                else:
+                    windows[key] = Window(item)
+        kept: deque[Item] = deque()
+        for index, item in enumerate(self._items):
+            if isinstance(item, Delivery) and item.type is MessageType.UPDATE:
+                key = (item.entry.publication.subject, item.match)
+                if last[key] == index:
+                    kept.append(windows[key].delivery(item.match))
+            else:
+                kept.append(item)
+        self._items = kept
+        self.size = sum(map(self._memory, kept))
+
+    def _memory(self, item: Item) -> int:
+        if isinstance(item, bytes):
+            return len(item) + WAITING_FRAME_OVERHEAD_BYTES
+        # The frame repeats the content.
+        return 2 * len(self._form.delivery(item)) + WAITING_MESSAGE_OVERHEAD_BYTES

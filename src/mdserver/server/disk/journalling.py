@@ -1,0 +1,225 @@
+"""The journal of a running server: what goes into which stream, and what becomes of it.
+
+The streams of clients' doings are those of the audit logs with the same columns; `messages` has
+every committed message, `stats` one indicator a line. Lines are made here, in the loop, because a
+thread that computes holds the loop up for longer than the computation; the thread of
+`mdserver.journal.writer` only writes.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+import structlog
+import trio
+
+from mdserver.cluster.node import TICK, Node
+from mdserver.config import JournalDiskFull
+from mdserver.core.audit import RECEIPTS
+from mdserver.core.inputs import TimerDue, Trouble
+from mdserver.core.message import Entry
+from mdserver.core.outputs import Committed, Log
+from mdserver.errors import MdserverError
+from mdserver.journal.audit import fast_line
+from mdserver.journal.rows import (
+    NS_PER_US,
+    ROW_VERSION,
+    Place,
+    ReceiptRow,
+    StatRow,
+    checked,
+    message_row,
+)
+from mdserver.journal.writer import (
+    Blocked,
+    Broken,
+    Deleted,
+    Event,
+    JournalWriter,
+    Stored,
+    Unblocked,
+)
+from mdserver.limits import JOURNAL_CLOSE_TIMEOUT_S, JOURNAL_SETTLE_S
+from mdserver.server.disk.wal_writer import MESSAGES, Recording
+from mdserver.server.engine import Engine
+
+STREAMS = (MESSAGES, "access", "publish", "cache", "stats", "receipts")
+_STREAM_OF = {"access": "access", "message": "publish", "cache": "cache"}
+"""Stream of an audit log -> stream of the journal that has the same lines."""
+
+log = structlog.get_logger()
+_encode = msgspec.json.Encoder().encode
+
+
+class JournalBrokenError(MdserverError):
+    """The journal cannot be written any more; the message is one line that says why."""
+
+
+class Journal:
+    """What a server writes. `trouble` is why it writes nothing now, None while all is well.
+
+    `written` are the places of messages whose rows are there already, although they are handed on
+    once more after a restart.
+    """
+
+    def __init__(
+        self,
+        writer: JournalWriter,
+        node: str,
+        engine: Engine,
+        recording: Recording | None = None,
+        written: set[Place] | None = None,
+    ) -> None:
+        self.trouble: str | None = None
+        self._node = node
+        self._engine = engine
+        self._refuses = writer.settings.disk_full is JournalDiskFull.REFUSE
+        self._writer = writer
+        self._recording = recording
+        self._written = written or set()
+        self._failed = trio.Event()
+        self._failure = ""
+        self._blocked = False
+        self._stored = trio.lowlevel.ParkingLot()
+        if recording is not None:
+            recording.when_whole = self._whole
+        engine.carry(Committed, self._committed)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Journal"]:
+        """Write until the end of the block, and then what is queued still."""
+        token = trio.lowlevel.current_trio_token()
+        self._writer.start(lambda event: token.run_sync_soon(self._heard, event))
+        try:
+            yield self
+        finally:
+            if self._recording is not None:
+                self._recording.end()
+            with trio.CancelScope(shield=True), trio.move_on_after(2 * JOURNAL_CLOSE_TIMEOUT_S):
+                lost = await trio.to_thread.run_sync(self._writer.close, abandon_on_cancel=True)
+                if lost:
+                    log.error("journal lines lost", count=lost, reason=self.trouble)
+
+    async def settle(self, node: Node) -> None:
+        """Have a single server commit what it finds in its logs, before it serves anybody.
+
+        Waits for the disk, but not for one that is full: that is told of like at any other time.
+        Raises JournalBrokenError.
+        """
+        if not node.settings.single:
+            return  # members do so together, once they are in contact
+        with trio.move_on_after(JOURNAL_SETTLE_S):
+            self._engine.dispatch(TimerDue(TICK))
+            while not (node.settled or self._blocked or self._failed.is_set()):
+                await self._stored.park()
+        if self._failed.is_set():
+            raise self._broken()
+
+    async def run(self) -> None:
+        """Keep the journal in order. Raises JournalBrokenError once it is broken for good."""
+        async with trio.open_nursery() as nursery:
+            if self._recording is not None:
+                nursery.start_soon(self._recording.run)
+            await self._failed.wait()
+            nursery.cancel_scope.cancel()
+        raise self._broken()
+
+    def _broken(self) -> JournalBrokenError:
+        return JournalBrokenError(f"The journal is broken: {self._failure}")
+
+    def write(self, stream: str, row: msgspec.Struct) -> None:
+        """Queue one row of a stream, and return at once."""
+        self._writer.write(stream, (checked(_encode(row)),))
+
+    def take(self, line: Log) -> None:
+        """Write what the core says of clients, if it is about one of the streams."""
+        if line.stream == "stats":
+            self._sampled(line)
+            return
+        if line.stream == RECEIPTS:
+            values = {name: value for name, value in line.values.items() if name != "time"}
+            self.write(RECEIPTS, msgspec.convert({"v": ROW_VERSION, **values}, ReceiptRow))
+            return
+        stream = _STREAM_OF.get(line.stream)
+        if stream is not None:
+            self._writer.write(stream, (checked(fast_line(line, self._node)),))
+
+    def _sampled(self, line: Log) -> None:
+        values = dict(line.values)
+        ts = int(values.pop("time") or 0) // NS_PER_US
+        self._writer.write(
+            "stats",
+            [
+                checked(
+                    _encode(
+                        StatRow(v=ROW_VERSION, ts=ts, node=self._node, indicator=name, value=value)
+                    )
+                )
+                for name, value in values.items()
+                if isinstance(value, int | float)
+            ],
+        )
+
+    def _committed(self, output: Committed) -> None:
+        now = self._engine.clock()
+        group, history, node = output.group, output.history, self._node
+        entries = self._unwritten(output.entries) if self._written else output.entries
+        self._writer.write(
+            MESSAGES,
+            [checked(_encode(message_row(entry, group, history, node, now))) for entry in entries],
+        )
+
+    def _unwritten(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those without a row yet; a place is asked for once."""
+        left: list[Entry] = []
+        for entry in entries:
+            place = (entry.publication.subject, entry.epoch, entry.seq)
+            if place in self._written:
+                self._written.remove(place)
+            else:
+                left.append(entry)
+        return left
+
+    def _heard(self, event: Event) -> None:
+        match event:
+            case Blocked(reason, withdrawn):
+                self._blocked = True
+                log.error("journal blocked", reason=reason, refusing=self._refuses)
+                self._troubled(f"The journal cannot be written: {reason}.", withdrawn=withdrawn)
+                if withdrawn and self._recording is not None:
+                    self._recording.withdrawn()
+                self._stored.unpark_all()
+            case Unblocked(lost, gap):
+                self._blocked = False
+                log.warning("journal goes on", lines_lost=lost)
+                if gap and self._recording is not None:
+                    self._troubled("The journal is written anew: a restart now may forget.")
+                    self._recording.begin_again()
+                else:
+                    self._troubled(None)
+            case Deleted(stream, count, size, unread):
+                level = log.warning if unread else log.info
+                level(
+                    "journal segments deleted",
+                    stream=stream,
+                    segments=count,
+                    size_bytes=size,
+                    unread=unread,
+                )
+            case Broken(reason):
+                self._failure = reason
+                self._failed.set()
+                self._stored.unpark_all()
+            case Stored(request):
+                if self._recording is not None:
+                    self._recording.stored(request)
+                self._stored.unpark_all()
+
+    def _whole(self) -> None:
+        if self.trouble is not None and not self._blocked:
+            log.info("journal whole again")
+            self._troubled(None)
+
+    def _troubled(self, reason: str | None, *, withdrawn: bool = False) -> None:
+        self.trouble = reason
+        self._engine.dispatch(Trouble(reason, self._refuses, withdrawn))

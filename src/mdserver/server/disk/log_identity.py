@@ -1,0 +1,75 @@
+"""Whether the log in the journal's folder is this server's: looked at before anything is written.
+
+A start with a wrong parameter is refused by the name of the parameter, so that setting it back is
+all there is to do.
+"""
+
+from mdserver.cluster.identity import Identity
+from mdserver.cluster.wal import WalBegun
+from mdserver.config import Config, JournalFsync
+from mdserver.errors import StartError
+from mdserver.journal.records import LOG, beginning
+from mdserver.journal.segments import identified
+from mdserver.server.member import Member
+
+
+def check_log(config: Config, member: Member | None) -> None:
+    """Raise StartError unless the log that is there, if any, is used by this start."""
+    folder = config.journal_folder / LOG
+    try:
+        begun = beginning(folder)
+    except OSError as error:
+        raise StartError(f"JournalFolder = {config.journal_folder}: {error}") from None
+    if begun is not None and (config.journal or member is not None):
+        check_begun(config, member, begun)
+    if member is None or member.file is None:
+        return
+    if member.votes.recorded:
+        if not folder.is_dir():
+            raise _another_log(config, member, "has no log")
+        here, there = identified(folder), member.votes.log
+        if there and here is not None and here.identifier != there:
+            raise _another_log(config, member, f"has the log {here.identifier}")
+    if begun is None:
+        return
+    if member.recorded and not member.votes.recorded:
+        is_on = "on" if config.journal else "off"
+        now = f"JournalFsync = {config.journal_fsync.value}" if config.journal else "Journal = off"
+        raise StartError(
+            f"{folder} holds what this seed acknowledged with Journal = on and JournalFsync ="
+            f" {JournalFsync.COMMIT.value}. With Journal = {is_on} and {now} it would not be used."
+            " Set it back; or, if the other seeds hold the same, move that folder away"
+        )
+    if not member.file.found and member.file.damage is None:
+        raise StartError(
+            f"There is no vote file {member.file.path}, and {folder} was written by this seed,"
+            " which had one. Set ClusterMemberCoordinationFolder back; or, if that file is lost,"
+            f" move {folder} away, and have the seed taken back with `mdserver cluster readmit"
+            f" {member.cluster.me}`"
+        )
+
+
+def _another_log(config: Config, member: Member, what: str) -> StartError:
+    assert member.file is not None
+    return StartError(
+        f"The vote file {member.file.path} says that this seed has a log, {member.votes.log}, and"
+        f" JournalFolder = {config.journal_folder} {what}. Set it back; or, if the journal is lost,"
+        " move the vote file away too, and have the seed taken back with `mdserver cluster readmit"
+        f" {member.cluster.me}`"
+    )
+
+
+def check_begun(config: Config, member: Member | None, begun: WalBegun) -> None:
+    """Raise StartError if a log belongs to another member or cluster."""
+    if member is None:
+        identity = Identity(config.node_name, (), config.cluster_subject_groups)
+    else:
+        identity = member.identity
+    differs = identity.differs(begun.member, begun.cluster, begun.groups, begun.seeds)
+    if differs is not None:
+        folder = config.journal_folder / LOG
+        raise StartError(
+            f"JournalFolder = {config.journal_folder}: its log belongs to another member or"
+            f" cluster: {differs}. Set it back; or, to start without what it holds, move {folder}"
+            " away"
+        )

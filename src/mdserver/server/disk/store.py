@@ -1,0 +1,316 @@
+"""What makes a server keep a journal, and what it finds in it at its start."""
+
+import random
+import time
+from pathlib import Path
+
+import attrs
+import structlog
+from attrs import define
+
+from mdserver.cluster.node import Node
+from mdserver.cluster.settings import alone
+from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.cluster.wal import AnyWalEntry, WalBegun, WalRenamed
+from mdserver.cluster.wal_replay import WalError
+from mdserver.config import Config, JournalFsync
+from mdserver.errors import StartError
+from mdserver.journal.records import LOG, Found, Replacements, cut, line_of, read
+from mdserver.journal.rows import written
+from mdserver.journal.segments import StreamWriter
+from mdserver.journal.writer import JournalWriter
+from mdserver.server.disk.journalling import STREAMS, Journal
+from mdserver.server.disk.log_identity import check_begun, check_log
+from mdserver.server.disk.publisher_secret import publisher_secret
+from mdserver.server.disk.wal_writer import MESSAGES, Recording, tail_of
+from mdserver.server.engine import Engine
+from mdserver.server.member import Member
+from mdserver.server.ownership import give_folder, give_tree
+from mdserver.server.privileges import acting_as
+from mdserver.server.settings import broker_settings, writer_settings
+
+log = structlog.get_logger()
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""A file that has the same text until the machine starts again (Linux, random(4))."""
+
+
+@define
+class Store:
+    """An opened journal. `begun` is None if the member does not write its logs down; `has_begun`:
+    it stands there already. `renewed`: what was found has this history id from now on.
+    """
+
+    config: Config
+    writer: JournalWriter
+    begun: WalBegun | None = None
+    records: list[AnyWalEntry] = attrs.Factory(list)
+    has_begun: bool = False
+    renewed: WalRenamed | None = None
+    replacements: Replacements = attrs.Factory(Replacements)
+
+    def journal(self, node: Node, engine: Engine) -> Journal:
+        """What the running server writes."""
+        recording = None
+        if self.begun is not None:
+            recording = Recording(
+                self.writer,
+                engine,
+                self.begun,
+                self.config.journal_fsync,
+                begins=not self.has_begun,
+                renewed=self.renewed,
+                replacements=self.replacements,
+            )
+        rows = written(self.writer.stream(MESSAGES).sealed, tail_of(node))
+        return Journal(self.writer, self.config.node_name, engine, recording, rows)
+
+
+def store_of(config: Config, member: Member | None) -> Store | None:
+    """The journal with what is in it, None where it is off. The vote file is written as well.
+
+    Raises StartError and JournalError if one of them cannot be used; nothing was written then if
+    they belong to somebody else.
+    """
+    check_log(config, member)
+    _give_folders(config, member)
+    with acting_as(config.run_as_user):
+        return _opened(config, member)
+
+
+def _give_folders(config: Config, member: Member | None) -> None:
+    """Have the user that the server runs as own what it writes, as far as root made it.
+
+    Raises StartError.
+    """
+    user = config.run_as_user
+    try:
+        if config.journal:
+            name, folder = "JournalFolder", config.journal_folder
+            give_tree(folder, user)
+        if member is not None and member.file is not None:
+            path = member.file.path
+            name, folder = "ClusterMemberCoordinationFolder", path.parent
+            give_folder(folder, user, (f"{path.stem}.*",))
+    except OSError as error:
+        raise StartError(f"{name} = {folder}: {error}") from None
+
+
+def _opened(config: Config, member: Member | None) -> Store | None:
+    """Open the journal and write the vote file, with the rights that the server will have."""
+    if not config.journal:
+        if member is not None:
+            member.begin(log)
+        return None
+    recording = records_logs(config, member)
+    streams = (*STREAMS, LOG) if recording else STREAMS
+    last = LOG if recording else ""
+    # What a member records it takes no faster than its disk does: nothing of that is ever dropped.
+    kept = (MESSAGES, LOG) if recording else ()
+    # What only this disk has to have is certainly not taken when the disk refuses it.
+    withdraws = recording and member is None
+    writer = JournalWriter(
+        config.journal_folder, streams, writer_settings(config), last, kept, withdraws
+    )
+    if member is not None:
+        member.begin(log)
+    for stream, repair in writer.repairs.items():
+        log.warning(
+            "journal repaired",
+            stream=stream,
+            torn_lines=repair.torn_lines,
+            torn_bytes=repair.torn_bytes,
+        )
+    store = Store(config, writer)
+    if recording:
+        try:
+            if member is None:
+                _find_alone(store)
+            else:
+                _find_seed(store, member)
+        except OSError as error:
+            raise StartError(f"JournalFolder = {config.journal_folder}: {error}") from None
+    return store
+
+
+def records_logs(config: Config, member: Member | None) -> bool:
+    """Whether this member writes its logs down: a single server, and a seed that acks only what is
+    on its disk. Those of other seeds would be of no use: nobody could tell what they lack.
+    """
+    if not config.journal:
+        return False
+    if member is None:
+        return True
+    seed = member.cluster.guaranteed and member.cluster.me in member.cluster.seeds
+    return seed and config.journal_fsync is JournalFsync.COMMIT
+
+
+def node_of(config: Config, member: Member | None, store: Store | None) -> Node:
+    """The node, with what the journal holds of it. Raises StartError."""
+    cluster = alone(config.node_name) if member is None else member.cluster
+    votes = None if member is None else member.votes
+    rng = random.SystemRandom()
+    with acting_as(config.run_as_user):
+        secret = publisher_secret(config)
+    broker = attrs.evolve(broker_settings(config), publisher_secret=secret)
+    if store is None or store.begun is None:
+        return Node(broker, rng, cluster, votes)
+    if votes is None:
+        none = [Vote() for _ in range(config.cluster_subject_groups)]
+        votes = VoteRecord(cluster.me, "", store.begun.incarnation, False, none, {})
+    # Also where nothing is synced: what was told to clients has to survive the end of the process.
+    cluster = attrs.evolve(cluster, writes_wal=True, acks_wait_for_wal=True)
+    began = time.monotonic()
+    try:
+        node = Node(broker, rng, cluster, votes, store.records, time.time_ns())
+    except WalError as error:
+        raise StartError(
+            f"JournalFolder = {config.journal_folder}: the stream `{LOG}` cannot be used: {error}. "
+            "Move its folder away to start without what it holds"
+        ) from None
+    if store.records:
+        counts = node.broker.counts()
+        log.info(
+            "journal restored",
+            subjects=counts.subjects,
+            messages=counts.cached_messages,
+            records=len(store.records),
+            history=node.history,
+            seconds=round(time.monotonic() - began, 3),
+        )
+    store.records = []
+    return node
+
+
+def _find_seed(store: Store, member: Member) -> None:
+    """The logs of a seed, if nothing was acked since that is not among them."""
+    stream, votes = store.writer.stream(LOG), member.votes
+    found = read(stream.sealed)
+    if found.begun is not None:
+        check_begun(store.config, member, found.begun)
+    reason = _misfit(stream, votes, found)
+    if reason is not None:
+        if stream.sealed:
+            aside = stream.set_aside(stream.sealed)
+            log.warning(
+                "journal not used: this seed takes its logs from others",
+                reason=reason,
+                kept_in=str(aside),
+            )
+        found = Found([], None, 0)
+    store.records = found.records
+    store.replacements = Replacements(found.records)
+    store.begun = WalBegun(
+        member.cluster.me,
+        votes.cluster,
+        store.config.cluster_subject_groups,
+        votes.incarnation,
+        boot_id(),
+        True,
+        list(member.cluster.seeds),
+    )
+    _begin(store, member)
+
+
+def _begin(store: Store, member: Member) -> None:
+    """Note in the log and then in the vote file that this incarnation has begun, both on the disk.
+
+    From now on the two have to fit each other: the vote file was of this incarnation before the log
+    was, and says so of the log after it was.
+    """
+    stream, votes = store.writer.stream(LOG), member.votes
+    assert store.begun is not None
+    assert member.file is not None, "a seed has a vote file"
+    try:
+        stream.append([line_of(store.begun)])
+        stream.sync()
+    except OSError as error:
+        # What is read needs no room. The line is written before any other, once there is some.
+        log.warning("journal not begun yet", reason=error.strerror)
+    else:
+        store.has_begun = True
+        votes.logged = votes.incarnation
+        stream.end_gap()  # what it was about is set aside
+    votes.recorded, votes.log = True, stream.identifier
+    member.file.begin(votes)
+
+
+def _misfit(stream: StreamWriter, votes: VoteRecord, found: Found) -> str | None:
+    """Why a seed cannot rely on its log, None if it can (docs/cluster.md, "Older copies")."""
+    before = votes.incarnation - 1
+    begun = 0 if found.begun is None else found.begun.incarnation
+    if begun > before and votes.admitted:
+        votes.admitted = False
+        votes.incarnation = begun + 1
+        return (
+            f"the vote file is an older copy: it knows of start {before} of this seed, and the log"
+            f" of start {begun}. It may not vote until it is taken back with `mdserver cluster"
+            f" readmit {votes.member}`"
+        )
+    if not votes.recorded:
+        return "this seed ran without it"
+    if found.damage is not None:
+        return str(found.damage)
+    missing = _end_missing(stream)
+    if missing is not None:
+        return missing
+    if begun < votes.logged:
+        return (
+            f"it is an older copy: the last start that it knows of is {begun}, and the vote file"
+            f" says that {votes.logged} wrote to it"
+        )
+    return None
+
+
+def _end_missing(stream: StreamWriter) -> str | None:
+    """What is missing at the end of a stream, None if nothing is known to be."""
+    if stream.ends_at:
+        return f"its last segment, {stream.ends_at}, is missing"
+    if stream.gap:
+        return "its end is missing: the disk did not take it (JournalDiskFull = continue)"
+    return None
+
+
+def _find_alone(store: Store) -> None:
+    """The logs of a single server; under a new history id if some of them may be missing."""
+    config, stream = store.config, store.writer.stream(LOG)
+    found = read(stream.sealed)
+    if found.begun is not None:
+        check_begun(config, None, found.begun)
+    reason = _gap(found, stream, config.cluster_subject_groups)
+    if found.damage is not None:
+        aside = cut(stream, found.damage)
+        log.warning("journal damaged: what follows is set aside", kept_in=str(aside))
+    store.records = found.records
+    if found.records and reason is not None:
+        history = f"{random.SystemRandom().getrandbits(64):016x}"
+        log.warning("journal not whole: clients are told of a new history", reason=reason)
+        store.renewed = WalRenamed(history)
+        store.records.append(store.renewed)
+    incarnation = 1 if found.begun is None else found.begun.incarnation + 1
+    synced = config.journal_fsync is JournalFsync.COMMIT
+    groups = config.cluster_subject_groups
+    store.begun = WalBegun(config.node_name, "", groups, incarnation, boot_id(), synced)
+
+
+def _gap(found: Found, stream: StreamWriter, groups: int) -> str | None:
+    """Why the end of the log may be missing; None where nothing that was acknowledged is."""
+    if found.damage is not None:
+        return str(found.damage)
+    missing = _end_missing(stream)
+    if missing is not None:
+        return missing
+    begun = found.begun
+    if begun is None or found.groups < groups:
+        return f"it holds {found.groups} of {groups} subject groups"
+    boot = boot_id()
+    if not found.ended and not begun.synced and (not boot or boot != begun.boot):
+        return "the machine stopped before everything was on the disk"
+    return None
+
+
+def boot_id() -> str:
+    """The name of this run of the machine; empty where it has none."""
+    try:
+        return BOOT_ID.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

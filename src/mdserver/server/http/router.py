@@ -1,0 +1,102 @@
+"""Which path answers a request."""
+
+import base64
+import hashlib
+import importlib.resources
+import re
+from collections.abc import Callable, Mapping
+
+from mdserver.codec.http import CONTENT_POLICY, Request, RequestRefusedError
+from mdserver.codec.streaming import STREAM_PATH, PartedAnswer, StreamAnswer
+from mdserver.server.http import health, produce, rest, snapshot, sse, stream
+from mdserver.server.http.answers import Answer, Exchange, Path, text_answer
+
+Methods = Mapping[str, Path]
+SECRET_PATHS = STREAM_PATH + "/{secret}"
+
+
+class Paths:
+    """Paths and methods; HEAD is answered as GET, whose body the connection leaves out."""
+
+    def __init__(self, routes: Mapping[str, Methods]) -> None:
+        self.routes = dict(routes)
+
+    def add(self, path: str, methods: Methods) -> None:
+        """Have a path answered by these functions."""
+        self.routes[path] = methods
+
+    def route_of(self, path: str) -> str:
+        """The route that answers a path."""
+        return path
+
+    async def __call__(
+        self, request: Request, exchange: Exchange
+    ) -> Answer | PartedAnswer | StreamAnswer:
+        """The answer of the path; 404 and 405 say which there are."""
+        methods = self.routes.get(self.route_of(request.path))
+        if methods is None:
+            return text_answer(f"There are {', '.join(self.routes)}.\n", 404)
+        path = methods.get("GET" if request.method == "HEAD" else request.method)
+        if path is not None:
+            try:
+                return await path(request, exchange)
+            except RequestRefusedError as error:
+                return text_answer(error.reason + "\n", error.status)
+        allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
+        answer = text_answer(f"This path takes {allowed}.\n", 405)
+        return Answer(405, [*answer.headers, (b"allow", allowed.encode())], answer.body)
+
+
+class Router(Paths):
+    """What clients find: beside WebSocket, everything over HTTP."""
+
+    def __init__(
+        self,
+        unready: Callable[[], str | None] = health.nothing,
+        warning: Callable[[], str | None] = health.nothing,
+    ) -> None:
+        super().__init__(
+            {
+                "/rest/produce": {"POST": produce.produce},
+                "/rest/consume": {"GET": rest.consume},
+                "/snapshot": {"GET": snapshot.snapshot},
+                "/sse": {"GET": sse.sse},
+                STREAM_PATH: {"POST": stream.open_stream},
+                SECRET_PATHS: {"POST": stream.give_commands},
+                "/health/live": {"GET": health.live},
+                "/health/ready": {"GET": health.Ready(unready, warning)},
+                "/openapi.json": {"GET": page("openapi.json", b"application/json")},
+                "/": {"GET": page("welcome.html")},
+            }
+        )
+
+    def route_of(self, path: str) -> str:
+        """All secret paths of streams are one route."""
+        return SECRET_PATHS if path.startswith(STREAM_PATH + "/") else path
+
+
+def policy_of(body: bytes) -> bytes:
+    """What a browser lets a page do: run its own script and style, and ask this server."""
+    hashes = {
+        name: b" ".join(
+            b"'sha256-%b'" % base64.b64encode(hashlib.sha256(part).digest())
+            for part in re.findall(rb"<%b>(.*?)</%b>" % (name, name), body, re.DOTALL)
+        )
+        or b"'none'"
+        for name in (b"script", b"style")
+    }
+    return (
+        b"default-src 'none'; script-src %b; style-src %b; connect-src 'self'; base-uri 'none'; "
+        b"form-action 'none'; frame-ancestors 'none'" % (hashes[b"script"], hashes[b"style"])
+    )
+
+
+def page(name: str, kind: bytes = b"text/html; charset=utf-8") -> Path:
+    """A page of the package `mdserver.web`, read once."""
+    body = (importlib.resources.files("mdserver.web") / name).read_bytes()
+    answer = Answer(200, ((b"content-type", kind), (CONTENT_POLICY, policy_of(body))), body)
+
+    async def path(_request: Request, _exchange: Exchange) -> Answer:
+        return answer
+
+    return path

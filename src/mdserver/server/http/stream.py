@@ -1,0 +1,86 @@
+"""`POST /stream`: the whole protocol over HTTP, for clients without WebSocket.
+
+The body of the request holds the first commands, the answer brings events without end. `connected`
+carries a secret path; commands that are posted there belong to the same session.
+"""
+
+import secrets
+from collections.abc import Sequence
+
+from mdserver.codec.binary_form import BINARY
+from mdserver.codec.http import Request, RequestRefusedError
+from mdserver.codec.json_form import JSON
+from mdserver.codec.streaming import (
+    FRAMES_TYPE,
+    NDJSON_TYPE,
+    STREAM_PATH,
+    StreamAnswer,
+    StreamForm,
+    stream_headers,
+)
+from mdserver.core.commands import AnyCommand, Connect
+from mdserver.core.text import safe_text
+from mdserver.errors import RemoteProtocolError
+from mdserver.server.http.answers import Answer, Exchange, text_answer
+
+SECRET_BYTES = 24
+_JSON_TYPE = "application/json"
+_STREAM_TYPES = (NDJSON_TYPE, FRAMES_TYPE)
+_BODY_TYPES = (NDJSON_TYPE, FRAMES_TYPE, _JSON_TYPE)
+
+
+async def open_stream(request: Request, _exchange: Exchange) -> StreamAnswer:
+    """Begin a session whose events are the answer."""
+    if not request.http_1_1:
+        raise RequestRefusedError(400, "A stream needs HTTP/1.1.")
+    accepted = _accepted(request)
+    secret = secrets.token_urlsafe(SECRET_BYTES)
+    return StreamAnswer(
+        headers=stream_headers(accepted),
+        form=StreamForm(accepted, f"{STREAM_PATH}/{secret}"),
+        transport="http-stream",
+        commands=read_commands(request) or [Connect()],
+        secret=secret,
+    )
+
+
+async def give_commands(request: Request, exchange: Exchange) -> Answer:
+    """Take commands for a stream: 202, or 404 where there is no such stream any more."""
+    secret = request.path.removeprefix(STREAM_PATH + "/")
+    if exchange.has_stream(secret):
+        await exchange.ready(secret)
+    if not exchange.has_stream(secret):
+        return text_answer("There is no such stream (any more); open one with POST /stream.\n", 404)
+    await exchange.give(secret, read_commands(request))
+    return text_answer("", 202)
+
+
+def read_commands(request: Request) -> Sequence[AnyCommand]:
+    """The commands of a body; RequestRefusedError (400, 415) where it cannot be read as such."""
+    kind = (request.header(b"content-type") or NDJSON_TYPE).partition(";")[0].strip().lower()
+    if kind not in _BODY_TYPES:
+        known = ", ".join(_BODY_TYPES)
+        raise RequestRefusedError(
+            415, f"Commands come as one of {known}, not as {safe_text(kind, 64)}."
+        )
+    try:
+        if kind == FRAMES_TYPE:
+            return BINARY.commands(request.body) if request.body else []
+        if kind == _JSON_TYPE:
+            return JSON.commands(request.body) if request.body else []
+        return JSON.lines(request.body)
+    except RemoteProtocolError as error:
+        raise RequestRefusedError(400, error.reason) from None
+
+
+def _accepted(request: Request) -> str:
+    """The media type: JSON lines unless frames are asked for (RFC 9110, section 12.5.1)."""
+    asked = request.header(b"accept")
+    kinds = [part.partition(";")[0].strip().lower() for part in (asked or "*/*").split(",")]
+    for kind in kinds:
+        if kind in _STREAM_TYPES:
+            return kind
+        if kind in ("*/*", "application/*", _JSON_TYPE):
+            return NDJSON_TYPE
+    known = " and ".join(_STREAM_TYPES)
+    raise RequestRefusedError(406, f"A stream comes as {known}, none of which is accepted.")

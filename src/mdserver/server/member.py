@@ -1,0 +1,170 @@
+"""What makes a server a member of a cluster: its settings, vote record and peer links."""
+
+import time
+
+import structlog
+import trio
+from attrs import Factory, define
+
+from mdserver.cluster.admin import DRAINED
+from mdserver.cluster.identity import Identity
+from mdserver.cluster.log import MISSING
+from mdserver.cluster.node import TICK
+from mdserver.cluster.settings import ClusterSettings
+from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.config import Config, DeliveryMode, JournalFsync
+from mdserver.core.inputs import TimerDue
+from mdserver.core.outputs import Log
+from mdserver.errors import ConfigError
+from mdserver.limits import DRAIN_HAND_OVER_S, NS_PER_MS
+from mdserver.server.clients.connection import Logger
+from mdserver.server.disk.votes import VoteFile, VoteWriter
+from mdserver.server.engine import Engine
+from mdserver.server.monitor.commands import Operations
+from mdserver.server.peers.mutual import MutualIdentity
+from mdserver.server.peers.peers import Peers, PeerSettings
+from mdserver.server.tls import KeyStore
+
+
+@define
+class Member:
+    """This server's place in its cluster. `file` is None if nobody votes.
+
+    `recorded`: the vote file says that the start before wrote its logs down.
+    """
+
+    cluster: ClusterSettings
+    peers: PeerSettings
+    votes: VoteRecord
+    file: VoteFile | None
+    identity: Identity
+    recorded: bool = False
+    _drained: trio.Event = Factory(trio.Event)
+
+    def take(self, line: Log) -> None:
+        """Write what the core says of the cluster to the server log; what it says of one group, for
+        debugging only, unless something was lost.
+        """
+        if line.stream != "cluster":
+            return
+        if line.name == DRAINED:
+            self._drained.set()
+        log = structlog.get_logger()
+        if line.name == MISSING:
+            log.warning(line.name, **line.values)
+        else:
+            (log.debug if "group" in line.values else log.info)(line.name, **line.values)
+
+    def begin(self, log: Logger) -> None:
+        """Store the vote record of this start. Raises StartError."""
+        if self.file is None:
+            return
+        damage = self.file.damage
+        aside = self.file.begin(self.votes)
+        if damage is not None:
+            log.warning("vote file damaged", problem=damage, kept_as=str(aside))
+
+    async def hand_over(self, operations: Operations) -> None:
+        """Have others coordinate what this member does, and wait for it, but not for long."""
+        self._drained = trio.Event()
+        operations("drain", "", True)
+        with trio.move_on_after(DRAIN_HAND_OVER_S):
+            await self._drained.wait()
+
+    def reload_certificates(self) -> None:
+        """Read the files for links again, for new links. Raises StartError, and nothing changes."""
+        if self.peers.identity is not None:
+            self.peers.identity.reload()
+
+    async def run(
+        self,
+        engine: Engine,
+        log: Logger,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Keep the links and the vote file until cancelled. Raises StartError."""
+        peers = Peers(self.peers, engine, log)
+        async with trio.open_nursery() as nursery:
+            if self.file is not None:
+                nursery.start_soon(VoteWriter(self.file, engine).run)
+            await nursery.start(peers.run)
+            engine.dispatch(TimerDue(TICK))
+            task_status.started()
+
+
+def member_of(config: Config, *, trace: bool = False) -> Member | None:
+    """What the configuration says of the cluster, None for a single server.
+
+    The vote record is that of this start, and not stored yet (`Member.begin`). `trace`: the node is
+    to say which steps it takes. Raises ConfigError and StartError.
+    """
+    if not config.cluster_members:
+        return None
+    listen = config.cluster_member_listen
+    if listen is None or listen.host == "*":
+        raise ConfigError("ClusterMemberListen is missing: this member's own address, not `*`")
+    if not config.cluster_password:
+        raise ConfigError("ClusterPassword is missing: members prove that they know it")
+    names = tuple(str(address) for address in config.cluster_members)
+    mode = config.cluster_delivery_mode
+    cluster = ClusterSettings(
+        str(listen),
+        names,
+        config.cluster_seed_member_count,
+        mode is DeliveryMode.GUARANTEED,
+        config.client_address or str(config.listen[0]),
+        trace=trace,
+        name=config.node_name,
+    )
+    identity = Identity(str(listen), cluster.seeds, config.cluster_subject_groups)
+    links = identity_of(config)
+    file = VoteFile(config.cluster_member_coordination_folder, str(listen))
+    if cluster.guaranteed:
+        votes = vote_record(identity, file)
+    else:
+        file.refuse_another_mode()
+        # Nothing is kept: all that this number is for is that no two starts have the same one.
+        started = time.time_ns() // NS_PER_MS
+        votes = VoteRecord(str(listen), "", started, False, [Vote()] * identity.groups, {})
+    peers = PeerSettings(
+        listen=listen,
+        bind=config.cluster_member_bind or listen,
+        members=config.cluster_members,
+        seeds=cluster.seeds,
+        groups=identity.groups,
+        mode=mode.value,
+        password=config.cluster_password,
+        identity=links,
+    )
+    recorded = votes.recorded
+    votes.recorded = recorded and config.journal and config.journal_fsync is JournalFsync.COMMIT
+    voting = file if cluster.guaranteed else None
+    return Member(cluster, peers, votes, voting, identity, recorded)
+
+
+def vote_record(identity: Identity, file: VoteFile) -> VoteRecord:
+    """The record of this start. Raises ConfigError and StartError."""
+    votes = file.read(identity)
+    if len(identity.seeds) % 2 == 0:
+        raise ConfigError(
+            f"{len(identity.seeds)} seeds are no odd number: list more ClusterMembers, or set "
+            "ClusterSeedMemberCount"
+        )
+    return votes
+
+
+def identity_of(config: Config) -> MutualIdentity | None:
+    """What links to other members are encrypted with, None where they are not.
+
+    Raises ConfigError where half of it is missing, StartError for files that cannot be used.
+    """
+    files, authority = config.cluster_member_key_store, config.cluster_member_certificate_authority
+    if not files and authority is None:
+        return None
+    if not files or authority is None:
+        raise ConfigError(
+            "ClusterMemberKeyStore and ClusterMemberCertificateAuthority go together: set both, or "
+            "none of them"
+        )
+    return MutualIdentity(KeyStore(*files), authority, config.cipher_list)

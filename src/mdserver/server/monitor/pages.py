@@ -1,0 +1,93 @@
+"""What the monitor's listener answers, to operators who know its user and password."""
+
+import base64
+import binascii
+import hmac
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from mdserver import limits
+from mdserver.codec.http import Request
+from mdserver.codec.streaming import PartedAnswer, StreamAnswer
+from mdserver.server.http import health
+from mdserver.server.http.answers import Answer, Exchange, Parameters, json_answer, text_answer
+from mdserver.server.http.router import Paths
+
+Rows = Callable[[int], Sequence[Any]]
+_CHALLENGE = (b"www-authenticate", b'Basic realm="mdserver monitor", charset="UTF-8"')
+# A browser asks before it sends such a header for a page, and the answer is no.
+_ORDER = b"x-mdserver"
+_READING = ("GET", "HEAD")
+_FORMATS = {"json": False, "text": True}
+
+
+class Monitor(Paths):
+    """Pages for operators. Without a password none is asked for; `/health` never asks for it."""
+
+    def __init__(
+        self,
+        sessions: Rows,
+        unready: Callable[[], str | None],
+        user: str = "",
+        password: str = "",
+        warning: Callable[[], str | None] = health.nothing,
+    ) -> None:
+        super().__init__(
+            {
+                "/sessions": {"GET": Table(sessions)},
+                "/health/live": {"GET": health.live},
+                "/health/ready": {"GET": health.Ready(unready, warning)},
+            }
+        )
+        self._expected = f"{user}:{password}".encode() if password else None
+
+    async def __call__(
+        self, request: Request, exchange: Exchange
+    ) -> Answer | PartedAnswer | StreamAnswer:
+        """The answer of the path; 401, or 403 for an order without the header that they need."""
+        if request.method not in _READING and request.header(_ORDER) is None:
+            return text_answer(
+                "Orders need the header `X-Mdserver: 1`, which no web page can send.\n", 403
+            )
+        if self._allowed(request):
+            return await super().__call__(request, exchange)
+        refused = text_answer("The monitor asks for its user and password.\n", 401)
+        return Answer(401, [*refused.headers, _CHALLENGE], refused.body)
+
+    def _allowed(self, request: Request) -> bool:
+        if self._expected is None or request.path.startswith("/health/"):
+            return True
+        scheme, _, given = (request.header(b"authorization") or "").partition(" ")
+        try:
+            credentials = base64.b64decode(given.strip(), validate=True)
+        except (binascii.Error, ValueError):
+            return False
+        return scheme.lower() == "basic" and hmac.compare_digest(credentials, self._expected)
+
+
+class Table:
+    """A page of rows, each an attrs object: `?limit=` of them, as JSON or `?format=text`."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
+        """The rows as they are now."""
+        parameters = Parameters(request, ("limit", "format"))
+        parameters.check()
+        limit = parameters.count("limit", limits.SESSIONS_SHOWN_MAX)
+        rows = [attrs.asdict(row) for row in self._rows(100 if limit is None else limit)]
+        if parameters.choice("format", _FORMATS, False):
+            return text_answer(aligned(rows))
+        return json_answer(rows)
+
+
+def aligned(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows with the same keys as text in columns, with a line of their names."""
+    if not rows:
+        return ""
+    lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "".join("  ".join(map(str.ljust, line, widths)).rstrip() + "\n" for line in lines)

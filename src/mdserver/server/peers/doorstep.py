@@ -1,0 +1,115 @@
+"""Callers at the port for members that have not proved that they are any.
+
+They have places of their own, so that however many strangers call, members come in: whoever calls
+from the address of a listed member has places that others do not take, and a new caller takes the
+place of the one that has proved nothing for longest, since a member proves itself at once.
+"""
+
+from collections.abc import Iterable
+
+import trio
+from attrs import field, frozen
+
+from mdserver.core.text import safe_text
+from mdserver.limits import (
+    CLUSTER_MEMBERS_MAX,
+    PEER_COMPLAINTS_KEPT,
+    PEER_COMPLAINTS_MAX,
+    PEER_COMPLAINTS_S,
+    PEER_UNPROVEN_MAX,
+    PEER_UNPROVEN_PER_ADDRESS_MAX,
+)
+from mdserver.server.clients.connection import Logger
+
+
+@frozen(eq=False)
+class Place:
+    """Where a caller waits; its `scope` is cancelled when another one needs the place."""
+
+    address: str
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+
+
+class Doorstep:
+    """The places of callers. `listed` are the hosts of listed members."""
+
+    def __init__(self, listed: Iterable[str]) -> None:
+        self._listed = dict.fromkeys(listed)
+        self._of_address: dict[str, dict[Place, None]] = {}
+        self._strangers: dict[Place, None] = {}
+
+    def list(self, address: str) -> None:
+        """A listed member was found at this address."""
+        if len(self._listed) < 2 * CLUSTER_MEMBERS_MAX:
+            self._listed[address] = None
+
+    def enter(self, address: str) -> Place:
+        """Return a place for a caller of this address, for which another one may have to go."""
+        here = self._of_address.setdefault(address, {})
+        if len(here) >= PEER_UNPROVEN_PER_ADDRESS_MAX:
+            self._displace(next(iter(here)))
+        if address not in self._listed and len(self._strangers) >= PEER_UNPROVEN_MAX:
+            self._displace(next(iter(self._strangers)))
+        place = Place(address)
+        self._of_address.setdefault(address, {})[place] = None
+        if address not in self._listed:
+            self._strangers[place] = None
+        return place
+
+    def leave(self, place: Place) -> None:
+        """A caller has proved itself, or is gone."""
+        self._strangers.pop(place, None)
+        here = self._of_address.get(place.address, {})
+        here.pop(place, None)
+        if not here:
+            self._of_address.pop(place.address, None)
+
+    def _displace(self, place: Place) -> None:
+        self.leave(place)
+        place.scope.cancel()
+
+
+class Complaints:
+    """Why links do not come about, in the server log.
+
+    Of each member that is called a reason is said once, not at each try. What callers do is said as
+    well, PEER_COMPLAINTS_MAX lines in PEER_COMPLAINTS_S for all of them together, and how many
+    `more` there were.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._said: dict[str, dict[str, None]] = {}
+        self._since = 0.0
+        self._lines = 0
+        self._more = 0
+
+    def forget(self, name: str) -> None:
+        """There is a link: say what is wrong with the next one anew."""
+        self._said.pop(name, None)
+
+    def say(self, name: str, reason: str, where: str = "") -> None:
+        """Say why there is no link; an empty name is that of a caller."""
+        reason = safe_text(reason, 1000)
+        said = self._said.setdefault(name, {})
+        if reason in said or len(self._said) > CLUSTER_MEMBERS_MAX:
+            return
+        if len(said) == PEER_COMPLAINTS_KEPT:
+            said.clear()
+        if name:
+            self._log.warning("no link", peer=safe_text(name), address=where or name, reason=reason)
+        elif self._may_say():
+            more = {"more": self._more} if self._more else {}
+            self._more = 0
+            self._log.warning("no link", peer="a caller", address=where, reason=reason, **more)
+        else:
+            self._more += 1
+            return
+        said[reason] = None
+
+    def _may_say(self) -> bool:
+        now = trio.current_time()
+        if now - self._since >= PEER_COMPLAINTS_S:
+            self._since, self._lines = now, 0
+        self._lines += 1
+        return self._lines <= PEER_COMPLAINTS_MAX

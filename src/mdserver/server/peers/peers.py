@@ -1,0 +1,324 @@
+"""Peer links over TCP: who dials whom, the handshake, frames both ways.
+
+Each pair of members has one link. The member with the smaller address dials; the other one does so
+too when it has waited for a while, since a new member may be unknown to those it joins. Two new
+members hear of each other from those that they join.
+"""
+
+import random
+import secrets
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import trio
+from attrs import frozen
+
+from mdserver.cluster.messages import ClosePeer, Meet, PeerDown, PeerReceived, PeerUp, SendPeer
+from mdserver.codec.peer import (
+    NONCE_BYTES,
+    Greeting,
+    Handshake,
+    Messages,
+    RefusedError,
+    Side,
+    Terms,
+    message_frame,
+    refusal,
+)
+from mdserver.config import values
+from mdserver.config.values import Address
+from mdserver.errors import RemoteProtocolError, leaves
+from mdserver.limits import (
+    PEER_BACK_OFF_MAX_S,
+    PEER_FORGOTTEN_S,
+    PEER_HANDSHAKE_TIMEOUT_S,
+    PEER_LINKS_MAX,
+    PEER_MESSAGE_BYTES_MAX,
+)
+from mdserver.server.clients.connection import Logger
+from mdserver.server.clients.listener import accept_each
+from mdserver.server.engine import Engine
+from mdserver.server.network import TCP, Network
+from mdserver.server.peers.doorstep import Complaints, Doorstep
+from mdserver.server.peers.link import Link, receive, send_all
+from mdserver.server.peers.mutual import MutualIdentity, begins_with_tls, binding_of, broken
+from mdserver.server.tls import say_goodbye
+
+READ_BYTES = 256 * 1024
+FIRST_BACK_OFF_S = 0.05
+LARGER_DIALS_AFTER_S = 1.0
+
+
+@frozen(kw_only=True)
+class PeerSettings:
+    """What the links are told.
+
+    `listen` is where others find this member, `bind` where it listens itself, `members` where the
+    others are. With an `identity` links are encrypted, and the others have to show theirs.
+    """
+
+    listen: Address
+    bind: Address
+    members: tuple[Address, ...]
+    seeds: tuple[str, ...]
+    groups: int
+    mode: str
+    password: str
+    identity: MutualIdentity | None = None
+
+    @property
+    def me(self) -> str:
+        """This member's name: its peer address."""
+        return str(self.listen)
+
+    def greeting(self) -> Greeting:
+        """A greeting with a fresh nonce."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return Greeting(self.me, nonce)
+
+    @property
+    def terms(self) -> Terms:
+        """What the others have to be told the same of."""
+        return Terms(self.groups, list(self.seeds), self.mode)
+
+
+class Peers:
+    """All links of one member."""
+
+    def __init__(
+        self, settings: PeerSettings, engine: Engine, log: Logger, network: Network = TCP
+    ) -> None:
+        self._settings = settings
+        self._network = network
+        self._engine = engine
+        self._log = log
+        self.links: dict[str, Link] = {}
+        self._dirty: list[Link] = []
+        self._buffer = bytearray(READ_BYTES)
+        self._doorstep = Doorstep(address.host for address in settings.members)
+        self._complaints = Complaints(log)
+        self._dialed: dict[str, None] = {}
+        self._nursery: trio.Nursery | None = None
+        engine.carry(SendPeer, self._send)
+        engine.carry(Meet, self._meet)
+        engine.carry(ClosePeer, self._close)
+        engine.settled = self._flush
+
+    # The node's side
+
+    def _send(self, output: SendPeer) -> None:
+        data: bytes | None = None
+        for peer in output.peers:
+            link = self.links.get(peer)
+            if link is not None:
+                data = data or message_frame(output.message)
+                if len(data) > PEER_MESSAGE_BYTES_MAX:
+                    # The other side would refuse it, and the link with it, again and again.
+                    self._complaints.say(peer, f"a group's log and cache take {len(data)} bytes")
+                elif link.put(data):
+                    self._dirty.append(link)
+
+    def _flush(self) -> None:
+        for link in self._dirty:
+            link.flush()
+        self._dirty.clear()
+
+    def _close(self, output: ClosePeer) -> None:
+        link = self.links.get(output.peer)
+        if link is not None:
+            link.close(output.reason)
+
+    def _meet(self, output: Meet) -> None:
+        name = output.peer
+        if self._nursery is None or name in self._dialed or len(self._dialed) >= PEER_LINKS_MAX:
+            return
+        try:
+            address = values.address(0).parse(name)
+        except ValueError as error:
+            self._complaints.say(name, str(error))
+            return
+        self._dialed[name] = None
+        self._nursery.start_soon(self._dial, address)
+
+    # Opening
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep links to all members until cancelled. Raises StartError for a port in use."""
+        async with trio.open_nursery() as nursery:
+
+            def accepted(sock: socket.socket, address: str) -> None:
+                nursery.start_soon(self._serve, sock, Side.LISTENER, "", address)
+
+            for listening in self._network.listen(self._settings.bind):
+                nursery.start_soon(accept_each, listening, accepted, self._unaccepted)
+            for address in self._settings.members:
+                if str(address) != self._settings.me:
+                    self._dialed[str(address)] = None
+                    nursery.start_soon(self._dial, address)
+            self._nursery = nursery
+            task_status.started()
+
+    def _unaccepted(self, error: OSError) -> None:
+        self._complaints.say("any caller", broken(error))
+
+    async def _dial(self, address: Address) -> None:
+        """Dial a member whenever there is no link to it.
+
+        One that is in no list is given up when there was none for long.
+        """
+        name, listed = str(address), address in self._settings.members
+        gone = trio.current_time() + PEER_FORGOTTEN_S
+        pause = 0.0 if self._settings.me < name else LARGER_DIALS_AFTER_S
+        back_off = FIRST_BACK_OFF_S
+        while True:
+            await trio.sleep(pause)
+            pause = FIRST_BACK_OFF_S if self._settings.me < name else LARGER_DIALS_AFTER_S
+            if name in self.links:
+                back_off = FIRST_BACK_OFF_S
+                gone = trio.current_time() + PEER_FORGOTTEN_S
+                continue
+            if not listed and trio.current_time() > gone:
+                del self._dialed[name]
+                return
+            try:
+                with trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
+                    sock = await self._network.dial(address)
+            except (OSError, trio.TooSlowError):
+                back_off = min(2 * back_off, PEER_BACK_OFF_MAX_S)
+                pause = back_off * (0.5 + random.random() / 2)  # noqa: S311 - spreads, hides nothing
+                continue
+            if not await self._serve(sock, Side.DIALER, name, name):
+                pause = PEER_BACK_OFF_MAX_S
+
+    async def _serve(self, sock: socket.socket, side: Side, expected: str, where: str) -> bool:
+        """One link from its handshake to its end: what goes wrong here stays here."""
+        name = expected
+        opened = False
+        try:
+            with self._unproven(side, where), trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
+                if self._settings.identity is not None:
+                    sock = await self._encrypted(sock, side, self._settings.identity)
+                handshake = await self._open(sock, side, expected)
+            if handshake.peer not in self.links and len(self.links) >= PEER_LINKS_MAX:
+                raise RemoteProtocolError(f"there are {PEER_LINKS_MAX} links, which is all")
+            opened = True
+            self._complaints.forget(name)
+            if side is Side.DIALER:
+                self._doorstep.list(sock.getpeername()[0])
+            await self._carry(Link(handshake.peer, sock), handshake)
+        except* (RemoteProtocolError, trio.TooSlowError, OSError) as group:
+            self._complaints.say(name, told(leaves(group)[0]), where)
+        except* Exception as group:
+            self._log.exception("peer link failed", peer=name, error=repr(leaves(group)[0]))
+        finally:
+            if isinstance(sock, ssl.SSLSocket):
+                say_goodbye(sock)
+            sock.close()
+        return opened
+
+    @contextmanager
+    def _unproven(self, side: Side, address: str) -> Iterator[None]:
+        """The block in which whoever calls from an address has proved nothing."""
+        if side is Side.DIALER:
+            yield
+            return
+        place = self._doorstep.enter(address)
+        try:
+            with place.scope:
+                yield
+        finally:
+            self._doorstep.leave(place)
+        if place.scope.cancelled_caught:
+            raise RemoteProtocolError("it proved nothing, and its place was needed")
+
+    async def _encrypted(
+        self, sock: socket.socket, side: Side, identity: MutualIdentity
+    ) -> socket.socket:
+        if side is Side.LISTENER and not await begins_with_tls(sock):
+            error = RemoteProtocolError(
+                f"the links of {self._settings.me} are encrypted: ClusterMemberKeyStore is not "
+                "set at the other member"
+            )
+            # It says what whoever calls sees anyway: that TLS is spoken here.
+            await refuse(sock, error, proven=True)
+            raise error
+        return await identity.encrypt(sock, side)
+
+    async def _open(self, sock: socket.socket, side: Side, expected: str) -> Handshake:
+        settings = self._settings
+        binding = binding_of(sock)
+        handshake = Handshake(
+            side, settings.greeting(), settings.terms, settings.password, expected, binding
+        )
+        answer = handshake.begin()
+        if binding and side is Side.DIALER:
+            # The listener greets once it accepted the certificate; where it does not, bytes that
+            # it left unread would make the kernel reset its reason away.
+            answer += handshake.feed(await self._received(sock))
+        try:
+            while True:
+                await send_all(sock, answer)
+                if handshake.done:
+                    return handshake
+                answer = handshake.feed(await self._received(sock))
+        except RefusedError:
+            raise
+        except RemoteProtocolError as error:
+            await refuse(sock, error, proven=handshake.proven)
+            raise
+
+    async def _received(self, sock: socket.socket) -> bytes:
+        data = await receive(sock, self._buffer)
+        if not data:
+            raise RemoteProtocolError("the other side closed during the handshake")
+        return data
+
+    async def _carry(self, link: Link, handshake: Handshake) -> None:
+        """An open link: tell the node, read and write until either side ends it."""
+        older = self.links.get(link.peer)
+        if older is not None:
+            older.close("a newer link took its place")
+        self.links[link.peer] = link
+        self._engine.dispatch(PeerUp(link.peer))
+        try:
+            with link.scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(link.drain)
+                    await self._read(link, handshake)
+        finally:
+            if self.links.get(link.peer) is link:
+                del self.links[link.peer]
+                self._engine.dispatch(PeerDown(link.peer))
+            self._log.warning("link down", peer=link.peer, reason=link.closed or "this member ends")
+
+    async def _read(self, link: Link, handshake: Handshake) -> None:
+        frames, messages = handshake.early, Messages()
+        try:
+            while True:
+                received = messages.take(frames)
+                if frames:  # parts of a message that is under way show that the peer is alive
+                    self._engine.dispatch(PeerReceived(link.peer, received))
+                data = await receive(link.sock, self._buffer)
+                if not data:
+                    link.close("it closed the link")
+                    return
+                frames = handshake.reader.feed(data)
+        except OSError as error:
+            link.close(broken(error))
+        except RemoteProtocolError as error:
+            link.close(error.reason)
+
+
+async def refuse(sock: socket.socket, error: RemoteProtocolError, *, proven: bool) -> None:
+    """Tell the other side, if it is still there, and why if it is a member."""
+    with suppress(OSError):
+        await send_all(sock, refusal(error, proven=proven))
+
+
+def told(error: BaseException) -> str:
+    """Why a link does not come about, in one line."""
+    if isinstance(error, trio.TooSlowError):
+        return "it does not answer"
+    return broken(error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,40 @@
+"""Who answers the core's questions about entitlement where the core cannot itself."""
+
+import structlog
+
+from mdserver.codec.tokens import TokenVerifier
+from mdserver.core.events import StatusName
+from mdserver.core.inputs import Authorized, Denied, Grants
+from mdserver.core.outputs import Authorize
+from mdserver.server.engine import Engine
+
+log = structlog.get_logger()
+
+
+class TokenAuthorizer:
+    """`Entitlement = JWT`: a token says itself what it allows.
+
+    `verifier` may be replaced while the server runs; sessions keep what they were granted until
+    their tokens expire.
+    """
+
+    def __init__(self, verifier: TokenVerifier, engine: Engine) -> None:
+        self.verifier = verifier
+        self._engine = engine
+
+    def ask(self, question: Authorize) -> None:
+        """Takes a question and answers it at once."""
+        verdict: Grants | Denied
+        if question.token:
+            verdict = self._verified(question.token)
+        else:
+            verdict = Denied("Connect with a token (a JWT).", StatusName.TOKEN_INVALID)
+        self._engine.dispatch(Authorized(question.request, verdict))
+
+    def _verified(self, token: str) -> Grants | Denied:
+        """The verifier's verdict; a denial if it fails, since it reads what strangers wrote."""
+        try:
+            return self.verifier.verify(token, self._engine.clock())
+        except Exception:
+            log.exception("token verification failed")
+            return Denied("The server could not check this token.", StatusName.TOKEN_INVALID)

@@ -1,0 +1,244 @@
+"""The server: its nurseries, its timers, its start and its end."""
+
+import heapq
+import random
+import socket
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from mdserver import limits
+from mdserver.codec.cors import WebRule
+from mdserver.config.values import Address, loopback
+from mdserver.core.events import Move
+from mdserver.errors import MdserverError, StartError
+from mdserver.limits import NS_PER_MS, NS_PER_S
+from mdserver.server.clients.connection import Logger, Shared
+from mdserver.server.clients.exchange import Handler
+from mdserver.server.clients.flusher import Flusher
+from mdserver.server.clients.listener import (
+    Admission,
+    Listener,
+    descriptors_for_connections,
+    url_of,
+)
+from mdserver.server.clients.outbox import SessionView
+from mdserver.server.clients.session import Behaviour, NodeSessions
+from mdserver.server.clock import Clock, process_clock
+from mdserver.server.engine import Engine, Stepping
+from mdserver.server.network import TCP, Network
+from mdserver.server.privileges import become
+from mdserver.server.settings import ServerSettings
+from mdserver.server.tls import Identity, KeyStore
+
+Entrance = tuple[socket.socket, Identity | None, frozenset[str] | None]
+
+
+class NodeFailedError(MdserverError):
+    """`Node.step` raised, which it never does unless it is wrong: the process has to end."""
+
+
+class Server:
+    """One server. Make it, add carriers to `engine` if need be, then `serve` once.
+
+    `urls` are those of the listeners, `monitor_urls` those of the monitor's, once they accept.
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        node: Stepping,
+        handler: Handler,
+        log: Logger,
+        clock: Clock | None = None,
+        behaviour: Callable[[Engine], Behaviour] = NodeSessions,
+        network: Network = TCP,
+    ) -> None:
+        self.settings = settings
+        self._network = network
+        self.urls: list[str] = []
+        self.monitor_urls: list[str] = []
+        self._identities: dict[KeyStore, Identity] = {}
+        self._random = random.Random()  # noqa: S311 - spreads load, guards nothing
+        self.engine = Engine(
+            node, clock or process_clock(), Flusher(settings.batching, settings.batching_bytes)
+        )
+        self._shared = Shared(
+            settings,
+            self.engine,
+            behaviour(self.engine),
+            handler,
+            log,
+            web=WebRule(settings.allowed_origins),
+        )
+        self._monitor: Shared | None = None
+        possible = descriptors_for_connections()
+        self._admission = Admission(
+            min(possible, settings.connections_max), settings.connections_per_address_max
+        )
+
+    def add_monitor(self, handler: Handler) -> None:
+        """Have requests at `monitor_listen` answered by this handler, for no foreign web page."""
+        self._monitor = attrs.evolve(
+            self._shared,
+            handler=handler,
+            upgrade_paths=(),
+            awaiting={},
+            draining=trio.Event(),
+            web=WebRule(frozenset(), own_pages=True),
+            settings=attrs.evolve(self.settings, proxies=(), proxy_protocol=False),
+        )
+
+    @property
+    def connections(self) -> int:
+        """How many connections of clients are open."""
+        return self._admission.total
+
+    @property
+    def connections_total(self) -> int:
+        """How many connections were let in since the start."""
+        return self._admission.entered
+
+    async def serve(
+        self, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until cancelled; `task_status` gets the URLs of all listeners once they accept.
+
+        Raises StartError where an address cannot be listened on.
+        """
+        settings = self.settings
+        clients: list[Entrance] = []
+        monitors: list[Entrance] = []
+        try:
+            self._bind(settings.listen, encrypted=False, to=clients)
+            self._bind(settings.listen_encrypted, encrypted=True, to=clients)
+            self._bind(settings.monitor_listen, encrypted=settings.monitor_encrypted, to=monitors)
+            if settings.run_as_user is not None:
+                become(settings.run_as_user)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_when_failed)
+                nursery.start_soon(run_timers, self.engine)
+                nursery.start_soon(self.engine.flusher.run)
+                await nursery.start(accept, clients, self._shared, self._admission, nursery)
+                if self._monitor is not None:
+                    most = limits.MONITOR_CONNECTIONS_MAX
+                    admission = Admission(most, most)
+                    await nursery.start(accept, monitors, self._monitor, admission, nursery)
+                self.urls = [url_of(sock, secure=bool(identity)) for sock, identity, _ in clients]
+                self.monitor_urls = [
+                    url_of(sock, secure=bool(identity)) for sock, identity, _ in monitors
+                ]
+                task_status.started(self.urls)
+        finally:
+            for sock, *_ in (*clients, *monitors):
+                sock.close()
+
+    async def _end_when_failed(self) -> None:
+        await self.engine.failed.wait()
+        raise NodeFailedError("The node broke one of its invariants") from self.engine.failure
+
+    @property
+    def unready(self) -> str | None:
+        """Why clients should not be sent here now; None where they may be."""
+        return "draining" if self._shared.draining.is_set() else None
+
+    async def drain(self, servers: list[str] | None = None) -> None:
+        """End gracefully: accept nobody, tell the sessions to move on, to `servers`, and wait.
+
+        Returns when all connections have ended, or after the deadline; then cancel `serve`.
+        """
+        engine = self.engine
+        self._shared.draining.set()
+        for connection in list(self._shared.awaiting):
+            connection.end_idle()
+        spread_ms = self._tell_to_move(servers)
+        with trio.move_on_after((spread_ms + limits.DRAIN_GRACE_MS) / 1000):
+            await self._admission.emptied()
+        for outbox in list(engine.outboxes.values()):
+            outbox.end(limits.CLOSE_SHUTTING_DOWN, "The server is shutting down.")
+        with trio.move_on_after(self.settings.close_timeout / NS_PER_S):
+            await self._admission.emptied()
+
+    def _tell_to_move(self, servers: list[str] | None) -> int:
+        """The span of milliseconds over which the sessions are to come to the other members."""
+        engine = self.engine
+        outboxes = list(engine.outboxes.values())
+        most = self.settings.drain_timeout // 2 // NS_PER_MS
+        spread_ms = len(outboxes) * 1000 // limits.DRAIN_SESSIONS_PER_S
+        spread_ms = min(max(spread_ms, limits.DRAIN_SPREAD_MS_MIN), most)
+        for outbox in outboxes:
+            delay_ms = self._random.randrange(spread_ms + 1)
+            if outbox.put(Move(delay_ms=delay_ms, reason="drain", servers=servers)):
+                engine.flusher.dirty.append(outbox)
+        engine.flusher.wake()
+        return spread_ms if outboxes else 0
+
+    def _bind(self, addresses: tuple[Address, ...], *, encrypted: bool, to: list[Entrance]) -> None:
+        for address in addresses:
+            identity = self._identity(address) if encrypted else None
+            hosts = hosts_of(address, self.settings.allowed_hosts)
+            to += [(sock, identity, hosts) for sock in self._network.listen(address)]
+
+    def sessions(self, count_max: int) -> list[SessionView]:
+        """The sessions for which most waits, at most `count_max` of them."""
+        outboxes = self.engine.outboxes.values()
+        now = self.engine.clock()
+        most = heapq.nlargest(count_max, outboxes, key=lambda outbox: outbox.bytes_waiting)
+        return [outbox.owner.view(now) for outbox in most]
+
+    def _identity(self, address: Address) -> Identity:
+        store = dict(self.settings.key_stores).get(address, self.settings.key_store)
+        if store is None:
+            raise StartError(
+                f"Listening on {address} with TLS needs a certificate: set KeyStore, or "
+                f"KeyStore.{address}"
+            )
+        if store not in self._identities:
+            self._identities[store] = Identity(store, self.settings.ciphers)
+        return self._identities[store]
+
+    def reload_certificates(self) -> None:
+        """Read all key stores again; connections that are open keep theirs.
+
+        Raises StartError for the first that cannot be used; that one stays as it was.
+        """
+        for identity in self._identities.values():
+            identity.reload()
+
+
+async def accept(
+    entrances: list[Entrance],
+    shared: Shared,
+    admission: Admission,
+    nursery: trio.Nursery,
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    """Accept at all entrances until the server drains; the connections run in `nursery`."""
+    async with trio.open_nursery() as accepting:
+        for sock, identity, hosts in entrances:
+            here = attrs.evolve(shared, web=attrs.evolve(shared.web, hosts=hosts))
+            accepting.start_soon(Listener(sock, here, admission, identity).run, nursery)
+        task_status.started()
+        await shared.draining.wait()
+        accepting.cancel_scope.cancel()
+
+
+def hosts_of(address: Address, allowed: frozenset[str] | None) -> frozenset[str] | None:
+    """What clients of an address may call this server, beside addresses; None for anything."""
+    if allowed is None or (not allowed and not loopback(address.host)):
+        return None
+    return allowed | {address.host.lower()}
+
+
+async def run_timers(engine: Engine) -> None:
+    """Wake up whenever the first timer of the wheel is due."""
+    while True:
+        earlier = trio.Event()
+        engine.earlier_timer = earlier.set
+        next_at = engine.timers.next_at()
+        seconds = 3600.0 if next_at is None else max(0, next_at - engine.clock()) / NS_PER_S
+        with trio.move_on_after(seconds):
+            await earlier.wait()
+        engine.timers_due()

@@ -1,0 +1,168 @@
+"""What the layers of a server are told at their start, made from the configuration."""
+
+from attrs import field, frozen
+
+from mdserver import limits
+from mdserver.config import Address, Config, Entitlement, MonitorKind, SlowConsumerPolicy
+from mdserver.config.sections.listening import ProxyProtocol
+from mdserver.config.values import Network, loopback
+from mdserver.core.entitlement import Policy
+from mdserver.core.settings import BrokerSettings
+from mdserver.errors import ConfigError
+from mdserver.journal.writer import WriterSettings
+from mdserver.limits import NS_PER_S, WEBSOCKET_SLACK_BYTES
+from mdserver.server.clients.rates import RateLimits
+from mdserver.server.tls import CIPHERS, KeyStore
+
+
+@frozen(kw_only=True)
+class ServerSettings:
+    """Listeners, limits and time-outs. Durations in nanoseconds, sizes in bytes.
+
+    `websocket_bytes_max` bounds one WebSocket message, or what one HTTP request may bring as
+    commands; `batching` is how long messages are gathered, `batching_bytes` (0: any) how many of
+    them end that early. `key_stores` are those of single addresses of `listen_encrypted`,
+    `key_store` that of the others.
+
+    `allowed_origins` None allows every web page to connect. `allowed_hosts` are the names of this
+    server, None for any; if it is empty loopback addresses have their own, others any.
+    `transport_security` is for how long browsers are to use TLS alone.
+    `proxies` are believed who their clients are; with `proxy_protocol` they have to say it first.
+    With `tokens_decide` a session has to be connected within `handshake_timeout`.
+    """
+
+    node_name: str = "mdserver"
+    listen: tuple[Address, ...] = (Address("127.0.0.1", 8800),)
+    listen_encrypted: tuple[Address, ...] = ()
+    monitor_listen: tuple[Address, ...] = ()
+    monitor_encrypted: bool = False
+    key_store: KeyStore | None = None
+    key_stores: tuple[tuple[Address, KeyStore], ...] = ()
+    ciphers: str = CIPHERS
+    run_as_user: str | None = None
+    allowed_origins: frozenset[str] | None = None
+    allowed_hosts: frozenset[str] | None = frozenset()
+    proxies: tuple[Network, ...] = ()
+    proxy_protocol: bool = False
+    transport_security: int = limits.STRICT_TRANSPORT_SECURITY_S * NS_PER_S
+    connections_max: int = limits.CONNECTIONS_MAX
+    connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
+    outbox_bytes_max: int = limits.OUTBOX_BYTES_MAX
+    slow_consumers: SlowConsumerPolicy = SlowConsumerPolicy.DISCONNECT
+    batching: int = 0
+    batching_bytes: int = 0
+    tokens_decide: bool = False
+    unfinished_bytes_max: int = limits.UNFINISHED_BYTES_MAX
+    answers_bytes_max: int = limits.ANSWERS_BYTES_MAX
+    rates: RateLimits = field(factory=RateLimits)
+    receive_bytes_max: int = limits.RECEIVE_BYTES_MAX
+    websocket_bytes_max: int = field(
+        default=4 * limits.MESSAGE_BYTES_MAX + limits.WEBSOCKET_SLACK_BYTES
+    )
+    http_body_bytes_max: int = limits.HTTP_BODY_BYTES_MAX
+    handshake_timeout: int = limits.HANDSHAKE_TIMEOUT_S * NS_PER_S
+    keepalive: int = limits.KEEPALIVE_INTERVAL_S * NS_PER_S
+    close_timeout: int = limits.CLOSE_TIMEOUT_S * NS_PER_S
+    write_timeout: int = limits.WRITE_TIMEOUT_S * NS_PER_S
+    drain_timeout: int = limits.DRAIN_TIMEOUT_S * NS_PER_S
+
+
+_POLICIES = {
+    Entitlement.NONE: Policy.NONE,
+    Entitlement.BASIC: Policy.BASIC,
+    Entitlement.JWT: Policy.ASK,
+    Entitlement.CUSTOM: Policy.ASK,
+}
+
+
+def broker_settings(config: Config) -> BrokerSettings:
+    """What the broker is told."""
+    return BrokerSettings(
+        member=config.node_name,
+        subject_segments_min=config.subject_min_segments,
+        subject_segments_max=config.subject_max_segments,
+        groups=config.cluster_subject_groups,
+        message_bytes_max=config.max_message_size,
+        subjects_max=config.max_subjects,
+        subscriptions_per_session_max=config.max_subscriptions_per_session,
+        patterns_per_session_max=config.max_patterns_per_session,
+        cached_messages_per_subject=config.max_cached_messages_per_subject,
+        cache_expire=config.cache_expire_time,
+        cache_bytes_max=config.max_cache_bytes,
+        snapshot_expire=config.snapshot_expire_time,
+        publish_snapshot=config.publish_snapshot_message,
+        keepalive=config.keep_alive_interval,
+        policy=_POLICIES[config.entitlement],
+        allow_token=config.entitlement_allow_token,
+        ask_each=config.entitlement is Entitlement.CUSTOM,
+        renew_token_before=config.jwt_renew_token_before,
+        publish_networks=config.publish_allow_from_address_list,
+        audit_access=config.audit_access or config.journal,
+        audit_message=config.audit_message or config.journal,
+        audit_cache=config.audit_cache or config.journal,
+        receipts=config.journal,
+        presence=config.presence,
+    )
+
+
+def writer_settings(config: Config) -> WriterSettings:
+    """What the journal is told."""
+    return WriterSettings(
+        fsync=config.journal_fsync,
+        disk_full=config.journal_disk_full,
+        segment_time=config.journal_segment_time,
+        bytes_max=config.journal_size_limit,
+        age_max=config.journal_age_limit,
+    )
+
+
+def monitor_listen(config: Config) -> tuple[Address, ...]:
+    """Where operators ask, if anywhere. Raises ConfigError where strangers could ask as well."""
+    address = config.monitor_http_listen
+    if MonitorKind.HTTP not in config.monitor or address is None:
+        return ()
+    guarded = config.monitor_http_authentication and config.monitor_password
+    if not guarded and not loopback(address.host):
+        raise ConfigError(f"MonitorHTTP.Listen = {address} needs a MonitorPassword")
+    return (address,)
+
+
+def server_settings(config: Config) -> ServerSettings:
+    """What the network side is told. Raises ConfigError for what does not go together."""
+    if config.proxy_protocol is ProxyProtocol.V2 and not config.proxy_address_list:
+        raise ConfigError("ProxyProtocol = v2 needs a ProxyAddressList that names the proxies")
+    origins, hosts = config.allowed_origins, config.allowed_hosts
+    return ServerSettings(
+        node_name=config.node_name,
+        listen=config.listen,
+        listen_encrypted=config.listen_encrypted,
+        key_store=KeyStore(*config.key_store) if config.key_store else None,
+        key_stores=tuple((address, KeyStore(*files)) for address, files in config.key_stores),
+        ciphers=config.cipher_list,
+        run_as_user=config.run_as_user,
+        allowed_origins=None if "*" in origins else frozenset(map(str.lower, origins)),
+        allowed_hosts=None if "*" in hosts else frozenset(map(str.lower, hosts)),
+        proxies=config.proxy_address_list,
+        proxy_protocol=config.proxy_protocol is ProxyProtocol.V2,
+        transport_security=config.strict_transport_security,
+        connections_max=config.max_connections,
+        connections_per_address_max=config.max_connections_per_address,
+        monitor_listen=monitor_listen(config),
+        monitor_encrypted=config.monitor_http_encryption,
+        outbox_bytes_max=config.buffer_limit_send,
+        slow_consumers=config.slow_consumer_policy,
+        batching=config.max_batching_time,
+        batching_bytes=config.max_batching_space,
+        receive_bytes_max=config.buffer_limit_receive,
+        websocket_bytes_max=4 * config.max_message_size + WEBSOCKET_SLACK_BYTES,
+        http_body_bytes_max=config.buffer_limit_receive,
+        tokens_decide=_POLICIES[config.entitlement] is Policy.ASK,
+        rates=RateLimits(
+            config.max_command_rate,
+            config.max_bytes_rate,
+            config.max_command_rate_per_address,
+            config.max_bytes_rate_per_address,
+        ),
+        handshake_timeout=config.handshake_timeout,
+        keepalive=config.keep_alive_interval,
+    )

@@ -1,0 +1,196 @@
+"""An outbox over a real socket whose other end reads when the test wants it to."""
+
+import socket
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from mdserver import limits
+from mdserver.core.events import Connected, Delivery, Pong
+from mdserver.core.message import Entry, MessageType, Publication
+from mdserver.core.outputs import Deliver
+from mdserver.limits import NS_PER_MS, SUBPROTOCOL_JSON
+from mdserver.server.clients.flusher import flush_all
+from mdserver.server.clients.forms import WEBSOCKET_FORMS
+from mdserver.server.clients.outbox import Outbox, SessionView
+from mdserver.server.clients.traffic import Traffic
+
+FORM = WEBSOCKET_FORMS[SUBPROTOCOL_JSON]
+
+
+class Owner:
+    """Notes what the outbox asks for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.keepalive = 0
+
+    def agreed(self, keepalive: int) -> None:
+        self.keepalive = keepalive
+
+    def parked(self) -> None:
+        self.asked.append("parked")
+
+    def lost(self, reason: str) -> None:
+        self.asked.append("lost")
+
+    def overflowed(self) -> None:
+        self.asked.append("overflowed")
+
+    def failed(self) -> None:
+        self.asked.append("failed")
+
+    def overwhelmed(self) -> None:
+        self.asked.append("overwhelmed")
+
+    def close(self, code: int, reason: str) -> None:
+        self.asked.append(f"close {code}")
+
+    def view(self, now: int) -> SessionView:
+        raise NotImplementedError
+
+
+class Pair:
+    """An outbox and the other end of its socket."""
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair()
+        self.near.setblocking(False)
+        self.far.setblocking(False)
+        self.owner = Owner()
+        self.outbox = Outbox(1, FORM, self.near, self.owner, 100_000, Traffic())
+
+    def read(self) -> bytes:
+        received = b""
+        try:
+            while part := self.far.recv(1_000_000):
+                received += part
+        except BlockingIOError:
+            pass
+        return received
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    made = Pair()
+    with made.near, made.far:
+        yield made
+
+
+def message(seq: int, length: int = 10) -> Delivery:
+    return Delivery(Entry(1, seq, Publication("/a/b", b"x" * length)), MessageType.UPDATE)
+
+
+def wire(*frames: bytes) -> bytes:
+    return FORM.wire(list(frames))
+
+
+def test_frames_go_out_under_one_header(pair: Pair) -> None:
+    assert pair.outbox.append(b"1")
+    assert not pair.outbox.append(b"2")
+    flush_all([pair.outbox])
+    assert pair.read() == wire(b"1", b"2")
+    assert pair.outbox.bytes_waiting == 0
+    assert pair.owner.asked == []
+
+
+def test_a_refused_send_parks_and_drains_without_loss(pair: Pair) -> None:
+    big = b"1" * 3_000_000
+    pair.outbox.append(big)
+    flush_all([pair.outbox])
+    assert pair.owner.asked == ["parked"]
+    assert pair.outbox.put(message(1)) is False
+    assert pair.outbox.hold([Deliver(message(2), [1])])
+    assert pair.outbox.append(b"3") is False
+    received = pair.read()
+    while not pair.outbox.drain():
+        received += pair.read()
+    received += pair.read()
+    last = wire(FORM.delivery(message(1)), FORM.delivery(message(2)), b"3")
+    assert received == wire(big) + last
+    assert (pair.outbox.bytes_waiting, pair.outbox.limit) == (0, 100_000)
+
+
+def test_a_pong_waits_behind_at_most_one_write(pair: Pair) -> None:
+    pair.outbox.append(b"1" * 3_000_000)
+    flush_all([pair.outbox])
+    pair.outbox.put(message(1))
+    pair.outbox.urge(b"older")
+    pair.outbox.urge(b"newer")
+    received = b""
+    while not pair.outbox.drain():
+        received += pair.read()
+    received += pair.read()
+    assert b"older" not in received
+    assert received.endswith(b"newer" + wire(FORM.delivery(message(1))))
+
+
+def test_finish_sends_what_waits_and_then_the_last(pair: Pair) -> None:
+    pair.outbox.append(b"1")
+    pair.outbox.finish(b"bye")
+    assert pair.read() == wire(b"1") + b"bye"
+
+
+def test_finish_with_drop_sends_the_last_alone(pair: Pair) -> None:
+    pair.outbox.append(b"1")
+    pair.outbox.finish(b"bye", drop=True)
+    assert pair.read() == b"bye"
+
+
+def test_live_messages_beyond_the_limit_are_too_much_and_answers_are_not(pair: Pair) -> None:
+    pair.outbox.append(b"1" * 3_000_000)
+    flush_all([pair.outbox])
+    for seq in range(20):
+        pair.outbox.put(message(seq, 10_000))
+    assert pair.outbox.hold([Deliver(message(20, 10_000), [1])])
+    assert not pair.outbox.hold([Deliver(message(21, 200_000), [1])])
+
+
+def test_catching_up_has_an_end(pair: Pair) -> None:
+    for seq in range(limits.CATCH_UP_BYTES_MAX // 1_000_000 + 1):
+        pair.outbox.put(message(seq, 1_000_000))
+    assert pair.owner.asked == []
+    pair.outbox.put(message(99))
+    assert pair.owner.asked == ["overwhelmed"]
+
+
+def test_a_broken_socket_is_told(pair: Pair) -> None:
+    pair.far.close()
+    pair.outbox.append(b"1")
+    flush_all([pair.outbox])
+    assert pair.owner.asked == ["lost"]
+
+
+def test_the_keepalive_that_was_agreed(pair: Pair) -> None:
+    pair.outbox.put(
+        Connected(
+            session="1",
+            member="m",
+            version=1,
+            history="h",
+            groups=1,
+            keepalive_ms=5,
+            message_bytes_max=1,
+        )
+    )
+    assert pair.owner.keepalive == 5 * NS_PER_MS
+
+
+def test_outboxes_with_the_same_frames_share_what_is_sent() -> None:
+    pairs = [Pair() for _ in range(3)]
+    try:
+        frame = FORM.event(Pong(t=msgspec.Raw(b"1")))
+        for pair in pairs:
+            pair.outbox.append(frame)
+        pairs[1].outbox.append(b"more")
+        flush_all([pair.outbox for pair in pairs])
+        assert [pair.read() for pair in pairs] == [
+            wire(frame),
+            wire(frame, b"more"),
+            wire(frame),
+        ]
+    finally:
+        for pair in pairs:
+            pair.near.close()
+            pair.far.close()
