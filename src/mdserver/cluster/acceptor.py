@@ -26,6 +26,8 @@ that was elected without its vote. docs/cluster.md, "Seed" and "Lost memory"; in
 import enum
 from typing import TYPE_CHECKING
 
+from attrs import define
+
 from mdserver.cluster.messages import (
     Ballot,
     Canvass,
@@ -37,14 +39,12 @@ from mdserver.cluster.messages import (
     Support,
     portions,
 )
+from mdserver.cluster.part import Part
 from mdserver.cluster.votes import Vote
 from mdserver.errors import LocalProtocolError
 
 if TYPE_CHECKING:
-    from mdserver.cluster.group import Groups
     from mdserver.cluster.log import GroupLog
-    from mdserver.cluster.outgoing import Outgoing
-    from mdserver.cluster.settings import ClusterSettings
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.cluster.votes import VoteRecord
 
@@ -184,22 +184,11 @@ class Acceptor:
         )
 
 
-class Voter:
+@define(eq=False)
+class Voter(Part):
     """What a seed answers to candidates, for all its groups."""
 
-    __slots__ = ("_groups", "_outgoing", "_settings", "_storage")
-
-    def __init__(
-        self,
-        groups: "Groups",
-        settings: "ClusterSettings",
-        outgoing: "Outgoing",
-        storage: "StableStorage",
-    ) -> None:
-        self._groups = groups
-        self._settings = settings
-        self._outgoing = outgoing
-        self._storage = storage
+    _storage: "StableStorage"
 
     def canvass(self, candidate: str, canvass: Canvass) -> None:
         """Say which of these candidacies this seed would promise; nothing changes by that.
@@ -210,7 +199,7 @@ class Voter:
         yes: list[Ballot] = []
         newer: list[Refusal] = []
         for ballot in canvass.ballots:
-            group = self._groups[ballot.group]
+            group = self.groups[ballot.group]
             if group.acceptor is None:
                 continue
             if (
@@ -232,7 +221,7 @@ class Voter:
 
         All promises of the message take one write of the vote record.
         """
-        groups, storage = self._groups, self._storage
+        groups, storage = self.groups, self._storage
         # The quorum that takes a seed back is made of other seeds only (spec: `FreshElection`).
         if not self._settings.is_seed or self._settings.me in prepare.readmit:
             return
@@ -270,7 +259,7 @@ class Voter:
 
     def _promised(self, ballot: Ballot) -> Promised:
         """Return a promise with the part of the log that the candidate may lack."""
-        group = self._groups[ballot.group]
+        group = self.groups[ballot.group]
         log = group.log
         held = ballot.committed if ballot.history == group.history else 0
         start, state = group.tail_or_state(min(held, log.length))

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attrs import define, field
+
 from mdserver.cluster.messages import Operate, Operated, Readmit, Weigh
+from mdserver.cluster.part import Part
 from mdserver.limits import NS_PER_S
 
 if TYPE_CHECKING:
     from mdserver.cluster.election import Election
-    from mdserver.cluster.group import Groups
-    from mdserver.cluster.membership import Membership
-    from mdserver.cluster.outgoing import Outgoing
-    from mdserver.cluster.settings import ClusterSettings
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.core.broker import Broker
 
@@ -22,34 +21,22 @@ READMIT_PATIENCE = 10 * NS_PER_S
 COLD_START_PATIENCE = 30 * NS_PER_S
 
 
-class AdminCommands:
-    """The operator's side of one member. Every command may be given to any member."""
+@define(eq=False)
+class AdminCommands(Part):
+    """The operator's side of one member. Every command may be given to any member.
 
-    def __init__(
-        self,
-        groups: "Groups",
-        settings: "ClusterSettings",
-        members: "Membership",
-        broker: "Broker",
-        outgoing: "Outgoing",
-        storage: "StableStorage",
-        election: "Election",
-    ) -> None:
-        self.groups = groups
-        self._settings = settings
-        self._members = members
-        self._broker = broker
-        self._outgoing = outgoing
-        self._storage = storage
-        self._election = election
-        self._cold: dict[int, int] = {}
-        """Groups that an operator wants started with what is left, until `_cold_until` (ns), each
-        with its epoch when that was ordered.
-        """
-        self._cold_until = 0
-        self._draining = False
-        self._readmitting: dict[str, int] = {}
-        """Seeds that an operator takes back -> how long they are told so (ns)."""
+    `_cold`: the groups that an operator wants started with what is left, until `_cold_until` (ns),
+    each with its epoch when that was ordered. `_readmitting`: the seeds that an operator takes
+    back -> until when they are told so (ns).
+    """
+
+    _broker: "Broker"
+    _storage: "StableStorage"
+    _election: "Election"
+    _cold: dict[int, int] = field(init=False, factory=dict)
+    _cold_until: int = field(init=False, default=0)
+    _draining: bool = field(init=False, default=False)
+    _readmitting: dict[str, int] = field(init=False, factory=dict)
 
     def operate(self, operate: Operate) -> None:
         """Carry out a command; the answer is an output of the same step."""

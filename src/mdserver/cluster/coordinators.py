@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attrs import define, field
+
 from mdserver.cluster.coordinator import Coordinator, Phase
 from mdserver.cluster.forgetting import Forgetting
 from mdserver.cluster.log import MISSING
@@ -27,6 +29,7 @@ from mdserver.cluster.messages import (
     Synced,
     portions,
 )
+from mdserver.cluster.part import Part
 from mdserver.cluster.placement import ranking
 from mdserver.cluster.settings import delay
 from mdserver.limits import NS_PER_S
@@ -36,10 +39,7 @@ if TYPE_CHECKING:
 
     from mdserver.cluster.contact import Contact
     from mdserver.cluster.election import Election
-    from mdserver.cluster.group import Group, Groups
-    from mdserver.cluster.membership import Membership
-    from mdserver.cluster.outgoing import Outgoing
-    from mdserver.cluster.settings import ClusterSettings
+    from mdserver.cluster.group import Group
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.cluster.wal import WalBuffer
     from mdserver.core.broker import Broker
@@ -48,40 +48,28 @@ HAND_OVER_EVERY = NS_PER_S
 FORGET_EVERY = NS_PER_S
 
 
-class Coordinators:
+@define(eq=False)
+class Coordinators(Part):
     """The coordinators of one member, once they are elected.
 
     A coordinator that writes its log down takes no more than its disk takes: what comes beyond is
     held back (`_held_back`), in the order in which it came.
     """
 
-    def __init__(
-        self,
-        groups: "Groups",
-        settings: "ClusterSettings",
-        members: "Membership",
-        broker: "Broker",
-        contact: "Contact",
-        outgoing: "Outgoing",
-        storage: "StableStorage",
-        wal: "WalBuffer",
-        election: "Election",
-        rng: "random.Random",
-    ) -> None:
-        self.groups = groups
-        self._settings = settings
-        self._members = members
-        self._broker = broker
-        self._contact = contact
-        self._outgoing = outgoing
-        self._storage = storage
-        self._wal = wal
-        self._election = election
-        self._rng = rng
-        self._forgetting = Forgetting([group.log for group in groups], settings.publishers_max)
-        self._held_back: deque[tuple[str, Forwarded]] = deque()
-        self._next_hand_over = 0
-        self._next_forget = 0
+    _broker: "Broker"
+    _contact: "Contact"
+    _storage: "StableStorage"
+    _wal: "WalBuffer"
+    _election: "Election"
+    _rng: "random.Random"
+    _forgetting: Forgetting = field(init=False)
+    _held_back: deque[tuple[str, Forwarded]] = field(init=False, factory=deque)
+    _next_hand_over: int = field(init=False, default=0)
+    _next_forget: int = field(init=False, default=0)
+
+    def __attrs_post_init__(self) -> None:
+        logs = [group.log for group in self.groups]
+        self._forgetting = Forgetting(logs, self._settings.publishers_max)
 
     # From elected to active
 

@@ -7,34 +7,21 @@ alone.
 
 from typing import TYPE_CHECKING
 
+from attrs import define
+
 from mdserver.cluster.messages import Copied, Copy, Synced, portions
+from mdserver.cluster.part import Part
 
 if TYPE_CHECKING:
-    from mdserver.cluster.group import Group, Groups
-    from mdserver.cluster.membership import Membership
-    from mdserver.cluster.outgoing import Outgoing
-    from mdserver.cluster.settings import ClusterSettings
+    from mdserver.cluster.group import Group
 
 Gaps = dict[int, tuple[int, int]]
 """Groups that lack something -> the coordinator's epoch, and how much it says is committed."""
 
 
-class Copying:
+@define(eq=False)
+class Copying(Part):
     """Both sides of it, for one member."""
-
-    __slots__ = ("_groups", "_members", "_outgoing", "_settings")
-
-    def __init__(
-        self,
-        groups: "Groups",
-        settings: "ClusterSettings",
-        members: "Membership",
-        outgoing: "Outgoing",
-    ) -> None:
-        self._groups = groups
-        self._settings = settings
-        self._members = members
-        self._outgoing = outgoing
 
     def ask(self, coordinator: str, gaps: Gaps) -> dict[int, int]:
         """Ask others for copies; return what the coordinator is to be asked for (-> epochs).
@@ -49,7 +36,7 @@ class Copying:
             if name != coordinator and peer.ready and self._members.alive(name, self._outgoing.now)
         ]
         for index, (epoch, committed) in gaps.items():
-            group = self._groups[index]
+            group = self.groups[index]
             if (
                 not ready
                 or group.copy_requested_epoch >= epoch
@@ -70,7 +57,7 @@ class Copying:
 
     def give(self, peer: str, copy: Copy) -> None:
         """Hand over the committed part of groups, as far as it is here."""
-        held = (self._held(self._groups[index]) for index in copy.groups)
+        held = (self._held(self.groups[index]) for index in copy.groups)
         for items in portions(held):
             self._outgoing.send((peer,), Copied(items))
 
@@ -96,17 +83,17 @@ class Copying:
             return
         first: dict[str, list[int]] = {}
         # Whoever became a candidate meanwhile shares its log with that: it has a newer one.
-        items = [item for item in copied.items if self._groups[item.group].coordinator is None]
+        items = [item for item in copied.items if self.groups[item.group].coordinator is None]
         for item in items:
-            group = self._groups[item.group]
+            group = self.groups[item.group]
             group.sync_requested_until = 0
             if not group.history and item.history:
                 first.setdefault(item.history, []).append(item.group)
         for history, groups in first.items():
-            self._groups.reset(history, groups)
+            self.groups.reset(history, groups)
         self._outgoing.log("copied", source=peer, groups=len(items))
         for item in items:
-            group = self._groups[item.group]
+            group = self.groups[item.group]
             same = item.history == group.history
             if same and item.state is not None and item.start > group.log.committed:
                 group.install(item.start, item.state)

@@ -25,21 +25,21 @@ gets a new history id, since acknowledged messages may be missing from it. Clien
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from attrs import define, field
+
 from mdserver.cluster.acceptor import STEP_TRACES
 from mdserver.cluster.coordinator import Coordinator, Phase
 from mdserver.cluster.group import new_history
 from mdserver.cluster.log import MISSING
 from mdserver.cluster.messages import Ballot, Canvass, Nack, Prepare, Promise, Promised, Support
+from mdserver.cluster.part import Part
 from mdserver.cluster.placement import ranking
 from mdserver.cluster.settings import delay
 
 if TYPE_CHECKING:
     import random
 
-    from mdserver.cluster.group import Group, Groups
-    from mdserver.cluster.membership import Membership
-    from mdserver.cluster.outgoing import Outgoing
-    from mdserver.cluster.settings import ClusterSettings
+    from mdserver.cluster.group import Group
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.cluster.wal import WalBuffer
 
@@ -53,7 +53,8 @@ LATE_MAX = 4
 """How often a candidacy that ran out of time doubles the time of the next: slow disks need that."""
 
 
-class Election:
+@define(eq=False)
+class Election(Part):
     """The candidacies of one member.
 
     `round_history` is the history id of the cold start under way; `first_history` that of the
@@ -61,27 +62,13 @@ class Election:
     `_doubting_since`: since when seeds that are out of sight are waited for (ns).
     """
 
-    def __init__(
-        self,
-        groups: "Groups",
-        settings: "ClusterSettings",
-        members: "Membership",
-        outgoing: "Outgoing",
-        storage: "StableStorage",
-        wal: "WalBuffer",
-        rng: "random.Random",
-    ) -> None:
-        self.groups = groups
-        self._settings = settings
-        self._members = members
-        self._outgoing = outgoing
-        self._storage = storage
-        self._wal = wal
-        self._rng = rng
-        self._attended_since: int | None = None
-        self._doubting_since: int | None = None
-        self.first_history = ""
-        self.round_history = ""
+    _storage: "StableStorage"
+    _wal: "WalBuffer"
+    _rng: "random.Random"
+    _attended_since: int | None = field(init=False, default=None)
+    _doubting_since: int | None = field(init=False, default=None)
+    first_history: str = field(init=False, default="")
+    round_history: str = field(init=False, default="")
 
     # When
 

@@ -7,53 +7,41 @@ goes on at the others.
 
 from typing import TYPE_CHECKING
 
+from attrs import define, field
+
 from mdserver.cluster.coordinator import Phase
+from mdserver.cluster.part import Part
 from mdserver.limits import UNFOLLOWED_AFTER_SUSPICIONS
 
 if TYPE_CHECKING:
-    from mdserver.cluster.group import Group, Groups
-    from mdserver.cluster.membership import Membership
-    from mdserver.cluster.outgoing import Outgoing
-    from mdserver.cluster.settings import ClusterSettings
+    from mdserver.cluster.group import Group
 
 
-class Following:
+@define(eq=False)
+class Following(Part):
     """What this member lacks.
 
     `late`: the groups that are not followed for so long that clients are better served elsewhere;
     `whole`: all groups were followed lately.
     """
 
-    __slots__ = ("_groups", "_members", "_outgoing", "_settings", "late", "whole")
-
-    def __init__(
-        self,
-        groups: "Groups",
-        settings: "ClusterSettings",
-        members: "Membership",
-        outgoing: "Outgoing",
-    ) -> None:
-        self._groups = groups
-        self._settings = settings
-        self._members = members
-        self._outgoing = outgoing
-        self.late: list[int] = []
-        self.whole = False
+    late: list[int] = field(init=False, factory=list)
+    whole: bool = field(init=False, default=False)
 
     def join(self) -> None:
         """Serve clients from now on, once every group has a coordinator that is followed here."""
-        if self._members.joined or self._groups.not_voting:
+        if self._members.joined or self.groups.not_voting:
             return
-        if all(group.leadership.active for group in self._groups):
+        if all(group.leadership.active for group in self.groups):
             self._members.joined = True
-            self._outgoing.log("joined", groups=len(self._groups))
+            self._outgoing.log("joined", groups=len(self.groups))
 
     def joining(self) -> str | None:
         """Return why this member does not serve clients yet; None once it joined."""
         if self._members.joined:
             return None
-        missing = sum(not group.leadership.active for group in self._groups)
-        return f"joining: {missing} of {len(self._groups)} groups are missing"
+        missing = sum(not group.leadership.active for group in self.groups)
+        return f"joining: {missing} of {len(self.groups)} groups are missing"
 
     def look(self) -> None:
         """Note which groups are followed now."""
@@ -62,12 +50,12 @@ class Following:
         if not self._members.joined:
             # It serves nobody yet. A group has its time from when this member joined: until the
             # next heartbeat of a coordinator that was just elected, its groups are not known.
-            for group in self._groups:
+            for group in self.groups:
                 group.followed_at = now
             self.whole = False
             return
         self.whole = True
-        for group in self._groups:
+        for group in self.groups:
             if self._follows(group):
                 group.followed_at = now
             elif group.followed_at + suspect <= now:
@@ -97,9 +85,9 @@ class Following:
         """
         if not self.late or not self.servers():
             return None
-        group = self._groups[self.late[0]]
+        group = self.groups[self.late[0]]
         return (
-            f"{len(self.late)} of {len(self._groups)} groups do not go on here: "
+            f"{len(self.late)} of {len(self.groups)} groups do not go on here: "
             f"{group.leadership.coordinator or 'the coordinator'} of group {group.index} is out of "
             "sight, or sends nothing"
         )

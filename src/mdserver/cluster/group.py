@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mdserver.cluster.outgoing import Outgoing
     from mdserver.cluster.settings import ClusterSettings
     from mdserver.cluster.stable_storage import StableStorage
+    from mdserver.cluster.votes import VoteRecord
     from mdserver.cluster.wal import WalBuffer
     from mdserver.core.broker import Broker
     from mdserver.core.message import Entry, Publication
@@ -132,7 +133,7 @@ class Group:
         members: "Membership",
         contact: "Contact",
         outgoing: "Outgoing",
-        storage: "StableStorage",
+        votes: "VoteRecord",
         wal: "WalBuffer",
     ) -> None:
         self.index = index
@@ -141,18 +142,18 @@ class Group:
         self._members = members
         self._contact = contact
         self._outgoing = outgoing
-        self._votes = storage.votes
+        self._votes = votes
         self._wal = wal
         self.tracing = settings.trace
         self.log = GroupLog(settings.log_kept, settings.numbers_kept)
         self.history = ""
         self.leadership = Leadership()
-        self.acceptor = Acceptor(index, storage.votes, self.log) if settings.is_seed else None
+        self.acceptor = Acceptor(index, votes, self.log) if settings.is_seed else None
         self.coordinator: Coordinator | None = None
         self.no_vote_until = 0
         self.leaderless_since = 0
         self.retry_at = 0
-        self.newest_epoch = storage.votes.promised[index].epoch if storage.votes.promised else 0
+        self.newest_epoch = votes.promised[index].epoch if votes.promised else 0
         self.late = 0
         self.sync_requested_until = 0
         self.sync_requested_epoch = 0
@@ -289,6 +290,11 @@ class Group:
         self.log.install(start, state.tables)
         self.import_cache(state.cache)
 
+    def clear(self) -> None:
+        """Hold nothing any more; what waits for a result gets none."""
+        self.log.clear()
+        self.resolve(self._contact.unknown(self.index))
+
     def import_cache(self, raw: msgspec.Raw) -> None:
         """Put an exported cache in place of the group's, under this member's history id of it."""
         image = msgspec.msgpack.decode(raw, type=GroupImage)
@@ -328,24 +334,19 @@ class Groups(list[Group]):
 
     def __init__(
         self,
-        count: int,
+        groups: "Iterable[Group]",
         settings: "ClusterSettings",
         broker: "Broker",
         members: "Membership",
-        contact: "Contact",
         outgoing: "Outgoing",
         storage: "StableStorage",
         wal: "WalBuffer",
         rng: "random.Random",
     ) -> None:
-        super().__init__(
-            Group(index, settings, broker, members, contact, outgoing, storage, wal)
-            for index in range(count)
-        )
+        super().__init__(groups)
         self._settings = settings
         self._broker = broker
         self._members = members
-        self._contact = contact
         self._outgoing = outgoing
         self._storage = storage
         self._wal = wal
@@ -357,9 +358,7 @@ class Groups(list[Group]):
     def reset(self, history: str, groups: Sequence[int]) -> None:
         """Put groups under a new history id: all that is held of them here is void."""
         for index in groups:
-            group = self[index]
-            group.log.clear()
-            group.resolve(self._contact.unknown(index))
+            self[index].clear()
         whole = len(groups) == len(self)
         told = self._note_history(history, groups)
         self._broker.reset(told, None if whole else groups, self._outgoing.now, self._outgoing.out)

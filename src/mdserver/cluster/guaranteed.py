@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from attrs import define, field
+
 from mdserver.cluster import messages as say
+from mdserver.cluster.part import Part
 from mdserver.cluster.votes import after_loss, follows_on_record
 
 if TYPE_CHECKING:
@@ -12,52 +15,30 @@ if TYPE_CHECKING:
     from mdserver.cluster.coordinators import Coordinators
     from mdserver.cluster.election import Election
     from mdserver.cluster.following import Following
-    from mdserver.cluster.group import Groups
     from mdserver.cluster.learner import Learner
-    from mdserver.cluster.membership import Membership
-    from mdserver.cluster.outgoing import Outgoing
-    from mdserver.cluster.settings import ClusterSettings
     from mdserver.cluster.stable_storage import StableStorage
 
 
-class Guaranteed:
+@define(eq=False)
+class Guaranteed(Part):
     """Elections, replication to a majority of seeds, and the seeds that lost their memory.
 
     A `Mode`; `Standard` is its counterpart.
     """
 
-    def __init__(
-        self,
-        groups: "Groups",
-        settings: "ClusterSettings",
-        members: "Membership",
-        contact: "Contact",
-        outgoing: "Outgoing",
-        storage: "StableStorage",
-        following: "Following",
-        voter: "Voter",
-        learner: "Learner",
-        election: "Election",
-        coordinators: "Coordinators",
-    ) -> None:
-        self.groups = groups
-        self._settings = settings
-        self._members = members
-        self._contact = contact
-        self._outgoing = outgoing
-        self._storage = storage
-        self._following = following
-        self._learner = learner
-        self._election = election
-        self._coordinators = coordinators
-        self.forward = coordinators.forward
-        self.leads = coordinators.leads
-        self.housekeep = coordinators.forget_idle
-        self.disk_caught_up = coordinators.take_held_back
-        self.refuse_held_back = coordinators.refuse_held_back
-        self.withdraw = coordinators.withdraw
-        self.link_lost = learner.link_lost
-        self.handlers: dict[type, Callable[[str, Any], None]] = {
+    _following: "Following"
+    _learner: "Learner"
+    numbering: "Coordinators"
+    _contact: "Contact"
+    _storage: "StableStorage"
+    _voter: "Voter"
+    _election: "Election"
+    handlers: dict[type, Callable[[str, Any], None]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        voter, election = self._voter, self._election
+        learner, coordinators = self._learner, self.numbering
+        self.handlers = {
             say.Canvass: voter.canvass,
             say.Support: election.support,
             say.Prepare: voter.prepare,
@@ -156,9 +137,13 @@ class Guaranteed:
     def _promise(self, peer: str, promise: say.Promise) -> None:
         won = self._election.promise(peer, promise)
         if won:
-            self._coordinators.establish(won)
+            self.numbering.establish(won)
 
     # Time
+
+    def link_lost(self, peer: str) -> None:
+        """Ask a coordinator again for what it may have sent meanwhile."""
+        self._learner.link_lost(peer)
 
     def member_unreachable(self) -> None:
         """Look at once whose turn it is to coordinate the groups of a member that is gone."""
@@ -166,14 +151,14 @@ class Guaranteed:
 
     def tick(self) -> None:
         """Do what is to be done a few times a second."""
-        self._coordinators.check_quorum()
+        self.numbering.check_quorum()
         self._election.look()
         self._following.join()
-        self._coordinators.hand_over()
+        self.numbering.hand_over()
 
     def rebalance(self) -> None:
         """Hand groups over without delay: members miss others that they did not miss before."""
-        self._coordinators.hurry()
+        self.numbering.hurry()
 
     # What others ask
 

@@ -21,6 +21,8 @@ acked in the epoch that sends the replacement, which cannot happen: a coordinato
 
 from typing import TYPE_CHECKING
 
+from attrs import define, field
+
 from mdserver.cluster.acceptor import STEP_TRACES, Step
 from mdserver.cluster.copying import Copying, Gaps
 from mdserver.cluster.messages import (
@@ -37,34 +39,24 @@ from mdserver.cluster.messages import (
     Sync,
     Synced,
 )
+from mdserver.cluster.part import Part
 
 if TYPE_CHECKING:
-    from mdserver.cluster.group import Group, Groups
-    from mdserver.cluster.membership import Membership
-    from mdserver.cluster.outgoing import Outgoing
-    from mdserver.cluster.settings import ClusterSettings
+    from mdserver.cluster.group import Group
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.cluster.wal import WalBuffer
 
 
-class Learner:
+@define(eq=False)
+class Learner(Part):
     """The learner of all groups of one member."""
 
-    def __init__(
-        self,
-        groups: "Groups",
-        settings: "ClusterSettings",
-        members: "Membership",
-        outgoing: "Outgoing",
-        storage: "StableStorage",
-        wal: "WalBuffer",
-    ) -> None:
-        self.groups = groups
-        self.copying = Copying(groups, settings, members, outgoing)
-        self._settings = settings
-        self._outgoing = outgoing
-        self._storage = storage
-        self._wal = wal
+    _storage: "StableStorage"
+    _wal: "WalBuffer"
+    copying: Copying = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.copying = Copying(self.groups, self._settings, self._members, self._outgoing)
 
     # A coordinator's log
 

@@ -39,6 +39,21 @@ class Tables(msgspec.Struct, array_like=True):
     publishers: dict[str, Numbers]
 
 
+class LogSlice(msgspec.Struct, frozen=True, array_like=True):
+    """The log of a group from `start` on, as members tell each other of it and their disks.
+
+    It is of `epoch`, stands under `history`, and `committed` entries of it are agreed.
+    """
+
+    group: int
+    epoch: int
+    history: str
+    start: int
+    entries: list[Entry]
+    runs: list[Run]
+    committed: int
+
+
 class GroupLog:
     """Entries `base` to `length` of a group, the tables for its end, and how far it is committed.
 

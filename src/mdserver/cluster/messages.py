@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 from attrs import frozen
 
-from mdserver.cluster.log import Run, Tables
+from mdserver.cluster.log import LogSlice, Run, Tables
 from mdserver.core.message import Entry, Publication
 from mdserver.core.outputs import ClusterOutput
 from mdserver.limits import SYNC_BYTES_PER_MESSAGE, SYNC_ITEMS_PER_MESSAGE
@@ -158,20 +158,13 @@ class Nack(PeerMessage, frozen=True, tag=7):
     items: list[Refusal]
 
 
-class Synced(Item, frozen=True):
+class Synced(LogSlice, frozen=True):
     """The coordinator's log of a group from `start` on, or after `state`.
 
     `register`: the incarnation of the recovering seed that may count from here on, else 0. `cold`:
     every seed promised this epoch, those that had lost everything too.
     """
 
-    group: int
-    epoch: int
-    history: str
-    start: int
-    entries: list[Entry]
-    runs: list[Run]
-    committed: int
     active: bool
     cold: bool
     register: int

@@ -14,8 +14,34 @@ if TYPE_CHECKING:
     from mdserver.cluster.messages import Forward, Heartbeat, Hello, Led
 
 
+class Numbering(Protocol):
+    """Who gives the publications that reach this member their places in the logs of groups."""
+
+    def forward(self, peer: str, forward: "Forward") -> None:
+        """Take publications for groups that this member coordinates."""
+
+    def leads(self) -> list["Led"]:
+        """Return the groups that this member coordinates, for its heartbeat."""
+
+    def forget_idle(self) -> None:
+        """Forget publishers that were idle for long; a single server does so too."""
+
+    def take_held_back(self) -> None:
+        """The write-ahead log took more: go on with what was held back for it."""
+
+    def refuse_held_back(self, reason: str) -> None:
+        """The disk takes nothing more: refuse what was held back for it."""
+
+    def withdraw(self, reason: str) -> None:
+        """The only seed's disk has nothing of what is not committed, and refuses: take it back."""
+
+
 class Mode(Protocol):
     """A delivery mode of one member. Called within steps, with `Outgoing.now` set."""
+
+    @property
+    def numbering(self) -> Numbering:
+        """Who numbers publications."""
 
     @property
     def handlers(self) -> Mapping[type, Callable[[str, Any], None]]:
@@ -42,25 +68,5 @@ class Mode(Protocol):
     def rebalance(self) -> None:
         """Look at the next tick whether groups should move: members miss others than before."""
 
-    def leads(self) -> list["Led"]:
-        """Return the groups that this member coordinates, for its heartbeat."""
-
     def unready(self) -> str | None:
         """Return why this member serves no clients now; None if it does."""
-
-    # Publications
-
-    def forward(self, peer: str, forward: "Forward") -> None:
-        """Take publications for groups that this member coordinates."""
-
-    def housekeep(self) -> None:
-        """Do what every coordinator does once in a while, a single server's too."""
-
-    def disk_caught_up(self) -> None:
-        """The write-ahead log took more: go on with what was held back for it."""
-
-    def refuse_held_back(self, reason: str) -> None:
-        """The disk takes nothing more: refuse what was held back for it."""
-
-    def withdraw(self, reason: str) -> None:
-        """The only seed's disk has nothing of what is not committed, and refuses: take it back."""

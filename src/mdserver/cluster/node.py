@@ -10,7 +10,7 @@ from mdserver.cluster.contact import Contact
 from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.election import Election
 from mdserver.cluster.following import Following
-from mdserver.cluster.group import Groups, new_history
+from mdserver.cluster.group import Group, Groups, new_history
 from mdserver.cluster.guaranteed import Guaranteed
 from mdserver.cluster.learner import Learner
 from mdserver.cluster.membership import Membership
@@ -112,43 +112,40 @@ class Node:
         self.outgoing = out = Outgoing(cluster.me, votes, contact, self.wal)
         self.storage = storage = StableStorage(votes, cluster, out, self.wal, start)
         self.groups = groups = Groups(
-            settings.groups, cluster, broker, members, contact, out, storage, self.wal, rng
+            [
+                Group(index, cluster, broker, members, contact, out, votes, self.wal)
+                for index in range(settings.groups)
+            ],
+            cluster,
+            broker,
+            members,
+            out,
+            storage,
+            self.wal,
+            rng,
         )
-        self.following = Following(groups, cluster, members, out)
+        common = (groups, cluster, members, out)  # of all parts, see `Part`
+        self.following = Following(*common)
         self._rng = rng
-        self._election = election = Election(groups, cluster, members, out, storage, self.wal, rng)
-        learner = Learner(groups, cluster, members, out, storage, self.wal)
-        coordinators = Coordinators(
-            groups, cluster, members, broker, contact, out, storage, self.wal, election, rng
-        )
+        self._election = election = Election(*common, storage, self.wal, rng)
+        learner = Learner(*common, storage, self.wal)
+        numbering = Coordinators(*common, broker, contact, storage, self.wal, election, rng)
         self.mode: Mode
         if cluster.guaranteed:
-            voter = Voter(groups, cluster, out, storage)
+            voter = Voter(*common, storage)
             self.mode = Guaranteed(
-                groups,
-                cluster,
-                members,
-                contact,
-                out,
-                storage,
-                self.following,
-                voter,
-                learner,
-                election,
-                coordinators,
+                *common, self.following, learner, numbering, contact, storage, voter, election
             )
         else:
-            self.mode = Standard(
-                groups, cluster, members, out, self.following, learner, coordinators, rng
-            )
-        self.admin = AdminCommands(groups, cluster, members, broker, out, storage, election)
+            self.mode = Standard(*common, self.following, learner, numbering, rng)
+        self.admin = AdminCommands(*common, broker, storage, election)
         self._sessions: dict[int, None] = {}
         self._started = False
         self._unserved = 0
         self._handlers: dict[type, Callable[[str, Any], None]] = {
             say.Hello: self._hello,
             say.Heartbeat: self._heartbeat,
-            say.Forward: self.mode.forward,
+            say.Forward: self.mode.numbering.forward,
             say.Answer: self._answer,
             say.Unplaced: self._unplaced,
             say.Readmit: lambda *_: self.admin.readmitted(),
@@ -236,7 +233,7 @@ class Node:
                 self.storage.stored(input.request)
             case WalSynced():
                 self.storage.wal_synced(input.request)
-                self.mode.disk_caught_up()
+                self.mode.numbering.take_held_back()
             case Checkpoint():
                 for index in input.groups:
                     self.wal.checkpoint(self.groups[index])
@@ -247,9 +244,9 @@ class Node:
                 refusing = input.reason if input.refusing else None
                 self.broker.publications.refusing = refusing
                 if refusing is not None:
-                    self.mode.refuse_held_back(refusing)
+                    self.mode.numbering.refuse_held_back(refusing)
                 if input.withdrawn and input.reason is not None:
-                    self.mode.withdraw(input.reason)
+                    self.mode.numbering.withdraw(input.reason)
 
     # Clients
 
@@ -386,7 +383,7 @@ class Node:
             members.weight,
             promised,
             groups.not_voting,
-            self.mode.leads(),
+            self.mode.numbering.leads(),
             members.hears(now),
             members.sees(now),
             members.misses,
@@ -405,7 +402,7 @@ class Node:
             self._resolve(given_up)
             for group in self.groups:
                 group.forward_next()
-        self.mode.housekeep()
+        self.mode.numbering.forget_idle()
         self.wal.note_committed(self.outgoing.now)
         if self.settings.single:
             self.outgoing.out.append(SetTimer(TICK, self.outgoing.now + NS_PER_S))

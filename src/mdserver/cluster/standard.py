@@ -19,9 +19,12 @@ each other end up with one log:
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from attrs import define, field
+
 from mdserver.cluster import messages as say
 from mdserver.cluster.coordinator import Coordinator
 from mdserver.cluster.group import new_history
+from mdserver.cluster.part import Part
 from mdserver.cluster.placement import ranking
 from mdserver.cluster.settings import delay
 from mdserver.limits import NS_PER_MS, NS_PER_S, STANDARD_ALONE_AFTER_S, STANDARD_PATIENCE_MS
@@ -31,11 +34,8 @@ if TYPE_CHECKING:
 
     from mdserver.cluster.coordinators import Coordinators
     from mdserver.cluster.following import Following
-    from mdserver.cluster.group import Group, Groups
+    from mdserver.cluster.group import Group
     from mdserver.cluster.learner import Learner
-    from mdserver.cluster.membership import Membership
-    from mdserver.cluster.outgoing import Outgoing
-    from mdserver.cluster.settings import ClusterSettings
 
 PATIENCE = STANDARD_PATIENCE_MS * NS_PER_MS
 """How long a coordinator may be out of sight: a link that merely broke is dialled anew in that."""
@@ -43,7 +43,8 @@ PATIENCE = STANDARD_PATIENCE_MS * NS_PER_MS
 CLAIM_EVERY = NS_PER_S
 
 
-class Standard:
+@define(eq=False)
+class Standard(Part):
     """Leaderships of this member, and how it follows those of others.
 
     A `Mode`; `Guaranteed` is its counterpart. `_wait_until`: until when a member that has nothing
@@ -51,36 +52,17 @@ class Standard:
     in sight -> since when they are not (ns), 0 while they are.
     """
 
-    def __init__(
-        self,
-        groups: "Groups",
-        settings: "ClusterSettings",
-        members: "Membership",
-        outgoing: "Outgoing",
-        following: "Following",
-        learner: "Learner",
-        coordinators: "Coordinators",
-        rng: "random.Random",
-    ) -> None:
-        self.groups = groups
-        self._settings = settings
-        self._members = members
-        self._outgoing = outgoing
-        self._following = following
-        self._learner = learner
-        self._coordinators = coordinators
-        self._rng = rng
-        self._wait_until: int | None = None
-        self._sighted: dict[str, int] = {}
-        self._next_claim = 0
-        self.forward = coordinators.forward
-        self.leads = coordinators.leads
-        self.housekeep = coordinators.forget_idle
-        self.disk_caught_up = coordinators.take_held_back
-        self.refuse_held_back = coordinators.refuse_held_back
-        self.withdraw = coordinators.withdraw
-        self.link_lost = learner.link_lost
-        self.handlers: dict[type, Callable[[str, Any], None]] = {
+    _following: "Following"
+    _learner: "Learner"
+    numbering: "Coordinators"
+    _rng: "random.Random"
+    _wait_until: int | None = field(init=False, default=None)
+    _sighted: dict[str, int] = field(init=False, factory=dict)
+    _next_claim: int = field(init=False, default=0)
+    handlers: dict[type, Callable[[str, Any], None]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.handlers = {
             say.Begin: self._on_begin,
             say.Claim: self._on_claim,
             say.Cede: self._on_yield,
@@ -103,6 +85,10 @@ class Standard:
     def rebalance(self) -> None:
         """Claim groups without delay: members miss others that they did not miss before."""
         self._next_claim = 0
+
+    def link_lost(self, peer: str) -> None:
+        """Ask a coordinator again for what it may have sent meanwhile."""
+        self._learner.link_lost(peer)
 
     def member_unreachable(self) -> None:
         """Look at once whose turn it is to coordinate the groups of a member that is gone."""
@@ -412,7 +398,7 @@ class Standard:
                 continue
             same = item.history == group.history
             start = min(item.committed, coordinator.log.committed) if same else -1
-            items.append(self._coordinators.synced(coordinator, start))
+            items.append(self.numbering.synced(coordinator, start))
         for portion in say.portions(items):
             self._outgoing.send((peer,), say.Sync(portion))
 

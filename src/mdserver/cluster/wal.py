@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from attrs import frozen
 
-from mdserver.cluster.log import Run
+from mdserver.cluster.log import LogSlice, Run
 from mdserver.cluster.messages import State
 from mdserver.core.cache import GroupImage
 from mdserver.core.message import Entry
@@ -41,7 +41,7 @@ NOTE_COMMITTED_EVERY = NS_PER_S
 
 
 class WalEntry(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Base of everything that stands in the stream."""
+    """Base of what stands in the stream, but for parts of logs (`WalSlice`)."""
 
 
 class WalBegun(WalEntry, frozen=True, tag=1):
@@ -70,20 +70,15 @@ class WalRenamed(WalEntry, frozen=True, tag=3):
     history: str
 
 
-class WalLog(WalEntry, frozen=True, tag=4):
-    """The log of a group from `start` on, after `state` or after what stood there already.
+class WalSlice(LogSlice, frozen=True):
+    """What stands in the stream of a group's log; `normal`: the seed votes in the group."""
 
-    `normal`: the seed votes in the group.
-    """
-
-    group: int
-    epoch: int
-    history: str
-    start: int
-    entries: list[Entry]
-    runs: list[Run]
-    committed: int
     normal: bool
+
+
+class WalLog(WalSlice, frozen=True, tag=4):
+    """The log of a group from `start` on, after `state` or after what stood there already."""
+
     state: State | None
 
 
@@ -94,17 +89,9 @@ class UnencodedState(msgspec.Struct, frozen=True, array_like=True):
     cache: GroupImage
 
 
-class WalImage(WalEntry, frozen=True, tag=4):
+class WalImage(WalSlice, frozen=True, tag=4):
     """A `WalLog` whose state may be long, so that the driver encodes it piece by piece."""
 
-    group: int
-    epoch: int
-    history: str
-    start: int
-    entries: list[Entry]
-    runs: list[Run]
-    committed: int
-    normal: bool
     state: UnencodedState
 
 
