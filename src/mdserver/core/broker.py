@@ -510,7 +510,9 @@ class Broker:
         for session in self._sessions.values():
             if session.state is not SessionState.CONNECTED:
                 continue
-            for subject, subscription in session.subscriptions.items():
+            held = session.subscriptions.values()
+            for subscription in sorted(held, key=lambda one: one.exactness, reverse=True):
+                subject = subscription.subject
                 if subject not in matching:
                     pattern = subscription.pattern
                     found = (

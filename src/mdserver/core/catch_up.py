@@ -219,6 +219,7 @@ class CatchUp:
         self._work.begin(out)
         subscription = request.subscription
         session = subscription.session
+        subscription.known = request.known
         if subjects is None and subscription.pattern is None:
             subjects = [subscription.subject]
         if subjects is None:
@@ -236,6 +237,7 @@ class CatchUp:
                 self._bring_one(request, subject, now, out)
                 brought += 1
             if brought == len(subjects):
+                subscription.known = None
                 return
             self._keep_pending(subscription, subjects[brought:])
         if stalled:
@@ -417,7 +419,7 @@ class CatchUp:
                     self._interest.subject_changed(subscription, subject)
                     self._bring_one(request, subject, now, out)
                 if not subscription.pending:
-                    subscription.pending = None
+                    subscription.pending = subscription.known = None
                     out.extend(Send(session.id, pong) for pong in queue.popleft().pongs)
             if queue:
                 self._queues[session] = queue
@@ -433,9 +435,9 @@ class CatchUp:
         subscription = request.subscription
         session, match = subscription.session, subscription.match
         before = self._interest.visited
-        chosen = self._interest.chosen(session, subject)
+        bringing = self._interest.bringing(session, subject)
         self._work.left -= 1 + self._interest.visited - before
-        if chosen is not subscription:
+        if bringing is not subscription:
             return  # a more exact subscription of the session brings it
         if session.ahead is not None and subject in session.ahead:
             self._release(session.ahead[subject])
@@ -615,8 +617,55 @@ class CatchUp:
         self._time(session, out)
         return False
 
+    def owed(self, subscription: Subscription) -> dict[str, Position]:
+        """Return the positions after which a subscription that ends has not brought anything yet.
+
+        They are for `hand_over`: only those that it would have brought, and others of the session
+        may bring now.
+        """
+        session = subscription.session
+        if not session.patterns or (subscription.pattern is not None and len(session.patterns) < 2):
+            return {}
+        owed = {wait.subject: wait.after for wait in (subscription.ahead or {}).values()}
+        positions = subscription.known.positions if subscription.known is not None else {}
+        if positions:
+            of_all = positions.get(subscription.subject)
+            search = self._searches.get(subscription)
+            found = subscription.pending if search is None else {**positions, **search.found}
+            for subject in found or ():
+                after = positions.get(subject, of_all)
+                if after is not None and self._interest.chosen(session, subject) is subscription:
+                    owed[subject] = after
+        return owed
+
+    def hand_over(
+        self, session: Session, owed: dict[str, Position], now: int, out: list[Output]
+    ) -> None:
+        """Have other subscriptions of a session bring what follows these positions.
+
+        Those that were to bring it have ended.
+        """
+        takers: dict[Subscription, dict[str, Position]] = {}
+        for subject, after in owed.items():
+            taker = self._interest.chosen(session, subject)
+            if taker is not None:
+                takers.setdefault(taker, {})[subject] = after
+        for taker, positions in takers.items():
+            if taker.known is None:
+                known = KnownPositions()
+                known.positions = positions
+                self.start(CatchUpRequest(taker, known, 0), now, out, list(positions))
+                continue
+            # It waits in the queue for its turn: these subjects wait there as well.
+            taker.known.positions = {**positions, **taker.known.positions}
+            if taker.searching:
+                self._searches[taker].found.update(dict.fromkeys(positions))
+            else:
+                self._keep_pending(taker, [*positions, *reversed(taker.pending or ())])
+
     def cancel(self, subscription: Subscription) -> None:
         """Forget what was still to be brought for a subscription."""
+        subscription.known = None
         if subscription.pending is not None:
             subscription.pending = None
             if subscription.pattern is None:

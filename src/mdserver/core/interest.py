@@ -2,7 +2,8 @@
 
 The lists that a publication is delivered to are kept ready for each subject, so that a publication
 costs one look-up. A session gets one copy of a message: its exact subscription decides, else its
-most specific pattern.
+most specific pattern. One that still waits for its turn may leave that to the next one
+(`Subscription.defers`).
 
 Patterns form a tree, one branch a segment. A subject is looked up by following, at each branch, its
 own segment and `*`: each branch is looked at once at most, so that takes no more than the segments
@@ -33,19 +34,21 @@ class Audience:
 
     `direct` has one list of sessions for each way that the subject was asked for: None for its own
     name, else the pattern. The lists are never changed. Those before `exact` came by the name.
+    `deferring` are the sessions whose subscriptions by name leave it to a pattern for now.
     """
 
-    __slots__ = ("conflated", "direct", "exact", "generation")
+    __slots__ = ("conflated", "deferring", "direct", "exact", "generation")
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self.direct: list[tuple[str | None, list[int]]] = []
         self.conflated: list[Subscription] = []
         self.exact = (0, 0)
+        self.deferring: Sequence[int] = ()
 
     def by_name(self, subject: str, subscriptions: Iterable[Subscription]) -> None:
         """List the subscriptions to the subject itself."""
-        self.take(subject, None, subscriptions)
+        self.deferring = self.take(subject, None, subscriptions)
         self.exact = len(self.direct), len(self.conflated)
 
     def renewed(self, generation: int) -> "Audience":
@@ -54,6 +57,7 @@ class Audience:
         direct, conflated = audience.exact = self.exact
         audience.direct = self.direct[:direct]
         audience.conflated = self.conflated[:conflated]
+        audience.deferring = self.deferring
         return audience
 
     def all(self) -> Iterator[tuple[int, str | None]]:
@@ -64,14 +68,22 @@ class Audience:
         for subscription in self.conflated:
             yield subscription.session.id, subscription.match
 
-    def take(self, subject: str, match: str | None, subscriptions: Iterable[Subscription]) -> None:
-        """Add the subscriptions to one name or pattern, all but those that have to wait."""
+    def take(
+        self, subject: str, match: str | None, subscriptions: Iterable[Subscription]
+    ) -> Sequence[int]:
+        """Add the subscriptions to one name or pattern, all but those that have to wait.
+
+        Returns the sessions of those that leave the subject to a less exact one.
+        """
         sessions = []
+        deferring: list[int] = []
         for subscription in subscriptions:
-            waiting, pending = subscription.session.ahead, subscription.pending
-            if waiting is not None and subject in waiting:
+            ahead = subscription.session.ahead
+            if ahead is not None and subject in ahead:
                 continue
-            if subscription.searching or (pending is not None and subject in pending):
+            if subscription.waits(subject):
+                if subscription.defers(subject):
+                    deferring.append(subscription.session.id)
                 continue
             if subscription.conflation:
                 self.conflated.append(subscription)
@@ -79,6 +91,7 @@ class Audience:
                 sessions.append(subscription.session.id)
         if sessions:
             self.direct.append((match, sessions))
+        return deferring
 
 
 class _Node:
@@ -226,40 +239,47 @@ class Interest:
                 subscription
                 for session, subscription in subscriptions.items()
                 if session not in seen
-                and session not in exact
+                and (session not in exact or session in audience.deferring)
                 and permits(subscription.session.readable, subject)
             ]
             if chosen:
                 seen.update(subscriptions)
-                audience.take(subject, chosen[0].subject, chosen)
+                for session in audience.take(subject, chosen[0].subject, chosen):
+                    del seen[session]
         self._audiences[subject] = audience
         return audience
 
     def chosen(self, session: Session, subject: str) -> Subscription | None:
-        """The subscription through which a session gets a subject."""
+        """Return the subscription through which a session gets a subject, or will get it."""
+        return next(self._covering(session, subject), None)
+
+    def bringing(self, session: Session, subject: str) -> Subscription | None:
+        """Return the subscription that brings a session what comes of a subject now."""
+        covering = self._covering(session, subject)
+        return next((one for one in covering if not one.defers(subject)), None)
+
+    def _covering(self, session: Session, subject: str) -> Iterator[Subscription]:
+        """Yield the subscriptions of a session that cover a subject, the most exact one first."""
         exact = session.subscriptions.get(subject)
         if exact is not None and exact.pattern is None:
-            return exact
+            yield exact
         patterns = session.patterns
         if not patterns:
-            return None
+            return
         self.visited += len(session.readable or ())
         if not permits(session.readable, subject):
-            return None
+            return
         segments = segments_of(subject)
         if session.tree is not None:
-            return self._first(session.tree, segments)
+            for _, held in _walk(session.tree, segments):
+                self.visited += 1
+                yield from (held or {}).values()
+            return
         self.visited += len(patterns)
         matching = [s for s in patterns.values() if _pattern_of(s).matches(segments)]
-        return max(matching, key=lambda s: _pattern_of(s).specificity, default=None)
-
-    def _first(self, tree: _Node, segments: Sequence[str]) -> Subscription | None:
-        """The most specific subscription of one session's tree that brings a subject."""
-        for _, held in _walk(tree, segments):
-            self.visited += 1
-            if held:
-                return next(iter(held.values()))
-        return None
+        if len(matching) > 1:
+            matching.sort(key=lambda s: s.exactness, reverse=True)
+        yield from matching
 
     def _matching(self, segments: Sequence[str]) -> tuple[list[dict[int, Subscription]], int]:
         """The subscriptions of each matching pattern, the most specific one first.

@@ -72,13 +72,15 @@ class Subscription:
 
     `conflation` is in ns, 0 for none; its windows are counted from `start`. `pending` holds the
     subjects whose first messages are still to be brought: their live ones do not come yet. While
-    these are still `searching` for, no live message comes at all. `ahead` are those of
-    `Session.ahead` that are this subscription's.
+    these are still `searching` for, no live message comes at all; `known` are the positions that
+    the command named, until all is brought. `ahead` are those of `Session.ahead` that are this
+    subscription's.
     """
 
     __slots__ = (
         "ahead",
         "conflation",
+        "known",
         "pattern",
         "pending",
         "searching",
@@ -102,7 +104,29 @@ class Subscription:
         self.start = start
         self.pending: dict[str, None] | None = None
         self.searching = False
+        self.known: KnownPositions | None = None
         self.ahead: dict[str, AheadWait] | None = None
+
+    def waits(self, subject: str) -> bool:
+        """Return whether the live messages of a subject do not come through this yet."""
+        return self.searching or (self.pending is not None and subject in self.pending)
+
+    def defers(self, subject: str) -> bool:
+        """Return whether less exact subscriptions of the session bring a subject for now.
+
+        They do until this one's turn has come, so that they miss nothing if it never comes. But
+        nothing may overtake what is to follow a position that the client named.
+        """
+        known = self.known
+        if known is None or not self.waits(subject):
+            return False
+        named = subject in known.positions or self.subject in known.positions
+        return not named and known.places is None
+
+    @property
+    def exactness(self) -> tuple[int, ...]:
+        """Order subscriptions of a session: of those that cover a subject the greatest decides."""
+        return (3,) if self.pattern is None else self.pattern.specificity
 
     @property
     def catch_up_state(self) -> CatchUpState:

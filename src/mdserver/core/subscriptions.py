@@ -124,13 +124,15 @@ class Subscriptions:
         out: list[Output],
     ) -> None:
         known = self._known(session, command, accepted, out)
-        for subscription in accepted:
-            if self._settings.policy is Policy.ASK:
+        if self._settings.policy is Policy.ASK:
+            for one in accepted:
                 allow = Status(
-                    status=StatusName.SUBSCRIBE_ALLOW, subject=subscription.subject, id=command.id
+                    status=StatusName.SUBSCRIBE_ALLOW, subject=one.subject, id=command.id
                 )
                 out.append(Send(session.id, allow))
-            self._catch_up.start(CatchUpRequest(subscription, known, command.history), now, out)
+        # What a more exact one brings now, the others need not bring.
+        for one in sorted(accepted, key=lambda one: one.exactness, reverse=True):
+            self._catch_up.start(CatchUpRequest(one, known, command.history), now, out)
 
     def _known(
         self,
@@ -182,10 +184,11 @@ class Subscriptions:
         self, session: Session, command: Unsubscribe, now: int, out: list[Output]
     ) -> None:
         """End subscriptions; one that is not there is no error."""
+        owed: dict[str, Position] = {}
         for subject in dict.fromkeys(command.subjects):
             subscription = session.subscriptions.get(subject)
             if subscription is not None:
-                self._end(subscription, now, out)
+                owed |= self._end(subscription, now, out)
                 if self._settings.audit_access:
                     log = session_log(ACCESS, "unsubscribe", session, now, subject=subject)
                     out.append(log)
@@ -194,16 +197,21 @@ class Subscriptions:
                 parse_interest(subject, *self._segments)
             except InvalidSubjectError as error:
                 out.append(Send(session.id, invalid_subject(error, command.id)))
+        self._catch_up.hand_over(session, owed, now, out)
 
-    def _end(self, subscription: Subscription, now: int, out: list[Output]) -> None:
+    def _end(self, subscription: Subscription, now: int, out: list[Output]) -> dict[str, Position]:
+        """End a subscription; returns what others of the session have to go on with."""
         session, subject = subscription.session, subscription.subject
+        connected = session.state is SessionState.CONNECTED
+        owed = self._catch_up.owed(subscription) if connected else {}
         del session.subscriptions[subject]
-        if self._settings.receipts and session.state is SessionState.CONNECTED:
+        if self._settings.receipts and connected:
             _remember(subscription)
         self._interest.remove(subscription)
         self._let_go(subscription)
         if self._settings.presence:
             out.append(presence_log("leave", session, subject, now))
+        return owed
 
     def _let_go(self, subscription: Subscription) -> None:
         """Forget what was held back for a subscription."""
@@ -228,16 +236,20 @@ class Subscriptions:
         """The right to a subscription is gone."""
         subscription = session.subscriptions.get(subject)
         if subscription is not None:
-            self._end(subscription, now, out)
+            owed = self._end(subscription, now, out)
             deny(session, subject, reason, out)
+            self._catch_up.hand_over(session, owed, now, out)
 
     def rights_changed(self, session: Session, now: int, out: list[Output]) -> None:
         """End what the session's rights no longer carry."""
         self._interest.rights_changed(session)
+        owed: dict[str, Position] = {}
         for subject, subscription in list(session.subscriptions.items()):
             denial = may_subscribe(session, subject, subscription.pattern)
             if denial is not None:
-                self.revoke(session, subject, denial, now, out)
+                owed |= self._end(subscription, now, out)
+                deny(session, subject, denial, out)
+        self._catch_up.hand_over(session, owed, now, out)
 
     def fetch(self, session: Session, command: Fetch, now: int, out: list[Output]) -> None:
         """Read a subject once."""
