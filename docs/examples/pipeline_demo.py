@@ -25,8 +25,11 @@ from rich.table import Table
 from vega_datasets import local_data
 
 from mdserver.client import Client
-from mdserver.pipeline import jobs, session, tables
-from mdserver.pipeline.sources import JournalSource
+from mdserver.pipeline.archive import job as archive_job
+from mdserver.pipeline.audit import job as audit_job
+from mdserver.pipeline.common import session, tables
+from mdserver.pipeline.common.sources import JournalSource
+from mdserver.pipeline.rollup import job as rollup_job
 
 HERE = Path(__file__).parent
 FOLDER = Path(*(sys.argv[1:] or (HERE.parents[1], "build", "pipeline-demo")))
@@ -151,9 +154,9 @@ def aftermath() -> None:
     console.print("[bold]The rest is archived, statistics are rolled up, receipts are audited[/]")
     spark = session.start("demo")
     try:
-        jobs.run_archive(spark, JournalSource(JOURNAL), TABLES, lambda _: None, once=True)
-        console.print(f"  rolled up: {json.dumps(jobs.run_rollup(spark, TABLES))}")
-        found = jobs.run_audit(spark, TABLES, REPORT)
+        archive_job.run_archive(spark, JournalSource(JOURNAL), TABLES, lambda _: None, once=True)
+        console.print(f"  rolled up: {json.dumps(rollup_job.run_rollup(spark, TABLES))}")
+        found = audit_job.run_audit(spark, TABLES, REPORT)
         console.print(
             f"  audited: {found.receipts} receipts, {found.bad} not whole, {found.gaps} gaps"
         )

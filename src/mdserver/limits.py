@@ -281,4 +281,4 @@ SYNC_BYTES_PER_MESSAGE = 8 * MB  # beyond it, the next group's log goes into ano
 # Pipeline
 DERIVE_GROUPS_MAX = 1_000_000  # groups of all rules together, whose states are kept in memory
 DERIVE_LATENESS_S = 1.0  # how long a period stays open beyond its end
-OUTLET_CONNECT_TIMEOUT_S = 10
+PUBLISHER_CONNECT_TIMEOUT_S = 10

@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 from mdserver.core.message import Entry, Publication
 from mdserver.journal.rows import checked, message_row
 from mdserver.journal.segments import StreamWriter
-from mdserver.pipeline import jobs, requirements, session
-from mdserver.pipeline.archive import Archived
-from mdserver.pipeline.sources import JournalSource
+from mdserver.pipeline.archive import job as archive_job
+from mdserver.pipeline.archive.batches import Archived
+from mdserver.pipeline.common import requirements, session
+from mdserver.pipeline.common.sources import JournalSource
 from tests.live_kafka import JARS, KafkaMissingError, LiveKafka, live_kafka
 
 BASE = 1_764_000_000_000_000_000
@@ -85,7 +86,9 @@ def write_lines(folder: Path, lines: Sequence[bytes]) -> None:
 def run_archive(spark: SparkSession, journal: Path, folder: Path, **options: int) -> list[Archived]:
     """Archive what is sealed now; the reports of the batches."""
     reports: list[Archived] = []
-    jobs.run_archive(spark, JournalSource(journal, **options), folder, reports.append, once=True)
+    archive_job.run_archive(
+        spark, JournalSource(journal, **options), folder, reports.append, once=True
+    )
     return reports
 
 

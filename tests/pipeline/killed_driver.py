@@ -16,9 +16,10 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from mdserver.pipeline import archive, compaction, delta, jobs, session
-from mdserver.pipeline.delta import Batch
-from mdserver.pipeline.sources import JournalSource
+from mdserver.pipeline.archive import job as archive_job
+from mdserver.pipeline.common import compaction, delta, maintenance, session
+from mdserver.pipeline.common.delta import Batch
+from mdserver.pipeline.common.sources import JournalSource
 
 BATCH = 2
 """The batch that is hit, by its last segment: each has one. The one before comes through."""
@@ -79,10 +80,10 @@ def main(point: str, journal: str, tables: str) -> None:
     POINTS[point]()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if point.endswith("compacting"):
-        archive.COMPACT_EVERY_S = 0.0
+        maintenance.COMPACT_EVERY_S = 0.0
     spark = session.start("killed")
     source = JournalSource(Path(journal), batch_bytes=1)
-    jobs.run_archive(spark, source, Path(tables), lambda _: None, once=True)
+    archive_job.run_archive(spark, source, Path(tables), lambda _: None, once=True)
     spark.stop()
 
 

@@ -13,10 +13,11 @@ from pyspark.sql import functions as f
 
 from mdserver.core.message import Publication
 from mdserver.journal import segments
-from mdserver.pipeline import checkpoints, delta, jobs, schema
-from mdserver.pipeline.delta import Batch
-from mdserver.pipeline.requirements import PipelineError
-from mdserver.pipeline.sources import JournalSource
+from mdserver.pipeline.archive import job as archive_job
+from mdserver.pipeline.common import checkpoints, delta, schema
+from mdserver.pipeline.common.delta import Batch
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.sources import JournalSource
 
 from .conftest import run_archive, write_lines, write_messages
 
@@ -143,7 +144,7 @@ def test_one_stream_that_fails_ends_the_job(spark: Any, tmp_path: Path) -> None:
     delta.table(tables, "messages")
     (tables / "messages" / "data").write_text("no folder")
     with pytest.raises(PipelineError, match=r"^archiving messages failed: \w+: [^\n]+$"):
-        jobs.run_archive(spark, JournalSource(journal), tables, lambda _: None, once=False)
+        archive_job.run_archive(spark, JournalSource(journal), tables, lambda _: None, once=False)
     assert not spark.streams.active
 
 
@@ -153,7 +154,7 @@ def test_a_second_archive_on_the_same_tables(tmp_path: Path) -> None:
         checkpoints.alone(tmp_path, "archive"),
         pytest.raises(PipelineError, match="another archive job is at work on"),
     ):
-        jobs.run_archive(NO_SPARK, source, tmp_path, lambda _: None, once=True)
+        archive_job.run_archive(NO_SPARK, source, tmp_path, lambda _: None, once=True)
 
 
 def test_compaction_keeps_the_rows(spark: Any, tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ def test_a_journal_that_was_replaced_is_refused_by_name(spark: object, tmp_path:
     with pytest.raises(PipelineError, match=r"^the stream messages is not the one .* --new-source"):
         run_archive(spark, journal, tables)
     source = JournalSource(journal)
-    jobs.run_archive(spark, source, tables, lambda _: None, once=True, new_source=True)  # type: ignore[arg-type]
+    archive_job.run_archive(spark, source, tables, lambda _: None, once=True, new_source=True)  # type: ignore[arg-type]
     assert places(tables) == [("/a/1", 1, 1), ("/a/2", 1, 1)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mdserver.core.message import checksum
-from mdserver.pipeline import audit
+from mdserver.pipeline.audit import verdicts as audit
 
 pytestmark = pytest.mark.pipeline
 

@@ -15,7 +15,7 @@ from mdserver.client.core import values as out
 from mdserver.core.events import MessageEvent
 from mdserver.journal import segments
 from mdserver.journal.segments import StreamWriter
-from mdserver.pipeline import jobs
+from mdserver.pipeline.audit.job import AuditResult, run_audit
 from tests.live import live_server
 
 from .conftest import run_archive
@@ -90,10 +90,10 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "journal"
 
 
-def audited(spark: Any, journal: Path, folder: Path) -> tuple[jobs.AuditResult, list[Any], str]:
+def audited(spark: Any, journal: Path, folder: Path) -> tuple[AuditResult, list[Any], str]:
     """Archive the journal and audit it: the result, the verdicts that are not `exact`, the page."""
     run_archive(spark, journal, folder / "tables")
-    found = jobs.run_audit(spark, folder / "tables", folder / "report.html")
+    found = run_audit(spark, folder / "tables", folder / "report.html")
     verdicts = DeltaTable(folder / "tables" / "audit_verdicts").to_pyarrow_table().to_pylist()
     assert len(verdicts) == found.receipts
     bad = [row for row in verdicts if row["verdict"] != "exact"]

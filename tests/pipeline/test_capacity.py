@@ -12,9 +12,11 @@ from click.testing import CliRunner
 
 from mdserver.bench.results import Row, write
 from mdserver.cli.pipeline import command
-from mdserver.pipeline import capacity, capacity_report, jobs
-from mdserver.pipeline.capacity import Demand, Observation
-from mdserver.pipeline.requirements import PipelineError
+from mdserver.pipeline.capacity import job as capacity_job
+from mdserver.pipeline.capacity import model as capacity
+from mdserver.pipeline.capacity import report as capacity_report
+from mdserver.pipeline.capacity.model import Demand, Observation
+from mdserver.pipeline.common.requirements import PipelineError
 
 pytestmark = pytest.mark.pipeline
 
@@ -187,7 +189,7 @@ def test_runs_are_kept_once_however_often_they_are_given(
 ) -> None:
     demand = Demand(connections=30_000, publications=1000, deliveries=200_000, burst=2)
     for files in ([runs], [runs], []):
-        plan = jobs.run_capacity(spark, files, tmp_path / "tables", demand, None)
+        plan = capacity_job.run_capacity(spark, files, tmp_path / "tables", demand, None)
         assert plan.members == 3
         assert [len(fit.runs) for fit in plan.fits] == [6, 1, 1]
 

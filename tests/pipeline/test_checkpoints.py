@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mdserver.pipeline import checkpoints
-from mdserver.pipeline.requirements import PipelineError
+from mdserver.pipeline.common import checkpoints
+from mdserver.pipeline.common.requirements import PipelineError
 
 FIRST = {"the Kafka cluster": "c", "topic a.messages": "t1"}
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from mdserver.core.message import Publication
 from mdserver.journal import segments
 from mdserver.journal.rows import MessageRow
-from mdserver.pipeline import delta
+from mdserver.pipeline.common import delta
 
 from .conftest import message_lines, run_archive, write_lines
 

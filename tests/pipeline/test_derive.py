@@ -11,11 +11,12 @@ from deltalake import DeltaTable
 
 from mdserver.client import Client, Message
 from mdserver.core.message import Publication
-from mdserver.pipeline import delta, deriving
-from mdserver.pipeline.outlet import Outlet, Server
-from mdserver.pipeline.requirements import PipelineError
-from mdserver.pipeline.sources import JournalSource, KafkaSource, Source
-from mdserver.pipeline.steps import StepLog
+from mdserver.pipeline.common import delta
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.sources import JournalSource, KafkaSource, Source
+from mdserver.pipeline.derive import job as deriving
+from mdserver.pipeline.derive.publisher import Publisher, Server
+from mdserver.pipeline.derive.step_log import StepLog
 from tests.live import LiveServer, live_server
 from tests.live_kafka import LiveKafka
 
@@ -99,7 +100,7 @@ def crash(*_: Any) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "point"),
-    [(StepLog, "append"), (Outlet, "publish"), (delta, "append_rows"), (StepLog, "published")],
+    [(StepLog, "append"), (Publisher, "publish"), (delta, "append_rows"), (StepLog, "published")],
     ids=["before the step", "before publishing", "before setting aside", "before the note"],
 )
 def test_after_a_crash_each_message_is_there_once(

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from mdserver.client import Client, Message, Subscription
-from mdserver.pipeline.outlet import PROGRESS_SUBJECT
+from mdserver.pipeline.derive.publisher import PROGRESS_SUBJECT
 from tests.live import LiveServer, live_server
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]

@@ -15,7 +15,7 @@ from mdserver.client import Client
 from mdserver.core.message import Publication
 from mdserver.journal import segments
 from mdserver.journal.rows import ROW_VERSION, MessageRow, ReceiptRow
-from mdserver.pipeline import jobs
+from mdserver.pipeline.audit import job as audit_job
 from tests.live import live_server
 from tests.live_kafka import LiveKafka
 from tests.live_spark import JOB_TIMEOUT_S, LiveSpark, live_spark
@@ -89,7 +89,7 @@ def test_archive_and_audit(
 ) -> None:
     embedded, tables = tmp_path / "embedded", tmp_path / "distributed"
     run_archive(spark, journal, embedded)
-    assert not jobs.run_audit(spark, embedded, None).whole
+    assert not audit_job.run_audit(spark, embedded, None).whole
 
     topics = []
     for stream in ("messages", "receipts"):

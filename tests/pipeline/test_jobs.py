@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 
 from mdserver.core.message import Publication, checksum
 from mdserver.journal.rows import ROW_VERSION, ReceiptRow, StatRow
-from mdserver.pipeline import jobs
+from mdserver.pipeline.audit import job as audit_job
+from mdserver.pipeline.rollup import job as rollup_job
 from tests.live import live_server
 
 from .conftest import BASE, run_archive, write_lines, write_messages
@@ -77,7 +78,7 @@ def archive(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_audit_writes_verdicts_and_a_page(spark: Any, archive: Path) -> None:
     page = archive / "report.html"
-    found = jobs.run_audit(spark, archive / "tables", page)
+    found = audit_job.run_audit(spark, archive / "tables", page)
     assert (found.receipts, found.bad, found.gaps) == (2, 0, 1)
     assert not found.whole
     verdicts = DeltaTable(archive / "tables" / "audit_verdicts").to_pyarrow_table().to_pylist()
@@ -87,8 +88,8 @@ def test_an_audit_writes_verdicts_and_a_page(spark: Any, archive: Path) -> None:
 
 
 def test_a_rollup_can_be_repeated(spark: Any, archive: Path) -> None:
-    first = jobs.run_rollup(spark, archive / "tables")
-    assert first == jobs.run_rollup(spark, archive / "tables")
+    first = rollup_job.run_rollup(spark, archive / "tables")
+    assert first == rollup_job.run_rollup(spark, archive / "tables")
     hours = DeltaTable(archive / "tables" / "stats_hour").to_pyarrow_table().to_pylist()
     assert sum(row["n"] for row in hours) == 3600
     assert max(row["max"] for row in hours) == 3599

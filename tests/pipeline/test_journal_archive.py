@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 
 from mdserver.core.message import Publication
 from mdserver.journal import segments
-from mdserver.pipeline import jobs
-from mdserver.pipeline.numbered import sealed
-from mdserver.pipeline.requirements import PipelineError
-from mdserver.pipeline.sources import JournalSource
+from mdserver.pipeline.archive import job as archive_job
+from mdserver.pipeline.common.numbered import sealed
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.sources import JournalSource
 
 from .conftest import run_archive, write_messages
 
@@ -150,5 +150,5 @@ def test_a_stream_that_begins_later_is_archived_too(spark: Any, tmp_path: Path) 
         (journal / "cache" / "seg-000000000001.jsonl").write_bytes(b"{}\n")
 
     with pytest.raises(PipelineError, match="archiving cache failed: enough"):
-        jobs.run_archive(spark, JournalSource(journal), tables, report, once=False)
+        archive_job.run_archive(spark, JournalSource(journal), tables, report, once=False)
     assert told == ["messages", "cache"]

@@ -9,10 +9,10 @@ import pytest
 from deltalake import DeltaTable
 
 from mdserver.core.message import Publication
-from mdserver.pipeline import jobs
-from mdserver.pipeline.archive import Archived
-from mdserver.pipeline.requirements import PipelineError
-from mdserver.pipeline.sources import JournalSource, KafkaSource
+from mdserver.pipeline.archive import job as archive_job
+from mdserver.pipeline.archive.batches import Archived
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.sources import JournalSource, KafkaSource
 from tests.live_kafka import LiveKafka
 
 from .conftest import message_lines, write_lines
@@ -30,7 +30,7 @@ def records(count: int, first_seq: int = 1) -> list[tuple[str, bytes]]:
 
 def archive(spark: Any, source: Any, tables: Path, *, new_source: bool = False) -> list[Archived]:
     told: list[Archived] = []
-    jobs.run_archive(spark, source, tables, told.append, once=True, new_source=new_source)
+    archive_job.run_archive(spark, source, tables, told.append, once=True, new_source=new_source)
     return told
 
 

@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 
 from mdserver.core.message import Publication
 from mdserver.journal.rows import ROW_VERSION, StatRow, checked
-from mdserver.pipeline import archive, checkpoints, delta, jobs, schema, tables
-from mdserver.pipeline.compaction import TARGET_FILE_BYTES, File, bins
-from mdserver.pipeline.requirements import PipelineError
+from mdserver.pipeline.common import checkpoints, delta, maintenance, schema, tables
+from mdserver.pipeline.common.compaction import TARGET_FILE_BYTES, File, bins
+from mdserver.pipeline.common.requirements import PipelineError
 
 from .conftest import archived, message_lines, run_archive, write_lines
 
@@ -193,17 +193,17 @@ def test_maintenance_of_all_tables(spark: Any, tmp_path: Path) -> None:
         write_lines(journal / "stats", [*stat_lines(number * 10, 5), b"no row"])
         write_lines(journal / "messages", message_lines([Publication("/a/b", b"x")]))
         run_archive(spark, journal, folder)
-    told: list[jobs.Maintained] = []
+    told: list[maintenance.Maintained] = []
     with (
-        checkpoints.alone(folder, archive.COMPACTION),
+        checkpoints.alone(folder, maintenance.COMPACTION),
         pytest.raises(PipelineError, match="another maintain job is at work on"),
     ):
-        jobs.run_maintain(spark, folder, told.append)
-    jobs.run_maintain(spark, folder, told.append)
+        maintenance.run_maintain(spark, folder, told.append)
+    maintenance.run_maintain(spark, folder, told.append)
     assert [(done.table, done.joined, done.files) for done in told] == [
         ("messages", 3, 1),
         ("stats", 3, 1),
         ("quarantine", 3, 1),
     ]
     with pytest.raises(PipelineError, match="has no tables: run"):
-        jobs.run_maintain(spark, tmp_path, told.append)
+        maintenance.run_maintain(spark, tmp_path, told.append)

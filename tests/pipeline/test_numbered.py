@@ -11,8 +11,8 @@ pytest.importorskip("pyspark")
 
 from mdserver.journal import segments
 from mdserver.journal.segments import StreamWriter
-from mdserver.pipeline.journal_archive import plan
-from mdserver.pipeline.numbered import Missing, existing, sealed, walk
+from mdserver.pipeline.archive.journal import plan
+from mdserver.pipeline.common.numbered import Missing, existing, sealed, walk
 
 YEAR_S = 365 * 86_400
 

@@ -14,7 +14,9 @@ import pytest
 from mdserver.cli.pipeline import command
 from mdserver.core.message import Publication
 from mdserver.journal.rows import ROW_VERSION, StatRow
-from mdserver.pipeline import jobs, schema, tables
+from mdserver.pipeline.audit import job as audit_job
+from mdserver.pipeline.common import schema, tables
+from mdserver.pipeline.rollup import job as rollup_job
 
 from .conftest import BASE, message_lines, run_archive, write_lines
 
@@ -80,8 +82,8 @@ def folder(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_lines(folder / "journal" / "receipts", [b"{}"])
     write_lines(folder / "journal" / "publish", [b"{}"])
     run_archive(spark, folder / "journal", folder / "tables")
-    jobs.run_rollup(spark, folder / "tables")
-    jobs.run_audit(spark, folder / "tables", None)
+    rollup_job.run_rollup(spark, folder / "tables")
+    audit_job.run_audit(spark, folder / "tables", None)
     return folder
 
 

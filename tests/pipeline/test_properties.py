@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mdserver.core.commands import Publish
 from mdserver.core.message import Publication, Qos
-from mdserver.pipeline import delta, tables
-from mdserver.pipeline.replay import Selection, plan, select
+from mdserver.pipeline.common import delta, tables
+from mdserver.pipeline.replay.job import Selection, plan, select
 
 from .conftest import archived, message_lines, run_archive, write_lines
 

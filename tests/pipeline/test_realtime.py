@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import Consumer
 
 from mdserver.core.message import Publication
-from mdserver.pipeline import realtime, rules
-from mdserver.pipeline.derive import event_of
-from mdserver.pipeline.operators import step
-from mdserver.pipeline.requirements import PipelineError
-from mdserver.pipeline.rules import Rule
-from mdserver.pipeline.sources import KafkaSource
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.sources import KafkaSource
+from mdserver.pipeline.derive import realtime, rules
+from mdserver.pipeline.derive.batches import event_of
+from mdserver.pipeline.derive.operators import step
+from mdserver.pipeline.derive.rules import Rule
 from tests.live_kafka import JARS, SILENT, LiveKafka
 
 from .conftest import message_lines

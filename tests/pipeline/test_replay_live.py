@@ -9,8 +9,8 @@ import trio
 from mdserver.client.client import Client
 from mdserver.client.message import deflated
 from mdserver.core.message import Publication
-from mdserver.pipeline import tables
-from mdserver.pipeline.replay import Selection, plan, publish, select
+from mdserver.pipeline.common import tables
+from mdserver.pipeline.replay.job import Selection, plan, publish, select
 from tests.live import live_server
 
 from .conftest import archived

@@ -2,7 +2,8 @@
 
 import re
 
-from mdserver.pipeline.report import ROWS_MAX, Claims, page
+from mdserver.pipeline.audit.report import Claims, page
+from mdserver.pipeline.common.html_page import ROWS_MAX
 
 NO_CLAIMS = Claims([], [])
 

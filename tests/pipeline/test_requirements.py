@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mdserver.pipeline import requirements
-from mdserver.pipeline.requirements import PipelineError
+from mdserver.pipeline.common import requirements
+from mdserver.pipeline.common.requirements import PipelineError
 
 
 def java(folder: Path, says: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mdserver.pipeline import rollup
+from mdserver.pipeline.rollup import summaries as rollup
 
 pytestmark = pytest.mark.pipeline
 

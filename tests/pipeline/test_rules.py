@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from mdserver.pipeline import rules
-from mdserver.pipeline.operators import US, Event, Tick, step
-from mdserver.pipeline.requirements import PipelineError
-from mdserver.pipeline.rules import Rule
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.derive import rules
+from mdserver.pipeline.derive.operators import US, Event, Tick, step
+from mdserver.pipeline.derive.rules import Rule
 
 SPEEDING = """\
 rules:

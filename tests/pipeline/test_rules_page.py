@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mdserver.pipeline import rules
+from mdserver.pipeline.derive import rules
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

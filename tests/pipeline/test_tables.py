@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from mdserver.core.message import Publication
-from mdserver.pipeline import delta, tables
-from mdserver.pipeline.replay import Selection, parse_speed, plan, select
-from mdserver.pipeline.requirements import PipelineError
+from mdserver.pipeline.common import delta, tables
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.replay.job import Selection, parse_speed, plan, select
 
 from .conftest import archived
 

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from mdserver.journal import segments
 from mdserver.journal.segments import StreamWriter
-from mdserver.pipeline import tail
-from mdserver.pipeline.tail import TailReader
+from mdserver.pipeline.common import tail
+from mdserver.pipeline.common.tail import TailReader
 
 START = {"segment": 0, "position": 0}
 

@@ -29,9 +29,10 @@ from mdserver.errors import MdserverError
 from mdserver.journal.rows import checked, message_row
 from mdserver.journal.segments import StreamWriter
 from mdserver.limits import MB
-from mdserver.pipeline import jobs, requirements, session, tables
-from mdserver.pipeline.archive import Archived
-from mdserver.pipeline.sources import JournalSource
+from mdserver.pipeline.archive import job as archive_job
+from mdserver.pipeline.archive.batches import Archived
+from mdserver.pipeline.common import requirements, session, tables
+from mdserver.pipeline.common.sources import JournalSource
 
 ROWS_MAX = 100_000_000
 ROOTS = 4
@@ -93,7 +94,7 @@ def archive(journal: Path, folder: Path, load: Load) -> list[Row]:
             return time.perf_counter(), sum(map(processes.cpu_s, pids))
 
         began = moment()
-        jobs.run_archive(
+        archive_job.run_archive(
             spark,
             JournalSource(journal),
             folder,

@@ -24,13 +24,13 @@ from mdserver.config import values
 from mdserver.core.subjects import parse_interest, validate_subject
 from mdserver.journal import segments
 from mdserver.limits import GB, MB
-from mdserver.pipeline import requirements
+from mdserver.pipeline.common import requirements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mdserver.pipeline import sources
-    from mdserver.pipeline.capacity import Plan
+    from mdserver.pipeline.capacity.model import Plan
+    from mdserver.pipeline.common import sources
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -63,7 +63,7 @@ class Where:
 
     def jars(self) -> list[Path]:
         """What Spark needs to read there; PipelineError where that is missing."""
-        from mdserver.pipeline import session
+        from mdserver.pipeline.common import session
 
         # spark-submit has been given the jars by its own option.
         if self.kafka is None or session.submitted():
@@ -72,7 +72,7 @@ class Where:
 
     def source(self) -> "sources.Source":
         """The source; imports Spark."""
-        from mdserver.pipeline import sources
+        from mdserver.pipeline.common import sources
 
         if self.journal is not None:
             return sources.JournalSource(self.journal.resolve())
@@ -90,7 +90,7 @@ class Where:
 
     def kafka_source(self) -> "sources.KafkaSource":
         """The topics of --kafka."""
-        from mdserver.pipeline import sources
+        from mdserver.pipeline.common import sources
 
         assert self.kafka is not None
         topics = (self.topics or "").split(",")
@@ -153,11 +153,11 @@ def archive(*, where: Where, tables: Path, once: bool, new_source: bool, form: s
     """
     requirements.check_extra()
     check_writable(tables)
-    from mdserver.pipeline import rows
+    from mdserver.pipeline.common import rows
 
     where.attend("archive", rows.STREAMS)
     with started("archive", where) as spark:
-        from mdserver.pipeline import jobs
+        from mdserver.pipeline.archive import job
 
         def tell(batch: Any) -> None:
             count = "already there" if batch.rows is None else f"{batch.rows} rows"
@@ -168,7 +168,7 @@ def archive(*, where: Where, tables: Path, once: bool, new_source: bool, form: s
             text = f"{batch.stream} batch {batch.batch_id}: {count}{bad}{speed}"
             print_result(form, text, attrs.asdict(batch))
 
-        jobs.run_archive(
+        job.run_archive(
             spark, where.source(), tables.resolve(), tell, once=once, new_source=new_source
         )
 
@@ -223,8 +223,8 @@ def derive(
     """
     requirements.check_extra()
     requirements.check_java(os.environ)
-    from mdserver.pipeline import deriving
-    from mdserver.pipeline.outlet import Server
+    from mdserver.pipeline.derive import job as deriving
+    from mdserver.pipeline.derive.publisher import Server
 
     if real_time is not None:
         derive_in_real_time(rules, where, tables.resolve(), real_time, once=once)
@@ -242,7 +242,7 @@ def derive_in_real_time(
     rules_file: Path, where: Where, tables: Path, topic: str, *, once: bool
 ) -> None:
     """`derive --real-time`: from Kafka to Kafka."""
-    from mdserver.pipeline import realtime, rules
+    from mdserver.pipeline.derive import realtime, rules
 
     if where.kafka is None or once:
         raise click.UsageError("--real-time needs --kafka, and runs for ever.")
@@ -265,9 +265,9 @@ def audit(*, tables: Path, report: Path | None, form: str) -> None:
     """
     check_tables(tables)
     with started("audit") as spark:
-        from mdserver.pipeline import jobs
+        from mdserver.pipeline.audit import job
 
-        found = jobs.run_audit(spark, tables.resolve(), report)
+        found = job.run_audit(spark, tables.resolve(), report)
     text = (
         f"{found.receipts} receipts: {found.bad} not whole, {found.gaps} gaps between receipts;"
         f" {found.unarchived} publications acknowledged and not archived;"
@@ -289,9 +289,9 @@ def rollup(*, tables: Path, form: str) -> None:
     """Roll archived statistics up to minutes, hours, days and months."""
     check_tables(tables)
     with started("rollup") as spark:
-        from mdserver.pipeline import jobs
+        from mdserver.pipeline.rollup import job
 
-        counts = jobs.run_rollup(spark, tables.resolve())
+        counts = job.run_rollup(spark, tables.resolve())
     text = "\n".join(f"{name}: {count} rows" for name, count in counts.items())
     print_result(form, text, counts)
 
@@ -307,7 +307,7 @@ def maintain(*, tables: Path, form: str) -> None:
     check_tables(tables)
     check_writable(tables)
     with started("maintain") as spark:
-        from mdserver.pipeline import jobs
+        from mdserver.pipeline.common import maintenance
 
         def tell(done: Any) -> None:
             text = (
@@ -316,7 +316,7 @@ def maintain(*, tables: Path, form: str) -> None:
             )
             print_result(form, text, attrs.asdict(done))
 
-        jobs.run_maintain(spark, tables.resolve(), tell)
+        maintenance.run_maintain(spark, tables.resolve(), tell)
 
 
 @command.command("capacity")
@@ -368,11 +368,11 @@ def capacity(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--memory") from None
     with started("capacity") as spark:
-        from mdserver.pipeline import jobs
-        from mdserver.pipeline.capacity import Demand
+        from mdserver.pipeline.capacity import job
+        from mdserver.pipeline.capacity.model import Demand
 
         folder = None if tables is None else tables.resolve()
-        plan = jobs.run_capacity(spark, runs, folder, Demand(memory=bytes_each, **load), report)
+        plan = job.run_capacity(spark, runs, folder, Demand(memory=bytes_each, **load), report)
     print_result(form, plan_text(plan), plan_value(plan))
 
 
@@ -431,8 +431,8 @@ def replay(
     validate_subject(to_prefix + "/x/x")
     token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
     with started("replay") as spark:
-        from mdserver.pipeline import replay as job
-        from mdserver.pipeline import tables as archived
+        from mdserver.pipeline.common import tables as archived
+        from mdserver.pipeline.replay import job
 
         factor = job.parse_speed(speed)
         selection = job.Selection(subject, start, end)
@@ -482,7 +482,7 @@ def started(job: str, where: Where | None = None) -> "Iterator[SparkSession]":
     requirements.check_extra()
     requirements.check_java(os.environ)
     jars = where.jars() if where is not None else []
-    from mdserver.pipeline import session
+    from mdserver.pipeline.common import session
 
     spark = session.start(job, jars=jars)
     try:

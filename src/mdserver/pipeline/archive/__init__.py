@@ -1,0 +1,1 @@
+"""Put every line of a source's streams into Delta tables, exactly once."""

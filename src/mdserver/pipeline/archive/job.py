@@ -1,0 +1,61 @@
+"""The job `archive`: every line of a source's streams into Delta tables, exactly once."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mdserver.pipeline.archive.batches import Archived, Run
+from mdserver.pipeline.archive.journal import JournalArchive
+from mdserver.pipeline.archive.kafka import KafkaArchive
+from mdserver.pipeline.common import checkpoints
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.sources import JournalSource, Source
+from mdserver.pipeline.common.spark_errors import reason_of
+
+POLL_S = 1.0
+
+
+def run_archive(
+    spark: SparkSession,
+    source: Source,
+    folder: Path,
+    tell: Callable[[Archived], None],
+    *,
+    once: bool,
+    new_source: bool = False,
+) -> None:
+    """Archive until caught up, or for ever; raises PipelineError where a query ended badly.
+
+    With `new_source` it begins at the source's beginning, whatever was archived before.
+    """
+    run = Run(spark, folder, tell, new_source)
+    with checkpoints.alone(folder, "archive"):
+        if isinstance(source, JournalSource):
+            JournalArchive(run, source).run(once=once)
+            return
+        archive = KafkaArchive(run, source)
+        queries = archive.start(once=once)
+        if not queries:
+            raise PipelineError(
+                "there is nothing to archive: the source has none of the known streams"
+            )
+        try:
+            while any(query.isActive for query in queries):
+                _check(queries, archive.failures)
+                time.sleep(POLL_S)  # Spark's own wait cannot be interrupted by Ctrl-C
+            _check(queries, archive.failures)
+        finally:
+            for query in queries:
+                query.stop()
+
+
+def _check(queries: Sequence[StreamingQuery], failures: Mapping[str, str]) -> None:
+    """Raise PipelineError where a query has ended badly; the others are of no use without it."""
+    for query in queries:
+        if not query.isActive:
+            failure = failures.get(query.name) or query.exception()
+            if failure is not None:
+                raise PipelineError(f"archiving {query.name} failed: {reason_of(failure)}")

@@ -1,0 +1,206 @@
+"""The archive of a journal: its sealed segments in the order of their numbers, a batch at a time.
+
+Spark's own file source goes by the times and paths of files. This goes by numbers alone, and where
+it is in a stream stands in the stream's table: a batch's transaction has the number of its last
+segment. A batch begins behind that, so nothing comes twice or is left out, wherever a run ends:
+
+1. segments that are missing are named in `quarantine`;
+2. lines that cannot be used go to `quarantine`, in a transaction with the same number;
+3. rows go to the table, and the server is told that it may delete the segments.
+
+A run that ended between 2 and 3 is noticed by the numbers of the two tables: the batch is repeated
+up to the segment that it had.
+"""
+
+import contextlib
+import time
+import zlib
+from pathlib import Path
+
+from attrs import frozen
+
+from mdserver.pipeline.archive.batches import Archived, Run, archive_batch
+from mdserver.pipeline.common import checkpoints, delta, rows
+from mdserver.pipeline.common.checkpoints import Checkpoint
+from mdserver.pipeline.common.delta import Batch
+from mdserver.pipeline.common.numbered import Missing, sealed, walk
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.sources import JournalSource
+from mdserver.pipeline.common.spark_errors import reason_of
+
+MARK_BYTES = 64 << 10
+"""How much of a segment's end tells it from another one of the same number."""
+
+
+@frozen
+class Plan:
+    """The segments of one batch: those to read, and those that are missing; `end` is the last."""
+
+    numbers: tuple[int, ...]
+    missing: tuple[Missing, ...]
+    end: int
+
+
+def plan(folder: Path, after: int, bytes_max: int, end: int | None = None) -> Plan | None:
+    """What comes behind the segment `after`: one segment at least, and no more bytes than that.
+
+    With an `end` the batch goes up to that segment, whatever is there. None if nothing is sealed.
+    """
+    numbers: list[int] = []
+    missing: list[Missing] = []
+    hole: Missing | None = None
+    last, total = after, 0
+    for found in walk(folder, after + 1):
+        if isinstance(found, Missing):
+            hole = found
+            continue
+        try:
+            size = sealed(folder, found).stat().st_size
+        except FileNotFoundError:
+            break  # it is open still, or it was deleted just now, which the next look shows
+        if end is None and numbers and total + size > bytes_max:
+            break
+        if end is not None and found > end:
+            break
+        if hole is not None:
+            missing.append(hole)
+            hole = None
+        numbers.append(found)
+        last, total = found, total + size
+    if end is not None and last < end:
+        missing.append(Missing(last + 1, end))
+        last = end
+    return Plan(tuple(numbers), tuple(missing), last) if last > after else None
+
+
+def mark(path: Path) -> str:
+    """What tells a segment from another one of the same number, such as one after a restore."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - MARK_BYTES))
+        return f"{size}-{zlib.crc32(file.read()):08x}"
+
+
+class JournalArchive:
+    """One run over all streams of a journal; PipelineError says in one line why it must end."""
+
+    def __init__(self, run: Run, source: JournalSource) -> None:
+        self._run = run
+        self._source = source
+        self._streams: dict[str, Checkpoint] = {}
+        self._read: dict[str, int] = {}
+
+    def run(self, *, once: bool, trigger_s: float = 1.0) -> None:
+        """Archive what is sealed; with `once` until there is no more, else for ever."""
+        while True:
+            found = False
+            for name in rows.STREAMS:
+                if name not in self._streams and self._source.has(name):
+                    self._open(name)
+                if name in self._streams:
+                    found = self._batch(name) or found
+            if not self._streams:
+                raise PipelineError(
+                    "there is nothing to archive: the source has none of the known streams"
+                )
+            if once and not found:
+                return
+            if not found:
+                time.sleep(trigger_s)
+
+    def _open(self, name: str) -> None:
+        table = rows.STREAMS[name].table
+        for each in (table, "quarantine"):
+            delta.table(self._run.tables, each)
+        identity = self._source.identity(self._run.spark, name)
+        checkpoint = checkpoints.opened(
+            self._run.tables, name, identity, new=self._run.new_source, spark=False
+        )
+        read = delta.table(self._run.tables, table).transaction_version(checkpoint.job) or 0
+        self._check(checkpoint, read)
+        self._streams[name], self._read[name] = checkpoint, read
+        if read:
+            self._source.done(name, read, checkpoint.source)
+
+    def _check(self, checkpoint: Checkpoint, read: int) -> None:
+        """Raise PipelineError unless the stream is the one of which so much was archived."""
+        name = checkpoint.stream
+        checkpoint.check(self._source.identity(self._run.spark, name))
+        last = self._source.last(name)
+        if last is not None and last < read:
+            older = f"its last segment is {last}, and {read} segments of it were archived"
+        elif not self._is_known(checkpoint, read):
+            older = f"its segment {read} is not the one that was archived"
+        else:
+            return
+        raise PipelineError(
+            f"the stream {name} is an older copy: {older}. To go on with it from its beginning,"
+            " give --new-source; what both have is then archived twice"
+        )
+
+    def _is_known(self, checkpoint: Checkpoint, read: int) -> bool:
+        """Whether the segment that was read last is still the same, as far as anybody can tell."""
+        noted = checkpoint.noted(self._run.tables)
+        if noted is None or noted[0] != read:
+            return True
+        try:
+            return mark(sealed(self._folder(checkpoint.stream), read)) == noted[1]
+        except FileNotFoundError:
+            return True
+
+    def _folder(self, name: str) -> Path:
+        return self._source.folder / name
+
+    def _batch(self, name: str) -> bool:
+        """Archive one batch of a stream; False if there is none."""
+        checkpoint, read = self._streams[name], self._read[name]
+        # Further than the table only if a run ended in the middle of a batch.
+        aside = delta.table(self._run.tables, "quarantine").transaction_version(checkpoint.job) or 0
+        end = aside if aside > read else None
+        planned = plan(self._folder(name), read, self._source.batch_bytes, end)
+        if planned is None:
+            return False
+        try:
+            self._archive(checkpoint, planned, read)
+        except Exception as error:
+            gone = not all(sealed(self._folder(name), n).exists() for n in planned.numbers)
+            if gone and not isinstance(error, PipelineError):
+                return True  # deleted meanwhile: the next plan names it
+            raise PipelineError(f"archiving {name} failed: {reason_of(error)}") from error
+        self._read[name] = planned.end
+        return True
+
+    def _archive(self, checkpoint: Checkpoint, planned: Plan, read: int) -> None:
+        began = time.monotonic()
+        stream = rows.STREAMS[checkpoint.stream]
+        self._name(checkpoint, planned)
+        batch = Batch(checkpoint.job, planned.end, lambda: self._check(checkpoint, read))
+        written: int | None = 0
+        bad = 0
+        if planned.numbers:
+            raw = self._source.frame(self._run.spark, stream.name, planned.numbers)
+            written, bad = archive_batch(raw, batch, stream, self._run.tables)
+        else:
+            delta.commit_nothing(self._run.tables, stream.table, batch)
+        if planned.numbers and planned.numbers[-1] == planned.end:
+            last = sealed(self._folder(stream.name), planned.end)
+            with contextlib.suppress(FileNotFoundError):
+                checkpoint.note(self._run.tables, planned.end, mark(last))
+        self._source.done(stream.name, planned.end, checkpoint.source)
+        seconds = time.monotonic() - began
+        done = Archived(stream.name, planned.end, written, bad, seconds, planned.missing)
+        self._run.done(done)
+
+    def _name(self, checkpoint: Checkpoint, planned: Plan) -> None:
+        """Put the segments that are missing into `quarantine`, each hole in its own transaction."""
+        for hole in planned.missing:
+            row = {
+                "stream": checkpoint.stream,
+                "reason": f"{hole}: deleted before it was archived",
+                "src_kind": "journal",
+                "src_partition": hole.first,
+                "src_pos": hole.last,
+                "batch_id": planned.end,
+            }
+            job = f"{checkpoint.job}-missing-{hole.first}"
+            delta.append_rows(self._run.tables, "quarantine", job, hole.last, [row])

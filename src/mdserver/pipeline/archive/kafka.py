@@ -1,0 +1,80 @@
+"""The archive of Kafka topics: one streaming query of Spark's for each stream."""
+
+import time
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mdserver.pipeline.archive.batches import Archived, Run, archive_batch
+from mdserver.pipeline.common import checkpoints, delta, rows
+from mdserver.pipeline.common.checkpoints import Checkpoint
+from mdserver.pipeline.common.delta import Batch
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.sources import KafkaSource
+from mdserver.pipeline.common.spark_errors import reason_of
+
+
+class KafkaArchive:
+    """One streaming query a stream of Kafka's, all into the tables of one folder."""
+
+    def __init__(self, run: Run, source: KafkaSource) -> None:
+        self._run = run
+        self._source = source
+        self.failures: dict[str, str] = {}
+        """Why queries ended, by their names."""
+
+    def start(self, *, once: bool, trigger_s: float = 1.0) -> list[StreamingQuery]:
+        """Start the queries; with `once` each ends when it has caught up with its source."""
+        streams = [name for name in rows.STREAMS if self._source.has(name)]
+        for table in (*(rows.STREAMS[name].table for name in streams), "quarantine"):
+            delta.table(self._run.tables, table)
+        opened = [
+            checkpoints.opened(
+                self._run.tables,
+                name,
+                self._source.identity(self._run.spark, name),
+                new=self._run.new_source,
+            )
+            for name in streams
+        ]
+        for checkpoint in opened:
+            target = delta.table(self._run.tables, rows.STREAMS[checkpoint.stream].table)
+            if target.transaction_version(checkpoint.job) is not None:
+                checkpoint.check_spark(self._run.tables)
+        return [self._query(checkpoint, once, trigger_s) for checkpoint in opened]
+
+    def _query(self, checkpoint: Checkpoint, once: bool, trigger_s: float) -> StreamingQuery:
+        writer = (
+            self._source.stream(self._run.spark, checkpoint.stream)
+            .writeStream.queryName(f"archive-{checkpoint.stream}")
+            .option("checkpointLocation", str(checkpoint.folder(self._run.tables)))
+            .foreachBatch(self._sink(checkpoint))
+        )
+        if once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{trigger_s} seconds")
+        return writer.start()
+
+    def _sink(self, checkpoint: Checkpoint) -> Callable[[DataFrame, int], None]:
+        stream = rows.STREAMS[checkpoint.stream]
+
+        def check() -> None:
+            checkpoint.check(self._source.identity(self._run.spark, stream.name))
+
+        def sink(raw: DataFrame, batch_id: int) -> None:
+            try:
+                self._archive(raw, Batch(checkpoint.job, batch_id, check), stream)
+            except Exception as error:
+                # Spark cannot cope with a long text, such as a stack of Java's within Python's.
+                reason = self.failures[f"archive-{stream.name}"] = reason_of(error)
+                raise PipelineError(reason) from None
+
+        return sink
+
+    def _archive(self, raw: DataFrame, batch: Batch, stream: rows.Stream) -> None:
+        began = time.monotonic()
+        written, bad = archive_batch(raw, batch, stream, self._run.tables)
+        seconds = time.monotonic() - began
+        self._run.done(Archived(stream.name, batch.number, written, bad, seconds))

@@ -1,0 +1,1 @@
+"""Hold what subscribers received against what was archived."""

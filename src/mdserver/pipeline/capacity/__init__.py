@@ -1,0 +1,1 @@
+"""Plan a cluster from benchmark runs."""

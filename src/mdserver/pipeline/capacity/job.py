@@ -1,0 +1,36 @@
+"""The job `capacity` around the model: benchmark runs in, a plan and a report out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from mdserver.pipeline.capacity import model, report
+from mdserver.pipeline.common import delta, schema, tables
+
+
+def run_capacity(
+    spark: SparkSession,
+    files: Sequence[Path],
+    folder: Path | None,
+    demand: model.Demand,
+    page: Path | None,
+) -> model.Plan:
+    """Plan a cluster from the lines of benchmarks, and from those in the table `bench_runs`.
+
+    With a folder of tables the lines are added to it, each once. PipelineError where the runs do
+    not tell enough.
+    """
+    runs = spark.read.schema(schema.BENCH_ROW).json([str(file) for file in files])
+    runs = runs.where("bench is not null")
+    if folder is not None:
+        delta.table(folder, "bench_runs")
+        runs = runs.unionByName(tables.frame(spark, folder, "bench_runs")).distinct()
+        runs = runs.localCheckpoint()
+        delta.replace(folder, "bench_runs", runs.toArrow())
+    found = model.observations(runs).collect()
+    measured = [model.Observation(**row.asDict()) for row in found]
+    plan = model.plan(model.fit_all(measured), demand)
+    if page is not None:
+        page.write_text(report.page(plan, demand), encoding="utf-8")
+    return plan

@@ -1,0 +1,1 @@
+"""What several jobs use: sources, rows, tables and Spark itself."""

@@ -1,0 +1,106 @@
+"""Joining the small files of a sorted table into larger ones that are sorted as well.
+
+deltalake's own compaction puts files one after the other, which ends their order. Spark sorts with
+the disk where memory does not suffice, so what is joined may be of any size.
+"""
+
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+import pyarrow as pa
+from attrs import frozen
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
+from pyspark.sql import SparkSession
+
+from mdserver.pipeline.common import schema
+from mdserver.pipeline.common.files import add_actions
+
+TARGET_FILE_BYTES = 128 << 20
+SMALL_FILE_BYTES = TARGET_FILE_BYTES // 2
+"""A file of at least so many bytes is left as it is."""
+ROW_GROUP_BYTES = 8 << 20
+"""Readers skip whole row groups, so small ones make the order worth something."""
+
+
+@frozen
+class File:
+    """A file of a table's present version."""
+
+    path: str
+    size_bytes: int
+    partition: str
+    """The value of the table's only partition column; empty if it has none."""
+
+
+def join_sorted(spark: SparkSession, target: DeltaTable, tables: Path, name: str) -> int:
+    """Join the table's small files, each bin in a commit of its own; how many files were joined."""
+    joined = 0
+    for files in bins(_files(target, name)):
+        folder = tables / name
+        staged = f"data/joined/{secrets.token_hex(8)}"
+        inner = [column for column in schema.SORT[name] if column not in _partitions(name)]
+        rows = spark.read.option("recursiveFileLookup", "true").parquet(
+            *(str(folder / file.path) for file in files)
+        )
+        value = files[0].partition
+        below = "".join(f"/{column}={value}" for column in _partitions(name))
+        writer = rows.coalesce(1).sortWithinPartitions(*inner).write
+        writer.option("parquet.block.size", ROW_GROUP_BYTES).parquet(f"{folder}/{staged}{below}")
+        commit_joined(target, folder, staged, files, name)
+        joined += len(files)
+    return joined
+
+
+def commit_joined(
+    target: DeltaTable, folder: Path, staged: str, files: Iterable[File], name: str
+) -> None:
+    """Put the files below `staged` in place of those that they were joined of, at once."""
+    partitions = _partitions(name)
+    actions, _ = add_actions(folder, staged, partitions, data_change=False)
+    now = time.time_ns() // 1_000_000
+    actions += [
+        RemoveAction(
+            file.path, False, now, file.size_bytes, dict.fromkeys(partitions, file.partition)
+        )
+        for file in files
+    ]
+    target.create_write_transaction(actions, "append", target.schema(), partitions)
+    target.update_incremental()
+
+
+def bins(files: Iterable[File]) -> Iterator[list[File]]:
+    """Files to be joined, each bin of one partition, of two files or more and not too large."""
+    small = sorted(
+        (file for file in files if file.size_bytes < SMALL_FILE_BYTES),
+        key=lambda file: (file.partition, file.path),
+    )
+    for _, group in groupby(small, key=lambda file: file.partition):
+        chosen: list[File] = []
+        for file in group:
+            if sum(each.size_bytes for each in chosen) + file.size_bytes > TARGET_FILE_BYTES:
+                yield chosen
+                chosen = []
+            chosen.append(file)
+        if len(chosen) > 1:
+            yield chosen
+
+
+def _files(target: DeltaTable, name: str) -> list[File]:
+    found = pa.table(target.get_add_actions(flatten=True))
+    partitions = _partitions(name)
+    return [
+        File(
+            row["path"],
+            row["size_bytes"],
+            "".join(row[f"partition.{column}"] for column in partitions),
+        )
+        for row in found.to_pylist()
+    ]
+
+
+def _partitions(name: str) -> list[str]:
+    return schema.PARTITIONS.get(name, [])

@@ -1,0 +1,209 @@
+"""Delta tables without another jar: Spark writes the Parquet files, the driver commits them.
+
+Exactly once: each batch of a streaming job is one Delta transaction that carries (job, batch id).
+A batch that comes again after a crash is either in the table already, then it is skipped, or not,
+then its files are staged anew beside those of the crashed attempt. The two numbers that must agree
+are checked and committed on one table handle; another writer of the same job is refused by Delta
+(Delta Lake protocol, "Transaction Identifiers").
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from attrs import frozen
+from deltalake import DeltaTable, PostCommitHookProperties, Schema, write_deltalake
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyspark.sql import DataFrame, SparkSession
+
+from mdserver.pipeline.common import compaction, schema
+from mdserver.pipeline.common.files import add_actions
+from mdserver.pipeline.common.requirements import PipelineError
+
+# A commit is a file of the log, and there may be one a second.
+LOG_RETENTION = {"delta.logRetentionDuration": "interval 2 days"}
+KEEP_FILES_H = 7 * 24
+CHECKPOINT_INTERVAL = 100
+
+
+def _nothing() -> None:
+    """The check of a batch that needs none."""
+
+
+@frozen
+class Batch:
+    """One batch of a streaming job: `number` counts them, the same for a batch that comes again.
+
+    `check` is called when the rows have been read and staged; what it raises keeps them out.
+    """
+
+    job: str
+    number: int
+    check: Callable[[], None] = _nothing
+
+
+def table(tables: Path, name: str) -> DeltaTable:
+    """The Delta table of that name, made from its schema if it is not there yet."""
+    path = tables / name
+    if DeltaTable.is_deltatable(str(path)):
+        return _widened(opened(tables, name), name)
+    path.mkdir(parents=True, exist_ok=True)
+    return DeltaTable.create(
+        path,
+        schema=schema.TABLES[name],
+        mode="ignore",
+        partition_by=schema.PARTITIONS.get(name),
+        configuration=LOG_RETENTION,
+    )
+
+
+def opened(tables: Path, name: str) -> DeltaTable:
+    """The table, which is there; PipelineError if it is not laid out as this release does it.
+
+    Columns that it lacks are no reason: they are added by the next writer, and null for readers.
+    """
+    found = DeltaTable(tables / name)
+    wanted = {field.name: field for field in Schema.from_arrow(schema.TABLES[name]).fields}
+    differing = [
+        field.name
+        for field in found.schema().fields
+        if field.type != wanted.get(field.name, field).type
+    ]
+    if differing or found.metadata().partition_columns != schema.PARTITIONS.get(name, []):
+        what = f"the columns {', '.join(differing)}" if differing else "other partitions"
+        raise PipelineError(
+            f"{tables / name} was made by another release, which differs in {what}: archive into"
+            " another folder, and read this one with the release that made it"
+        )
+    return found
+
+
+def _widened(found: DeltaTable, name: str) -> DeltaTable:
+    """The table with the columns that were added since it was made."""
+    has = {field.name for field in found.schema().fields}
+    wanted = Schema.from_arrow(schema.TABLES[name]).fields
+    lacking = [field for field in wanted if field.name not in has]
+    if lacking:
+        found.alter.add_columns(lacking)
+    return found
+
+
+def replace(folder: Path, name: str, rows: pa.Table) -> None:
+    """Put rows in place of a table's, in one transaction."""
+    table(folder, name)
+    write_deltalake(
+        folder / name, rows.cast(schema.TABLES[name]), mode="overwrite", schema_mode="overwrite"
+    )
+
+
+@frozen
+class Staged:
+    """Files of a batch that are written, and in no version of their table yet."""
+
+    table: DeltaTable
+    files: list[AddAction | RemoveAction]
+    rows: int
+    partitions: list[str]
+
+
+def stage(tables: Path, name: str, batch: Batch, frame: DataFrame) -> Staged | None:
+    """Write the rows of a batch beside the table; None if the batch is in the table already."""
+    target = table(tables, name)
+    done = target.transaction_version(batch.job)
+    if done is not None and done >= batch.number:
+        return None
+    partitions = schema.PARTITIONS.get(name, [])
+    # Never where another attempt wrote: if that one is still alive, it may commit its files yet.
+    staged = f"data/{batch.job}/b{batch.number}-{secrets.token_hex(4)}"
+    writer = frame.write.mode("overwrite")
+    if partitions:
+        writer = writer.partitionBy(*partitions)
+    writer.parquet(str(tables / name / staged))
+    adds, rows = add_actions(tables / name, staged, partitions)
+    return Staged(target, adds, rows, partitions)
+
+
+def commit(staged: Staged, batch: Batch) -> None:
+    """Make staged files part of the table, in the transaction (job, number) of the batch.
+
+    Raises deltalake's CommitFailedError if another writer of the same job got there first, and what
+    the batch's check raises.
+    """
+    batch.check()
+    commit_staged(staged.table, staged.files, batch, staged.partitions)
+
+
+def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int | None:
+    """Append the frame to the table: `stage` and `commit`.
+
+    Returns how many rows were committed, or None if the batch is in the table already.
+    """
+    staged = stage(tables, name, batch, frame)
+    if staged is None:
+        return None
+    commit(staged, batch)
+    return staged.rows
+
+
+def commit_nothing(tables: Path, name: str, batch: Batch) -> None:
+    """Note in the table that a batch of no rows is done with."""
+    commit(Staged(table(tables, name), [], 0, schema.PARTITIONS.get(name, [])), batch)
+
+
+def append_rows(
+    tables: Path, name: str, job: str, version: int, found: Sequence[Mapping[str, object]]
+) -> None:
+    """Append a few rows that are in the driver already, in the transaction (job, version).
+
+    Does nothing where that is in the table already. Columns that a row lacks are null.
+    """
+    target = table(tables, name)
+    done = target.transaction_version(job)
+    if done is None or done < version:
+        write_deltalake(
+            target,
+            pa.Table.from_pylist(list(found), schema.TABLES[name]),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[Transaction(job, version)]),
+        )
+
+
+def commit_staged(
+    target: DeltaTable,
+    adds: list[AddAction | RemoveAction],
+    batch: Batch,
+    partitions: Sequence[str],
+) -> None:
+    """The second half of a batch: what Spark staged becomes part of the table, at once."""
+    target.create_write_transaction(
+        adds,
+        "append",
+        target.schema(),
+        list(partitions),
+        commit_properties=CommitProperties(app_transactions=[Transaction(batch.job, batch.number)]),
+        post_commithook_properties=PostCommitHookProperties(
+            create_checkpoint=batch.number % CHECKPOINT_INTERVAL == CHECKPOINT_INTERVAL - 1,
+            cleanup_expired_logs=False,
+        ),
+    )
+
+
+def compact(spark: SparkSession, tables: Path, name: str) -> int:
+    """Join the small files of a table, and delete what is of no use any more.
+
+    Returns how many files were joined into fewer ones. A table that is sorted stays so.
+
+    That is files that no version of the last `KEEP_FILES_H` hours names, those of crashed attempts
+    among them, and the log behind its retention. Readers and writers go on meanwhile.
+    """
+    target = table(tables, name)
+    if name in schema.SORT:
+        joined = compaction.join_sorted(spark, target, tables, name)
+    else:
+        metrics = target.optimize.compact(target_size=compaction.TARGET_FILE_BYTES)
+        joined = metrics["numFilesRemoved"]
+    target.vacuum(retention_hours=KEEP_FILES_H, dry_run=False, full=True)
+    target.create_checkpoint()
+    target.cleanup_metadata()
+    return joined

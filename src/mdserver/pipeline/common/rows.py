@@ -1,0 +1,189 @@
+"""Raw lines -> columns of the tables. Pure: a DataFrame in, DataFrames out.
+
+A line that cannot be used is not lost and stops nobody: it comes out with its reason for the
+table `quarantine`.
+"""
+
+from attrs import frozen
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from mdserver.journal.rows import LINE_CRC, LINE_CRC_BYTES
+from mdserver.pipeline.common import schema
+
+ROW_VERSION = 1
+CORRUPT = "_corrupt"
+TIMES_US = (0, 7_258_118_400_000_000)
+"""Times of rows: from 1970, which a publication without a time has, up to, without, 2200."""
+
+
+@frozen
+class Parsed:
+    """What became of raw lines: rows of the stream's table, and those set aside."""
+
+    good: DataFrame
+    bad: DataFrame
+
+
+@frozen
+class Stream:
+    """How one stream of the journal becomes a table."""
+
+    name: str
+    table: str
+    row: t.StructType
+    required: tuple[str, ...]
+    times: tuple[str, ...] = ("ts",)
+
+
+MESSAGES = Stream(
+    "messages",
+    "messages",
+    schema.MESSAGE_ROW,
+    ("history", "subject", "epoch", "seq", "ts_server", "crc"),
+    ("ts_pub", "ts_server"),
+)
+RECEIPTS = Stream(
+    "receipts",
+    "receipts",
+    schema.RECEIPT_ROW,
+    ("session", "history", "subject", "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "crc_at"),
+    ("opened_ts", "closed_ts"),
+)
+STATS = Stream("stats", "stats", schema.STAT_ROW, ("ts", "node", "indicator", "value"))
+EVENTS = tuple(
+    Stream(name, f"events_{name}", row, ("ts", "node", "event"))
+    for name, row in schema.EVENT_ROWS.items()
+)
+STREAMS = {stream.name: stream for stream in (MESSAGES, RECEIPTS, STATS, *EVENTS)}
+
+
+def parse(raw: DataFrame, stream: Stream) -> DataFrame:
+    """Add `row` (the parsed columns, null where that is impossible) and `reason` to raw lines."""
+    row_type = t.StructType([*stream.row.fields, t.StructField(CORRUPT, t.StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    parsed = raw.withColumn("row", f.from_json("value", row_type, options))
+    return parsed.withColumn("reason", _reason(stream))
+
+
+def split(parsed: DataFrame, stream: Stream) -> Parsed:
+    """Rows for the stream's table, and rows for `quarantine`."""
+    rows = parsed.where("reason is null")
+    good = _events(rows, stream) if stream in EVENTS else PROJECTIONS[stream.name](rows)
+    bad = parsed.where("reason is not null").select(
+        f.lit(stream.name).alias("stream"),
+        "reason",
+        f.col("value").cast("binary").alias("line"),
+        "src_kind",
+        "src_partition",
+        "src_pos",
+    )
+    return Parsed(good, bad)
+
+
+def _reason(stream: Stream) -> Column:
+    """Why a line cannot be used, or null."""
+    row = f.col("row")
+    line = f.col("value").cast("binary")
+    reason = f.when(_is_altered(line), f.lit("line_crc does not fit the line"))
+    reason = reason.when(~f.is_valid_utf8("value"), f.lit("not UTF-8"))
+    reason = reason.when(
+        row.isNull() | row[CORRUPT].isNotNull(), f.lit("not a JSON object of this stream")
+    )
+    reason = reason.when(row["v"].isNull(), f.lit("v is missing"))
+    unknown = f.concat(f.lit("v is "), row["v"].cast("string"), f.lit(f", known is {ROW_VERSION}"))
+    reason = reason.when(row["v"] != ROW_VERSION, unknown)
+    for name in stream.required:
+        reason = reason.when(row[name].isNull(), f.lit(f"{name} is missing"))
+    first, end = TIMES_US
+    for name in stream.times:
+        outside = (row[name] < first) | (row[name] >= end)
+        reason = reason.when(outside, f.lit(f"{name} is not between the years 1970 and 2200"))
+    if stream is MESSAGES:
+        reason = reason.when(~row["subject"].startswith("/"), f.lit("subject has no leading slash"))
+        neither = row["content"].isNull() & row["content_base64"].isNull()
+        reason = reason.when(neither, f.lit("content is missing"))
+        reason = reason.when(row["crc"] != _crc(row), f.lit("crc does not fit the content"))
+    return reason
+
+
+def _is_altered(line: Column) -> Column:
+    """Whether a line has a checksum that does not fit it; lines of earlier releases have none."""
+    size = f.length(line)
+    checked = line.substr(f.lit(1), size - LINE_CRC_BYTES)
+    told = line.substr(size - LINE_CRC_BYTES + 1, f.lit(LINE_CRC_BYTES)).cast("string")
+    expected = f.concat(f.lit(LINE_CRC), f.lpad(f.hex(f.crc32(checked)), 8, "0"), f.lit('"}'))
+    return (size > LINE_CRC_BYTES) & told.startswith(LINE_CRC) & (told != expected)
+
+
+def _content(row: Column) -> Column:
+    """The bytes of the content, whether it is text or not."""
+    return f.coalesce(row["content"].cast("binary"), f.unbase64(row["content_base64"]))
+
+
+def _crc(row: Column) -> Column:
+    head = f.concat_ws("|", row["subject"], row["epoch"], row["seq"], f.lit(""))
+    return f.crc32(f.concat(head.cast("binary"), _content(row)))
+
+
+def _time(column: Column) -> Column:
+    return f.timestamp_micros(column)
+
+
+def _messages(parsed: DataFrame) -> DataFrame:
+    row = f.col("row")
+    subject = row["subject"]
+    numbered = f.concat_ws("/", row["publisher"], row["number"])
+    return parsed.select(
+        schema.root_of(subject).alias("root"),
+        subject.alias("subject"),
+        schema.key_of(subject).alias("key"),
+        row["history"].alias("history"),
+        row["epoch"].alias("epoch"),
+        row["seq"].alias("seq"),
+        _content(row).alias("content"),
+        row["content"].isNotNull().alias("text"),
+        f.coalesce(row["compressed"], f.lit(False)).alias("compressed"),
+        row["fields"].alias("fields"),
+        row["closure"].alias("closure"),
+        f.coalesce(row["retained"], f.lit(True)).alias("retained"),
+        f.coalesce(row["qos"], f.lit("GUARANTEED")).alias("qos"),
+        row["reply_subject"].alias("reply_subject"),
+        _time(row["ts_pub"]).alias("ts_pub"),
+        _time(row["ts_server"]).alias("ts_server"),
+        "ts_broker",
+        row["publisher"].alias("publisher"),
+        f.coalesce(row["number"], f.lit(0)).cast("bigint").alias("number"),
+        f.when(row["number"] > 0, numbered).alias("message_id"),
+        row["node"].alias("node"),
+        "src_kind",
+        "src_partition",
+        "src_pos",
+        row["crc"].alias("crc"),
+        schema.day_of(_time(row["ts_server"])).alias("dt"),
+    )
+
+
+def _receipts(parsed: DataFrame) -> DataFrame:
+    row = f.col("row")
+    names = [n for n in schema.RECEIPT_ROW.names if n not in {"v", "opened_ts", "closed_ts"}]
+    times = [_time(row[name]).alias(name) for name in ("opened_ts", "closed_ts")]
+    return parsed.select(*(row[name].alias(name) for name in names), *times)
+
+
+def _stats(parsed: DataFrame) -> DataFrame:
+    row = f.col("row")
+    return parsed.select(
+        _time(row["ts"]).alias("ts"),
+        *(row[name].alias(name) for name in ("node", "indicator", "value")),
+    )
+
+
+def _events(parsed: DataFrame, stream: Stream) -> DataFrame:
+    row = f.col("row")
+    names = [name for name in stream.row.names if name not in {"v", "ts"}]
+    return parsed.select(_time(row["ts"]).alias("ts"), *(row[name].alias(name) for name in names))
+
+
+PROJECTIONS = {"messages": _messages, "receipts": _receipts, "stats": _stats}

@@ -1,0 +1,188 @@
+"""Where rows come from: journal segments, or Kafka topics. Both give the same columns.
+
+A raw frame has `value` (one line of JSON as text), `ts_broker`, `src_kind`, `src_partition`
+(segment number or Kafka partition) and `src_pos` (Kafka offset; null in the journal, where history,
+subject, epoch and seq name a row). A row of a journal without a value stands for the segments from
+`src_partition` to `src_pos`, which are missing.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from mdserver.journal import segments
+from mdserver.limits import MB
+from mdserver.pipeline.common import tail
+from mdserver.pipeline.common.checkpoints import PLACE
+from mdserver.pipeline.common.numbered import sealed
+from mdserver.pipeline.common.requirements import PipelineError
+
+API_TIMEOUT_MS = "30000"
+SEGMENT_NUMBER = (5, 12)
+"""Where the number stands in the name of a segment file, counted from 1, and its digits."""
+
+
+def name_of(stream: str) -> str:
+    """Under this name the identity of a source has the identifier of a stream."""
+    return f"the stream {stream}"
+
+
+@frozen
+class JournalSource:
+    """The segments of a journal folder that holds one folder a stream."""
+
+    folder: Path
+    batch_bytes: int = 256 * MB
+    """A batch of the archive has so many at most, but one segment at least."""
+
+    def frame(self, spark: SparkSession, stream: str, numbers: Sequence[int]) -> DataFrame:
+        """The lines of these sealed segments of a stream."""
+        paths = [str(sealed(self.folder / stream, number)) for number in numbers]
+        return self._raw(spark.read.option("lineSep", "\n").text(paths))
+
+    def follow(self, spark: SparkSession, stream: str) -> DataFrame:
+        """The stream's lines as they are written, also those of the open segment."""
+        spark.dataSource.register(tail.JournalTail)
+        lines = spark.readStream.format(tail.NAME).option("path", self._path(stream)).load()
+        return lines.select(
+            "value",
+            f.lit(None).cast("timestamp").alias("ts_broker"),
+            f.lit("journal").alias("src_kind"),
+            "src_partition",
+            "src_pos",
+        )
+
+    def has(self, stream: str) -> bool:
+        """Whether the journal has this stream at all."""
+        return (self.folder / stream).is_dir()
+
+    def done(self, stream: str, segment: int, source: Mapping[str, str]) -> None:
+        """The archive needs this segment no more, nor those before it: the server may delete them.
+
+        `source` is the identity of what was read. If the folder cannot be written to they stay
+        until the server's own limits.
+        """
+        if segment:
+            identifier = source.get(name_of(stream))
+            with contextlib.suppress(OSError):
+                segments.set_position(self.folder / stream, "archive", segment, identifier)
+
+    def identity(self, spark: SparkSession, stream: str) -> dict[str, str]:  # noqa: ARG002
+        """What tells this stream from another one that stands in the same place.
+
+        A stream of a server of an earlier version has no identifier until its server is started
+        again: until then it is its folder.
+        """
+        known = segments.identified(self.folder / stream)
+        found = {PLACE: str(self.folder)}
+        return found if known is None else found | {name_of(stream): known.identifier}
+
+    def last(self, stream: str) -> int | None:
+        """The number of the stream's last segment, None if nothing says so."""
+        known = segments.identified(self.folder / stream)
+        return None if known is None else known.number
+
+    def _path(self, stream: str) -> str:
+        return str(self.folder / stream)
+
+    @staticmethod
+    def _raw(lines: DataFrame) -> DataFrame:
+        number = f.substring(f.col("_metadata.file_name"), *SEGMENT_NUMBER)
+        return lines.select(
+            "value",
+            f.lit(None).cast("timestamp").alias("ts_broker"),
+            f.lit("journal").alias("src_kind"),
+            number.cast("bigint").alias("src_partition"),
+            f.lit(None).cast("bigint").alias("src_pos"),
+        )
+
+
+@frozen
+class KafkaSource:
+    """Topics that hold journal lines as record values; the part after a topic's last dot names its
+    stream. `settings` are further ones of the Kafka client, such as `security.protocol`.
+    Real-time mode has no batches: `records_per_batch` is None there.
+    """
+
+    servers: str
+    topics: Sequence[str]
+    settings: Mapping[str, str] = field(factory=dict)
+    records_per_batch: int | None = 500_000
+
+    def stream(self, spark: SparkSession, stream: str) -> DataFrame:
+        """The stream's records from the beginning of its topics."""
+        reader = spark.readStream.format("kafka").options(**self._options(stream))
+        return self._raw(reader.load())
+
+    def follow(self, spark: SparkSession, stream: str) -> DataFrame:
+        """The same: records are there as soon as they are written."""
+        return self.stream(spark, stream)
+
+    def has(self, stream: str) -> bool:
+        """Whether a topic of this stream was named."""
+        return bool(self._topics(stream))
+
+    def identity(self, spark: SparkSession, stream: str) -> dict[str, str]:
+        """What tells these topics from others of the same names: Kafka's identifiers.
+
+        Raises PipelineError where Kafka does not answer or has no such topic.
+        """
+        jvm: Any = spark._jvm  # the connector's own client: nothing else to install or configure
+        settings = jvm.java.util.HashMap()
+        for name, value in self._client().items():
+            settings.put(name, value)
+        topics = jvm.java.util.ArrayList()
+        for topic in self._topics(stream):
+            topics.add(topic)
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        try:
+            cluster = admin.describeCluster().clusterId().get()
+            described = admin.describeTopics(topics).allTopicNames().get()
+            return {"the Kafka cluster": cluster} | {
+                f"topic {topic}": described[topic].topicId().toString() for topic in topics
+            }
+        except Py4JJavaError as error:
+            reason = error.java_exception.getCause().getMessage()
+            names = ", ".join(self._topics(stream))
+            raise PipelineError(f"Kafka at {self.servers}, topics {names}: {reason}") from None
+        finally:
+            admin.close()
+
+    def _client(self) -> dict[str, str]:
+        return {"default.api.timeout.ms": API_TIMEOUT_MS, **self.settings} | {
+            "bootstrap.servers": self.servers
+        }
+
+    def _topics(self, stream: str) -> list[str]:
+        return [topic for topic in self.topics if topic.rsplit(".", 1)[-1] == stream]
+
+    def _options(self, stream: str) -> dict[str, str]:
+        most = {"maxOffsetsPerTrigger": str(self.records_per_batch)}
+        return {
+            **(most if self.records_per_batch is not None else {}),
+            **{f"kafka.{name}": value for name, value in self._client().items()},
+            "subscribe": ",".join(self._topics(stream)),
+            "startingOffsets": "earliest",
+            "failOnDataLoss": "true",
+            # The default makes each batch wait half a second at the end of a partition.
+            "kafka.fetch.max.wait.ms": "20",
+        }
+
+    @staticmethod
+    def _raw(records: DataFrame) -> DataFrame:
+        return records.select(
+            f.col("value").cast("string").alias("value"),
+            f.col("timestamp").alias("ts_broker"),
+            f.lit("kafka").alias("src_kind"),
+            f.col("partition").cast("bigint").alias("src_partition"),
+            f.col("offset").alias("src_pos"),
+        )
+
+
+Source = JournalSource | KafkaSource

@@ -1,0 +1,72 @@
+"""Reading the archive: as Spark frames for jobs, and without a JVM for everything else."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from mdserver.pipeline.common import delta, schema
+from mdserver.pipeline.common.requirements import PipelineError
+
+SPARK_TYPES: dict[pa.DataType, t.DataType] = {
+    pa.string(): t.StringType(),
+    pa.int64(): t.LongType(),
+    pa.float64(): t.DoubleType(),
+    pa.bool_(): t.BooleanType(),
+    pa.binary(): t.BinaryType(),
+    schema.TIME: t.TimestampType(),
+    pa.map_(pa.string(), pa.string()): t.MapType(t.StringType(), t.StringType()),
+}
+HISTORY_COLUMNS = ["epoch", "seq", "content", "text", "compressed", "fields", "ts_server"]
+
+
+def exists(tables: Path, name: str) -> bool:
+    """Whether the archive has this table."""
+    return DeltaTable.is_deltatable(str(tables / name))
+
+
+def opened(tables: Path, name: str) -> DeltaTable:
+    """The table; PipelineError where the folder has none of that name."""
+    if not exists(tables, name):
+        raise PipelineError(f"{tables} has no table {name}: run `mdserver pipeline archive` first")
+    return delta.opened(tables, name)
+
+
+def frame(spark: SparkSession, tables: Path, name: str) -> DataFrame:
+    """The table's present version as a frame.
+
+    Spark reads the files that the log names, so it needs no jar for Delta. The partition column
+    of `messages`, which files do not hold, follows from the time; `content_text` is the content of
+    those that were published as text, null of others.
+    """
+    table = opened(tables, name)
+    partitions = table.metadata().partition_columns
+    columns = [field for field in schema.TABLES[name] if field.name not in partitions]
+    row = t.StructType([t.StructField(field.name, SPARK_TYPES[field.type]) for field in columns])
+    files = table.file_uris()
+    if not files:
+        read = spark.createDataFrame([], row)
+    else:
+        read = spark.read.schema(row).option("recursiveFileLookup", "true").parquet(*files)
+    if name == "messages":
+        read = read.withColumn("dt", schema.day_of(f.col("ts_server")))
+        read = read.withColumn("content_text", f.expr("if(text, cast(content as string), null)"))
+    return read
+
+
+def history(tables: Path, subject: str) -> pa.Table:
+    """One subject's archived messages in order, read without a JVM.
+
+    `content` are bytes; `content_text` is the same as text if it was published so, else null.
+    """
+    found = opened(tables, "messages").to_pyarrow_table(
+        columns=HISTORY_COLUMNS,
+        filters=[("subject", "=", subject)],
+    )
+    words = pc.if_else(found["text"], found["content"], pa.scalar(None, pa.binary()))
+    found = found.append_column("content_text", words.cast(pa.string()))
+    return found.sort_by([("epoch", "ascending"), ("seq", "ascending")])

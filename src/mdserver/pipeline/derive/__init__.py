@@ -1,0 +1,1 @@
+"""Publish what rules make of the messages."""

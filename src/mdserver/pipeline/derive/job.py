@@ -1,0 +1,173 @@
+"""The job `derive` as the command line runs it: what it needs, Spark's query, and its progress."""
+
+import contextlib
+import fcntl
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mdserver.pipeline.common import checkpoints, delta
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.sources import Source
+from mdserver.pipeline.common.spark_errors import reason_of
+from mdserver.pipeline.derive import rules
+from mdserver.pipeline.derive.batches import JOB, Batch, Derive, watched
+from mdserver.pipeline.derive.publisher import Publisher, Server
+from mdserver.pipeline.derive.rules import Rule
+from mdserver.pipeline.derive.step_log import StepLog
+
+POLL_S = 0.2
+PROGRESS_S = 5.0
+
+
+Say = Callable[[str, Mapping[str, Any]], None]  # takes words, and the same as values
+
+
+class Progress:
+    """Adds batches up and tells of them: on the terminal, and to the job's meta-subject."""
+
+    def __init__(self, publisher: Publisher, say: Say) -> None:
+        self._publisher = publisher
+        self._say = say
+        self._batches: list[Batch] = []
+        self._since = time.monotonic()
+
+    def add(self, batch: Batch) -> None:
+        """One more batch."""
+        self._batches.append(batch)
+
+    def tell(self, *, now: bool = False) -> None:
+        """Tell of what came since the last time, at most every `PROGRESS_S` seconds."""
+        seconds = time.monotonic() - self._since
+        if not self._batches or (seconds < PROGRESS_S and not now):
+            return
+        batches, self._batches = self._batches, []
+        self._since = time.monotonic()
+        told = {
+            "batches": len(batches),
+            "rows": sum(batch.rows for batch in batches),
+            "rows_per_s": round(sum(batch.rows for batch in batches) / max(seconds, 0.001)),
+            "derived": sum(batch.derived for batch in batches),
+            "set_aside": sum(batch.refused for batch in batches),
+            "lag_s": round(batches[-1].lag_s, 3),
+        }
+        self._say(
+            "derive: {rows} rows ({rows_per_s}/s), {derived} derived, {set_aside} set aside,"
+            " lag {lag_s} s".format(**told),
+            told,
+        )
+        self._publisher.tell(JOB, told)
+
+
+def opened(folder: Path, source: Mapping[str, str]) -> Path:
+    """Spark's checkpoint in the folder of the job, which belongs to this source alone.
+
+    Raises PipelineError where the source is another one than before, such as a topic of the same
+    name that was created again: Spark would read on from the old place and say nothing.
+    """
+    kept = folder / "source.json"
+    known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else source
+    for name, identifier in known.items():
+        # Its place in a stream is a number and a position: it does not matter where the folder is.
+        if source.get(name) != identifier and not checkpoints.is_moved(name, known):
+            raise PipelineError(
+                f"{name} is not the one that this job has read: its id was {identifier} and is"
+                f" {source.get(name)}. To start with it from its beginning, remove {folder}"
+            )
+    checkpoint = folder / "spark"
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(dict(source)), encoding="utf-8")
+    return checkpoint
+
+
+@frozen
+class Job:
+    """A run of the job that only lacks Spark."""
+
+    rules: Sequence[Rule]
+    derive: Derive
+    progress: Progress
+    folder: Path
+
+    def run(self, spark: SparkSession, source: Source, *, once: bool) -> None:
+        """Derive until caught up, or for ever; PipelineError where the query ended badly."""
+        if not source.has("messages"):
+            raise PipelineError("there is nothing to derive from: no stream messages is there")
+        # Spark asks an idle source again after this; at the default of 10 ms that burns a tenth of
+        # a processor.
+        spark.conf.set("spark.sql.streaming.pollingDelay", "50ms")
+        checkpoint = opened(self.folder, source.identity(spark, "messages"))
+        # Made here and not in each batch: planning costs more than the rows of a batch.
+        found = watched(source.follow(spark, "messages"), self.rules)
+        writer = (
+            found.writeStream.queryName(JOB)
+            .option("checkpointLocation", str(checkpoint))
+            .foreachBatch(self.derive.batch)
+        )
+        self.derive.resume()
+        trigger = {"availableNow": True} if once else {"processingTime": "0 seconds"}
+        query = writer.trigger(**trigger).start()
+        try:
+            self._watch(query, once=once)
+        finally:
+            self.derive.leave()
+            query.stop()
+        failure = self.derive.failure or query.exception()
+        if failure is not None:
+            raise PipelineError(f"deriving failed: {reason_of(failure)}") from failure
+        self.progress.tell(now=True)
+
+    def _watch(self, query: StreamingQuery, *, once: bool) -> None:
+        while query.isActive:
+            time.sleep(POLL_S)  # Spark's own wait cannot be interrupted by Ctrl-C
+            status = query.status
+            if not (once or status["isDataAvailable"] or status["isTriggerActive"]):
+                self.derive.idle(time.time_ns() // 1_000)
+            self.progress.tell()
+
+
+@contextlib.contextmanager
+def ready(rules_file: Path, tables: Path, server: Server, say: Say) -> Iterator[Job]:
+    """Everything but Spark: rules, what an earlier run remembers, a connection to the server.
+
+    Raises PipelineError with one line for each of them.
+    """
+    loaded = rules.load(rules_file)
+    folder = tables / checkpoints.FOLDER / JOB
+    with alone(folder):
+        yield from _ready(loaded, folder, tables, server, say)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other runs of the job out of its folder; PipelineError where one is there already."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise PipelineError(f"another run of this job has {folder}") from None
+        yield
+
+
+def _ready(
+    loaded: list[Rule], folder: Path, tables: Path, server: Server, say: Say
+) -> Iterator[Job]:
+    log = StepLog(folder / "steps", loaded)
+    if not log.empty and not (folder / "spark").is_dir():
+        raise PipelineError(
+            f"{folder} has steps but no folder spark: both belong together, remove both to start"
+            " anew"
+        )
+    delta.table(tables, "quarantine")
+    with Publisher(server, log.publisher, log.numbering) as publisher:
+        log.identified(publisher.numbering)
+        progress = Progress(publisher, say)
+        derive = Derive(loaded, log, publisher, tables, progress.add)
+        yield Job(loaded, derive, progress, folder)

@@ -1,0 +1,159 @@
+"""Stateless rules on Kafka in Spark's real-time mode: records in, derived records out, in between
+no batch is waited for.
+
+Only rules that judge each message by itself run this way (`last`, and `threshold` without `clear`):
+they become expressions of Spark, so no Python is on the way. Derived messages go to a topic, as
+records that the Kafka engine of a cluster delivers: the key is the subject. What cannot be used
+goes to a topic of its own with its reason. After a crash some records are written again; the header
+`md-id`, which follows from the message and the rule, says which.
+"""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from mdserver.pipeline.common import checkpoints, rows, schema
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.sources import KafkaSource
+from mdserver.pipeline.common.spark_errors import reason_of
+from mdserver.pipeline.derive import job
+from mdserver.pipeline.derive.operators import NUMBER
+from mdserver.pipeline.derive.rules import PLACEHOLDER, Rule
+
+STREAM = "messages"
+QUARANTINE = ".quarantine"
+POLL_S = 0.5
+CHECKPOINT_EVERY = "1 minute"
+"""Nothing is read for some tenths of a second while Spark writes a checkpoint: with one in five
+seconds that made the 95th percentile of the latency 472 ms instead of 3.4."""
+
+
+@frozen
+class Target:
+    """The topic that derived messages go to; `settings` are further ones of the Kafka client."""
+
+    servers: str
+    topic: str
+    settings: Mapping[str, str]
+
+
+def check(rules: Sequence[Rule], source: KafkaSource, target: Target) -> None:
+    """Raise PipelineError for rules that need a state, and for a target that is a source."""
+    for rule in rules:
+        if not rule.stateless:
+            raise PipelineError(
+                f"rule {rule.name} remembers earlier messages ({rule.kind}"
+                f"{' with clear' if rule.kind == 'threshold' else ''}); real-time mode takes rules"
+                " that do not: last, and threshold without clear"
+            )
+    if target.topic in source.topics:
+        raise PipelineError(f"{target.topic} is read from; derived messages need another topic")
+
+
+def derived(raw: DataFrame, rules: Sequence[Rule], topic: str) -> DataFrame:
+    """Raw records -> records to write: topic, key, value, headers."""
+    parsed = rows.parse(raw, rows.MESSAGES)
+    said = f.array_compact(f.array(_set_aside(topic), *(_said(rule, topic) for rule in rules)))
+    return parsed.select(f.explode(said).alias("record")).select("record.*")
+
+
+def _record(topic: str, key: Column, value: Column, headers: Mapping[str, Column]) -> Column:
+    header = [
+        f.struct(f.lit(name).alias("key"), f.encode(text, "UTF-8").alias("value"))
+        for name, text in headers.items()
+    ]
+    return f.struct(
+        f.lit(topic).alias("topic"),
+        key.alias("key"),
+        value.alias("value"),
+        f.array(*header).alias("headers"),
+    )
+
+
+def _set_aside(topic: str) -> Column:
+    line = _record(
+        topic + QUARANTINE, f.lit(None).cast("string"), f.col("value"), {"reason": f.col("reason")}
+    )
+    return f.when(f.col("reason").isNotNull(), line)
+
+
+def _said(rule: Rule, topic: str) -> Column:
+    row = f.col("row")
+    subject = row["subject"]
+    value = row["content"] if rule.value == "content" else row["fields"][rule.value]
+    about = (
+        subject.rlike(schema.subject_regex(rule.subject))
+        if rule.pattern
+        else (subject == rule.subject)
+    )
+    speaks = f.col("reason").isNull() & about & value.isNotNull()
+    fields: dict[str, str] = {}
+    if rule.kind == "threshold":
+        number = f.when(value.rlike(f"^(?:{NUMBER})$"), value.cast(t.DoubleType()))
+        speaks = speaks & (number > rule.options["above"]) & (number < float("inf"))
+        fields = {"state": "above"}
+    given = {"value": value, **{name: f.lit(text) for name, text in fields.items()}}
+    content = value if rule.message is None else _filled(rule.message, subject, given)
+    place = f.concat_ws("|", f.lit(rule.name), row["history"], subject, row["epoch"], row["seq"])
+    headers = {
+        "md-id": place,
+        "md-fields": f.to_json(
+            f.create_map(
+                *(f.lit(text) for pair in {"rule": rule.name, **fields}.items() for text in pair)
+            )
+        ),
+    }
+    to = _filled(rule.to, subject, {})
+    return f.when(speaks, _record(topic, to, content, headers))
+
+
+def _filled(template: str, subject: Column, values: Mapping[str, Column]) -> Column:
+    """`rules.fill` as an expression."""
+    segments = f.split(subject, "/")
+    parts = []
+    for index, part in enumerate(re.split(PLACEHOLDER, template)):
+        if index % 2 == 0:
+            parts.append(f.lit(part))
+        elif part.isdigit():
+            parts.append(f.coalesce(f.get(segments, f.lit(int(part) + 1)), f.lit("")))
+        else:
+            parts.append(values.get(part, f.lit("")))
+    return f.concat(*parts)
+
+
+def run(
+    spark: SparkSession, source: KafkaSource, rules: Sequence[Rule], target: Target, tables: Path
+) -> None:
+    """Derive for ever; PipelineError where the query ended badly."""
+    if not source.has(STREAM):
+        raise PipelineError("there is nothing to derive from: no topic of the stream messages")
+    folder = tables / checkpoints.FOLDER / "derive-real-time"
+    checkpoint = job.opened(folder, source.identity(spark, STREAM))
+    client = {**target.settings, "bootstrap.servers": target.servers}
+    real_time: dict[str, Any] = {"realTime": CHECKPOINT_EVERY}
+    query = (
+        derived(evolve(source, records_per_batch=None).follow(spark, STREAM), rules, target.topic)
+        .writeStream.queryName("derive")
+        .format("kafka")
+        .options(**{f"kafka.{name}": value for name, value in client.items()})
+        .option("includeHeaders", "true")
+        .option("checkpointLocation", str(checkpoint))
+        .outputMode("update")
+        .trigger(**real_time)
+        .start()
+    )
+    try:
+        while query.isActive:
+            time.sleep(POLL_S)  # Spark's own wait cannot be interrupted by Ctrl-C
+    finally:
+        query.stop()
+    error = query.exception()
+    if error is not None:
+        raise PipelineError(f"deriving failed: {reason_of(error)}") from error

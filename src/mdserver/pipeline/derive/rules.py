@@ -1,0 +1,265 @@
+"""The rules file of the job `derive`: what to watch, when to speak, and where to.
+
+A rule watches the subjects that match `from` and publishes to `to`. `{0}`, `{1}`... in `to`,
+`group` and `message` stand for the segments of the subject that came in. docs/rules.md has an
+example of every kind. Mistakes are reported with file and line, before Spark starts.
+"""
+
+import graphlib
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from attrs import field, frozen
+
+from mdserver.core.subjects import Pattern, parse_interest, segments_of, validate_subject
+from mdserver.errors import InvalidSubjectError
+from mdserver.pipeline.common.requirements import PipelineError
+
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+RULES_MAX = 1_000
+FUNCTIONS = ("avg", "count", "max", "min", "rate")
+
+
+@frozen
+class Rule:
+    """One rule. `options` holds the keys of its kind, checked and with their types.
+
+    `value` names the field that holds the number ("content": the content itself). Without a `group`
+    each subject is one by itself.
+    """
+
+    name: str
+    kind: str
+    pattern: Pattern | None
+    subject: str
+    to: str
+    value: str
+    group: str | None
+    message: str | None
+    options: Mapping[str, Any] = field(factory=dict)
+
+    def watches(self, subject: str) -> bool:
+        """Whether the rule is about this subject."""
+        if self.pattern is None:
+            return subject == self.subject
+        return self.pattern.matches(segments_of(subject))
+
+    @property
+    def stateless(self) -> bool:
+        """Whether each message is judged by itself."""
+        return self.kind == "last" or (self.kind == "threshold" and self.options["clear"] is None)
+
+    def target(self, subject: str) -> str:
+        """Where the rule speaks when this subject made it."""
+        return fill(self.to, subject, {})
+
+    def group_of(self, subject: str) -> str:
+        """What is counted together with this subject."""
+        return subject if self.group is None else fill(self.group, subject, {})
+
+
+class _MistakeError(Exception):
+    def __init__(self, node: yaml.Node, text: str) -> None:
+        super().__init__(text)
+        self.line = node.start_mark.line + 1
+
+
+def fill(template: str, subject: str, values: Mapping[str, str]) -> str:
+    """The template with the subject's segments and the values in place of their names."""
+    segments = segments_of(subject)
+
+    def of(match: re.Match[str]) -> str:
+        name = match[1]
+        if name.isdigit():
+            return segments[int(name)] if int(name) < len(segments) else ""
+        return values.get(name, "")
+
+    return PLACEHOLDER.sub(of, template)
+
+
+def load(path: Path) -> list[Rule]:
+    """Read a rules file; raises PipelineError with file and line of the first mistake."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PipelineError(f"{path}: {error.strerror}") from error
+    try:
+        return _rules(yaml.compose(text, Loader=yaml.SafeLoader))
+    except _MistakeError as mistake:
+        raise PipelineError(f"{path}:{mistake.line}: {mistake}") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise PipelineError(f"{path}:{line}: {error.problem}") from None
+
+
+def _rules(root: yaml.Node | None) -> list[Rule]:
+    if root is None:
+        raise PipelineError("the rules file is empty: it needs a list `rules`")
+    top = _mapping(root)
+    listed = top.get("rules")
+    if listed is None or set(top) != {"rules"}:
+        raise _MistakeError(root, "the file holds one key, `rules`: a list of rules")
+    if not isinstance(listed, yaml.SequenceNode) or not listed.value:
+        raise _MistakeError(listed, "`rules` is a list with at least one rule")
+    if len(listed.value) > RULES_MAX:
+        raise _MistakeError(listed, f"more than {RULES_MAX} rules")
+    rules: dict[str, Rule] = {}
+    for node in listed.value:
+        rule = _rule(node)
+        if rule.name in rules:
+            raise _MistakeError(node, f"a second rule is named {rule.name!r}")
+        rules[rule.name] = rule
+    loop = _loop(list(rules.values()))
+    if loop:
+        raise _MistakeError(listed, f"rules feed each other for ever: {' -> '.join(loop)}")
+    return list(rules.values())
+
+
+def _loop(rules: list[Rule]) -> list[str]:
+    """Names of rules, each of which watches what the one before it publishes; empty: no loop."""
+    feeds = {
+        rule.name: [other.name for other in rules if _reach(rule).meets(_watched(other))]
+        for rule in rules
+    }
+    try:
+        graphlib.TopologicalSorter(feeds).prepare()
+    except graphlib.CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def _reach(rule: Rule) -> Pattern:
+    """Everything that the rule may publish to."""
+    return Pattern(rule.to, ["*" if "{" in part else part for part in segments_of(rule.to)])
+
+
+def _watched(rule: Rule) -> Pattern:
+    return rule.pattern or Pattern(rule.subject, segments_of(rule.subject))
+
+
+def _rule(node: yaml.Node) -> Rule:
+    keys = _mapping(node)
+    for name in ("name", "from", "to", "kind"):
+        if name not in keys:
+            raise _MistakeError(node, f"the rule lacks `{name}`")
+    kind = _text(keys["kind"])
+    if kind not in KINDS:
+        raise _MistakeError(
+            keys["kind"], f"unknown kind {kind!r}; known are {', '.join(sorted(KINDS))}"
+        )
+    options = KINDS[kind]
+    known = {"name", "from", "to", "kind", "value", "group", "message", *options}
+    for name in keys:
+        if name not in known:
+            raise _MistakeError(
+                keys[name], f"{kind} has no `{name}`; it has {', '.join(sorted(known))}"
+            )
+    watched = _text(keys["from"])
+    try:
+        pattern = parse_interest(watched)
+    except InvalidSubjectError as error:
+        raise _MistakeError(keys["from"], str(error)) from None
+    subjects = len(segments_of(watched))
+    return Rule(
+        name=_text(keys["name"]),
+        kind=kind,
+        pattern=pattern,
+        subject=watched,
+        to=_target(keys["to"], subjects, pattern),
+        value=_text(keys["value"]) if "value" in keys else "content",
+        group=_text(keys["group"]) if "group" in keys else None,
+        message=_text(keys["message"]) if "message" in keys else None,
+        options={name: read(keys.get(name), node, name) for name, read in options.items()},
+    )
+
+
+def _target(node: yaml.Node, segments: int, pattern: Pattern | None) -> str:
+    to = _text(node)
+    for name in PLACEHOLDER.findall(to):
+        if not name.isdigit():
+            raise _MistakeError(node, f"{{{name}}} in `to`: only numbers of segments stand there")
+        if int(name) >= segments and not (pattern and pattern.rest):
+            raise _MistakeError(
+                node, f"{{{name}}} in `to`: the subject has {segments} segments, from 0"
+            )
+    try:
+        validate_subject(PLACEHOLDER.sub("x", to))
+    except InvalidSubjectError as error:
+        raise _MistakeError(node, str(error)) from None
+    return to
+
+
+def _mapping(node: yaml.Node) -> dict[str, yaml.Node]:
+    if not isinstance(node, yaml.MappingNode):
+        raise _MistakeError(node, "here stands a mapping: `key: value` lines")
+    found: dict[str, yaml.Node] = {}
+    for key, value in node.value:
+        if key.value in found:
+            raise _MistakeError(key, f"`{key.value}` stands here twice")
+        found[key.value] = value
+    return found
+
+
+def _text(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode) or not node.value:
+        raise _MistakeError(node, "here stands one text")
+    return str(node.value)
+
+
+Read = Callable[[yaml.Node | None, yaml.Node, str], Any]
+
+
+def _number(default: float | None = None, *, least: float | None = None) -> Read:
+    def read(node: yaml.Node | None, rule: yaml.Node, name: str) -> float:
+        if node is None:
+            if default is None:
+                raise _MistakeError(rule, f"the rule lacks `{name}`, a number")
+            return default
+        try:
+            number = float(_text(node))
+        except ValueError:
+            raise _MistakeError(node, f"`{name}` is a number, not {node.value!r}") from None
+        if least is not None and number < least:
+            raise _MistakeError(node, f"`{name}` is at least {least:g}")
+        return number
+
+    return read
+
+
+def _optional(read: Read) -> Read:
+    return lambda node, rule, name: None if node is None else read(node, rule, name)
+
+
+def _one_of(*allowed: str) -> Read:
+    def read(node: yaml.Node | None, rule: yaml.Node, name: str) -> str:
+        if node is None or _text(node) not in allowed:
+            raise _MistakeError(node or rule, f"`{name}` is one of {', '.join(allowed)}")
+        return _text(node)
+
+    return read
+
+
+def _points(node: yaml.Node | None, rule: yaml.Node, name: str) -> tuple[tuple[float, float], ...]:
+    if not isinstance(node, yaml.SequenceNode) or len(node.value) < 3:
+        raise _MistakeError(node or rule, f"`{name}` is a list of at least three [x, y] points")
+    points = []
+    for point in node.value:
+        if not isinstance(point, yaml.SequenceNode) or len(point.value) != 2:
+            raise _MistakeError(point, f"a point of `{name}` is [x, y]")
+        x, y = (_number()(part, rule, name) for part in point.value)
+        points.append((x, y))
+    return tuple(points)
+
+
+KINDS: dict[str, dict[str, Read]] = {
+    "last": {},
+    "threshold": {"above": _number(), "clear": _optional(_number())},
+    "window": {"function": _one_of(*FUNCTIONS), "seconds": _number(least=0.1)},
+    "ohlc": {"seconds": _number(least=0.1)},
+    "top": {"count": _number(least=1), "seconds": _number(least=0.1)},
+    "stale": {"seconds": _number(least=0.1)},
+    "geofence": {"area": _points},
+}

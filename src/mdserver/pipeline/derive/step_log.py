@@ -1,0 +1,167 @@
+"""What the job `derive` remembers: a file a step, written before anything of the step is published.
+
+A step is what one batch (or a moment without messages) did: states that changed, messages to
+publish, and rows set aside. After a crash the last step is read back, not computed anew, and
+published again under the numbers that it had, by which the server knows what it took already. So
+each message is published once, whatever a repeated batch would have given.
+
+A folder holds `publisher.json` (the name under which numbers are given), `snapshot.json` (all
+states up to a step), `step-N.json` for each later step, and `published.json` (the last step that
+was published, how far the numbers had come, and the identity that the server gave, with its key).
+"""
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from mdserver.client import Numbering
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.derive.operators import Derived, State
+from mdserver.pipeline.derive.rule_engine import Key, fingerprint
+from mdserver.pipeline.derive.rules import Rule
+
+SNAPSHOT_EVERY = 200
+NO_BATCH = -1
+T = TypeVar("T")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step: the batch that made it (the latest one for a step without messages)."""
+
+    number: int
+    batch: int
+    changes: list[tuple[Key, State]]
+    derived: list[Derived]
+    aside: list[dict[str, Any]]
+    """Rows for the table `quarantine`."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """All states after a step, and the rules that they belong to, by fingerprint."""
+
+    step: int = 0
+    batch: int = NO_BATCH
+    rules: dict[str, str] = {}
+    states: list[tuple[Key, State]] = []
+
+
+class Published(msgspec.Struct, frozen=True):
+    """Everything up to this step is published."""
+
+    step: int = 0
+    numbering: Numbering = Numbering()
+
+
+class StepLog:
+    """The steps of one job; there is one writer, as there is one query.
+
+    `states` and `batch` are those of the last step; it is `pending` where it is not known to be
+    published. Raises PipelineError where a file is not what it should be.
+    """
+
+    def __init__(self, folder: Path, rules: Iterable[Rule]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._rules = {rule.name: fingerprint(rule) for rule in rules}
+        snapshot = _read(folder / "snapshot.json", Snapshot) or Snapshot()
+        published = _read(folder / "published.json", Published) or Published()
+        self._published_step = published.step
+        same = {name for name, mark in snapshot.rules.items() if self._rules.get(name) == mark}
+        states = dict(snapshot.states)
+        self._number, self.batch = snapshot.step, snapshot.batch
+        self._snapshot_step = snapshot.step
+        self.pending: Step | None = None
+        for step in self._steps():
+            states |= dict(step.changes)
+            self._number, self.batch = step.number, step.batch
+            self.pending = step if step.number > published.step else None
+        self.states: dict[Key, State] = {k: state for k, state in states.items() if k[0] in same}
+        self.numbering = published.numbering
+        self.publisher = self._name()
+        if self.empty:
+            self.take_snapshot({})
+
+    @property
+    def empty(self) -> bool:
+        """Whether there was no step yet."""
+        return self._number == 0
+
+    def append(
+        self,
+        batch: int,
+        changes: Sequence[tuple[Key, State]],
+        derived: Sequence[Derived],
+        aside: Sequence[dict[str, Any]],
+    ) -> Step:
+        """Keep a step; when this returns it would survive a power cut."""
+        self._number, self.batch = self._number + 1, batch
+        step = Step(self._number, batch, list(changes), list(derived), list(aside))
+        _write(self._folder / f"step-{step.number:012d}.json", step, sync=True)
+        return step
+
+    def published(self, numbering: Numbering, states: Mapping[Key, State]) -> None:
+        """The last step is published; now and then all states become the new snapshot."""
+        self.pending = None
+        self.numbering = numbering
+        self._published_step = self._number
+        _write(self._folder / "published.json", Published(self._number, numbering))
+        if self._number - self._snapshot_step >= SNAPSHOT_EVERY:
+            self.take_snapshot(states)
+
+    def identified(self, numbering: Numbering) -> None:
+        """Keep the identity that the server gave; to be called before anything is published.
+
+        Without it a later run would be another publisher, and what it repeats be taken twice.
+        """
+        if numbering.publisher_key != self.numbering.publisher_key:
+            self.numbering = numbering
+            path = self._folder / "published.json"
+            _write(path, Published(self._published_step, numbering), sync=True)
+
+    def take_snapshot(self, states: Mapping[Key, State]) -> None:
+        """Put all states in place of the steps that led to them, which must be published."""
+        snapshot = Snapshot(self._number, self.batch, self._rules, list(states.items()))
+        _write(self._folder / "snapshot.json", snapshot, sync=True)
+        self._snapshot_step = self._number
+        for path in self._folder.glob("step-*.json"):
+            path.unlink()
+
+    def _steps(self) -> Iterable[Step]:
+        for path in sorted(self._folder.glob("step-*.json")):
+            step = _read(path, Step)
+            if step is not None and step.number > self._snapshot_step:
+                yield step
+
+    def _name(self) -> str:
+        path = self._folder / "publisher.json"
+        name = _read(path, str)
+        if name is None:
+            name = f"derive-{secrets.token_hex(8)}"
+            _write(path, name, sync=True)
+        return name
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    """The content of a file; None where there is none."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise PipelineError(f"{path} cannot be used: {error}") from error
+
+
+def _write(path: Path, value: object, *, sync: bool = False) -> None:
+    """Replace a file in one piece; one of them holds a secret, so all are the owner's alone."""
+    written = path.with_suffix(".new")
+    written.unlink(missing_ok=True)
+    with os.fdopen(os.open(written, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(value))
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    written.replace(path)

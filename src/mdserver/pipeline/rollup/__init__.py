@@ -1,0 +1,1 @@
+"""Roll samples of statistics up to minutes, hours, days and months."""

@@ -1,0 +1,35 @@
+"""One sentence of Spark's pages."""
+
+import pytest
+
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.spark_errors import reason_of
+
+PYTHON = """An exception was raised by the Python Proxy. Return Message: Traceback:
+  File "archive.py", line 92, in sink
+    raise PipelineError(
+mdserver.pipeline.common.requirements.PipelineError: topic a.messages is not the one
+\tat py4j.Protocol.getReturnValue(Protocol.java:476)
+"""
+JAVA = """An exception was raised by the Python Proxy. Return Message: Traceback:
+py4j.protocol.Py4JJavaError: An error occurred while calling o3569.parquet.
+: org.apache.spark.sql.kafka010.KafkaIllegalStateException: Some data may have been lost;
+either the data was aged out
+\tat org.apache.spark.sql.kafka010.KafkaExceptions$.couldNotReadOffsetRange(KafkaExceptions.scala)
+Caused by: org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position 50
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (PYTHON, "topic a.messages is not the one"),
+        (JAVA, "KafkaIllegalStateException: Some data may have been lost;"),
+        (PipelineError("a.b: this stays: whole"), "a.b: this stays: whole"),
+        (ValueError("first\nsecond"), "first"),
+        ("\n\n  plain  \nmore", "plain  "),
+        ("", ""),
+    ],
+)
+def test_the_reason(error: object, reason: str) -> None:
+    assert reason_of(error) == reason

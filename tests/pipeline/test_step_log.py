@@ -1,0 +1,98 @@
+"""What `derive` remembers survives a restart at any point, and a change of the rules."""
+
+from pathlib import Path
+
+import pytest
+
+from mdserver.client import Numbering
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.derive import rules, step_log
+from mdserver.pipeline.derive.operators import Derived
+from mdserver.pipeline.derive.rules import Rule
+from mdserver.pipeline.derive.step_log import StepLog
+
+DERIVED = Derived("high", "/high/p", "91", 5, {"state": "above"})
+ASIDE = {"stream": "messages", "reason": "late", "line": "{}"}
+KEY = ("high", "/a/p")
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> list[Rule]:
+    path = tmp_path / "rules.yaml"
+    path.write_text(
+        'rules: [{name: high, kind: threshold, above: 80, clear: 50, from: /a/*, to: "/high/{1}"}]'
+    )
+    return rules.load(path)
+
+
+def test_an_empty_log(tmp_path: Path, loaded: list[Rule]) -> None:
+    log = StepLog(tmp_path / "log", loaded)
+    assert (log.empty, log.batch, log.states, log.pending) == (True, -1, {}, None)
+    assert StepLog(tmp_path / "log", loaded).publisher == log.publisher
+    assert StepLog(tmp_path / "other", loaded).publisher != log.publisher
+
+
+def test_a_step_is_pending_until_that_is_noted(tmp_path: Path, loaded: list[Rule]) -> None:
+    log = StepLog(tmp_path / "log", loaded)
+    step = log.append(0, [(KEY, True)], [DERIVED], [ASIDE])
+    again = StepLog(tmp_path / "log", loaded)
+    assert (again.batch, again.states, again.pending) == (0, {KEY: True}, step)
+    assert not again.empty
+    log.published(Numbering(128, {7: 1}), {KEY: True})
+    again = StepLog(tmp_path / "log", loaded)
+    assert (again.batch, again.states, again.pending) == (0, {KEY: True}, None)
+    assert again.numbering == Numbering(128, {7: 1})
+
+
+def test_the_identity_of_the_publisher_is_kept_before_anything_is_published(
+    tmp_path: Path, loaded: list[Rule]
+) -> None:
+    log = StepLog(tmp_path / "log", loaded)
+    log.published(Numbering(), {KEY: True})
+    step = log.append(0, [(KEY, True)], [DERIVED], [])
+    given = Numbering(128, {7: 1}, "~0f/derive", "key")
+    log.identified(given)
+    again = StepLog(tmp_path / "log", loaded)
+    assert (again.numbering, again.pending) == (given, step)
+    assert (tmp_path / "log" / "published.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_only_the_last_step_can_be_pending(tmp_path: Path, loaded: list[Rule]) -> None:
+    log = StepLog(tmp_path / "log", loaded)
+    log.append(0, [(KEY, True)], [DERIVED], [ASIDE])
+    log.published(Numbering(), {KEY: True})
+    step = log.append(1, [(KEY, False)], [], [])
+    again = StepLog(tmp_path / "log", loaded)
+    assert (again.batch, again.states, again.pending) == (1, {KEY: False}, step)
+
+
+def test_snapshots_bound_the_number_of_files(
+    tmp_path: Path, loaded: list[Rule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_log, "SNAPSHOT_EVERY", 5)
+    log, states = StepLog(tmp_path / "log", loaded), {}
+    for batch in range(23):
+        states[("high", f"/a/{batch}")] = bool(batch % 2)
+        log.append(batch, [(("high", f"/a/{batch}"), bool(batch % 2))], [], [])
+        log.published(Numbering(), states)
+        assert len(list((tmp_path / "log").iterdir())) <= 5 + 3
+        again = StepLog(tmp_path / "log", loaded)
+        assert (again.batch, again.states) == (batch, states)
+
+
+def test_states_of_a_rule_that_changed_are_forgotten(tmp_path: Path, loaded: list[Rule]) -> None:
+    log = StepLog(tmp_path / "log", loaded)
+    log.append(3, [(KEY, True)], [], [])
+    log.take_snapshot({KEY: True})
+    (tmp_path / "rules.yaml").write_text(
+        (tmp_path / "rules.yaml").read_text().replace("above: 80", "above: 70")
+    )
+    again = StepLog(tmp_path / "log", rules.load(tmp_path / "rules.yaml"))
+    assert (again.batch, again.states) == (3, {})
+
+
+def test_a_damaged_file_is_named(tmp_path: Path, loaded: list[Rule]) -> None:
+    StepLog(tmp_path / "log", loaded).append(0, [], [], [])
+    (tmp_path / "log" / "snapshot.json").write_text("{")
+    with pytest.raises(PipelineError, match=r"snapshot\.json cannot be used"):
+        StepLog(tmp_path / "log", loaded)
