@@ -151,7 +151,7 @@ class Faults:
             return
         if not world.plan.careful:
             return  # a lost majority with a lost record needs more of an operator than this
-        if any(m.node is not None and m.node.groups.lost for m in world.members.values()):
+        if any(m.node is not None and m.node.groups.record_lost for m in world.members.values()):
             return
         member.crash(0)
         member.disk = None
@@ -230,7 +230,9 @@ class Faults:
 
     def _order(self, seeds: "list[Member]", asked: "Member") -> None:
         """An operator looks for LOST seeds: most of them start anew, a few are taken back."""
-        lost = [seed.name for seed in seeds if seed.node is not None and seed.node.groups.lost]
+        lost = [
+            seed.name for seed in seeds if seed.node is not None and seed.node.groups.record_lost
+        ]
         if 2 * len(lost) > len(seeds):
             self.world.cover("cold start ordered")
             asked.operate("cold-start", force=True)
@@ -240,7 +242,7 @@ class Faults:
                 asked.operate("readmit", name)
 
     def _readmit_lost(self, member: "Member") -> None:
-        if member.node is not None and member.node.groups.lost:
+        if member.node is not None and member.node.groups.record_lost:
             member.operate("readmit", member.name)
 
     def _watch_readmission(self, fault: "Fault", member: "Member") -> None:
@@ -255,7 +257,7 @@ class Faults:
             if node is not None and votes and not node.groups.not_voting:
                 world.cover("readmitted or joined anew")
                 return
-            if node is not None and node.groups.lost:
+            if node is not None and node.groups.record_lost:
                 asked.operate("readmit", member.name)
             world.heap.after(READMIT_EVERY, look)
 

@@ -20,7 +20,7 @@ from mdserver.cluster.following import Following
 from mdserver.cluster.learner import Learner
 from mdserver.cluster.log import GroupLog
 from mdserver.cluster.membership import Membership
-from mdserver.cluster.messages import Accept, Appended, Heartbeat, Need, Promised, Sync
+from mdserver.cluster.messages import Accept, AcceptItem, Heartbeat, PromiseItem, Sync, SyncRequest
 from mdserver.cluster.stable_storage import StableStorage
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.histories import Histories
@@ -97,10 +97,10 @@ def one_ack_is_enough(original: Callable[..., int | None]) -> Any:
     return ack
 
 
-def longest_log(original: Callable[..., Promised | None]) -> Any:
+def longest_log(original: Callable[..., PromiseItem | None]) -> Any:
     def promised(
-        self: Coordinator, seed: str, incarnation: int, known: dict[str, int], item: Promised
-    ) -> Promised | None:
+        self: Coordinator, seed: str, incarnation: int, known: dict[str, int], item: PromiseItem
+    ) -> PromiseItem | None:
         return original(self, seed, incarnation, known, msgspec.structs.replace(item, accepted=0))
 
     return promised
@@ -165,7 +165,7 @@ def held_to_nothing(_: object) -> Any:
 
 
 def delivered_when_accepted(original: Callable[..., None]) -> Any:
-    def extend(self: Learner, peer: str, item: Appended) -> None:
+    def extend(self: Learner, peer: str, item: AcceptItem) -> None:
         original(self, peer, item)
         group = self.groups[item.group]
         if group.log.epoch == item.epoch and group.log.length > group.log.committed:
@@ -206,7 +206,7 @@ def asking_everybody(original: Callable[..., None]) -> Any:
 def answered_by_anybody(original: Callable[..., None]) -> Any:
     """A seed that votes hands its log to one that recovers, as if it coordinated the group."""
 
-    def need(self: Coordinators, peer: str, message: Need) -> None:
+    def need(self: Coordinators, peer: str, message: SyncRequest) -> None:
         original(self, peer, message)
         for item in message.items:
             group = self.groups[item.group]
@@ -260,7 +260,10 @@ MUTANTS = (
     ),
     Mutant(
         "recovery from any seed",
-        ((Learner, "heartbeat", asking_everybody), (Coordinators, "need", answered_by_anybody)),
+        (
+            (Learner, "heartbeat", asking_everybody),
+            (Coordinators, "sync_request", answered_by_anybody),
+        ),
         profiles.lagging_peer,
     ),
     mutant(

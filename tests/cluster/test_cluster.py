@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mdserver.cluster.coordinator import Phase
-from mdserver.cluster.messages import Forward, Forwarded, PeerReceived
+from mdserver.cluster.messages import Forward, ForwardItem, PeerReceived
 from mdserver.cluster.votes import VoteRecord
 from mdserver.core.events import Move, StatusName
 from mdserver.core.inputs import Opened
@@ -401,7 +401,7 @@ def test_a_coordinator_that_is_no_seed_stops_when_its_successor_establishes_the_
     groups = cluster.members["m4:1"].node.groups
     while groups[group].leadership.coordinator == "m4:1":
         cluster.run(MS // 2)
-    late = Forward("m1:1#1", [Forwarded(group, 2, 1, [Publication(subject, b"late")])])
+    late = Forward("m1:1#1", [ForwardItem(group, 2, 1, [Publication(subject, b"late")])])
     cluster.feed("m4:1", PeerReceived("m1:1", [late]))
     cluster.publish("m1:1", 1, subject, "after")
     cluster.run(3 * S)

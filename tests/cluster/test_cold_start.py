@@ -136,7 +136,7 @@ def test_a_coordinator_that_takes_a_restarted_seed_back_is_left_alone() -> None:
     cluster.kill("m2:1")
     cluster.start("m2:1")
     peers = cluster.members["m1:1"].node.members.peers
-    while peers["m2:1"].away is None:
+    while peers["m2:1"].not_voting is None:
         cluster.run(MS // 10)
     assert not cluster.ready("m2:1")
     for at in cluster.names:

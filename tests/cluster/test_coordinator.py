@@ -4,20 +4,20 @@ import pytest
 
 from mdserver.cluster.coordinator import TRANSITIONS, Coordinator, Move, Phase
 from mdserver.cluster.log import GroupLog
-from mdserver.cluster.messages import Promised
+from mdserver.cluster.messages import PromiseItem
 from mdserver.errors import LocalProtocolError
 
 SEEDS = ("m1:1", "m2:1", "m3:1")
 
 
-def coordinator(phase: Phase = Phase.CANVASSING) -> Coordinator:
+def coordinator(phase: Phase = Phase.PRE_VOTING) -> Coordinator:
     made = Coordinator(0, 7, GroupLog(10), SEEDS, 0)
     made.phase = phase
     return made
 
 
-def promised(accepted: int, length: int) -> Promised:
-    return Promised(0, 7, accepted, length, 0, "h", 0, [], [], None)
+def promised(accepted: int, length: int) -> PromiseItem:
+    return PromiseItem(0, 7, accepted, length, 0, "h", 0, [], [], None)
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -36,10 +36,10 @@ def test_every_pair_goes_where_the_table_says_or_is_refused(phase: Phase, move: 
 
 def test_a_majority_that_would_promise_is_told_of_once() -> None:
     one = coordinator()
-    assert not one.supported("m1:1")
-    assert not one.supported("m1:1"), "the same seed again"
-    assert one.supported("m2:1")
-    assert not one.supported("m3:1")
+    assert not one.pre_voted("m1:1")
+    assert not one.pre_voted("m1:1"), "the same seed again"
+    assert one.pre_voted("m2:1")
+    assert not one.pre_voted("m3:1")
 
 
 def test_the_best_log_is_of_the_highest_epoch_and_not_the_longest() -> None:

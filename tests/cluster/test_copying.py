@@ -1,6 +1,6 @@
 """A member that is no seed gets its caches from members that do not coordinate them."""
 
-from mdserver.cluster.messages import Copied, Copy, PeerReceived, Sync, Synced
+from mdserver.cluster.messages import CopyReply, CopyRequest, PeerReceived, Sync, SyncItem
 from tests.cluster.virtual import DECODER, MS, Cluster, S
 
 
@@ -14,13 +14,13 @@ class Watched(Cluster):
 
     def send(self, source: str, target: str, data: bytes) -> None:
         message = DECODER.decode(data)
-        if isinstance(message, Sync | Copied):
+        if isinstance(message, Sync | CopyReply):
             self.given += [
                 (type(message), source, target, item.group)
                 for item in message.items
                 if item.state is not None
             ]
-        elif isinstance(message, Copy):
+        elif isinstance(message, CopyRequest):
             self.asked += [(target, group) for group in message.groups]
         super().send(source, target, data)
 
@@ -59,7 +59,7 @@ def test_a_joining_member_copies_from_others_while_publications_go_on() -> None:
         cluster.publish("m1:1", 1, f"/a/{index % 5}", f"{index}")
         cluster.run(10 * MS)
     cluster.until(cluster.ready)
-    copied = {group: source for kind, source, _, group in cluster.given if kind is Copied}
+    copied = {group: source for kind, source, _, group in cluster.given if kind is CopyReply}
     used = {cluster.group(f"/a/{index}") for index in range(5)}
     assert used & set(copied)
     assert all(cluster.coordinator(group) != source for group, source in copied.items())
@@ -71,7 +71,7 @@ def test_who_keeps_enough_is_asked_for_what_is_missing_only() -> None:
     cluster = started(log_kept=500)
     cluster.start("m4:1")
     cluster.until(cluster.ready)
-    assert {kind for kind, *_ in cluster.given} == {Copied}
+    assert {kind for kind, *_ in cluster.given} == {CopyReply}
     assert equal(cluster)
 
 
@@ -91,7 +91,7 @@ def test_a_member_that_was_away_for_long_copies_and_goes_on() -> None:
     cluster.heal()
     cluster.until(lambda: equal(cluster))
     cluster.until(cluster.ready)
-    assert {target for kind, _, target, _ in cluster.given if kind is Copied} == {"m4:1"}
+    assert {target for kind, _, target, _ in cluster.given if kind is CopyReply} == {"m4:1"}
 
 
 def test_a_copy_that_never_comes_leaves_it_to_the_coordinator() -> None:
@@ -138,7 +138,7 @@ def test_a_copy_that_comes_too_late_leaves_the_log_of_a_candidate_alone() -> Non
     group = cluster.group(subject)
     log = cluster.members["m4:1"].node.groups[group].log
     donor = cluster.members["m1:1"].node.groups[group]
-    late = Synced(
+    late = SyncItem(
         group,
         log.epoch,
         donor.history,
@@ -152,5 +152,5 @@ def test_a_copy_that_comes_too_late_leaves_the_log_of_a_candidate_alone() -> Non
         state=donor.state(),
     )
     before = log.committed, log.length, log.base
-    cluster.feed("m4:1", PeerReceived("m1:1", [Copied([late])]))
+    cluster.feed("m4:1", PeerReceived("m1:1", [CopyReply([late])]))
     assert (log.committed, log.length, log.base) == before

@@ -1,6 +1,6 @@
 """Members that no list names, in memory."""
 
-from mdserver.cluster.messages import Hello, Meet, PeerDown, PeerReceived, PeerUp
+from mdserver.cluster.messages import Hello, PeerDiscovered, PeerDown, PeerReceived, PeerUp
 from mdserver.limits import PEER_FORGOTTEN_S
 from tests.cluster.virtual import Cluster, S
 
@@ -16,7 +16,7 @@ def met(cluster: Cluster, *linked: str) -> list[str]:
     """Whom a member goes to meet when another one is linked to these."""
     hello = Hello(1, False, "", {}, linked)
     outputs = cluster.feed("m1:1", PeerReceived("m2:1", [hello]))
-    return [output.peer for output in outputs if isinstance(output, Meet)]
+    return [output.peer for output in outputs if isinstance(output, PeerDiscovered)]
 
 
 def test_a_member_meets_those_that_only_others_know() -> None:

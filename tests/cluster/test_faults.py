@@ -76,7 +76,9 @@ class Run:
 
     def readmit(self) -> bool:
         """An operator takes back all that wait for it, at any member; whether some did."""
-        lost = [name for name, member in self.cluster.members.items() if member.node.groups.lost]
+        lost = [
+            name for name, member in self.cluster.members.items() if member.node.groups.record_lost
+        ]
         for name in lost:
             self.cluster.operate(self.rng.choice(list(self.cluster.members)), "readmit", name)
         return bool(lost)

@@ -1,13 +1,28 @@
-"""How the logs of many groups are divided among messages."""
+"""The numbers of the messages on the wire, and how logs are divided among them."""
 
-from mdserver.cluster.messages import Promised, portions
+from typing import get_args
+
+from mdserver.cluster.messages import AnyPeerMessage, PromiseItem, portions
 from mdserver.core.message import Entry, Publication
 from mdserver.limits import MB, SYNC_BYTES_PER_MESSAGE, SYNC_ITEMS_PER_MESSAGE
 
 
-def promised(group: int, content: bytes = b"") -> Promised:
+def promised(group: int, content: bytes = b"") -> PromiseItem:
     entries = [Entry(1, 1, Publication("/a/b", content))] if content else []
-    return Promised(group, 1, 1, 1, 1, "h", 0, entries, [], None)
+    return PromiseItem(group, 1, 1, 1, 1, "h", 0, entries, [], None)
+
+
+WIRE = (
+    "Hello Heartbeat PreVote PreVoteGranted Prepare Promise Nack Sync Accept Ack Commit SyncRequest"
+    " Forward Answer HandOver StandardBatch Readmit SetWeight Begin Claim Yield"
+    " CopyRequest CopyReply"
+)
+
+
+def test_messages_keep_their_numbers_whatever_they_are_called() -> None:
+    """Members of different versions know a message by its number alone."""
+    numbers = {kind.__struct_config__.tag: kind.__name__ for kind in get_args(AnyPeerMessage)}
+    assert numbers == dict(enumerate(WIRE.split(), 1))
 
 
 def test_small_logs_travel_together() -> None:

@@ -166,7 +166,7 @@ def test_one_seed_put_back_while_the_others_go_on_is_found_out(seed: int) -> Non
     copies.restore([stale])
     cluster.start(stale)
     cluster.run(5 * S)
-    assert cluster.members[stale].node.groups.lost
+    assert cluster.members[stale].node.groups.record_lost
     assert cluster.operate(stale, "readmit", stale).refused is None
     cluster.until(cluster.ready)
     assert {tuple(copies.texts(name)) for name in names} == {("old", "new")}
@@ -279,4 +279,4 @@ def test_a_copy_is_found_out_by_who_was_told_of_the_later_start_by_others(
     copies.restore([again])
     cluster.start(again)
     cluster.run(5 * S)
-    assert cluster.members[again].node.groups.lost
+    assert cluster.members[again].node.groups.record_lost

@@ -3,15 +3,15 @@
 from mdserver.cluster.contact import Contact
 from mdserver.cluster.messages import (
     Accept,
+    AcceptItem,
     Ack,
-    Acked,
-    Agreed,
+    AckItem,
     Answer,
-    Answered,
-    Appended,
+    AnswerItem,
     Commit,
+    CommitItem,
     Forward,
-    Forwarded,
+    ForwardItem,
     HandOver,
     SendPeer,
 )
@@ -34,11 +34,11 @@ def test_items_of_one_kind_go_together_and_kinds_in_their_order() -> None:
     wal = WalBuffer(enabled=True, acks_wait=True)
     out = outgoing(wal)
     for group in range(2):
-        out.answer(f"{ONE}#9", Answered(group, 1, 0, 0, False, "no", None))
-        out.commit(Agreed(group, 1, 1))
-        out.ack(ONE, Acked(group, 1, 1))
-        out.accept(Appended(group, 1, 0, 0, [], []))
-        out.forward(ONE, Forwarded(group, 1, 1, []))
+        out.answer(f"{ONE}#9", AnswerItem(group, 1, 0, 0, False, "no", None))
+        out.commit(CommitItem(group, 1, 1))
+        out.ack(ONE, AckItem(group, 1, 1))
+        out.accept(AcceptItem(group, 1, 0, 0, [], []))
+        out.forward(ONE, ForwardItem(group, 1, 1, []))
         wal.entries.append(WalCommitted(group, 1))
     assert out.flush()
     kinds = [type(one.message) if isinstance(one, SendPeer) else type(one) for one in out.out]
@@ -52,7 +52,7 @@ def test_what_it_says_to_itself_stays_within_the_step() -> None:
     out = outgoing()
     out.send((ME,), HandOver([1]))
     out.send((ONE, ME, TWO), HandOver([2]))
-    out.forward(ME, Forwarded(0, 1, 1, []))
+    out.forward(ME, ForwardItem(0, 1, 1, []))
     out.flush()
     assert out.out == [SendPeer((ONE, TWO), HandOver([2]))]
     assert list(out.local)[:2] == [HandOver([1]), HandOver([2])]

@@ -104,7 +104,7 @@ def test_the_word_outlasts_a_link_that_breaks_as_it_is_given() -> None:
     assert cluster.operate("m1:1", "readmit", "m3:1").refused is None
     cluster.disconnect("m1:1", "m3:1")
     cluster.run(300 * MS)
-    assert cluster.members["m3:1"].node.groups.lost  # type: ignore[union-attr]
+    assert cluster.members["m3:1"].node.groups.record_lost  # type: ignore[union-attr]
     cluster.connect("m1:1", "m3:1")
     cluster.until(cluster.ready)
 
@@ -236,7 +236,7 @@ def test_a_seed_out_of_contact_with_the_majority_does_not_take_the_word() -> Non
     assert refused == "m2:1 sees no majority of the seeds"
     assert cluster.operate("m5:1", "readmit", "m2:1").refused is None
     cluster.run(S)
-    assert cluster.members["m2:1"].node.groups.lost  # type: ignore[union-attr]
+    assert cluster.members["m2:1"].node.groups.record_lost  # type: ignore[union-attr]
     cluster.heal()
     cluster.until(cluster.ready)
 

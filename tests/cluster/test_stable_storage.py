@@ -1,6 +1,6 @@
 """What a member may say only once its vote record, and its log, are on the disk."""
 
-from mdserver.cluster.messages import Ack, Acked, HandOver, Persist, SendPeer
+from mdserver.cluster.messages import Ack, AckItem, HandOver, Persist, SendPeer
 from mdserver.cluster.outgoing import Outgoing
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.stable_storage import StableStorage
@@ -32,24 +32,24 @@ def test_nothing_leaves_before_the_newest_vote_record_is_on_the_disk() -> None:
     stable.store()
     stable.send_stored(ONE, HandOver([1]))
     stable.store()
-    stable.ack(TWO, Acked(0, 5, 1), changed=False)
+    stable.ack(TWO, AckItem(0, 5, 1), changed=False)
     assert [type(one) for one in out.out] == [Persist, Persist]
     assert sent(out) == []
     stable.stored(1)
     assert sent(out) == [HandOver([1])]
     assert not stable.on_disk
     stable.stored(2)
-    assert sent(out) == [Ack(3, [Acked(0, 5, 1)])]
+    assert sent(out) == [Ack(3, [AckItem(0, 5, 1)])]
     assert stable.on_disk
 
 
 def test_acks_wait_for_the_log_if_they_are_to() -> None:
     stable, out, wal = storage(acks_wait=True)
     wal.entries.append(WalCommitted(0, 1))
-    stable.ack(ONE, Acked(0, 5, 1), changed=False)
+    stable.ack(ONE, AckItem(0, 5, 1), changed=False)
     assert sent(out) == []
     stable.wal_synced(1)
-    assert sent(out) == [Ack(3, [Acked(0, 5, 1)])]
+    assert sent(out) == [Ack(3, [AckItem(0, 5, 1)])]
 
 
 def test_what_is_withdrawn_is_never_said() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mdserver.cluster.messages import Canvass, ClosePeer, PeerReceived, Sync
+from mdserver.cluster.messages import ClosePeer, PeerReceived, PreVote, Sync
 from mdserver.core.commands import PositionAfter
 from mdserver.core.events import Connected, Delivery, Move, Reset, Status, StatusName
 from mdserver.core.message import MessageType
@@ -335,7 +335,7 @@ class Starved(Cluster):
             super().send(source, target, data)
 
 
-def test_who_lacks_the_log_of_a_reign_does_not_succeed_it_before_others() -> None:
+def test_who_lacks_the_log_of_a_leadership_does_not_succeed_it_before_others() -> None:
     """Just back from the smaller side of a partition, without the larger one's log."""
     cluster = Starved(3, 12, guaranteed=False)
     cluster.start()
@@ -430,9 +430,9 @@ def test_operators_drain_members_and_have_nothing_to_readmit() -> None:
 
 def test_a_message_of_the_other_mode_ends_the_link() -> None:
     cluster = standard()
-    outputs = cluster.feed("m1:1", PeerReceived("m2:1", [Canvass([])]))
+    outputs = cluster.feed("m1:1", PeerReceived("m2:1", [PreVote([])]))
     (closed,) = [output for output in outputs if isinstance(output, ClosePeer)]
-    assert closed == ClosePeer("m2:1", "Canvass says nothing in this delivery mode")
+    assert closed == ClosePeer("m2:1", "PreVote says nothing in this delivery mode")
 
 
 class Reader:

@@ -58,7 +58,7 @@ async def test_clients_go_on_at_the_last_member_and_at_those_that_come_back(
 async def test_clients_of_one_member_do_not_notice_others_leave_and_come_in_order(
     tmp_path: Path,
 ) -> None:
-    """What another member coordinated is ceded, under the same history id: no gap, no reset."""
+    """What another member coordinated is yielded, under the same history id: no gap, no reset."""
     wait = trio.to_thread.run_sync
     with LiveCluster(tmp_path, 3, GROUPS, STANDARD) as cluster:
         async with running(cluster.clients[:1]) as application:

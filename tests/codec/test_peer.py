@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdserver.cluster.messages import Ack, Acked, HandOver
+from mdserver.cluster.messages import Ack, AckItem, HandOver
 from mdserver.codec.frames import frame
 from mdserver.codec.peer import (
     GREETING,
@@ -172,7 +172,7 @@ def test_a_stranger_cannot_make_a_member_keep_much() -> None:
 
 
 def test_a_message_survives_its_frame() -> None:
-    message = Ack(3, [Acked(1, 2, 300)])
+    message = Ack(3, [AckItem(1, 2, 300)])
     left, right = meet()
     assert messages(left.reader.feed(message_frame(message))) == [message]
     assert not right.early

@@ -30,13 +30,13 @@ from attrs import define
 
 from mdserver.cluster.messages import (
     Ballot,
-    Canvass,
     Nack,
+    NackItem,
     Prepare,
+    PreVote,
+    PreVoteGranted,
     Promise,
-    Promised,
-    Refusal,
-    Support,
+    PromiseItem,
     portions,
 )
 from mdserver.cluster.part import Part
@@ -190,15 +190,15 @@ class Voter(Part):
 
     _storage: "StableStorage"
 
-    def canvass(self, candidate: str, canvass: Canvass) -> None:
+    def pre_vote(self, candidate: str, pre_vote: PreVote) -> None:
         """Say which of these candidacies this seed would promise; nothing changes by that.
 
         It supports none while it sees a coordinator or expects one soon: a member that merely sees
         badly must not depose anybody. Nobody else's view counts for its own candidacy.
         """
         yes: list[Ballot] = []
-        newer: list[Refusal] = []
-        for ballot in canvass.ballots:
+        newer: list[NackItem] = []
+        for ballot in pre_vote.ballots:
             group = self.groups[ballot.group]
             if group.acceptor is None:
                 continue
@@ -210,11 +210,11 @@ class Voter(Part):
                 yes.append(ballot)
             vote = group.acceptor.promised
             if vote.epoch >= ballot.epoch:
-                newer.append(Refusal(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
+                newer.append(NackItem(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
         if newer:
             self._outgoing.send((candidate,), Nack(newer))
         if yes:
-            self._outgoing.send((candidate,), Support(yes))
+            self._outgoing.send((candidate,), PreVoteGranted(yes))
 
     def prepare(self, candidate: str, prepare: Prepare) -> None:
         """Promise what may be promised; refuse the rest, and name the newer epoch.
@@ -225,9 +225,9 @@ class Voter(Part):
         # The quorum that takes a seed back is made of other seeds only (spec: `FreshElection`).
         if not self._settings.is_seed or self._settings.me in prepare.readmit:
             return
-        if prepare.cold and not prepare.ordered and not groups.sure:
+        if prepare.cold and not prepare.ordered and not groups.standing_known:
             return
-        refused: list[Refusal] = []
+        refused: list[NackItem] = []
         promised: list[Ballot] = []
         for ballot in prepare.ballots:
             group = groups[ballot.group]
@@ -235,7 +235,7 @@ class Voter(Part):
             assert acceptor is not None
             if acceptor.refuses(ballot.epoch, cold=prepare.cold):
                 vote = acceptor.promised
-                refused.append(Refusal(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
+                refused.append(NackItem(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
                 continue
             if candidate != self._settings.me:
                 groups.depose(ballot.group, ballot.epoch)
@@ -248,7 +248,7 @@ class Voter(Part):
             self._outgoing.send((candidate,), Nack(refused))
         if not promised:
             return
-        if prepare.cold and groups.sure and not (groups.lost or groups.returning):
+        if prepare.cold and groups.standing_known and not (groups.record_lost or groups.returning):
             # Every seed promises a cold start, so from now on all know this incarnation.
             storage.votes.admitted = True
         if not storage.note(prepare.readmit):
@@ -257,13 +257,13 @@ class Voter(Part):
             message = Promise(storage.votes.incarnation, dict(storage.votes.known), items)
             storage.send_stored(candidate, message)
 
-    def _promised(self, ballot: Ballot) -> Promised:
+    def _promised(self, ballot: Ballot) -> PromiseItem:
         """Return a promise with the part of the log that the candidate may lack."""
         group = self.groups[ballot.group]
         log = group.log
         held = ballot.committed if ballot.history == group.history else 0
         start, state = group.tail_or_state(min(held, log.length))
-        return Promised(
+        return PromiseItem(
             group.index,
             ballot.epoch,
             log.epoch,

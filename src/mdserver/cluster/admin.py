@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from mdserver.cluster.messages import Operate, Operated, Readmit, Weigh
+from mdserver.cluster.messages import Operate, Operated, Readmit, SetWeight
 from mdserver.cluster.part import Part
 from mdserver.limits import NS_PER_S
 
@@ -109,7 +109,7 @@ class AdminCommands(Part):
         }
         if address == self._settings.me:
             groups, members = self.groups, self._members
-            state = standing(groups.lost, groups.not_voting, members.joined, members.weight)
+            state = standing(groups.record_lost, groups.not_voting, members.joined, members.weight)
             return found | {
                 "state": state,
                 "incarnation": self._storage.votes.incarnation,
@@ -117,8 +117,8 @@ class AdminCommands(Part):
             }
         peer = self._members.peers[address]
         state = "unreachable"
-        if self._members.alive(address, self._outgoing.now) and peer.away is not None:
-            state = standing(peer.lost, peer.away, peer.ready, peer.weight)
+        if self._members.alive(address, self._outgoing.now) and peer.not_voting is not None:
+            state = standing(peer.record_lost, peer.not_voting, peer.ready, peer.weight)
         return found | {"state": state, "incarnation": peer.incarnation, "groups": led}
 
     def _group(self, group: int) -> dict[str, object]:
@@ -143,7 +143,7 @@ class AdminCommands(Part):
             refused = self._needed(member)
             if refused:
                 return refused
-        self._outgoing.send((member,), Weigh(weight))
+        self._outgoing.send((member,), SetWeight(weight))
         if member != self._settings.me:
             # What it says of itself comes later than the next order may.
             self._members.peers[member].weight = weight
@@ -206,10 +206,10 @@ class AdminCommands(Part):
                 )
         return None
 
-    def weighed(self, weigh: Weigh) -> None:
+    def set_weight(self, order: SetWeight) -> None:
         """This member's share of the groups changed."""
-        self._members.weight = weigh.weight
-        self._draining = not weigh.weight
+        self._members.weight = order.weight
+        self._draining = not order.weight
         self._outgoing.log("drain" if self._draining else "undrain")
 
     def _drained(self) -> bool:
@@ -222,11 +222,11 @@ class AdminCommands(Part):
         if member not in self._settings.seeds:
             return f"{member} is no seed; the seeds are {', '.join(self._settings.seeds)}"
         if member == self._settings.me:
-            if not self.groups.lost:
+            if not self.groups.record_lost:
                 return f"{member} did not lose its vote record"
             return self._take_word()
         peer = self._members.peers[member]
-        if not self._members.alive(member, self._outgoing.now) or not peer.lost:
+        if not self._members.alive(member, self._outgoing.now) or not peer.record_lost:
             return f"{member} is not in sight, or did not lose its vote record"
         self._readmitting[member] = self._outgoing.now + READMIT_PATIENCE
         self._outgoing.send((member,), Readmit())
@@ -241,8 +241,8 @@ class AdminCommands(Part):
             self._go_on_cold()
         for member, until in list(self._readmitting.items()):
             peer = self._members.peers[member]
-            told = peer.away is not None and self._members.alive(member, self._outgoing.now)
-            if until <= self._outgoing.now or (told and not peer.lost):
+            told = peer.not_voting is not None and self._members.alive(member, self._outgoing.now)
+            if until <= self._outgoing.now or (told and not peer.record_lost):
                 del self._readmitting[member]
             elif told:
                 self._outgoing.send((member,), Readmit())
@@ -262,11 +262,11 @@ class AdminCommands(Part):
 
     def readmitted(self) -> None:
         """Another member passes the operator's word on to this seed."""
-        if self.groups.lost:
+        if self.groups.record_lost:
             self._take_word()
 
     def _take_word(self) -> str | None:
-        """This seed has the operator's word: from now on its `Need` says so.
+        """This seed has the operator's word: from now on its `SyncRequest` says so.
 
         The word stays with whom it is about, so whoever coordinates a group, now or later, hears it
         from the seed itself, until the seed votes again or ends. It has to have heard a majority
@@ -302,14 +302,16 @@ class AdminCommands(Part):
             group in peer.leads and self._members.alive(name, now)
             for name, peer in self._members.peers.items()
         )
-        voting, lost = self.groups[group].voting(), self.groups.lost
+        voting, lost = self.groups[group].voting(), self.groups.record_lost
         hopeful = [
             seed
             for seed in self._settings.seeds
             if self._members.alive(seed, now)
             and (
                 seed in voting
-                or not (lost if seed == self._settings.me else self._members.peers[seed].lost)
+                or not (
+                    lost if seed == self._settings.me else self._members.peers[seed].record_lost
+                )
             )
         ]
         return led and len(hopeful) >= self._settings.majority

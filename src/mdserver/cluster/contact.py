@@ -24,7 +24,7 @@ from mdserver.limits import (
 
 if TYPE_CHECKING:
     from mdserver.cluster.log import Run
-    from mdserver.cluster.messages import Answered
+    from mdserver.cluster.messages import AnswerItem
     from mdserver.core.message import Entry, Publication
 
 
@@ -182,7 +182,7 @@ class Contact:
         self.size_bytes -= size
         return outcomes
 
-    def answered(self, answer: "Answered") -> Outcome | None:
+    def answered(self, answer: "AnswerItem") -> Outcome | None:
         """The outcome of a ticket that the coordinator answered by itself."""
         proposal = self._take(self.groups[answer.group], answer.ticket)
         if proposal is None:

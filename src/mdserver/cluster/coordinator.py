@@ -1,6 +1,6 @@
 """The proposer of one epoch of one group (docs/cluster.md, "Coordinator").
 
-CANVASSING asks seeds whether they would promise (so that a member that merely sees badly disturbs
+PRE_VOTING asks seeds whether they would promise (so that a member that merely sees badly disturbs
 nobody), PREPARING collects promises, SYNCING re-establishes the best log on a majority, ACTIVE
 numbers, replicates and commits. A coordinator is of one epoch for ever: deposed, it is STOPPED.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mdserver.cluster.dedupe import Verdict, too_many
 from mdserver.cluster.forgetting import Idleness
 from mdserver.cluster.log import GroupLog, Run
-from mdserver.cluster.messages import Answered, Promised
+from mdserver.cluster.messages import AnswerItem, PromiseItem
 from mdserver.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Phase(enum.Enum):
     """How far a coordinator got."""
 
-    CANVASSING = "canvassing"
+    PRE_VOTING = "pre-voting"
     PREPARING = "preparing"
     SYNCING = "syncing"
     ACTIVE = "active"
@@ -32,7 +32,7 @@ class Phase(enum.Enum):
 class Move(enum.Enum):
     """What moves a coordinator on."""
 
-    SUPPORTED = "supported"
+    PRE_VOTED = "pre-voted"
     ELECTED = "elected"
     ESTABLISHED = "established"
     ASSUMED = "assumed"
@@ -40,11 +40,11 @@ class Move(enum.Enum):
 
 
 TRANSITIONS: dict[tuple[Phase, Move], Phase] = {
-    (Phase.CANVASSING, Move.SUPPORTED): Phase.PREPARING,
+    (Phase.PRE_VOTING, Move.PRE_VOTED): Phase.PREPARING,
     (Phase.PREPARING, Move.ELECTED): Phase.SYNCING,
     (Phase.SYNCING, Move.ESTABLISHED): Phase.ACTIVE,
-    (Phase.CANVASSING, Move.ASSUMED): Phase.ACTIVE,
-    (Phase.CANVASSING, Move.DEPOSED): Phase.STOPPED,
+    (Phase.PRE_VOTING, Move.ASSUMED): Phase.ACTIVE,
+    (Phase.PRE_VOTING, Move.DEPOSED): Phase.STOPPED,
     (Phase.PREPARING, Move.DEPOSED): Phase.STOPPED,
     (Phase.SYNCING, Move.DEPOSED): Phase.STOPPED,
     (Phase.ACTIVE, Move.DEPOSED): Phase.STOPPED,
@@ -79,10 +79,10 @@ class Coordinator:
         "needed",
         "own",
         "phase",
+        "pre_votes",
         "promises",
         "readmit",
         "seeds",
-        "supporters",
     )
 
     def __init__(
@@ -98,16 +98,16 @@ class Coordinator:
         self.needed = self.majority
         self.own = ""
         self.readmit: dict[str, int] = {}
-        self.phase = Phase.CANVASSING
-        self.supporters: dict[str, None] = {}
-        self.promises: dict[str, tuple[int, Promised]] = {}
+        self.phase = Phase.PRE_VOTING
+        self.pre_votes: dict[str, None] = {}
+        self.promises: dict[str, tuple[int, PromiseItem]] = {}
         self.known: dict[str, int] = {}
         self.incarnations: dict[str, int] = {}
         self.acked: dict[str, int] = {}
         self.acked_by: dict[str, int] = {}
         self.awaited: Sequence[str] = ()
         self.base = 0
-        self.held: list[tuple[int, str, Answered]] = []
+        self.held: list[tuple[int, str, AnswerItem]] = []
         self.idleness = Idleness()
 
     def _go(self, move: Move) -> None:
@@ -121,14 +121,14 @@ class Coordinator:
         if self.phase is not Phase.STOPPED:
             self._go(Move.DEPOSED)
 
-    def supported(self, seed: str) -> bool:
+    def pre_voted(self, seed: str) -> bool:
         """Note that a seed would promise; True once a majority would, which is said once."""
-        if self.phase is not Phase.CANVASSING:
+        if self.phase is not Phase.PRE_VOTING:
             return False
-        self.supporters[seed] = None
-        if len(self.supporters) < self.majority:
+        self.pre_votes[seed] = None
+        if len(self.pre_votes) < self.majority:
             return False
-        self._go(Move.SUPPORTED)
+        self._go(Move.PRE_VOTED)
         return True
 
     def assume(self) -> None:
@@ -136,12 +136,12 @@ class Coordinator:
         self._go(Move.ASSUMED)
 
     def prepare_at_once(self) -> None:
-        """Skip the canvass: a hand-over, a readmission or a cold start is meant to depose."""
-        self._go(Move.SUPPORTED)
+        """Skip the pre-vote: a hand-over, a readmission or a cold start is meant to depose."""
+        self._go(Move.PRE_VOTED)
 
     def promised(
-        self, seed: str, incarnation: int, known: dict[str, int], item: Promised
-    ) -> Promised | None:
+        self, seed: str, incarnation: int, known: dict[str, int], item: PromiseItem
+    ) -> PromiseItem | None:
         """Note a promise; once there are enough, returns the one whose log is the best.
 
         A promise by an incarnation older than another promise tells of does not count: that seed
@@ -202,7 +202,7 @@ class Coordinator:
             return False
         return self.readmit.get(seed) != incarnation
 
-    def forgot(self, seed: str, incarnation: int, accepted: int, length: int) -> bool:
+    def holds_less(self, seed: str, incarnation: int, accepted: int, length: int) -> bool:
         """Whether a seed holds less than it acked before it started again: its disk is older."""
         if seed not in self.acked or incarnation <= self.acked_by.get(seed, incarnation):
             return False
@@ -250,7 +250,7 @@ class Coordinator:
 
     def append(
         self, publications: "Sequence[Publication]", contact: str, first: int
-    ) -> list[Answered]:
+    ) -> list[AnswerItem]:
         """Number publications at the end of the log; returns what can be answered at once.
 
         A repeat of a publication that is not committed yet is answered when it is (`due`).
@@ -263,7 +263,7 @@ class Coordinator:
             run = Run(self.log.length, len(publications), contact, first)
             self.log.number(self.epoch, publications, run)
             return []
-        answers: list[Answered] = []
+        answers: list[AnswerItem] = []
         tail = self._tail(len(publications))
         for ticket, publication in enumerate(publications, first):
             answer = self._check(publication, ticket, tail) if publication.number else None
@@ -285,7 +285,7 @@ class Coordinator:
 
     def _check(
         self, publication: "Publication", ticket: int, tail: dict[str, int] | None
-    ) -> Answered | None:
+    ) -> AnswerItem | None:
         """The answer to a number that has no place in the log; None if it goes there now."""
         number, name, kept = publication.number, publication.publisher, self.log.numbers_kept
         verdict, expected, position = self.log.publishers.verdict(name, number)
@@ -297,13 +297,13 @@ class Coordinator:
                 tail[name] = open_numbers + 1
                 return None
             # It may come through another member than those before it: the log alone counts all.
-            return Answered(self.group, ticket, 0, 0, False, too_many(kept), expected)
+            return AnswerItem(self.group, ticket, 0, 0, False, too_many(kept), expected)
         if verdict is Verdict.TAKEN:
-            return Answered(self.group, ticket, position.epoch, position.seq, True, None, None)
+            return AnswerItem(self.group, ticket, position.epoch, position.seq, True, None, None)
         reason = f"number {number} does not follow: the next of this publisher is {expected}"
-        return Answered(self.group, ticket, 0, 0, False, reason, expected)
+        return AnswerItem(self.group, ticket, 0, 0, False, reason, expected)
 
-    def due(self) -> Iterable[tuple[str, Answered]]:
+    def due(self) -> Iterable[tuple[str, AnswerItem]]:
         """The answers that waited for what is committed now."""
         committed = self.log.committed
         ready = [(contact, answer) for at, contact, answer in self.held if at <= committed]

@@ -14,19 +14,19 @@ from mdserver.cluster.coordinator import Coordinator, Phase
 from mdserver.cluster.forgetting import Forgetting
 from mdserver.cluster.log import MISSING
 from mdserver.cluster.messages import (
+    AcceptItem,
     Ack,
-    Acked,
-    Agreed,
-    Answered,
-    Appended,
+    AckItem,
+    AnswerItem,
+    CommitItem,
     Forward,
-    Forwarded,
+    ForwardItem,
     HandOver,
-    Led,
-    Need,
-    Needed,
+    LedGroup,
     Sync,
-    Synced,
+    SyncItem,
+    SyncRequest,
+    SyncRequestItem,
     portions,
 )
 from mdserver.cluster.part import Part
@@ -63,7 +63,7 @@ class Coordinators(Part):
     _election: "Election"
     _rng: "random.Random"
     _forgetting: Forgetting = field(init=False)
-    _held_back: deque[tuple[str, Forwarded]] = field(init=False, factory=deque)
+    _held_back: deque[tuple[str, ForwardItem]] = field(init=False, factory=deque)
     _next_hand_over: int = field(init=False, default=0)
     _next_forget: int = field(init=False, default=0)
 
@@ -108,14 +108,14 @@ class Coordinators(Part):
         if self.groups.admit():
             self._storage.store()
 
-    def synced(self, coordinator: Coordinator, start: int, register: int = 0) -> Synced:
+    def synced(self, coordinator: Coordinator, start: int, register: int = 0) -> SyncItem:
         """Return the coordinator's log from `start` on, after a state if that is needed.
 
         A negative start asks for what stands for all that is committed.
         """
         group, log = self.groups[coordinator.group], coordinator.log
         start, state = group.tail_or_state(start)
-        return Synced(
+        return SyncItem(
             group.index,
             coordinator.epoch,
             group.history,
@@ -152,7 +152,7 @@ class Coordinators(Part):
             return
         if not self._storage.on_disk:
             # Its vote may be what is not on the disk yet: the ack waits, as one to others would.
-            item = Acked(coordinator.group, coordinator.epoch, coordinator.log.length)
+            item = AckItem(coordinator.group, coordinator.epoch, coordinator.log.length)
             self._storage.ack(me, item, changed=False)
             return
         incarnation = self._storage.votes.incarnation
@@ -167,7 +167,7 @@ class Coordinators(Part):
             group.trace("Activate" if first else "Commit", coordinator.epoch, committed=agreed)
         group.commit(agreed)
         if coordinator.majority > 1:
-            self._outgoing.commit(Agreed(group.index, coordinator.epoch, agreed))
+            self._outgoing.commit(CommitItem(group.index, coordinator.epoch, agreed))
         if coordinator.held:
             for contact, answer in coordinator.due():
                 self._outgoing.answer(contact, answer)
@@ -193,7 +193,7 @@ class Coordinators(Part):
         if self._held_back and self._broker.publications.refusing is not None:
             self.refuse_held_back(self._broker.publications.refusing)
 
-    def _take(self, contact: str, item: Forwarded) -> None:
+    def _take(self, contact: str, item: ForwardItem) -> None:
         coordinator = self.groups[item.group].coordinator
         if (
             coordinator is None
@@ -214,7 +214,7 @@ class Coordinators(Part):
         group, log = self.groups[coordinator.group], coordinator.log
         if self._outgoing.linked:
             self._outgoing.accept(
-                Appended(
+                AcceptItem(
                     group.index,
                     coordinator.epoch,
                     start,
@@ -251,7 +251,7 @@ class Coordinators(Part):
         while self._held_back:
             contact, item = self._held_back.popleft()
             for ticket in range(item.first, item.first + len(item.publications)):
-                answer = Answered(item.group, ticket, 0, 0, False, reason, None)
+                answer = AnswerItem(item.group, ticket, 0, 0, False, reason, None)
                 self._outgoing.answer(contact, answer)
 
     def withdraw(self, reason: str) -> None:
@@ -279,12 +279,12 @@ class Coordinators(Part):
 
     # Members that lack something
 
-    def need(self, peer: str, need: Need) -> None:
+    def sync_request(self, peer: str, request: SyncRequest) -> None:
         """A member lacks something of groups; a recovering seed is registered with it."""
-        items: list[Synced] = []
+        items: list[SyncItem] = []
         returning: list[Coordinator] = []
         least = 0
-        for item in need.items:
+        for item in request.items:
             group = self.groups[item.group]
             coordinator = group.coordinator
             if coordinator is None or coordinator.phase is not Phase.ACTIVE:
@@ -295,15 +295,15 @@ class Coordinators(Part):
                 self._election.outbid(item.group, item.promised)
                 continue
             if not item.recovering:
-                if self._forgot(coordinator, peer, need.incarnation, item):
-                    least = max(least, need.incarnation + 1)
+                if self._holds_less(coordinator, peer, request.incarnation, item):
+                    least = max(least, request.incarnation + 1)
                     continue
                 if self._lacks(coordinator, peer, item):
                     continue
-            register = self._register(coordinator, peer, need, item)
+            register = self._register(coordinator, peer, request, item)
             if item.recovering and not register:
                 least = max(least, coordinator.known.get(peer, 0))
-                if need.returning and coordinator.lacks(peer, need.incarnation):
+                if request.returning and coordinator.lacks(peer, request.incarnation):
                     returning.append(coordinator)
                 continue
             same = item.history == group.history
@@ -311,11 +311,11 @@ class Coordinators(Part):
             items.append(self.synced(coordinator, start, register))
         for portion in portions(items):
             self._outgoing.send((peer,), Sync(portion))
-        if need.incarnation < least:
+        if request.incarnation < least:
             # Only those who promised knew of it: the seed has to hear that, and come back newer.
             self._storage.note({peer: least})
             self._outgoing.send((peer,), self._storage.hello())
-        self._take_back(peer, need.incarnation, returning)
+        self._take_back(peer, request.incarnation, returning)
 
     def _take_back(self, seed: str, incarnation: int, found: list[Coordinator]) -> None:
         """Have groups elected anew for a seed's loss, and for those that are still under way."""
@@ -326,9 +326,11 @@ class Coordinators(Part):
         for named, groups in rounds.items():
             self._election.force(groups, readmit=dict(named))
 
-    def _forgot(self, coordinator: Coordinator, peer: str, incarnation: int, item: Needed) -> bool:
+    def _holds_less(
+        self, coordinator: Coordinator, peer: str, incarnation: int, item: SyncRequestItem
+    ) -> bool:
         """Return whether a seed's disk was put back: it acked more than it holds."""
-        if not coordinator.forgot(peer, incarnation, item.accepted, item.length):
+        if not coordinator.holds_less(peer, incarnation, item.accepted, item.length):
             return False
         self._outgoing.log(
             "older copy",
@@ -339,7 +341,7 @@ class Coordinators(Part):
         )
         return True
 
-    def _lacks(self, coordinator: Coordinator, peer: str, item: Needed) -> bool:
+    def _lacks(self, coordinator: Coordinator, peer: str, item: SyncRequestItem) -> bool:
         """Return whether a member has as committed what is not in this log.
 
         Acknowledged messages are missing here then, so clients have to hear of a new history.
@@ -357,22 +359,24 @@ class Coordinators(Part):
         self._election.renew(item.group)
         return True
 
-    def _register(self, coordinator: Coordinator, peer: str, need: Need, item: Needed) -> int:
+    def _register(
+        self, coordinator: Coordinator, peer: str, request: SyncRequest, item: SyncRequestItem
+    ) -> int:
         """Count a recovering seed from now on; return its incarnation, 0 if it does not count."""
         if not item.recovering or peer not in coordinator.seeds:
             return 0
         known = self._storage.votes.known
-        if not coordinator.may_register(peer, need.incarnation, need.admitted, known):
+        if not coordinator.may_register(peer, request.incarnation, request.admitted, known):
             return 0
-        readmitted = coordinator.readmit.get(peer) == need.incarnation
-        coordinator.register(peer, need.incarnation)
+        readmitted = coordinator.readmit.get(peer) == request.incarnation
+        coordinator.register(peer, request.incarnation)
         self.groups[item.group].trace(
             "Readmit" if readmitted else "Register",
             coordinator.epoch,
             seed=peer,
-            registered=need.incarnation,
+            registered=request.incarnation,
         )
-        return need.incarnation
+        return request.incarnation
 
     # Where groups are coordinated
 
@@ -383,10 +387,11 @@ class Coordinators(Part):
             if group.coordinator is not None and group.coordinator.phase is Phase.ACTIVE
         ]
 
-    def leads(self) -> list[Led]:
+    def leads(self) -> list[LedGroup]:
         """Return the groups that this member coordinates, for its heartbeat."""
         return [
-            Led(one.group, one.epoch, one.log.length, one.log.committed) for one in self._active()
+            LedGroup(one.group, one.epoch, one.log.length, one.log.committed)
+            for one in self._active()
         ]
 
     def check_quorum(self) -> None:

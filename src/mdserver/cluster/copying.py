@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from mdserver.cluster.messages import Copied, Copy, Synced, portions
+from mdserver.cluster.messages import CopyReply, CopyRequest, SyncItem, portions
 from mdserver.cluster.part import Part
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Copying(Part):
                 group.copy_requested_epoch = epoch
                 sources.setdefault(ready[index % len(ready)], []).append(index)
         for peer, groups in sources.items():
-            self._outgoing.send((peer,), Copy(groups))
+            self._outgoing.send((peer,), CopyRequest(groups))
         return left
 
     def _lacks_much(self, group: "Group", committed: int) -> bool:
@@ -55,15 +55,15 @@ class Copying(Part):
         kept = self._settings.log_kept if group.history else 0
         return group.acceptor is None and committed - group.log.committed > kept
 
-    def give(self, peer: str, copy: Copy) -> None:
+    def give(self, peer: str, request: CopyRequest) -> None:
         """Hand over the committed part of groups, as far as it is here."""
-        held = (self._held(self.groups[index]) for index in copy.groups)
+        held = (self._held(self.groups[index]) for index in request.groups)
         for items in portions(held):
-            self._outgoing.send((peer,), Copied(items))
+            self._outgoing.send((peer,), CopyReply(items))
 
-    def _held(self, group: "Group") -> Synced:
+    def _held(self, group: "Group") -> SyncItem:
         log = group.log
-        return Synced(
+        return SyncItem(
             group.index,
             log.epoch,
             group.history,
@@ -77,13 +77,13 @@ class Copying(Part):
             state=group.state(),
         )
 
-    def take(self, peer: str, copied: Copied) -> None:
+    def take(self, peer: str, reply: CopyReply) -> None:
         """Begin with copies; whatever is missing after them, the coordinator is asked for."""
         if self._settings.is_seed:
             return
         first: dict[str, list[int]] = {}
         # Whoever became a candidate meanwhile shares its log with that: it has a newer one.
-        items = [item for item in copied.items if self.groups[item.group].coordinator is None]
+        items = [item for item in reply.items if self.groups[item.group].coordinator is None]
         for item in items:
             group = self.groups[item.group]
             group.sync_requested_until = 0
@@ -97,4 +97,4 @@ class Copying(Part):
             same = item.history == group.history
             if same and item.state is not None and item.start > group.log.committed:
                 group.install(item.start, item.state)
-                group.copied = True
+                group.log_is_copy = True

@@ -7,14 +7,14 @@ group that works:
 
 - A group without a coordinator is the turn of the member that should coordinate it (`placement`);
   the others wait, each a suspicion time longer than the one before it in the order.
-- A candidate first asks whether the seeds would promise (the *canvass*, raft's pre-vote). A member
+- A candidate first asks whether the seeds would promise (the *pre-vote*, as in raft). A member
   that is cut off cannot raise epochs in vain, and its return deposes nobody.
 - All groups of a round travel in one message, so the failure of a member that coordinated a
   hundred groups costs one round and one write of each vote record.
 - A candidacy has a deadline. One that ran out while seeds wrote their promises doubles the time of
   the next: on slow disks short deadlines would never elect anybody.
 
-Two kinds of candidacy skip the canvass, because they are meant to depose: a hand-over, which the
+Two kinds of candidacy skip the pre-vote, because they are meant to depose: a hand-over, which the
 present coordinator asked for, and an epoch that is elected for a seed that lost its vote record.
 
 A *cold start* is for groups in which too few seeds still vote: with every seed in contact waiting
@@ -31,7 +31,15 @@ from mdserver.cluster.acceptor import STEP_TRACES
 from mdserver.cluster.coordinator import Coordinator, Phase
 from mdserver.cluster.group import new_history
 from mdserver.cluster.log import MISSING
-from mdserver.cluster.messages import Ballot, Canvass, Nack, Prepare, Promise, Promised, Support
+from mdserver.cluster.messages import (
+    Ballot,
+    Nack,
+    Prepare,
+    PreVote,
+    PreVoteGranted,
+    Promise,
+    PromiseItem,
+)
 from mdserver.cluster.part import Part
 from mdserver.cluster.placement import ranking
 from mdserver.cluster.settings import delay
@@ -81,7 +89,7 @@ class Election(Part):
             if group.coordinator is not None or group.led:
                 group.leaderless_since = 0
                 if group.leadership.active:
-                    group.late = 0
+                    group.candidacies_timed_out = 0
             else:
                 leaderless.append(group)
         if not leaderless:
@@ -106,7 +114,7 @@ class Election(Part):
             if turn <= now and group.votable and group.history:
                 mine.append(group.index)
         if mine and not self._doubts():
-            self.canvass(mine)
+            self.pre_vote(mine)
         self._look_for_cold_start([group.index for group in leaderless])
 
     def _doubts(self) -> bool:
@@ -117,7 +125,7 @@ class Election(Part):
         now, settings = self._outgoing.now, self._settings
         peers = [self._members.peers[seed] for seed in settings.seeds if seed != settings.me]
         doubted = self.groups.doubted or any(peer.up and peer.doubted for peer in peers)
-        if not doubted or all(peer.up and peer.away is not None for peer in peers):
+        if not doubted or all(peer.up and peer.not_voting is not None for peer in peers):
             self._doubting_since = None
             return False
         if self._doubting_since is None:
@@ -129,7 +137,7 @@ class Election(Part):
         return order.index(me) if me in order else len(order)
 
     def _give_up(self) -> None:
-        """End candidacies that took too long; ask again those who would not support one yet."""
+        """End candidacies that took too long; ask again those that did not grant a pre-vote yet."""
         again: list[Ballot] = []
         for group in self.groups.coordinated:
             coordinator = group.coordinator
@@ -137,13 +145,13 @@ class Election(Part):
             if coordinator.phase is Phase.ACTIVE:
                 continue
             if coordinator.deadline <= self._outgoing.now:
-                if coordinator.phase is not Phase.CANVASSING:  # which waits for no disk
-                    group.late = min(group.late + 1, LATE_MAX)
+                if coordinator.phase is not Phase.PRE_VOTING:  # which waits for no disk
+                    group.candidacies_timed_out = min(group.candidacies_timed_out + 1, LATE_MAX)
                 self.groups.depose(group.index)
-            elif coordinator.phase is Phase.CANVASSING:
+            elif coordinator.phase is Phase.PRE_VOTING:
                 again.append(self._ballot(coordinator))
         if again:
-            self._outgoing.send(self._settings.seeds, Canvass(again))
+            self._outgoing.send(self._settings.seeds, PreVote(again))
 
     # The candidate
 
@@ -156,17 +164,17 @@ class Election(Part):
             group.newest_epoch, group.log.epoch, group.leadership.epoch, group.promised_epoch
         )
         group.newest_epoch = epoch
-        patience = (settings.suspect + delay(settings, self._rng, 3)) << group.late
+        patience = (settings.suspect + delay(settings, self._rng, 3)) << group.candidacies_timed_out
         deadline = self._outgoing.now + patience
         coordinator = Coordinator(index, epoch, group.log, settings.seeds, deadline)
         coordinator.own = settings.me if settings.is_seed else ""
         group.coordinator = coordinator
         return coordinator
 
-    def canvass(self, groups: list[int]) -> None:
+    def pre_vote(self, groups: list[int]) -> None:
         """Ask the seeds whether they would promise these groups."""
         ballots = [self._ballot(self._stand(group)) for group in groups]
-        self._outgoing.send(self._settings.seeds, Canvass(ballots))
+        self._outgoing.send(self._settings.seeds, PreVote(ballots))
 
     def _ballot(self, coordinator: Coordinator) -> Ballot:
         history = self.groups[coordinator.group].history
@@ -181,7 +189,7 @@ class Election(Part):
         needed: int | None = None,
         readmit: dict[str, int] | None = None,
     ) -> None:
-        """Ask for promises without a canvass: this candidacy is meant to depose."""
+        """Ask for promises without a pre-vote: this candidacy is meant to depose."""
         ballots: list[Ballot] = []
         for group in groups:
             coordinator = self._stand(group)
@@ -194,14 +202,14 @@ class Election(Part):
             prepare = Prepare(ballots, readmit or {}, cold, ordered)
             self._outgoing.send(self._settings.seeds, prepare)
 
-    def support(self, seed: str, support: Support) -> None:
+    def pre_vote_granted(self, seed: str, granted: PreVoteGranted) -> None:
         """A seed would promise."""
         ballots: list[Ballot] = []
-        for ballot in support.ballots:
+        for ballot in granted.ballots:
             coordinator = self.groups[ballot.group].coordinator
             if coordinator is None or coordinator.epoch != ballot.epoch:
                 continue
-            if coordinator.supported(seed):
+            if coordinator.pre_voted(seed):
                 ballots.append(self._ballot(coordinator))
         if ballots:
             self._outgoing.send(self._settings.seeds, Prepare(ballots, {}, False))
@@ -228,7 +236,7 @@ class Election(Part):
             won.append(coordinator)
         return won
 
-    def _contradicts(self, coordinator: Coordinator, best: Promised) -> bool:
+    def _contradicts(self, coordinator: Coordinator, best: PromiseItem) -> bool:
         """Return whether the best log lacks what is committed here.
 
         A majority always holds what was committed, so some seed's disk must be an older copy.
@@ -251,7 +259,7 @@ class Election(Part):
         self.groups[group].newest_epoch = max(self.groups[group].newest_epoch, promised)
         self.force([group])
 
-    def _adopt(self, coordinator: Coordinator, best: Promised) -> None:
+    def _adopt(self, coordinator: Coordinator, best: PromiseItem) -> None:
         group, log = self.groups[coordinator.group], coordinator.log
         if best.history and best.history != group.history:
             self.groups.reset(best.history, [group.index])
@@ -293,7 +301,7 @@ class Election(Part):
         A majority has to promise, as at any election; clients are told of a reset.
         """
         group = self.groups[index]
-        lost = any(peer.up and peer.lost for peer in self._members.peers.values())
+        lost = any(peer.up and peer.record_lost for peer in self._members.peers.values())
         if lost or group.retry_at > self._outgoing.now:
             return  # asked for again; the promise of a seed that lost its record says too little
         group.newest_epoch = max(group.newest_epoch, self._highest_promise(ordered=False))
@@ -365,13 +373,13 @@ class Election(Part):
 
     def _full_attendance(self) -> bool:
         settings, members = self._settings, self._members
-        if not settings.is_seed or self.groups.lost or not self.groups.sure:
+        if not settings.is_seed or self.groups.record_lost or not self.groups.standing_known:
             return False
         others = [seed for seed in settings.seeds if seed != settings.me]
         return all(
             members.alive(seed, self._outgoing.now)
-            and members.peers[seed].sure
-            and members.peers[seed].away is not None
-            and not members.peers[seed].lost
+            and members.peers[seed].standing_known
+            and members.peers[seed].not_voting is not None
+            and not members.peers[seed].record_lost
             for seed in others
         )

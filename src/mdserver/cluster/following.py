@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 class Following(Part):
     """What this member lacks.
 
-    `late`: the groups that are not followed for so long that clients are better served elsewhere;
-    `whole`: all groups were followed lately.
+    `late_groups`: the groups that are not followed for so long that other members serve clients
+    better;
+    `follows_all`: all groups were followed lately.
     """
 
-    late: list[int] = field(init=False, factory=list)
-    whole: bool = field(init=False, default=False)
+    late_groups: list[int] = field(init=False, factory=list)
+    follows_all: bool = field(init=False, default=False)
 
     def join(self) -> None:
         """Serve clients from now on, once every group has a coordinator that is followed here."""
@@ -46,22 +47,22 @@ class Following(Part):
     def look(self) -> None:
         """Note which groups are followed now."""
         now, suspect = self._outgoing.now, self._settings.suspect
-        self.late = []
+        self.late_groups = []
         if not self._members.joined:
             # It serves nobody yet. A group has its time from when this member joined: until the
             # next heartbeat of a coordinator that was just elected, its groups are not known.
             for group in self.groups:
                 group.followed_at = now
-            self.whole = False
+            self.follows_all = False
             return
-        self.whole = True
+        self.follows_all = True
         for group in self.groups:
             if self._follows(group):
                 group.followed_at = now
             elif group.followed_at + suspect <= now:
-                self.whole = False
+                self.follows_all = False
                 if group.followed_at + UNFOLLOWED_AFTER_SUSPICIONS * suspect <= now:
-                    self.late.append(group.index)
+                    self.late_groups.append(group.index)
 
     def _follows(self, group: "Group") -> bool:
         """Return whether a group goes on here; one that catches up does."""
@@ -83,11 +84,11 @@ class Following(Part):
 
         If nobody follows all groups, nothing is won by sending clients back and forth.
         """
-        if not self.late or not self.servers():
+        if not self.late_groups or not self.servers():
             return None
-        group = self.groups[self.late[0]]
+        group = self.groups[self.late_groups[0]]
         return (
-            f"{len(self.late)} of {len(self.groups)} groups do not go on here: "
+            f"{len(self.late_groups)} of {len(self.groups)} groups do not go on here: "
             f"{group.leadership.coordinator or 'the coordinator'} of group {group.index} is out of "
             "sight, or sends nothing"
         )

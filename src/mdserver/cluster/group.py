@@ -31,7 +31,7 @@ import msgspec
 
 from mdserver.cluster.acceptor import Acceptor, Standing, Step
 from mdserver.cluster.log import FORGET, GroupLog
-from mdserver.cluster.messages import Forwarded, State
+from mdserver.cluster.messages import ForwardItem, State
 from mdserver.cluster.settings import delay
 from mdserver.core.cache import GroupImage
 from mdserver.core.outputs import Committed, Trace
@@ -86,13 +86,13 @@ class Group:
     `no_vote_until`: until when this seed supports no candidate (ns), since it expects to hear of a
     coordinator. `leaderless_since`: since when nobody coordinates the group (ns), 0 while somebody
     does. `retry_at`: when this member may stand again (ns). `newest_epoch`: the highest that it
-    heard of. `late`: how many of its candidacies in a row ran out of time.
+    heard of. `candidacies_timed_out`: how many in a row.
     `sync_requested_until`: until when the coordinator of `sync_requested_epoch` is not asked again
     for what is missing (ns). `copy_requested_epoch`: the newest epoch in which another member was
-    asked for a copy, and `copied`: what is held came so, of an epoch that is not known.
+    asked for a copy, and `log_is_copy`: what is held came so, of an epoch that is not known.
     `followed_at`: when this member last followed the group (ns), and
     `followed_length`: how much was committed here then. Standard mode only: `leading_since`: when
-    this member's leadership began (ns), `incomplete`: the coordinator's log is not held here.
+    this member's leadership began (ns), `log_incomplete`: the coordinator's log is not held here.
     """
 
     __slots__ = (
@@ -104,19 +104,19 @@ class Group:
         "_votes",
         "_wal",
         "acceptor",
+        "candidacies_timed_out",
         "coordinator",
-        "copied",
         "copy_requested_epoch",
         "followed_at",
         "followed_length",
         "history",
-        "incomplete",
         "index",
-        "late",
         "leaderless_since",
         "leadership",
         "leading_since",
         "log",
+        "log_incomplete",
+        "log_is_copy",
         "newest_epoch",
         "no_vote_until",
         "retry_at",
@@ -154,15 +154,15 @@ class Group:
         self.leaderless_since = 0
         self.retry_at = 0
         self.newest_epoch = votes.promised[index].epoch if votes.promised else 0
-        self.late = 0
+        self.candidacies_timed_out = 0
         self.sync_requested_until = 0
         self.sync_requested_epoch = 0
         self.copy_requested_epoch = 0
-        self.copied = False
+        self.log_is_copy = False
         self.followed_at = 0
         self.followed_length = 0
         self.leading_since = 0
-        self.incomplete = False
+        self.log_incomplete = False
 
     # What is known
 
@@ -262,7 +262,7 @@ class Group:
 
     def _forward(self, row: "tuple[int, list[Publication]]") -> None:
         leadership = self.leadership
-        item = Forwarded(self.index, leadership.epoch, row[0], row[1])
+        item = ForwardItem(self.index, leadership.epoch, row[0], row[1])
         self._outgoing.forward(leadership.coordinator, item)
 
     # Cache and state
@@ -397,7 +397,7 @@ class Groups(list[Group]):
         ]
 
     @property
-    def lost(self) -> bool:
+    def record_lost(self) -> bool:
         """Whether this seed lost its vote record, and waits for an operator."""
         return any(group.acceptor and group.acceptor.standing is Standing.LOST for group in self)
 
@@ -414,14 +414,19 @@ class Groups(list[Group]):
         return any(group.acceptor and group.acceptor.doubted for group in self)
 
     @property
-    def sure(self) -> bool:
+    def standing_known(self) -> bool:
         """Whether this seed knows if others know of it: its record says so, or each of them did.
 
         Without that it promises no cold start: it would not know afterwards whether they know what
         it is now, or what it was before it lost its record.
         """
         settings = self._settings
-        if self._storage.votes.admitted or not settings.is_seed or self.lost or self.returning:
+        if (
+            self._storage.votes.admitted
+            or not settings.is_seed
+            or self.record_lost
+            or self.returning
+        ):
             return True
         peers = self._members.peers
         return all(peers[seed].greeted for seed in settings.seeds if seed != settings.me)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from mdserver.cluster import messages as say
+from mdserver.cluster import messages as msg
 from mdserver.cluster.part import Part
 from mdserver.cluster.votes import after_loss, follows_on_record
 
@@ -39,29 +39,29 @@ class Guaranteed(Part):
         voter, election = self._voter, self._election
         learner, coordinators = self._learner, self.numbering
         self.handlers = {
-            say.Canvass: voter.canvass,
-            say.Support: election.support,
-            say.Prepare: voter.prepare,
-            say.Promise: self._promise,
-            say.Nack: lambda _, message: election.nack(message),
-            say.Sync: self._sync,
-            say.Accept: learner.accept,
-            say.Ack: coordinators.ack,
-            say.Commit: learner.commit,
-            say.Need: coordinators.need,
-            say.Copy: learner.copying.give,
-            say.Copied: learner.copying.take,
-            say.HandOver: coordinators.handed,
+            msg.PreVote: voter.pre_vote,
+            msg.PreVoteGranted: election.pre_vote_granted,
+            msg.Prepare: voter.prepare,
+            msg.Promise: self._promise,
+            msg.Nack: lambda _, message: election.nack(message),
+            msg.Sync: self._sync,
+            msg.Accept: learner.accept,
+            msg.Ack: coordinators.ack,
+            msg.Commit: learner.commit,
+            msg.SyncRequest: coordinators.sync_request,
+            msg.CopyRequest: learner.copying.give,
+            msg.CopyReply: learner.copying.take,
+            msg.HandOver: coordinators.handed,
         }
 
     # What other members say of themselves and of this one
 
-    def greeted(self, peer: str, hello: say.Hello) -> None:
+    def greeted(self, peer: str, hello: msg.Hello) -> None:
         """A member said who it is, and what it knows of this one."""
         self._compare_starts(peer, hello)
         self._compare_own(peer, hello)
 
-    def _compare_own(self, peer: str, hello: say.Hello) -> None:
+    def _compare_own(self, peer: str, hello: msg.Hello) -> None:
         """Wait to be readmitted if another member knows of later starts of this seed.
 
         Its vote record is then an older copy or a new one, and says too little of its promises.
@@ -73,11 +73,11 @@ class Guaranteed(Part):
             missed = known > votes.incarnation
         else:
             # Nobody noted this very incarnation yet: whom they know by its number is another one.
-            missed = known >= votes.incarnation or not self.groups.lost
+            missed = known >= votes.incarnation or not self.groups.record_lost
         if missed:
             self._lose(peer, known)
 
-    def _compare_starts(self, peer: str, hello: say.Hello) -> None:
+    def _compare_starts(self, peer: str, hello: msg.Hello) -> None:
         """Tell a seed whose incarnation another start of it had: its record is an older copy."""
         votes = self._storage.votes
         same = hello.admitted and votes.known.get(peer, 0) == hello.incarnation
@@ -87,7 +87,7 @@ class Guaranteed(Part):
             self._storage.note({peer: hello.incarnation + 1})
             self._outgoing.send((peer,), self._storage.hello())
 
-    def outdated(self, peer: str, hello: say.Hello) -> None:
+    def outdated(self, peer: str, hello: msg.Hello) -> None:
         """Have a seed's next link be told that its record is an older copy; this one is closed.
 
         What it said of a later start may have been no more than that it began: nothing is noted for
@@ -113,7 +113,7 @@ class Guaranteed(Part):
         for other in self._outgoing.linked:
             self._storage.send_stored(other, self._storage.hello())
 
-    def heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
+    def heartbeat(self, peer: str, heartbeat: msg.Heartbeat) -> None:
         """Remember the incarnations of seeds, and compare logs."""
         if heartbeat.admitted and peer in self._settings.seeds:
             told, storage = self._members.peers[peer], self._storage
@@ -125,7 +125,7 @@ class Guaranteed(Part):
                 storage.store()
         self._learner.heartbeat(peer, heartbeat)
 
-    def _sync(self, peer: str, sync: say.Sync) -> None:
+    def _sync(self, peer: str, sync: msg.Sync) -> None:
         # A coordinator shares its log with the learner of its member: the one has to stop before
         # the other takes a newer epoch. One that is no seed hears of that epoch here first.
         for item in sync.items:
@@ -134,7 +134,7 @@ class Guaranteed(Part):
                 self.groups.depose(item.group, item.epoch)
         self._learner.sync(peer, sync)
 
-    def _promise(self, peer: str, promise: say.Promise) -> None:
+    def _promise(self, peer: str, promise: msg.Promise) -> None:
         won = self._election.promise(peer, promise)
         if won:
             self.numbering.establish(won)
@@ -164,7 +164,7 @@ class Guaranteed(Part):
 
     def unready(self) -> str | None:
         """Return why this member serves no clients now; None if it does."""
-        if self.groups.lost:
+        if self.groups.record_lost:
             return (
                 "the vote record of this seed was lost: take it back with "
                 f"`mdserver cluster readmit {self._settings.me}`"

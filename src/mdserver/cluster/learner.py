@@ -9,11 +9,11 @@ ways not to fit, and one answer to each:
 - *An older epoch than is known here.* A seed says so with a NACK that names the newer one, because
   nobody else might tell that coordinator.
 - *A gap*: a newer epoch than the log is of, or a place beyond its end. The member asks for what is
-  missing (NEED), or for a copy of what is committed if it lacks very much, and not again for a
-  while.
+  missing (`SyncRequest`), or for a copy of what is committed if it lacks very much, and not again
+  for a while.
 - *A contradiction*: the coordinator's log lacks what is committed here. A majority held that, so
   some seeds came back with older copies of their disks and elected a log without it. It takes
-  nothing, and says what it holds (NEED again): the coordinator then starts a new history.
+  nothing, and says what it holds (`SyncRequest` again): the coordinator then starts a new history.
 
 Whatever is committed here is never replaced; what is not may be, as long as its place was not
 acked in the epoch that sends the replacement, which cannot happen: a coordinator appends only.
@@ -27,17 +27,17 @@ from mdserver.cluster.acceptor import STEP_TRACES, Step
 from mdserver.cluster.copying import Copying, Gaps
 from mdserver.cluster.messages import (
     Accept,
-    Acked,
-    Agreed,
-    Appended,
+    AcceptItem,
+    AckItem,
     Commit,
+    CommitItem,
     Heartbeat,
     Nack,
-    Need,
-    Needed,
-    Refusal,
+    NackItem,
     Sync,
-    Synced,
+    SyncItem,
+    SyncRequest,
+    SyncRequestItem,
 )
 from mdserver.cluster.part import Part
 
@@ -64,7 +64,7 @@ class Learner(Part):
         """A coordinator establishes its log here."""
         self._storage.note(sync.known)
         renewed: dict[str, list[int]] = {}
-        taken: list[tuple[Synced, Step | None]] = []
+        taken: list[tuple[SyncItem, Step | None]] = []
         for item in sync.items:
             group = self.groups[item.group]
             if peer == self._settings.me or not self._is_current(peer, group, item.epoch):
@@ -92,10 +92,10 @@ class Learner(Part):
         if acceptor.promised.epoch > known:
             known, candidate = acceptor.promised.epoch, acceptor.promised.candidate
         if epoch < known:
-            self._outgoing.send((peer,), Nack([Refusal(group.index, epoch, known, candidate)]))
+            self._outgoing.send((peer,), Nack([NackItem(group.index, epoch, known, candidate)]))
         return epoch >= known
 
-    def take(self, peer: str, item: Synced, step: Step | None) -> None:
+    def take(self, peer: str, item: SyncItem, step: Step | None) -> None:
         """Take what a coordinator sent of its log; `step` is what a seed does with it."""
         group = self.groups[item.group]
         log = group.log
@@ -115,7 +115,7 @@ class Learner(Part):
         if item.state is not None and item.start > log.committed:
             group.install(item.start, item.state)
         log.take_over(item.epoch, item.start, item.entries, item.runs)
-        group.copied = False
+        group.log_is_copy = False
         changed = False
         if group.acceptor is not None and step is not None:
             changed = group.acceptor.take(step, item.epoch, peer)
@@ -126,7 +126,7 @@ class Learner(Part):
         group.sync_requested_until = 0
         group.no_vote_until = self._outgoing.now + self._settings.suspect
         if group.acceptor is not None:
-            self._storage.ack(peer, Acked(item.group, item.epoch, log.length), changed)
+            self._storage.ack(peer, AckItem(item.group, item.epoch, log.length), changed)
         if item.committed > log.committed:
             group.commit(min(item.committed, log.length))
         if item.active:
@@ -162,7 +162,7 @@ class Learner(Part):
         if gaps:
             self._fill(peer, gaps)
 
-    def _extend(self, peer: str, item: Appended) -> None:
+    def _extend(self, peer: str, item: AcceptItem) -> None:
         group = self.groups[item.group]
         log, acceptor = group.log, group.acceptor
         if acceptor is not None and not acceptor.accepts(item.epoch):
@@ -176,7 +176,7 @@ class Learner(Part):
         if acceptor is not None:
             if group.tracing:
                 group.trace("Accept", item.epoch)
-            self._storage.ack(peer, Acked(item.group, item.epoch, log.length), changed=False)
+            self._storage.ack(peer, AckItem(item.group, item.epoch, log.length), changed=False)
 
     def commit(self, peer: str, commit: Commit) -> None:
         """Commit what a majority holds."""
@@ -186,7 +186,7 @@ class Learner(Part):
         if gaps:
             self._fill(peer, gaps)
 
-    def _agree(self, item: Agreed) -> bool:
+    def _agree(self, item: CommitItem) -> bool:
         """Commit up to a length; return False if the log here does not reach so far."""
         group = self.groups[item.group]
         log = group.log
@@ -206,13 +206,13 @@ class Learner(Part):
         """Compare what a coordinator says of its groups with what is held here."""
         not_voting = self.groups.not_voting
         behind: Gaps = {}
-        over: list[Refusal] = []
+        over: list[NackItem] = []
         for led in heartbeat.leads:
             group = self.groups[led.group]
             log, leadership = group.log, group.leadership
             if led.epoch < log.epoch:
                 # Without publications nobody else would tell it, and nobody is elected meanwhile.
-                over.append(Refusal(led.group, led.epoch, log.epoch, leadership.coordinator))
+                over.append(NackItem(led.group, led.epoch, log.epoch, leadership.coordinator))
                 continue
             if (
                 led.epoch > log.epoch
@@ -255,7 +255,7 @@ class Learner(Part):
 
         A new coordinator is asked at once: it may give what the last one could not.
         """
-        items: list[Needed] = []
+        items: list[SyncRequestItem] = []
         for index, epoch in groups.items():
             group = self.groups[index]
             log = group.log
@@ -263,21 +263,21 @@ class Learner(Part):
                 continue
             recovering = group.acceptor is not None and not group.votes_here
             items.append(
-                Needed(
+                SyncRequestItem(
                     index,
                     log.committed,
                     group.history,
                     group.promised_epoch,
                     recovering,
-                    0 if group.copied else log.epoch,
+                    0 if group.log_is_copy else log.epoch,
                     log.length,
                     log.checksum_at(log.committed - 1),
                 )
             )
         if items:
             votes = self._storage.votes
-            need = Need(votes.incarnation, votes.admitted, self.groups.returning, items)
-            self._outgoing.send((peer,), need)
+            request = SyncRequest(votes.incarnation, votes.admitted, self.groups.returning, items)
+            self._outgoing.send((peer,), request)
 
     def link_lost(self, peer: str) -> None:
         """What went to this coordinator may not have arrived, and what it sent neither."""

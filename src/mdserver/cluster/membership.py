@@ -23,7 +23,7 @@ from mdserver.limits import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mdserver.cluster.messages import Heartbeat, Hello, Led
+    from mdserver.cluster.messages import Heartbeat, Hello, LedGroup
     from mdserver.cluster.settings import ClusterSettings
 
 
@@ -35,7 +35,6 @@ class Peer:
 
     __slots__ = (
         "admitted",
-        "away",
         "client",
         "doubted",
         "follows",
@@ -45,14 +44,15 @@ class Peer:
         "incarnation",
         "known",
         "leads",
-        "lost",
         "misses",
         "name",
+        "not_voting",
         "promised",
         "ready",
+        "record_lost",
         "sees",
+        "standing_known",
         "start",
-        "sure",
         "up",
         "weight",
     )
@@ -71,12 +71,12 @@ class Peer:
         self.greeted = False
         self.ready = False
         self.admitted = False
-        self.sure = False
-        self.lost = False
+        self.standing_known = False
+        self.record_lost = False
         self.weight = 1
         self.promised = 0
-        self.away: list[int] | None = None
-        self.leads: dict[int, Led] = {}
+        self.not_voting: list[int] | None = None
+        self.leads: dict[int, LedGroup] = {}
         self.hears: Sequence[str] | None = None
         self.sees: Sequence[str] = ()
         self.misses: Sequence[str] = ()
@@ -175,11 +175,11 @@ class Membership:
         changed = list(peer.misses) != list(heartbeat.misses)
         peer.ready = heartbeat.ready
         peer.admitted = heartbeat.admitted
-        peer.sure = heartbeat.sure
-        peer.lost = heartbeat.lost
+        peer.standing_known = heartbeat.standing_known
+        peer.record_lost = heartbeat.record_lost
         peer.weight = heartbeat.weight
         peer.promised = heartbeat.promised
-        peer.away = heartbeat.away
+        peer.not_voting = heartbeat.not_voting
         peer.hears = heartbeat.hears
         peer.sees = heartbeat.sees
         peer.misses = heartbeat.misses
@@ -264,7 +264,7 @@ class Membership:
             if seed == self.me:
                 votes = here
             else:
-                away = self.peers[seed].away if self.alive(seed, now) else None
+                away = self.peers[seed].not_voting if self.alive(seed, now) else None
                 votes = away is not None and group not in away
             if votes:
                 found.append(seed)
@@ -273,7 +273,8 @@ class Membership:
     def without_majority(self, groups: int, away: list[int], now: int) -> int:
         """In how many groups no majority of seeds votes."""
         whole = sum(
-            self.alive(seed, now) and (away if seed == self.me else self.peers[seed].away) == []
+            self.alive(seed, now)
+            and (away if seed == self.me else self.peers[seed].not_voting) == []
             for seed in self.seeds
         )
         if 2 * whole > len(self.seeds):

@@ -40,7 +40,7 @@ class Hello(PeerMessage, frozen=True, tag=1):
     name: str = ""
 
 
-class Led(Item, frozen=True):
+class LedGroup(Item, frozen=True):
     """A group that the sender coordinates."""
 
     group: int
@@ -52,9 +52,10 @@ class Led(Item, frozen=True):
 class Heartbeat(PeerMessage, frozen=True, tag=2):
     """The sender lives.
 
-    `away`: the groups in which a seed does not vote; `lost`: it waits for an operator's word;
-    `promised`: the highest epoch it promised anywhere; `ready`: it serves clients; `weight`: its
-    share of the groups, 0 while it is drained; `sure`: it knows whether others know of it.
+    `ready`: it serves clients. `standing_known`: it knows whether others know of it (see
+    `Groups.standing_known`). `record_lost`: it lost its vote record, and waits for an operator.
+    `weight`: its share of the groups, 0 while it is drained. `promised`: the highest epoch that it
+    promised in any group. `not_voting`: the groups in which this seed does not vote.
     `hears`: from whom something came lately; `sees`: those of them that hear the sender as well;
     `misses`: members that others see and the sender does not; `follows`: it has what is committed
     of all groups, as their coordinators go on. `doubted`: a log of it is as its disk had it.
@@ -62,12 +63,12 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
 
     ready: bool
     admitted: bool
-    sure: bool
-    lost: bool
+    standing_known: bool
+    record_lost: bool
     weight: int
     promised: int
-    away: list[int]
-    leads: list[Led]
+    not_voting: list[int]
+    leads: list[LedGroup]
     hears: Sequence[str] = ()
     sees: Sequence[str] = ()
     misses: Sequence[str] = ()
@@ -84,13 +85,13 @@ class Ballot(Item, frozen=True):
     history: str
 
 
-class Canvass(PeerMessage, frozen=True, tag=3):
+class PreVote(PeerMessage, frozen=True, tag=3):
     """Before a PREPARE: would you promise? Changes nothing at the seed."""
 
     ballots: list[Ballot]
 
 
-class Support(PeerMessage, frozen=True, tag=4):
+class PreVoteGranted(PeerMessage, frozen=True, tag=4):
     """The seed would promise these."""
 
     ballots: list[Ballot]
@@ -116,7 +117,7 @@ class State(Item, frozen=True):
     cache: msgspec.Raw
 
 
-class Promised(Item, frozen=True):
+class PromiseItem(Item, frozen=True):
     """A promise, and the seed's log from `start` on; with `state`, that stands for the rest.
 
     `doubted`: that log is as its disk had it, and may be an older copy.
@@ -140,10 +141,10 @@ class Promise(PeerMessage, frozen=True, tag=6):
 
     incarnation: int
     known: dict[str, int]
-    items: list[Promised]
+    items: list[PromiseItem]
 
 
-class Refusal(Item, frozen=True):
+class NackItem(Item, frozen=True):
     """Why not: the seed promised `promised` to `candidate`, or does not vote (0 and "")."""
 
     group: int
@@ -155,10 +156,10 @@ class Refusal(Item, frozen=True):
 class Nack(PeerMessage, frozen=True, tag=7):
     """A promise, synchronisation or entry was refused."""
 
-    items: list[Refusal]
+    items: list[NackItem]
 
 
-class Synced(LogSlice, frozen=True):
+class SyncItem(LogSlice, frozen=True):
     """The coordinator's log of a group from `start` on, or after `state`.
 
     `register`: the incarnation of the recovering seed that may count from here on, else 0. `cold`:
@@ -171,7 +172,7 @@ class Synced(LogSlice, frozen=True):
     state: State | None
 
 
-L = TypeVar("L", Promised, Synced)
+L = TypeVar("L", PromiseItem, SyncItem)
 
 
 def portions(logs: Iterable[L]) -> Iterator[list[L]]:
@@ -190,16 +191,16 @@ def portions(logs: Iterable[L]) -> Iterator[list[L]]:
 
 
 class Sync(PeerMessage, frozen=True, tag=8):
-    """A coordinator establishes its log: after an election, and for who asks with `Need`.
+    """A coordinator establishes its log: after an election, and for who asks with `SyncRequest`.
 
     `known`: after a cold start the incarnations of those who promised, to be noted before an ack.
     """
 
-    items: list[Synced]
+    items: list[SyncItem]
     known: dict[str, int] = {}
 
 
-class Appended(Item, frozen=True):
+class AcceptItem(Item, frozen=True):
     """New entries of a group, from `start` on."""
 
     group: int
@@ -213,10 +214,10 @@ class Appended(Item, frozen=True):
 class Accept(PeerMessage, frozen=True, tag=9):
     """A coordinator replicates entries."""
 
-    items: list[Appended]
+    items: list[AcceptItem]
 
 
-class Acked(Item, frozen=True):
+class AckItem(Item, frozen=True):
     """The seed holds the coordinator's log up to `length`."""
 
     group: int
@@ -228,10 +229,10 @@ class Ack(PeerMessage, frozen=True, tag=10):
     """Answer of a seed to `Sync` and `Accept`."""
 
     incarnation: int
-    items: list[Acked]
+    items: list[AckItem]
 
 
-class Agreed(Item, frozen=True):
+class CommitItem(Item, frozen=True):
     """The coordinator's log is committed up to `length`."""
 
     group: int
@@ -242,10 +243,10 @@ class Agreed(Item, frozen=True):
 class Commit(PeerMessage, frozen=True, tag=11):
     """A majority of seeds holds these."""
 
-    items: list[Agreed]
+    items: list[CommitItem]
 
 
-class Needed(Item, frozen=True):
+class SyncRequestItem(Item, frozen=True):
     """A member's log of a group does not follow; `recovering`: it is a seed that does not vote.
 
     The log has `length` entries of which `committed` are agreed, and is of the epoch `accepted`;
@@ -262,7 +263,7 @@ class Needed(Item, frozen=True):
     last: int = 0
 
 
-class Need(PeerMessage, frozen=True, tag=12):
+class SyncRequest(PeerMessage, frozen=True, tag=12):
     """A member asks a coordinator for what it lacks.
 
     `returning`: it lost its vote record, and an operator takes it back.
@@ -271,10 +272,10 @@ class Need(PeerMessage, frozen=True, tag=12):
     incarnation: int
     admitted: bool
     returning: bool
-    items: list[Needed]
+    items: list[SyncRequestItem]
 
 
-class Forwarded(Item, frozen=True):
+class ForwardItem(Item, frozen=True):
     """Publications for one group; the contact calls the first one `first`, and so on."""
 
     group: int
@@ -287,10 +288,10 @@ class Forward(PeerMessage, frozen=True, tag=13):
     """A contact hands publications to the coordinators."""
 
     contact: str
-    items: list[Forwarded]
+    items: list[ForwardItem]
 
 
-class Answered(Item, frozen=True):
+class AnswerItem(Item, frozen=True):
     """What became of a ticket that is not in the log under its number."""
 
     group: int
@@ -305,7 +306,7 @@ class Answered(Item, frozen=True):
 class Answer(PeerMessage, frozen=True, tag=14):
     """Repeats and refusals; what is committed answers by itself."""
 
-    items: list[Answered]
+    items: list[AnswerItem]
 
 
 class HandOver(PeerMessage, frozen=True, tag=15):
@@ -314,7 +315,7 @@ class HandOver(PeerMessage, frozen=True, tag=15):
     groups: list[int]
 
 
-class Unplaced(PeerMessage, frozen=True, tag=16):
+class StandardBatch(PeerMessage, frozen=True, tag=16):
     """STANDARD publications for every member's subscribers."""
 
     publications: list[Publication]
@@ -324,16 +325,16 @@ class Readmit(PeerMessage, frozen=True, tag=17):
     """An operator takes the receiver back, whose vote record was lost."""
 
 
-class Weigh(PeerMessage, frozen=True, tag=18):
+class SetWeight(PeerMessage, frozen=True, tag=18):
     """An operator sets a member's share of the groups; 0 drains it."""
 
     weight: int
 
 
-class Begun(Item, frozen=True):
-    """A reign of a group: `before` and `length` are the history id and length of its log till then.
+class BeginItem(Item, frozen=True):
+    """A leadership that begins; until then the log had the history id `before` and this length.
 
-    Who holds as much of that history holds all of it.
+    A member that holds as much of that history holds all of it.
     """
 
     group: int
@@ -346,7 +347,7 @@ class Begun(Item, frozen=True):
 class Begin(PeerMessage, frozen=True, tag=19):
     """Standard mode: the sender coordinates these groups from now on."""
 
-    items: list[Begun]
+    items: list[BeginItem]
 
 
 class Claim(PeerMessage, frozen=True, tag=20):
@@ -355,37 +356,37 @@ class Claim(PeerMessage, frozen=True, tag=20):
     groups: list[int]
 
 
-class Ceded(Item, frozen=True):
-    """A reign that ended at this length of the log."""
+class YieldItem(Item, frozen=True):
+    """A leadership that ended at this length of the log."""
 
     group: int
     epoch: int
     length: int
 
 
-class Cede(PeerMessage, frozen=True, tag=21):
+class Yield(PeerMessage, frozen=True, tag=21):
     """Standard mode: a coordinator leaves these groups to the receiver."""
 
-    items: list[Ceded]
+    items: list[YieldItem]
 
 
-class Copy(PeerMessage, frozen=True, tag=22):
+class CopyRequest(PeerMessage, frozen=True, tag=22):
     """A member that is no seed asks another for what it has of these groups."""
 
     groups: list[int]
 
 
-class Copied(PeerMessage, frozen=True, tag=23):
+class CopyReply(PeerMessage, frozen=True, tag=23):
     """The committed part of groups: of each item only `state` and the length it stands for."""
 
-    items: list[Synced]
+    items: list[SyncItem]
 
 
 AnyPeerMessage = (
     Hello
     | Heartbeat
-    | Canvass
-    | Support
+    | PreVote
+    | PreVoteGranted
     | Prepare
     | Promise
     | Nack
@@ -393,18 +394,18 @@ AnyPeerMessage = (
     | Accept
     | Ack
     | Commit
-    | Need
+    | SyncRequest
     | Forward
     | Answer
     | HandOver
-    | Unplaced
+    | StandardBatch
     | Readmit
-    | Weigh
+    | SetWeight
     | Begin
     | Claim
-    | Cede
-    | Copy
-    | Copied
+    | Yield
+    | CopyRequest
+    | CopyReply
 )
 
 
@@ -473,7 +474,7 @@ class Persist(ClusterOutput):
 
 
 @frozen
-class Meet(ClusterOutput):
+class PeerDiscovered(ClusterOutput):
     """Dial a member that is not in `ClusterMembers`, until it is gone for long."""
 
     peer: str

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from mdserver.cluster.messages import Forward, Heartbeat, Hello, Led
+    from mdserver.cluster.messages import Forward, Heartbeat, Hello, LedGroup
 
 
 class Numbering(Protocol):
@@ -20,7 +20,7 @@ class Numbering(Protocol):
     def forward(self, peer: str, forward: "Forward") -> None:
         """Take publications for groups that this member coordinates."""
 
-    def leads(self) -> list["Led"]:
+    def leads(self) -> list["LedGroup"]:
         """Return the groups that this member coordinates, for its heartbeat."""
 
     def forget_idle(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mdserver.cluster import messages as say
+from mdserver.cluster import messages as msg
 from mdserver.cluster.acceptor import Voter
 from mdserver.cluster.admin import AdminCommands
 from mdserver.cluster.contact import Contact
@@ -56,11 +56,11 @@ Input = (
     | Authorized
     | RulesChanged
     | Trouble
-    | say.PeerUp
-    | say.PeerDown
-    | say.PeerReceived
-    | say.Persisted
-    | say.Operate
+    | msg.PeerUp
+    | msg.PeerDown
+    | msg.PeerReceived
+    | msg.Persisted
+    | msg.Operate
     | WalSynced
     | Checkpoint
     | ConcludeWal
@@ -143,13 +143,13 @@ class Node:
         self._started = False
         self._unserved = 0
         self._handlers: dict[type, Callable[[str, Any], None]] = {
-            say.Hello: self._hello,
-            say.Heartbeat: self._heartbeat,
-            say.Forward: self.mode.numbering.forward,
-            say.Answer: self._answer,
-            say.Unplaced: self._unplaced,
-            say.Readmit: lambda *_: self.admin.readmitted(),
-            say.Weigh: lambda _, message: self.admin.weighed(message),
+            msg.Hello: self._hello,
+            msg.Heartbeat: self._heartbeat,
+            msg.Forward: self.mode.numbering.forward,
+            msg.Answer: self._answer,
+            msg.StandardBatch: self._standard_batch,
+            msg.Readmit: lambda *_: self.admin.readmitted(),
+            msg.SetWeight: lambda _, message: self.admin.set_weight(message),
             **self.mode.handlers,
         }
         out.now = now
@@ -188,7 +188,7 @@ class Node:
         match input:
             case Received():
                 self._received(input)
-            case say.PeerReceived():
+            case msg.PeerReceived():
                 self._receive(input)
             case TimerDue():
                 self._timer(input)
@@ -196,11 +196,11 @@ class Node:
                 self.broker.writability(input, now, out)
             case Opened() | Closed() | Authorized() | RulesChanged():
                 self._session(input)
-            case say.Persisted() | WalSynced() | Checkpoint() | ConcludeWal() | Trouble():
+            case msg.Persisted() | WalSynced() | Checkpoint() | ConcludeWal() | Trouble():
                 self._disk(input)
-            case say.Operate():
+            case msg.Operate():
                 self.admin.operate(input)
-            case say.PeerUp() | say.PeerDown():
+            case msg.PeerUp() | msg.PeerDown():
                 self._link(input)
         self._run_local()
         outgoing.out = []
@@ -226,10 +226,10 @@ class Node:
 
     def _disk(
         self,
-        input: say.Persisted | WalSynced | Checkpoint | ConcludeWal | Trouble,  # noqa: A002
+        input: msg.Persisted | WalSynced | Checkpoint | ConcludeWal | Trouble,  # noqa: A002
     ) -> None:
         match input:
-            case say.Persisted():
+            case msg.Persisted():
                 self.storage.stored(input.request)
             case WalSynced():
                 self.storage.wal_synced(input.request)
@@ -282,11 +282,11 @@ class Node:
         """Give every proposal a ticket of its group, and forward those that can be now."""
         groups = len(self.groups)
         by_group: dict[int, list[Proposal]] = {}
-        unplaced: list[Proposal] = []
+        standard: list[Proposal] = []
         for proposal in proposals:
             publication = proposal.publication
             if publication.qos is Qos.STANDARD:
-                unplaced.append(proposal)
+                standard.append(proposal)
                 continue
             group = group_of(publication.subject, groups)
             batch = by_group.get(group)
@@ -299,14 +299,14 @@ class Node:
             if refused:
                 self._resolve(refused)
             self.groups[group].forward_next()
-        if unplaced:
-            message = say.Unplaced([proposal.publication for proposal in unplaced])
-            self._unplaced(self.settings.me, message)
+        if standard:
+            message = msg.StandardBatch([proposal.publication for proposal in standard])
+            self._standard_batch(self.settings.me, message)
             self.outgoing.send(self.outgoing.linked, message)
-            self._resolve([Outcome(proposal.origin) for proposal in unplaced])
+            self._resolve([Outcome(proposal.origin) for proposal in standard])
 
-    def _unplaced(self, peer: str, message: say.Unplaced) -> None:  # noqa: ARG002
-        for publication in message.publications:
+    def _standard_batch(self, peer: str, batch: msg.StandardBatch) -> None:  # noqa: ARG002
+        for publication in batch.publications:
             group = group_of(publication.subject, len(self.groups))
             self.broker.committed(
                 group, [Entry(0, 0, publication)], self.outgoing.now, self.outgoing.out
@@ -317,7 +317,7 @@ class Node:
         for outcome in outcomes:
             self.broker.outcome(outcome, self.outgoing.now, self.outgoing.out)
 
-    def _answer(self, peer: str, answer: say.Answer) -> None:  # noqa: ARG002
+    def _answer(self, peer: str, answer: msg.Answer) -> None:  # noqa: ARG002
         found = [self.contact.answered(item) for item in answer.items]
         self._resolve([outcome for outcome in found if outcome is not None])
         for group in dict.fromkeys(item.group for item in answer.items):
@@ -325,12 +325,12 @@ class Node:
 
     # Members
 
-    def _link(self, input: say.PeerUp | say.PeerDown) -> None:  # noqa: A002
+    def _link(self, input: msg.PeerUp | msg.PeerDown) -> None:  # noqa: A002
         known = input.peer in self.members.peers
         if known and self.members.peers[input.peer].up:
             self.mode.link_lost(input.peer)
             self.members.down(input.peer)
-        if isinstance(input, say.PeerUp):
+        if isinstance(input, msg.PeerUp):
             self.members.up(input.peer, self.outgoing.now)
             self.outgoing.linked = self.members.linked()
             self.outgoing.send((input.peer,), self.storage.hello())
@@ -339,47 +339,47 @@ class Node:
             self.outgoing.linked = self.members.linked()
             self.mode.member_unreachable()
 
-    def _receive(self, input: say.PeerReceived) -> None:  # noqa: A002
+    def _receive(self, input: msg.PeerReceived) -> None:  # noqa: A002
         peer = self.members.peers.get(input.peer)
         if peer is None or not peer.up:
             return
         peer.heard = self.outgoing.now
         for message in input.messages:
-            if not peer.greeted and not isinstance(message, say.Hello):
-                self.outgoing.out.append(say.ClosePeer(input.peer, "the first message is a Hello"))
+            if not peer.greeted and not isinstance(message, msg.Hello):
+                self.outgoing.out.append(msg.ClosePeer(input.peer, "the first message is a Hello"))
                 return
             handler = self._handlers.get(type(message))
             if handler is None:
                 reason = f"{type(message).__name__} says nothing in this delivery mode"
-                self.outgoing.out.append(say.ClosePeer(input.peer, reason))
+                self.outgoing.out.append(msg.ClosePeer(input.peer, reason))
                 return
             handler(input.peer, message)
 
-    def _hello(self, peer: str, hello: say.Hello) -> None:
+    def _hello(self, peer: str, hello: msg.Hello) -> None:
         least = self.storage.votes.known.get(peer, 0) if hello.admitted else 0
         if not self.members.hello(peer, hello) or hello.incarnation < least:
             reason = f"incarnation {hello.incarnation} of {peer} is older than a known one"
             self.mode.outdated(peer, hello)
-            self.outgoing.out.append(say.ClosePeer(peer, reason))
+            self.outgoing.out.append(msg.ClosePeer(peer, reason))
             return
         for name in hello.linked:
             if self.members.stranger(name):
-                self.outgoing.out.append(say.Meet(name))
+                self.outgoing.out.append(msg.PeerDiscovered(name))
         self.mode.greeted(peer, hello)
 
-    def _heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
+    def _heartbeat(self, peer: str, heartbeat: msg.Heartbeat) -> None:
         if self.members.heartbeat(peer, heartbeat):
             self.mode.rebalance()
         self.mode.heartbeat(peer, heartbeat)
 
-    def _pulse(self) -> say.Heartbeat:
+    def _pulse(self) -> msg.Heartbeat:
         groups, members, now = self.groups, self.members, self.outgoing.now
         promised = max(vote.epoch for vote in self.storage.votes.promised)
-        return say.Heartbeat(
+        return msg.Heartbeat(
             members.joined,
             self.storage.admitted,
-            groups.sure,
-            groups.lost,
+            groups.standing_known,
+            groups.record_lost,
             members.weight,
             promised,
             groups.not_voting,
@@ -387,7 +387,7 @@ class Node:
             members.hears(now),
             members.sees(now),
             members.misses,
-            self.following.whole and self.unready() is None,
+            self.following.follows_all and self.unready() is None,
             groups.doubted,
         )
 

@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING
 
 from mdserver.cluster.messages import (
     Accept,
+    AcceptItem,
     Ack,
-    Acked,
-    Agreed,
+    AckItem,
     Answer,
-    Answered,
+    AnswerItem,
     AnyPeerMessage,
-    Appended,
     Commit,
+    CommitItem,
     Forward,
-    Forwarded,
+    ForwardItem,
     SendPeer,
 )
 from mdserver.core.outputs import Log, Output
@@ -76,11 +76,11 @@ class Outgoing:
         self._votes = votes
         self._contact = contact
         self._wal = wal
-        self._accepts: list[Appended] = []
-        self._commits: list[Agreed] = []
-        self._acks: dict[str, list[Acked]] = {}
-        self._forwards: dict[str, list[Forwarded]] = {}
-        self._answers: dict[str, list[Answered]] = {}
+        self._accepts: list[AcceptItem] = []
+        self._commits: list[CommitItem] = []
+        self._acks: dict[str, list[AckItem]] = {}
+        self._forwards: dict[str, list[ForwardItem]] = {}
+        self._answers: dict[str, list[AnswerItem]] = {}
 
     def send(self, peers: Sequence[str], message: AnyPeerMessage) -> None:
         """Send a message at once; one to this member is handled later in this step."""
@@ -94,25 +94,25 @@ class Outgoing:
 
     # Items, which `flush` puts into messages
 
-    def accept(self, item: Appended) -> None:
+    def accept(self, item: AcceptItem) -> None:
         """Replicate new entries of a group to all members."""
         if self.linked:
             self._accepts.append(item)
 
-    def commit(self, item: Agreed) -> None:
+    def commit(self, item: CommitItem) -> None:
         """Tell all members that entries of a group are committed."""
         if self.linked:
             self._commits.append(item)
 
-    def ack(self, coordinator: str, item: Acked) -> None:
+    def ack(self, coordinator: str, item: AckItem) -> None:
         """Ack a coordinator's log as this incarnation; what that waits for is on the disk."""
         self._acks.setdefault(coordinator, []).append(item)
 
-    def forward(self, coordinator: str, item: Forwarded) -> None:
+    def forward(self, coordinator: str, item: ForwardItem) -> None:
         """Hand publications to a coordinator, which may be this member."""
         self._forwards.setdefault(coordinator, []).append(item)
 
-    def answer(self, contact: str, item: Answered) -> None:
+    def answer(self, contact: str, item: AnswerItem) -> None:
         """Answer a contact, named by its contact name (`address#incarnation`)."""
         self._answers.setdefault(contact.partition("#")[0], []).append(item)
 

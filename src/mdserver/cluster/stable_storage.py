@@ -22,7 +22,7 @@ file"; in the specification a promise and its write are one action (`Promise`), 
 from collections import deque
 from typing import TYPE_CHECKING
 
-from mdserver.cluster.messages import Ack, Acked, AnyPeerMessage, Hello, Persist
+from mdserver.cluster.messages import Ack, AckItem, AnyPeerMessage, Hello, Persist
 
 if TYPE_CHECKING:
     from mdserver.cluster.outgoing import Outgoing
@@ -94,7 +94,7 @@ class StableStorage:
         else:
             self._waiting.append((self._requested, self._wal_needed, peer, message))
 
-    def ack(self, coordinator: str, item: Acked, changed: bool) -> None:
+    def ack(self, coordinator: str, item: AckItem, changed: bool) -> None:
         """Ack a coordinator's log; `changed`: the vote record has to be on the disk before."""
         if changed:
             self.store()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from mdserver.cluster import messages as say
+from mdserver.cluster import messages as msg
 from mdserver.cluster.coordinator import Coordinator
 from mdserver.cluster.group import new_history
 from mdserver.cluster.part import Part
@@ -63,12 +63,12 @@ class Standard(Part):
 
     def __attrs_post_init__(self) -> None:
         self.handlers = {
-            say.Begin: self._on_begin,
-            say.Claim: self._on_claim,
-            say.Cede: self._on_yield,
-            say.Sync: self._on_sync,
-            say.Accept: self._on_accept,
-            say.Need: self._on_need,
+            msg.Begin: self._on_begin,
+            msg.Claim: self._on_claim,
+            msg.Yield: self._on_yield,
+            msg.Sync: self._on_sync,
+            msg.Accept: self._on_accept,
+            msg.SyncRequest: self._on_sync_request,
         }
 
     # Time
@@ -143,12 +143,14 @@ class Standard(Part):
         for name in gone:
             del sighted[name]
         raised, went = 1 + sum(not since for since in sighted.values()), max(gone.values())
-        renewed: list[say.Begun] = []
+        renewed: list[msg.BeginItem] = []
         for group in self.groups.coordinated:
             assert group.coordinator is not None
             if group.leading_since <= went:
                 epoch, length = group.coordinator.epoch + raised, group.log.length
-                renewed.append(say.Begun(group.index, epoch, group.history, group.history, length))
+                renewed.append(
+                    msg.BeginItem(group.index, epoch, group.history, group.history, length)
+                )
         if renewed:
             self._lead(renewed)
 
@@ -177,7 +179,7 @@ class Standard(Part):
         Others before it in the order have their turn first, and all who hold more of the log.
         """
         rank = ranking(group.index, weights).index(self._settings.me)
-        rank += len(weights) if group.incomplete else 0
+        rank += len(weights) if group.log_incomplete else 0
         return group.leaderless_since + PATIENCE + rank * self._settings.suspect
 
     # Leaderships of this member
@@ -188,11 +190,11 @@ class Standard(Part):
         The epoch rises by the number of members in sight, see `_outlast`.
         """
         history = new_history(self._rng)
-        begun: list[say.Begun] = []
+        begun: list[msg.BeginItem] = []
         for index in groups:
             group = self.groups[index]
             epoch = max(group.leadership.epoch, group.log.epoch, group.newest_epoch) + in_sight
-            begun.append(say.Begun(index, epoch, history, group.history, group.log.length))
+            begun.append(msg.BeginItem(index, epoch, history, group.history, group.log.length))
         self._rename(history, groups)
         self._lead(begun)
 
@@ -202,7 +204,7 @@ class Standard(Part):
         for index in groups:
             self.groups[index].log.forget_publishers()
 
-    def _lead(self, begun: list[say.Begun]) -> None:
+    def _lead(self, begun: list[msg.BeginItem]) -> None:
         """Coordinate groups from now on, and tell everybody."""
         self._outgoing.flush()  # what was numbered until now goes before it
         me = self._settings.me
@@ -213,12 +215,12 @@ class Standard(Part):
             group.coordinator = coordinator
             group.log.epoch = item.epoch
             group.leadership.follow(me, item.epoch)
-            group.incomplete = False
+            group.log_incomplete = False
             group.leading_since = self._outgoing.now
-        self._outgoing.send(self._outgoing.linked, say.Begin(begun))
+        self._outgoing.send(self._outgoing.linked, msg.Begin(begun))
         for item in begun:
             self.groups[item.group].follow()
-        self._outgoing.log("reigns", groups=len(begun))
+        self._outgoing.log("coordinates", groups=len(begun))
 
     def _claim(self) -> None:
         """Ask for the groups that this member should coordinate, and follows."""
@@ -235,12 +237,12 @@ class Standard(Part):
                 if first == me and weights[first]:
                     wanted.setdefault(leadership.coordinator, []).append(group.index)
         for member, groups in wanted.items():
-            self._outgoing.send((member,), say.Claim(groups))
+            self._outgoing.send((member,), msg.Claim(groups))
 
-    def _on_claim(self, peer: str, claim: say.Claim) -> None:
+    def _on_claim(self, peer: str, claim: msg.Claim) -> None:
         """Yield groups to a member that holds all that came before this on its link."""
         items = [
-            say.Ceded(index, coordinator.epoch, coordinator.log.length)
+            msg.YieldItem(index, coordinator.epoch, coordinator.log.length)
             for index in claim.groups
             if (coordinator := self.groups[index].coordinator) is not None
         ]
@@ -249,19 +251,19 @@ class Standard(Part):
         self._outgoing.flush()  # what was numbered until now goes before it
         for item in items:
             self._stop(item.group, item.epoch)
-        self._outgoing.send((peer,), say.Cede(items))
+        self._outgoing.send((peer,), msg.Yield(items))
 
-    def _on_yield(self, peer: str, cede: say.Cede) -> None:
+    def _on_yield(self, peer: str, yielded: msg.Yield) -> None:
         """Go on with groups where their coordinator stopped in favour of this member."""
-        begun: list[say.Begun] = []
-        for item in cede.items:
+        begun: list[msg.BeginItem] = []
+        for item in yielded.items:
             group = self.groups[item.group]
             leadership, length = group.leadership, group.log.length
             whole = leadership.epoch == item.epoch and length == item.length
             # A group that is not whole is left: nobody coordinates it, so it finds a successor.
             if whole and leadership.coordinator == peer:
                 epoch = item.epoch + 1
-                begun.append(say.Begun(item.group, epoch, group.history, group.history, length))
+                begun.append(msg.BeginItem(item.group, epoch, group.history, group.history, length))
         if begun:
             self._lead(begun)
 
@@ -271,13 +273,13 @@ class Standard(Part):
 
     # Leaderships of others
 
-    def greeted(self, peer: str, hello: say.Hello) -> None:
+    def greeted(self, peer: str, hello: msg.Hello) -> None:
         """A member said who it is; there is no vote record to compare."""
 
-    def outdated(self, peer: str, hello: say.Hello) -> None:
+    def outdated(self, peer: str, hello: msg.Hello) -> None:
         """A member came with an incarnation older than a known one: its link is closed."""
 
-    def heartbeat(self, peer: str, heartbeat: say.Heartbeat) -> None:
+    def heartbeat(self, peer: str, heartbeat: msg.Heartbeat) -> None:
         """Follow who coordinates; ask for what is missing here."""
         behind: dict[int, int] = {}
         for led in heartbeat.leads:
@@ -287,7 +289,7 @@ class Standard(Part):
                 if led.length > group.log.length:
                     behind[led.group] = led.epoch
                     continue
-                group.incomplete = False
+                group.log_incomplete = False
                 leadership.maybe_behind = False
                 if not leadership.active:
                     group.follow()
@@ -319,9 +321,9 @@ class Standard(Part):
             self._stop(index, epoch)
         return True
 
-    def _on_begin(self, peer: str, begin: say.Begin) -> None:
+    def _on_begin(self, peer: str, begin: msg.Begin) -> None:
         """Follow a member that coordinates groups from now on; those with the same log at once."""
-        same: list[say.Begun] = []
+        same: list[msg.BeginItem] = []
         renamed: dict[str, list[int]] = {}
         behind: dict[int, int] = {}
         for item in begin.items:
@@ -347,10 +349,10 @@ class Standard(Part):
 
     def _ask(self, peer: str, behind: dict[int, int]) -> None:
         for index in behind:
-            self.groups[index].incomplete = True
+            self.groups[index].log_incomplete = True
         self._learner.ask(peer, behind)
 
-    def _on_sync(self, peer: str, sync: say.Sync) -> None:
+    def _on_sync(self, peer: str, sync: msg.Sync) -> None:
         """Take a coordinator's log, or what this member lacks of it."""
         taken = [item for item in sync.items if self._prevails(peer, item.group, item.epoch)]
         renewed: dict[str, list[int]] = {}
@@ -363,16 +365,16 @@ class Standard(Part):
             self._learner.take(peer, item, None)
         self._note_leads(peer, taken)
 
-    def _note_leads(self, peer: str, items: "Iterable[say.Begun | say.Synced]") -> None:
+    def _note_leads(self, peer: str, items: "Iterable[msg.BeginItem | msg.SyncItem]") -> None:
         """Take what a member just said for its next heartbeat."""
         leads = self._members.peers[peer].leads
         for item in items:
             group = self.groups[item.group]
-            group.incomplete = False
+            group.log_incomplete = False
             length = group.log.length
-            leads[item.group] = say.Led(item.group, item.epoch, length, length)
+            leads[item.group] = msg.LedGroup(item.group, item.epoch, length, length)
 
-    def _on_accept(self, peer: str, accept: say.Accept) -> None:
+    def _on_accept(self, peer: str, accept: msg.Accept) -> None:
         """Take new entries: those of a coordinator are committed as they come."""
         gaps: dict[int, int] = {}
         for item in accept.items:
@@ -388,10 +390,10 @@ class Standard(Part):
         if gaps:
             self._ask(peer, gaps)
 
-    def _on_need(self, peer: str, need: say.Need) -> None:
+    def _on_sync_request(self, peer: str, request: msg.SyncRequest) -> None:
         """Give a member what it lacks; to clients of another history this is a new beginning."""
-        items: list[say.Synced] = []
-        for item in need.items:
+        items: list[msg.SyncItem] = []
+        for item in request.items:
             group = self.groups[item.group]
             coordinator = group.coordinator
             if coordinator is None:
@@ -399,8 +401,8 @@ class Standard(Part):
             same = item.history == group.history
             start = min(item.committed, coordinator.log.committed) if same else -1
             items.append(self.numbering.synced(coordinator, start))
-        for portion in say.portions(items):
-            self._outgoing.send((peer,), say.Sync(portion))
+        for portion in msg.portions(items):
+            self._outgoing.send((peer,), msg.Sync(portion))
 
     # What others ask
 

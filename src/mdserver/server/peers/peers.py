@@ -15,7 +15,14 @@ from contextlib import contextmanager, suppress
 import trio
 from attrs import frozen
 
-from mdserver.cluster.messages import ClosePeer, Meet, PeerDown, PeerReceived, PeerUp, SendPeer
+from mdserver.cluster.messages import (
+    ClosePeer,
+    PeerDiscovered,
+    PeerDown,
+    PeerReceived,
+    PeerUp,
+    SendPeer,
+)
 from mdserver.codec.peer import (
     NONCE_BYTES,
     Greeting,
@@ -102,7 +109,7 @@ class Peers:
         self._dialed: dict[str, None] = {}
         self._nursery: trio.Nursery | None = None
         engine.carry(SendPeer, self._send)
-        engine.carry(Meet, self._meet)
+        engine.carry(PeerDiscovered, self._meet)
         engine.carry(ClosePeer, self._close)
         engine.settled = self._flush
 
@@ -130,7 +137,7 @@ class Peers:
         if link is not None:
             link.close(output.reason)
 
-    def _meet(self, output: Meet) -> None:
+    def _meet(self, output: PeerDiscovered) -> None:
         name = output.peer
         if self._nursery is None or name in self._dialed or len(self._dialed) >= PEER_LINKS_MAX:
             return
