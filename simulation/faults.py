@@ -139,7 +139,7 @@ class Faults:
         newest, name = 0, world.names[0]
         for member in world.members.values():
             if member.node is not None:
-                view = member.node.groups[group].leadership
+                view = member.node.group_statistics(group)
                 if view.epoch > newest and view.coordinator in world.members:
                     newest, name = view.epoch, view.coordinator
         return world.members[name]
@@ -151,7 +151,9 @@ class Faults:
             return
         if not world.plan.careful:
             return  # a lost majority with a lost record needs more of an operator than this
-        if any(m.node is not None and m.node.groups.record_lost for m in world.members.values()):
+        if any(
+            m.node is not None and m.node.statistics().record_lost for m in world.members.values()
+        ):
             return
         member.crash(0)
         member.disk = None
@@ -231,7 +233,9 @@ class Faults:
     def _order(self, seeds: "list[Member]", asked: "Member") -> None:
         """An operator looks for LOST seeds: most of them start anew, a few are taken back."""
         lost = [
-            seed.name for seed in seeds if seed.node is not None and seed.node.groups.record_lost
+            seed.name
+            for seed in seeds
+            if seed.node is not None and seed.node.statistics().record_lost
         ]
         if 2 * len(lost) > len(seeds):
             self.world.cover("cold start ordered")
@@ -242,7 +246,7 @@ class Faults:
                 asked.operate("readmit", name)
 
     def _readmit_lost(self, member: "Member") -> None:
-        if member.node is not None and member.node.groups.record_lost:
+        if member.node is not None and member.node.statistics().record_lost:
             member.operate("readmit", member.name)
 
     def _watch_readmission(self, fault: "Fault", member: "Member") -> None:
@@ -254,10 +258,10 @@ class Faults:
         def look() -> None:
             node = member.node
             votes = node is not None and node.settings.is_seed
-            if node is not None and votes and not node.groups.not_voting:
+            if node is not None and votes and not node.statistics().not_voting:
                 world.cover("readmitted or joined anew")
                 return
-            if node is not None and node.groups.record_lost:
+            if node is not None and node.statistics().record_lost:
                 asked.operate("readmit", member.name)
             world.heap.after(READMIT_EVERY, look)
 
@@ -336,8 +340,8 @@ def whole(seeds: "list[Member]", members: "Iterable[Member]") -> bool:
         return False
     known = [member.node for member in members if member.node is not None]
     for index in range(len(nodes[0].groups)):
-        committed = max(node.groups[index].log.committed for node in known)
-        logs = [node.groups[index].log for node in nodes]
-        if min(log.length for log in logs) < committed or len({log.epoch for log in logs}) > 1:
+        committed = max(node.group_statistics(index).committed for node in known)
+        logs = [node.group_statistics(index) for node in nodes]
+        if min(log.length for log in logs) < committed or len({log.log_epoch for log in logs}) > 1:
             return False
-    return not any(not node.settings.is_seed or node.groups.doubted for node in nodes)
+    return not any(not node.settings.is_seed or node.statistics().doubted for node in nodes)

@@ -96,7 +96,7 @@ class World:
         self.watch.now = self.heap.now
         self.trace({"name": output.name, **output.values})
         assert member.node is not None
-        history = member.node.groups[int(output.values["group"] or 0)].history
+        history = member.node.group_statistics(int(output.values["group"] or 0)).history
         self.watch.saw_step(f"{member.name}#{member.life}", history, output.name, output.values)
         self.cover(output.name)
         for trigger in [trigger for trigger in self.triggers if trigger[0] == output.name]:
@@ -113,9 +113,7 @@ class World:
         assert node is not None
         if not node.settings.is_seed or member.promised_on_disk(group) >= epoch:
             return
-        coordinator = node.groups[group].coordinator
-        assert coordinator is not None
-        acked = coordinator.acked
+        acked = node.group_statistics(group).acked
         others = [s for s, n in acked.items() if s != member.name and n >= values["committed"]]
         if 2 * len(others) <= len(self.seeds):
             self.watch.violate(
@@ -128,7 +126,7 @@ class World:
         """A member applied committed entries."""
         self.watch.now = self.heap.now
         assert member.node is not None
-        history = member.node.groups[output.group].history
+        history = member.node.group_statistics(output.group).history
         self.watch.saw_commit(f"{member.name}#{member.life}", history, output.group, output.entries)
 
     def see(self, event: Event) -> None:
@@ -144,7 +142,7 @@ class World:
         count = 0
         for name in self.seeds:
             node = self.members[name].node
-            count += name != without and node is not None and node.groups[group].votes_here
+            count += name != without and node is not None and node.group_statistics(group).votes
         return count
 
     def majority(self, without: str = "") -> bool:
@@ -183,7 +181,9 @@ class World:
 
     def _behind(self) -> str | None:
         for group in range(self.plan.groups):
-            ends = [m.node.groups[group].log.committed for m in self.members.values() if m.node]
+            ends = [
+                m.node.group_statistics(group).committed for m in self.members.values() if m.node
+            ]
             if min(ends) != max(ends):
                 return f"group {group} is committed up to {ends} by the members"
         for client in self.subscribers:

@@ -125,7 +125,7 @@ class Play:
             group = self.cluster.group(subject)
             seen: dict[str, list[str]] = {}
             for name, member in self.cluster.members.items():
-                view = member.node.groups[group].leadership
+                view = member.node.group_statistics(group)
                 who = short(view.coordinator) if view.active else "nobody"
                 seen.setdefault(who, []).append(short(name))
             told = [f"{who} for {' '.join(names)}" for who, names in seen.items()]

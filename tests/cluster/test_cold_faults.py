@@ -62,10 +62,9 @@ class Disaster(Run):
         self.collect()
         assert len(self.acked) > before
         for group in range(cluster.groups):
-            held = [member.node.groups[group] for member in cluster.members.values()]
+            held = [member.node.group_statistics(group) for member in cluster.members.values()]
             assert len({one.history for one in held}) == 1
-            logs = [one.log for one in held]
-            assert len({(log.length, log.committed) for log in logs}) == 1
+            assert len({(one.length, one.committed) for one in held}) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -38,7 +38,11 @@ def order(cluster: Cluster, at: str) -> Operated:
 
 
 def histories(cluster: Cluster) -> set[str]:
-    return {group.history for member in cluster.members.values() for group in member.node.groups}
+    return {
+        group.history
+        for member in cluster.members.values()
+        for group in member.node.statistics().groups
+    }
 
 
 @pytest.mark.parametrize("at", ["m1:1", "m2:1"])
@@ -92,7 +96,7 @@ def two_lost() -> Cluster:
         del cluster.disks[name]
         cluster.start(name)
         cluster.run(5 * S)
-    assert cluster.members["m3:1"].node.groups.coordinated
+    assert cluster.statistics("m3:1").coordinated
     return cluster
 
 
@@ -128,7 +132,7 @@ def test_a_coordinator_that_takes_a_restarted_seed_back_is_left_alone() -> None:
     before = histories(cluster)
     for name in ("m1:1", "m2:1"):
         cluster.operate("m3:1", "drain", name, force=True)
-    cluster.until(lambda: len(cluster.members["m3:1"].node.groups.coordinated) == cluster.groups)
+    cluster.until(lambda: len(cluster.statistics("m3:1").coordinated) == cluster.groups)
     cluster.kill("m1:1")
     del cluster.disks["m1:1"]
     cluster.start("m1:1")
@@ -142,7 +146,7 @@ def test_a_coordinator_that_takes_a_restarted_seed_back_is_left_alone() -> None:
     for at in cluster.names:
         assert "nothing to start" in str(order(cluster, at).refused)
     cluster.until(lambda: cluster.ready("m2:1", "m3:1"))
-    assert {cluster.members[name].node.groups[0].history for name in ("m2:1", "m3:1")} == before
+    assert {cluster.statistics(name).histories[0] for name in ("m2:1", "m3:1")} == before
 
 
 @pytest.mark.parametrize("slow", [2 * MS, 200 * MS, 1000 * MS])
@@ -157,7 +161,9 @@ def test_orders_at_two_seeds_at_once_come_to_one_history(slow: int) -> None:
     assert order(cluster, "m2:1").refused is None
     cluster.until(cluster.ready, limit=60 * S)
     for group in range(cluster.groups):
-        histories = [member.node.groups[group].history for member in cluster.members.values()]
+        histories = [
+            member.node.group_statistics(group).history for member in cluster.members.values()
+        ]
         assert histories[0] == histories[1]
 
 
@@ -224,7 +230,7 @@ def test_all_seeds_back_wait_for_the_word_on_one_that_lost_its_record(victim: st
     assert not cluster.ready(victim)
     assert cluster.operate("m3:1", "readmit", victim).refused is None
     cluster.until(cluster.ready)
-    views = [group.leadership for group in cluster.members["m1:1"].node.groups]
+    views = cluster.statistics("m1:1").groups
     assert all(view.epoch > highest + 1000 for view in views)
 
 
@@ -234,7 +240,7 @@ def test_a_new_cluster_and_one_that_restarts_whole_count_their_epochs_on() -> No
         cluster.kill(name)
     cluster.start()
     cluster.until(cluster.ready)
-    assert all(group.leadership.epoch < 100 for group in cluster.members["m1:1"].node.groups)
+    assert all(group.epoch < 100 for group in cluster.statistics("m1:1").groups)
 
 
 def test_a_client_that_comes_with_a_position_of_the_old_history_is_reset() -> None:
@@ -270,7 +276,7 @@ def test_an_order_ends_with_the_start_that_it_brought_about() -> None:
     cluster.start("m2:1")
     cluster.run(20 * S)
     assert not cluster.ready("m1:1")
-    assert before >= {group.history for group in cluster.members["m1:1"].node.groups}
+    assert before >= {group.history for group in cluster.statistics("m1:1").groups}
 
 
 def test_an_ordered_start_is_of_an_epoch_above_what_the_missing_seed_may_have_promised() -> None:
@@ -284,7 +290,7 @@ def test_an_ordered_start_is_of_an_epoch_above_what_the_missing_seed_may_have_pr
     cluster.run(5 * S)
     assert order(cluster, "m1:1").refused is None
     cluster.until(cluster.ready)
-    views = [group.leadership for group in cluster.members["m1:1"].node.groups]
+    views = cluster.statistics("m1:1").groups
     assert all(view.epoch > vote.epoch for view, vote in zip(views, record.promised, strict=True))
     cluster.start("m3:1")
     cluster.until(cluster.ready)

@@ -180,7 +180,7 @@ def test_a_cluster_joins_what_comes_while_a_group_is_busy() -> None:
     statuses = cluster.members[contact].statuses
     cluster.until(lambda: len(statuses) == 10)
     assert [(status.id, status.seq) for status in statuses] == [(str(n), n) for n in range(1, 11)]
-    log = cluster.members[contact].node.groups[cluster.group(SUBJECT)].log
+    log = cluster.statistics(contact).groups[cluster.group(SUBJECT)]
     assert [(run.first, run.count) for run in log.runs] == [(1, 1), (2, 9)]
 
 

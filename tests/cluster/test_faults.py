@@ -77,7 +77,9 @@ class Run:
     def readmit(self) -> bool:
         """An operator takes back all that wait for it, at any member; whether some did."""
         lost = [
-            name for name, member in self.cluster.members.items() if member.node.groups.record_lost
+            name
+            for name, member in self.cluster.members.items()
+            if member.node.statistics().record_lost
         ]
         for name in lost:
             self.cluster.operate(self.rng.choice(list(self.cluster.members)), "readmit", name)
@@ -91,7 +93,7 @@ class Run:
             name
             for name in seeds
             if name in cluster.members
-            and not cluster.members[name].node.groups.not_voting
+            and not cluster.statistics(name).not_voting
             and not any(name in pair for pair in cluster.cut)
         ]
         return len(voting) - (len(seeds) // 2 + 1)
@@ -112,9 +114,9 @@ class Run:
     def collect(self) -> None:
         """Check what was committed and acknowledged since the last time."""
         for name, member in self.cluster.members.items():
-            groups = member.node.groups
+            histories = member.node.statistics().histories
             for group, entries in member.committed.items():
-                history = groups[group].history
+                history = histories[group]
                 for entry in entries:
                     key = (history, entry.publication.subject, entry.seq)
                     place = (entry.epoch, entry.publication.content)
@@ -123,7 +125,7 @@ class Run:
             for status in member.statuses:
                 if status.status is StatusName.PUBLISH_OK:
                     subject = self.subject(str(status.id))
-                    history = groups[self.cluster.group(subject)].history
+                    history = histories[self.cluster.group(subject)]
                     self.acked.append(
                         (history, subject, status.seq or 0, status.epoch or 0, str(status.id))
                     )
@@ -169,7 +171,7 @@ class Run:
             assert self.places[history, subject, seq] == (epoch, content.encode())
         assert len({key[0] for key in self.places}) == 1, "a history ended while seeds were NORMAL"
         for group in range(cluster.groups):
-            logs = [member.node.groups[group].log for member in cluster.members.values()]
+            logs = [member.node.group_statistics(group) for member in cluster.members.values()]
             assert len({(log.length, log.committed) for log in logs}) == 1
 
 

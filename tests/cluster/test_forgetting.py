@@ -121,7 +121,7 @@ def test_all_members_forget_alike() -> None:
         cluster.run(S // 10)
     cluster.run(S)
     tables = [
-        [list(group.log.publishers.table) for group in member.node.groups]
+        [group.publishers for group in member.node.statistics().groups]
         for member in cluster.members.values()
     ]
     assert tables[0] == tables[1] == tables[2]

@@ -168,9 +168,9 @@ def test_nobody_takes_groups_over_twice_while_a_link_is_cut_and_all_share_them_a
 ) -> None:
     cluster = started(3)
     check(cluster, ways)
-    epochs = [group.leadership.epoch for group in cluster.members["m3:1"].node.groups]
+    epochs = [group.epoch for group in cluster.statistics("m3:1").groups]
     cluster.run(30 * S)
-    assert [group.leadership.epoch for group in cluster.members["m3:1"].node.groups] == epochs
+    assert [group.epoch for group in cluster.statistics("m3:1").groups] == epochs
     cluster.heal()
     cluster.run(15 * S)
     led = [cluster.coordinator(group) for group in range(GROUPS)]
@@ -180,7 +180,7 @@ def test_nobody_takes_groups_over_twice_while_a_link_is_cut_and_all_share_them_a
 @pytest.mark.parametrize("ways", ONE_CUT, ids=str)
 def test_without_votes_one_cut_link_splits_nothing(ways: tuple[Way, ...]) -> None:
     cluster = started(3, guaranteed=False)
-    histories = [group.history for group in cluster.members["m1:1"].node.groups]
+    histories = [group.history for group in cluster.statistics("m1:1").groups]
     assert check(cluster, ways) == list(cluster.names)
     for member in cluster.members.values():
-        assert [group.history for group in member.node.groups] == histories
+        assert [group.history for group in member.node.statistics().groups] == histories

@@ -22,7 +22,7 @@ def disturbed() -> Cluster:
             cluster.disconnect("m1:1", "m3:1")
             cluster.at(cluster.now + 50 * MS, ("connect", "m1:1", "m3:1"))
             cluster.until(cluster.ready, limit=60 * S)
-            if len({group.history for group in cluster.members["m2:1"].node.groups}) > 1:
+            if len({group.history for group in cluster.statistics("m2:1").groups}) > 1:
                 return cluster
     raise AssertionError("nothing disturbed the cold start")
 

@@ -95,7 +95,4 @@ def test_nothing_of_a_burst_is_taken_out_of_order(crash: bool) -> None:
     assert len(taken) >= KEPT
     assert len(refused) > KEPT
     assert all(status.certain for status in refused)
-    log = next(
-        member.node.groups[0].log for name, member in cluster.members.items() if name == contact
-    )
-    assert log.publishers.table["p"].last == len(taken)
+    assert cluster.statistics(contact).groups[0].publishers["p"] == len(taken)

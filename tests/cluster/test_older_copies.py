@@ -60,14 +60,14 @@ class Copies:
         ]
 
     def history(self, name: str) -> str:
-        return self.cluster.members[name].node.groups[self.cluster.group(SUBJECT)].history
+        return self.cluster.members[name].node.group_statistics(self.cluster.group(SUBJECT)).history
 
     def standings(self) -> set[str]:
         return {
-            group.acceptor.standing.value
+            group.standing.value
             for member in self.cluster.members.values()
-            for group in member.node.groups
-            if group.acceptor is not None
+            for group in member.node.statistics().groups
+            if group.standing is not None
         }
 
 
@@ -166,7 +166,7 @@ def test_one_seed_put_back_while_the_others_go_on_is_found_out(seed: int) -> Non
     copies.restore([stale])
     cluster.start(stale)
     cluster.run(5 * S)
-    assert cluster.members[stale].node.groups.record_lost
+    assert cluster.statistics(stale).record_lost
     assert cluster.operate(stale, "readmit", stale).refused is None
     cluster.until(cluster.ready)
     assert {tuple(copies.texts(name)) for name in names} == {("old", "new")}
@@ -265,7 +265,7 @@ def test_a_copy_is_found_out_by_who_was_told_of_the_later_start_by_others(
     copies.publish(one, "old")
     cluster.run(2 * S)
     copies.back_up()
-    later = cluster.members[again].node.storage.votes.incarnation + 1
+    later = cluster.statistics(again).incarnation + 1
     cluster.kill(again)
     for name in cluster.members:
         if name != two:
@@ -279,4 +279,4 @@ def test_a_copy_is_found_out_by_who_was_told_of_the_later_start_by_others(
     copies.restore([again])
     cluster.start(again)
     cluster.run(5 * S)
-    assert cluster.members[again].node.groups.record_lost
+    assert cluster.statistics(again).record_lost

@@ -35,7 +35,7 @@ def readmit(cluster: Cluster, at: str, name: str) -> None:
 
 
 def epochs(cluster: Cluster, name: str) -> list[int]:
-    return [group.leadership.epoch for group in cluster.members[name].node.groups]
+    return [group.epoch for group in cluster.statistics(name).groups]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -62,7 +62,7 @@ def test_each_group_is_elected_once_for_a_readmission() -> None:
     cluster.run(5 * S)
     before = epochs(cluster, "m1:1")
     readmit(cluster, "m3:1", "m2:1")
-    cluster.until(lambda: not cluster.members["m2:1"].node.groups.not_voting)  # type: ignore[union-attr]
+    cluster.until(lambda: not cluster.statistics("m2:1").not_voting)
     assert epochs(cluster, "m1:1") == [epoch + 1 for epoch in before]
 
 
@@ -104,7 +104,7 @@ def test_the_word_outlasts_a_link_that_breaks_as_it_is_given() -> None:
     assert cluster.operate("m1:1", "readmit", "m3:1").refused is None
     cluster.disconnect("m1:1", "m3:1")
     cluster.run(300 * MS)
-    assert cluster.members["m3:1"].node.groups.record_lost  # type: ignore[union-attr]
+    assert cluster.statistics("m3:1").record_lost
     cluster.connect("m1:1", "m3:1")
     cluster.until(cluster.ready)
 
@@ -118,7 +118,7 @@ def test_a_seed_that_restarts_before_it_is_back_waits_for_another_word(at: str) 
     cluster.loss |= {("m3:1", "m2:1")}
     assert cluster.operate(at, "readmit", "m3:1").refused is None
     cluster.run(200 * MS)
-    assert cluster.members["m3:1"].node.groups.returning  # type: ignore[union-attr]
+    assert cluster.statistics("m3:1").returning
     cluster.loss.clear()
     cluster.kill("m3:1")
     cluster.start("m3:1")
@@ -160,7 +160,7 @@ def test_a_record_that_is_lost_right_after_the_first_start_is_missed(
 
     def active() -> bool:
         return any(
-            group.leadership.active for m in cluster.members.values() for group in m.node.groups
+            group.active for m in cluster.members.values() for group in m.node.statistics().groups
         )
 
     while not active():
@@ -176,7 +176,7 @@ def test_a_record_that_is_lost_right_after_the_first_start_is_missed(
 def test_a_seed_hears_of_a_newer_incarnation_from_who_it_can_reach() -> None:
     """One member noted an incarnation that nobody else did, and has no link to the seed."""
     cluster = started(4, count=5)
-    note = cluster.members["m5:1"].node.storage.votes.known
+    note = cluster.statistics("m5:1").known
     note["m2:1"] = 9
     cluster.operate("m5:1", "drain")  # as a coordinator it would be out of the seed's reach
     cluster.run(3 * S)
@@ -186,11 +186,11 @@ def test_a_seed_hears_of_a_newer_incarnation_from_who_it_can_reach() -> None:
     cluster.run(3 * S)
     readmit(cluster, "m4:1", "m2:1")
     cluster.until(lambda: cluster.ready("m2:1"))
-    assert cluster.members["m2:1"].node.storage.votes.incarnation > 9
+    assert cluster.statistics("m2:1").incarnation > 9
 
 
 def incarnation(cluster: Cluster, name: str) -> int:
-    return cluster.members[name].node.storage.votes.incarnation
+    return cluster.statistics(name).incarnation
 
 
 def test_a_loss_is_a_newer_incarnation_than_any_that_may_have_promised() -> None:
@@ -236,7 +236,7 @@ def test_a_seed_out_of_contact_with_the_majority_does_not_take_the_word() -> Non
     assert refused == "m2:1 sees no majority of the seeds"
     assert cluster.operate("m5:1", "readmit", "m2:1").refused is None
     cluster.run(S)
-    assert cluster.members["m2:1"].node.groups.record_lost  # type: ignore[union-attr]
+    assert cluster.statistics("m2:1").record_lost
     cluster.heal()
     cluster.until(cluster.ready)
 
@@ -245,12 +245,11 @@ def test_a_seed_that_votes_by_an_old_record_stops_as_it_hears_of_a_newer_one() -
     """Its logs were restored with the votes of a copy, so that it was NORMAL at once."""
     cluster = started(3)
     cluster.run(3 * S)
-    groups = cluster.members["m2:1"].node.groups
-    assert groups.coordinated
+    assert cluster.statistics("m2:1").coordinated
     told = Hello(1, True, "", {"m2:1": 7}, ())
     cluster.feed("m2:1", PeerReceived("m1:1", [told]))
-    assert groups.not_voting == list(range(cluster.groups))
-    assert not groups.coordinated
+    assert cluster.statistics("m2:1").not_voting == list(range(cluster.groups))
+    assert not cluster.statistics("m2:1").coordinated
     cluster.run(S)
     readmit(cluster, "m1:1", "m2:1")
     cluster.until(cluster.ready)
@@ -260,7 +259,7 @@ def test_a_seed_that_dies_before_its_record_says_that_it_is_known_lost_nothing()
     cluster = Cluster(3)
     cluster.disk_delays["m3:1"] = 500 * MS
     cluster.start()
-    while not cluster.members["m3:1"].node.storage.votes.admitted:
+    while not cluster.statistics("m3:1").admitted:
         cluster.run(MS)
     cluster.run(300 * MS)
     cluster.kill("m3:1")

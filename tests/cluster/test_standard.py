@@ -59,7 +59,7 @@ def shown(events: list[Any]) -> list[str]:
 def same_everywhere(cluster: Cluster) -> bool:
     """Whether all members hold the same logs of the same histories."""
     held = [
-        [(group.history, group.log.length) for group in member.node.groups]
+        [(group.history, group.length) for group in member.node.statistics().groups]
         for member in cluster.members.values()
     ]
     return all(one == held[0] for one in held)
@@ -538,6 +538,6 @@ def test_no_client_sees_a_silent_hole_and_members_agree_in_the_end(seed: int) ->
     last = {subject: f"{subject} in the end".encode() for subject in chaos.subjects}
     assert snapshots(cluster) == [last] * len(cluster.names)
     for member in cluster.members.values():
-        waiting = member.node.contact.groups
-        assert not any(group.proposals for group in waiting), "every publication has its result"
+        waiting = member.node.statistics().waiting
+        assert not waiting, "every publication has its result"
     assert all(reader.last == last for reader, member in chaos.readers if cluster.alive(member))

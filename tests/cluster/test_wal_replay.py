@@ -28,6 +28,7 @@ from mdserver.core.inputs import Opened, Received, TimerDue
 from mdserver.core.message import Entry, MessageType
 from mdserver.core.outputs import Committed, Deliver, Output, Send
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.subjects import group_of
 from mdserver.limits import FORWARD_BYTES_MAX, JOURNAL_HOLD_BYTES
 from tests.cluster.publishers import SECRET, known
 from tests.cluster.virtual import MS, Cluster, S
@@ -165,7 +166,7 @@ def test_a_repeated_number_gets_its_old_place_after_a_restart() -> None:
     again.publish(1, "/a/b", "one", number=1)
     again.write()
     assert again.acks() == {"one": (1, 1)}
-    assert again.node.groups[again.node.broker._histories.group("/a/b")].log.length == 1
+    assert again.node.group_statistics(group_of("/a/b", GROUPS)).length == 1
 
 
 def test_a_client_recovers_over_a_restart() -> None:
@@ -337,7 +338,7 @@ def test_records_of_groups_that_are_not_held_yet_mean_nothing() -> None:
         [WalAppended(0, 5, [], []), WalCommitted(1, 3), WalLog(2, 4, "h", 7, [], [], 0, True, None)]
     )
     single.write()
-    assert [group.log.length for group in single.node.groups] == [0] * GROUPS
+    assert [group.length for group in single.node.statistics().groups] == [0] * GROUPS
 
 
 # Three seeds
@@ -359,7 +360,7 @@ def acked(cluster: Cluster, name: str) -> dict[object, int | None]:
 
 
 def histories(cluster: Cluster) -> set[str]:
-    return {group.history for m in cluster.members.values() for group in m.node.groups}
+    return {group.history for m in cluster.members.values() for group in m.node.statistics().groups}
 
 
 def test_all_seeds_killed_at_once_come_back_normal_with_everything() -> None:
@@ -373,7 +374,7 @@ def test_all_seeds_killed_at_once_come_back_normal_with_everything() -> None:
     for name in cluster.names:
         cluster.kill(name)
     cluster.start()
-    assert all(not member.node.groups.not_voting for member in cluster.members.values())
+    assert all(not member.node.statistics().not_voting for member in cluster.members.values())
     cluster.until(cluster.ready)
     assert histories(cluster) == history
     for index in range(10):
@@ -445,8 +446,8 @@ def test_a_seed_that_missed_nothing_follows_the_coordinators_it_finds() -> None:
     cluster.kill(cluster.names[2])
     cluster.start(cluster.names[2])
     cluster.until(cluster.ready, limit=5 * S)
-    assert {group.log.epoch for group in cluster.members[cluster.names[2]].node.groups} == {
-        group.log.epoch for group in cluster.members[cluster.names[0]].node.groups
+    assert {group.log_epoch for group in cluster.statistics(cluster.names[2]).groups} == {
+        group.log_epoch for group in cluster.statistics(cluster.names[0]).groups
     }
 
 

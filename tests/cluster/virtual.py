@@ -25,6 +25,7 @@ from mdserver.cluster.messages import (
 )
 from mdserver.cluster.node import Node
 from mdserver.cluster.settings import ClusterSettings
+from mdserver.cluster.statistics import NodeStatistics
 from mdserver.cluster.votes import started
 from mdserver.cluster.wal import AnyWalEntry, WalSynced, WriteWal
 from mdserver.core.commands import AnyCommand, Publish, Subscribe
@@ -273,6 +274,10 @@ class Cluster:
 
     # What tests ask
 
+    def statistics(self, name: str) -> NodeStatistics:
+        """What a running member holds."""
+        return self.members[name].node.statistics()
+
     def ready(self, *names: str) -> bool:
         return all(self.members[name].node.unready() is None for name in names or self.members)
 
@@ -296,9 +301,9 @@ class Cluster:
     def coordinator(self, group: int) -> str | None:
         """Who the members agree coordinates a group; None while they do not."""
         found = {
-            member.node.groups[group].leadership.coordinator
+            member.node.group_statistics(group).coordinator
             for member in self.members.values()
-            if member.node.groups[group].leadership.active
+            if member.node.group_statistics(group).active
         }
         return found.pop() if len(found) == 1 else None
 

@@ -19,6 +19,12 @@ from mdserver.cluster.outgoing import Outgoing
 from mdserver.cluster.settings import alone, delay
 from mdserver.cluster.stable_storage import StableStorage
 from mdserver.cluster.standard import Standard
+from mdserver.cluster.statistics import (
+    GroupStatistics,
+    NodeStatistics,
+    group_statistics,
+    node_statistics,
+)
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.cluster.wal import AnyWalEntry, Checkpoint, ConcludeWal, WalBuffer, WalSynced
 from mdserver.cluster.wal_replay import replay
@@ -418,6 +424,14 @@ class Node:
         self.outgoing.out.append(
             SetTimer(TICK, self.outgoing.now + delay(self.settings, self._rng, 0.5))
         )
+
+    def statistics(self) -> NodeStatistics:
+        """Return what this member holds now, as values that do not change."""
+        return node_statistics(self.groups, self.storage.votes, self.outgoing.linked, self.contact)
+
+    def group_statistics(self, index: int) -> GroupStatistics:
+        """Return what this member holds of one group now."""
+        return group_statistics(self.groups[index])
 
     def unready(self) -> str | None:
         """Why this member serves no clients now; None if it does."""

@@ -39,8 +39,8 @@ async def complaints(
             await left.log.saying(f"'peer': '{addresses[1]}'"),
             await right.log.saying("'peer': 'a caller'"),
         )
-        assert not left.node.outgoing.linked
-        assert not right.node.outgoing.linked
+        assert not left.node.statistics().linked
+        assert not right.node.statistics().linked
     assert not [line for line in left.log.lines + right.log.lines if line.startswith("BUG")]
     return lines
 
@@ -101,7 +101,7 @@ async def test_a_caller_without_a_certificate_is_refused(
         await trio.aclose_forcefully(stream)
         line = await members[0].log.saying("no link")
         assert "shows no certificate: it needs a ClusterMemberKeyStore" in line
-        assert all(len(member.node.outgoing.linked) == 2 for member in members)
+        assert all(len(member.node.statistics().linked) == 2 for member in members)
 
 
 async def test_a_renewed_certificate_is_shown_on_new_links(
@@ -114,7 +114,7 @@ async def test_a_renewed_certificate_is_shown_on_new_links(
     member.reload()
     (tmp_path / "2").mkdir()
     async with cluster(tmp_path / "2", member) as members:
-        assert all(len(m.node.outgoing.linked) == 2 for m in members)
+        assert all(len(m.node.statistics().linked) == 2 for m in members)
     (tmp_path / "member.pem").write_text("no certificate")
     with pytest.raises(StartError, match=r"Cannot use .*member.pem for TLS"):
         member.reload()

@@ -72,7 +72,7 @@ async def test_members_meet_and_strangers_are_refused(
             async with stream:
                 await stream.send_all(attempt)
                 await closed_by_member(stream)
-        assert all(len(m.node.outgoing.linked) == 2 for m in members)
+        assert all(len(m.node.statistics().linked) == 2 for m in members)
         assert any("no link" in line for line in member.log.lines)
         assert not [line for m in members for line in m.log.lines if line.startswith("BUG")]
 
@@ -105,7 +105,7 @@ async def test_two_members_that_no_list_names_hear_of_each_other(tmp_path: objec
         for member in members:
             await nursery.start(member.run)
         with trio.fail_after(60):
-            while {len(member.node.outgoing.linked) for member in members} != {4}:
+            while {len(member.node.statistics().linked) for member in members} != {4}:
                 await trio.testing.wait_all_tasks_blocked(0.01)
             for member in members:
                 await member.joined.wait()
@@ -183,7 +183,7 @@ async def test_idle_strangers_keep_no_member_from_joining(tmp_path: object) -> N
         with trio.fail_after(30):
             for member in members:
                 await member.joined.wait()
-        assert all(len(member.node.outgoing.linked) == 2 for member in members)
+        assert all(len(member.node.statistics().linked) == 2 for member in members)
         nursery.cancel_scope.cancel()
 
 
