@@ -127,6 +127,8 @@ class Broker:
         self._ending: deque[Session] = deque()
         """Sessions that ended with more subscriptions than one step ends."""
         self._expiring = False
+        self._emptied: dict[int, None] = {}
+        """Groups of whose reset subscribers were told, and that were not taken over since."""
         self._shortest_age = min(
             settings.cache_expire, settings.snapshot_expire or settings.cache_expire
         )
@@ -495,6 +497,7 @@ class Broker:
         for group in affected:
             self._cache.drop_group(group)
             self._catch_up.reached[group] = 0
+            self._emptied[group] = None
         self._begin_history(history, affected, now, out)
         self._marks.settle(None, out)
 
@@ -565,24 +568,26 @@ class Broker:
     ) -> None:
         """Take over what another member remembers of a group: of `length` entries of its log.
 
-        Subscribers that are here already get what they missed, or hear which range is missing.
+        Subscribers that are here already get what they missed, or hear which range is missing; a
+        reset has said that of all subjects, so they get the snapshots after one.
         """
         self._marks.unsettle(out)
         if state.history != self._histories.of_group(group):
             self.reset(state.history, (group,), now, out)
+        anew = group in self._emptied and not self._catch_up.reached[group]
+        self._emptied.pop(group, None)
         for subject in state.subjects:
             image = placed(subject, length)
             known = self._cache.find(image.subject)
-            after = 0 if known is None else known.seq
-            if after >= image.seq:
+            after = Position(image.epoch, 0) if known is None else Position(known.epoch, known.seq)
+            if after.seq >= image.seq:
                 continue
-            if known is not None and after >= image.floor:
+            if after.seq >= image.floor and not anew:
                 self.committed(group, image.entries, now, out, ordered=False)
                 continue
-            epoch = 0 if known is None else known.epoch
             state_now = self._cache.restore(image, now)
-            lost = Lost(Position(epoch, after + 1), Position(image.epoch, image.seq))
-            self._catch_up.taken_over(state_now, lost if after else None, now, out)
+            lost = Lost(Position(after.epoch, after.seq + 1), Position(image.epoch, image.seq))
+            self._catch_up.taken_over(state_now, None if anew else lost, now, out)
             self._catch_up.applied(state_now, now, out)
         self.reached(group, length, now, out)
         self._marks.settle(None, out)

@@ -540,7 +540,7 @@ class CatchUp:
     ) -> None:
         """Bring subscribers up to a subject's state that was taken over from another member.
 
-        `lost` is the range that this member missed, None if it knew nothing of the subject.
+        `lost` is the range that this member missed, None if they were told of a reset.
         """
         for session, match in self._interest.audience(state.subject).all():
             if lost is not None:
