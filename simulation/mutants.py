@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from attrs import frozen
 
-from mdserver.cluster.acceptor import Acceptor, Standing, Step
-from mdserver.cluster.coordinator import Coordinator, Phase
+from mdserver.cluster.acceptor import Acceptor, AcceptorEvent, Standing
+from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.dedupe import FORGOTTEN, Publishers, Verdict
 from mdserver.cluster.following import Following
@@ -90,7 +90,7 @@ def hunt(mutant: Mutant, seeds: range) -> Hunt:
 def one_ack_is_enough(original: Callable[..., int | None]) -> Any:
     def ack(self: Coordinator, seed: str, incarnation: int, length: int) -> int | None:
         agreed = original(self, seed, incarnation, length)
-        if self.phase is Phase.ACTIVE and length > self.log.committed:
+        if self.state is CoordinatorState.ACTIVE and length > self.log.committed:
             return length
         return agreed
 
@@ -176,7 +176,7 @@ def delivered_when_accepted(original: Callable[..., None]) -> Any:
 
 def accepted_below_the_promise(_: object) -> Any:
     def accepts(self: Acceptor, epoch: int) -> bool:
-        return self.may(Step.ACCEPT) and self._log.epoch == epoch
+        return self.may(AcceptorEvent.ACCEPT) and self._log.epoch == epoch
 
     return accepts
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mdserver.cluster.acceptor import TRANSITIONS, Acceptor, Standing, Step
+from mdserver.cluster.acceptor import TRANSITIONS, Acceptor, AcceptorEvent, Standing
 from mdserver.cluster.log import GroupLog
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.errors import LocalProtocolError
@@ -16,17 +16,19 @@ def acceptor(standing: Standing = Standing.NORMAL, promised: int = 0) -> Accepto
 
 
 @pytest.mark.parametrize("standing", Standing)
-@pytest.mark.parametrize("step", Step)
-def test_every_pair_goes_where_the_table_says_or_is_refused(standing: Standing, step: Step) -> None:
+@pytest.mark.parametrize("step", AcceptorEvent)
+def test_every_pair_goes_where_the_table_says_or_is_refused(
+    standing: Standing, step: AcceptorEvent
+) -> None:
     seed = acceptor(standing)
     target = TRANSITIONS.get((standing, step))
     assert seed.may(step) == (target is not None)
     if target is None:
         with pytest.raises(LocalProtocolError, match=f"a {standing.value} seed does not"):
-            seed.change(step)
+            seed.transition(step)
         target = standing
     else:
-        seed.change(step)
+        seed.transition(step)
     assert seed.standing is target
 
 
@@ -49,19 +51,19 @@ def test_a_seed_that_forgot_its_entries_promises_cold_starts_only() -> None:
     ("standing", "epoch", "register", "cold", "step"),
     [
         (Standing.NORMAL, 3, 0, False, None),  # it promised 4
-        (Standing.NORMAL, 4, 0, False, Step.SYNC),
-        (Standing.NORMAL, 5, 0, False, Step.SYNC),
-        (Standing.NORMAL, 4, 0, True, Step.INSTALL_COLD),
+        (Standing.NORMAL, 4, 0, False, AcceptorEvent.SYNC),
+        (Standing.NORMAL, 5, 0, False, AcceptorEvent.SYNC),
+        (Standing.NORMAL, 4, 0, True, AcceptorEvent.INSTALL_COLD),
         (Standing.NORMAL, 5, 0, True, None),  # a cold start that it did not promise
         (Standing.RECOVERING, 5, 0, False, None),
         (Standing.RECOVERING, 5, 2, False, None),  # that counts an earlier start of it
-        (Standing.RECOVERING, 5, 3, False, Step.INSTALL),
+        (Standing.RECOVERING, 5, 3, False, AcceptorEvent.INSTALL),
         (Standing.LOST, 5, 3, False, None),
-        (Standing.RETURNING, 5, 3, False, Step.INSTALL),
+        (Standing.RETURNING, 5, 3, False, AcceptorEvent.INSTALL),
     ],
 )
 def test_which_logs_of_coordinators_it_takes(
-    standing: Standing, epoch: int, register: int, cold: bool, step: Step | None
+    standing: Standing, epoch: int, register: int, cold: bool, step: AcceptorEvent | None
 ) -> None:
     assert acceptor(standing, promised=4).takes(epoch, register, cold=cold) is step
 
@@ -69,9 +71,9 @@ def test_which_logs_of_coordinators_it_takes(
 def test_to_take_a_log_of_a_new_epoch_is_to_promise_it() -> None:
     seed = acceptor(promised=4)
     seed.doubted = True
-    assert not seed.take(Step.SYNC, 4, "m9:1"), "the record has it already"
+    assert not seed.take(AcceptorEvent.SYNC, 4, "m9:1"), "the record has it already"
     assert not seed.doubted
-    assert seed.take(Step.SYNC, 6, "m2:1"), "the record has to be stored"
+    assert seed.take(AcceptorEvent.SYNC, 6, "m2:1"), "the record has to be stored"
     assert seed.promised == Vote(6, "m2:1")
 
 

@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from mdserver.cluster.coordinator import Phase
+from mdserver.cluster.coordinator import CoordinatorState
 from mdserver.cluster.messages import Forward, ForwardItem, PeerReceived
 from mdserver.cluster.votes import VoteRecord
 from mdserver.core.events import Move, StatusName
@@ -424,7 +424,7 @@ def test_a_candidate_counts_on_its_own_promise_only_once_it_is_on_the_disk() -> 
         for name, member in cluster.members.items():
             stored = msgspec.json.decode(cluster.disks[name], type=VoteRecord)
             for group in member.node.statistics().groups:
-                if group.phase in (Phase.SYNCING, Phase.ACTIVE):
+                if group.coordinator_state in (CoordinatorState.SYNCING, CoordinatorState.ACTIVE):
                     assert stored.promised[group.index].epoch >= group.own_epoch
     assert {cluster.coordinator(group) for group in range(cluster.groups)} == {"m3:1"}
 

@@ -2,7 +2,12 @@
 
 import pytest
 
-from mdserver.cluster.coordinator import TRANSITIONS, Coordinator, Move, Phase
+from mdserver.cluster.coordinator import (
+    TRANSITIONS,
+    Coordinator,
+    CoordinatorEvent,
+    CoordinatorState,
+)
 from mdserver.cluster.log import GroupLog
 from mdserver.cluster.messages import PromiseItem
 from mdserver.errors import LocalProtocolError
@@ -10,9 +15,9 @@ from mdserver.errors import LocalProtocolError
 SEEDS = ("m1:1", "m2:1", "m3:1")
 
 
-def coordinator(phase: Phase = Phase.PRE_VOTING) -> Coordinator:
+def coordinator(phase: CoordinatorState = CoordinatorState.PRE_VOTING) -> Coordinator:
     made = Coordinator(0, 7, GroupLog(10), SEEDS, 0)
-    made.phase = phase
+    made.state = phase
     return made
 
 
@@ -20,18 +25,20 @@ def promised(accepted: int, length: int) -> PromiseItem:
     return PromiseItem(0, 7, accepted, length, 0, "h", 0, [], [], None)
 
 
-@pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("move", Move)
-def test_every_pair_goes_where_the_table_says_or_is_refused(phase: Phase, move: Move) -> None:
+@pytest.mark.parametrize("phase", CoordinatorState)
+@pytest.mark.parametrize("move", CoordinatorEvent)
+def test_every_pair_goes_where_the_table_says_or_is_refused(
+    phase: CoordinatorState, move: CoordinatorEvent
+) -> None:
     one = coordinator(phase)
     target = TRANSITIONS.get((phase, move))
     if target is None:
         with pytest.raises(LocalProtocolError, match="coordinator cannot be"):
-            one._go(move)
+            one.transition(move)
         target = phase
     else:
-        one._go(move)
-    assert one.phase is target
+        one.transition(move)
+    assert one.state is target
 
 
 def test_a_majority_that_would_promise_is_told_of_once() -> None:
@@ -43,7 +50,7 @@ def test_a_majority_that_would_promise_is_told_of_once() -> None:
 
 
 def test_the_best_log_is_of_the_highest_epoch_and_not_the_longest() -> None:
-    one = coordinator(Phase.PREPARING)
+    one = coordinator(CoordinatorState.PREPARING)
     assert one.promised("m1:1", 1, {}, promised(3, 9)) is None
     best = one.promised("m2:1", 1, {}, promised(5, 2))
     assert best is not None
@@ -51,16 +58,16 @@ def test_the_best_log_is_of_the_highest_epoch_and_not_the_longest() -> None:
 
 
 def test_a_promise_by_an_incarnation_that_others_know_to_be_over_does_not_count() -> None:
-    one = coordinator(Phase.PREPARING)
+    one = coordinator(CoordinatorState.PREPARING)
     assert one.promised("m1:1", 1, {}, promised(3, 9)) is None
     assert one.promised("m2:1", 1, {"m1:1": 2}, promised(3, 1)) is None
     assert one.promised("m3:1", 1, {}, promised(3, 4)) is not None
 
 
 def test_acks_of_a_majority_make_it_active_and_commit() -> None:
-    one = coordinator(Phase.SYNCING)
+    one = coordinator(CoordinatorState.SYNCING)
     one.adopted()
     assert one.ack("m1:1", 1, 0) is None
     assert one.ack("m9:1", 1, 0) is None, "it is no seed"
     assert one.ack("m2:1", 1, 0) == 0
-    assert one.phase is Phase.ACTIVE
+    assert one.state is CoordinatorState.ACTIVE

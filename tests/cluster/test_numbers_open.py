@@ -2,9 +2,9 @@
 
 import pytest
 
-from mdserver.cluster.contact import Contact
 from mdserver.cluster.coordinator import Coordinator
 from mdserver.cluster.log import GroupLog, Run
+from mdserver.cluster.pending import PendingPublications
 from mdserver.core.events import Status, StatusName
 from mdserver.core.message import Entry, Publication
 from mdserver.core.proposal import Origin, Proposal
@@ -24,27 +24,27 @@ def proposals(session: int, first: int, count: int, publisher: str = "p") -> lis
 
 
 def test_a_contact_takes_so_many_numbers_of_a_session_and_refuses_the_rest_for_certain() -> None:
-    contact = Contact("m1:1#1", 2, KEPT)
-    refused = contact.take(0, proposals(1, 1, 6))
+    queue, other = PendingPublications("m1:1#1", 2, KEPT).queues
+    refused = queue.take(proposals(1, 1, 6))
     assert [(outcome.origin.id, outcome.certain) for outcome in refused] == [(5, True), (6, True)]
     assert "4 numbers of this publisher have no result yet" in (refused[0].reason or "")
-    assert contact.take(1, proposals(1, 1, KEPT)) == []  # another group
-    assert contact.take(0, proposals(2, 1, KEPT)) == []  # another session
+    assert other.take(proposals(1, 1, KEPT)) == []  # another group
+    assert queue.take(proposals(2, 1, KEPT)) == []  # another session
     unnumbered = Proposal(Origin(1, None, None), Publication("/a/b", b"", time=10 * S))
-    assert contact.take(0, [unnumbered] * 20) == []
+    assert queue.take([unnumbered] * 20) == []
 
 
 def test_a_contact_takes_more_once_there_are_results() -> None:
-    contact = Contact("m1:1#1", 1, KEPT)
-    contact.take(0, proposals(1, 1, KEPT))
-    row = contact.unsent(0)
+    (queue,) = PendingPublications("m1:1#1", 1, KEPT).queues
+    queue.take(proposals(1, 1, KEPT))
+    row = queue.unsent()
     assert row is not None
     entries = [Entry(1, seq, publication) for seq, publication in enumerate(row[1][:2], 1)]
-    assert len(contact.committed(0, 0, entries, Run(0, 2, "m1:1#1", row[0]))) == 2
-    refused = contact.take(0, proposals(1, 5, 3))
+    assert len(queue.committed(0, entries, Run(0, 2, "m1:1#1", row[0]))) == 2
+    refused = queue.take(proposals(1, 5, 3))
     assert [outcome.origin.id for outcome in refused] == [7]
-    assert len(contact.expired(100 * S, 10 * S)) == KEPT
-    assert contact.take(0, proposals(1, 7, KEPT)) == []
+    assert len(queue.expired(100 * S, 10 * S)) == KEPT
+    assert queue.take(proposals(1, 7, KEPT)) == []
 
 
 def test_a_coordinator_counts_what_came_through_all_members() -> None:

@@ -1,6 +1,5 @@
 """What a step says: one message a kind and receiver, in an order on which receivers rely."""
 
-from mdserver.cluster.contact import Contact
 from mdserver.cluster.messages import (
     Accept,
     AcceptItem,
@@ -16,6 +15,7 @@ from mdserver.cluster.messages import (
     SendPeer,
 )
 from mdserver.cluster.outgoing import Outgoing
+from mdserver.cluster.pending import PendingPublications
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.cluster.wal import WalBuffer, WalCommitted, WriteWal
 
@@ -25,7 +25,7 @@ ME, ONE, TWO = "m1:1", "m2:1", "m3:1"
 def outgoing(wal: WalBuffer | None = None) -> Outgoing:
     record = VoteRecord(ME, "test", 3, True, [Vote()])
     wal = wal or WalBuffer(enabled=False, acks_wait=False)
-    made = Outgoing(ME, record, Contact(f"{ME}#3", 2), wal)
+    made = Outgoing(ME, record, PendingPublications(f"{ME}#3", 2), wal)
     made.linked = (ONE, TWO)
     return made
 

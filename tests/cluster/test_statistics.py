@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from mdserver.cluster.acceptor import Standing
-from mdserver.cluster.coordinator import Phase
+from mdserver.cluster.coordinator import CoordinatorState
 from tests.cluster.virtual import Cluster, S
 
 SUBJECT = "/a/b"
@@ -53,7 +53,10 @@ def test_one_member_coordinates_a_group_and_all_know_which() -> None:
         for group in one.groups:
             assert (group.active, group.votes, group.standing) == (True, True, Standing.NORMAL)
             coordinator = everybody[group.coordinator].groups[group.index]
-            assert (coordinator.phase, coordinator.own_epoch) == (Phase.ACTIVE, group.epoch)
+            assert (coordinator.coordinator_state, coordinator.own_epoch) == (
+                CoordinatorState.ACTIVE,
+                group.epoch,
+            )
             assert coordinator.acked[name] == group.length
 
 

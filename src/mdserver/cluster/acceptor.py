@@ -39,7 +39,7 @@ from mdserver.cluster.messages import (
     PromiseItem,
     portions,
 )
-from mdserver.cluster.part import Part
+from mdserver.cluster.part import MemberPart
 from mdserver.cluster.votes import Vote
 from mdserver.errors import LocalProtocolError
 
@@ -62,7 +62,7 @@ class Standing(enum.Enum):
     RETURNING = "returning"
 
 
-class Step(enum.Enum):
+class AcceptorEvent(enum.Enum):
     """What can happen to a seed in a group."""
 
     PROMISE = "promise"
@@ -75,29 +75,33 @@ class Step(enum.Enum):
     READMIT = "readmit"
 
 
-TRANSITIONS: dict[tuple[Standing, Step], Standing] = {
-    (Standing.NORMAL, Step.PROMISE): Standing.NORMAL,
-    (Standing.NORMAL, Step.PROMISE_COLD): Standing.NORMAL,
-    (Standing.NORMAL, Step.SYNC): Standing.NORMAL,
-    (Standing.NORMAL, Step.ACCEPT): Standing.NORMAL,
-    (Standing.NORMAL, Step.INSTALL_COLD): Standing.NORMAL,
-    (Standing.NORMAL, Step.LOSE): Standing.LOST,
-    (Standing.RECOVERING, Step.PROMISE_COLD): Standing.RECOVERING,
-    (Standing.RECOVERING, Step.INSTALL): Standing.NORMAL,
-    (Standing.RECOVERING, Step.INSTALL_COLD): Standing.NORMAL,
-    (Standing.RECOVERING, Step.LOSE): Standing.LOST,
-    (Standing.LOST, Step.PROMISE_COLD): Standing.RETURNING,
-    (Standing.LOST, Step.LOSE): Standing.LOST,
-    (Standing.LOST, Step.READMIT): Standing.RETURNING,
-    (Standing.RETURNING, Step.PROMISE_COLD): Standing.RETURNING,
-    (Standing.RETURNING, Step.INSTALL): Standing.NORMAL,
-    (Standing.RETURNING, Step.INSTALL_COLD): Standing.NORMAL,
-    (Standing.RETURNING, Step.LOSE): Standing.RETURNING,
+TRANSITIONS: dict[tuple[Standing, AcceptorEvent], Standing] = {
+    (Standing.NORMAL, AcceptorEvent.PROMISE): Standing.NORMAL,
+    (Standing.NORMAL, AcceptorEvent.PROMISE_COLD): Standing.NORMAL,
+    (Standing.NORMAL, AcceptorEvent.SYNC): Standing.NORMAL,
+    (Standing.NORMAL, AcceptorEvent.ACCEPT): Standing.NORMAL,
+    (Standing.NORMAL, AcceptorEvent.INSTALL_COLD): Standing.NORMAL,
+    (Standing.NORMAL, AcceptorEvent.LOSE): Standing.LOST,
+    (Standing.RECOVERING, AcceptorEvent.PROMISE_COLD): Standing.RECOVERING,
+    (Standing.RECOVERING, AcceptorEvent.INSTALL): Standing.NORMAL,
+    (Standing.RECOVERING, AcceptorEvent.INSTALL_COLD): Standing.NORMAL,
+    (Standing.RECOVERING, AcceptorEvent.LOSE): Standing.LOST,
+    (Standing.LOST, AcceptorEvent.PROMISE_COLD): Standing.RETURNING,
+    (Standing.LOST, AcceptorEvent.LOSE): Standing.LOST,
+    (Standing.LOST, AcceptorEvent.READMIT): Standing.RETURNING,
+    (Standing.RETURNING, AcceptorEvent.PROMISE_COLD): Standing.RETURNING,
+    (Standing.RETURNING, AcceptorEvent.INSTALL): Standing.NORMAL,
+    (Standing.RETURNING, AcceptorEvent.INSTALL_COLD): Standing.NORMAL,
+    (Standing.RETURNING, AcceptorEvent.LOSE): Standing.RETURNING,
 }
 """A missing pair is refused: with a NACK if a candidate or coordinator asked for it."""
 
 
-STEP_TRACES = {Step.SYNC: "Sync", Step.INSTALL: "Install", Step.INSTALL_COLD: "ColdSync"}
+STEP_TRACES = {
+    AcceptorEvent.SYNC: "Sync",
+    AcceptorEvent.INSTALL: "Install",
+    AcceptorEvent.INSTALL_COLD: "ColdSync",
+}
 """How traces call it that a seed took a coordinator's log."""
 
 
@@ -122,11 +126,11 @@ class Acceptor:
         """The newest epoch that was promised, and to whom."""
         return self._votes.promised[self._group]
 
-    def may(self, step: Step) -> bool:
+    def may(self, step: AcceptorEvent) -> bool:
         """Return whether the transition table has the step."""
         return (self.standing, step) in TRANSITIONS
 
-    def change(self, step: Step) -> None:
+    def transition(self, step: AcceptorEvent) -> None:
         """Take a step. Raises LocalProtocolError if the table does not have it."""
         target = TRANSITIONS.get((self.standing, step))
         if target is None:
@@ -135,36 +139,36 @@ class Acceptor:
 
     def refuses(self, epoch: int, *, cold: bool) -> bool:
         """Return whether it would refuse a PREPARE of this epoch."""
-        step = Step.PROMISE_COLD if cold else Step.PROMISE
+        step = AcceptorEvent.PROMISE_COLD if cold else AcceptorEvent.PROMISE
         return not self.may(step) or epoch <= self.promised.epoch
 
     def promise(self, epoch: int, candidate: str, *, cold: bool) -> None:
         """Promise an epoch that it does not refuse; the vote record has to be stored."""
-        self.change(Step.PROMISE_COLD if cold else Step.PROMISE)
+        self.transition(AcceptorEvent.PROMISE_COLD if cold else AcceptorEvent.PROMISE)
         assert epoch > self.promised.epoch, "an epoch is promised once"
         self._votes.promised[self._group] = Vote(epoch, candidate)
 
-    def takes(self, epoch: int, register: int, *, cold: bool) -> Step | None:
+    def takes(self, epoch: int, register: int, *, cold: bool) -> AcceptorEvent | None:
         """Return the step by which it would take a coordinator's log, None if it would not.
 
         `register` is the incarnation of this seed that the coordinator counts from now on, or 0.
         """
         if epoch < self.promised.epoch:
             return None
-        if cold and self.may(Step.INSTALL_COLD):
+        if cold and self.may(AcceptorEvent.INSTALL_COLD):
             # Only the promise of this very epoch says that the full attendance included this seed.
-            return Step.INSTALL_COLD if epoch == self.promised.epoch else None
-        if register == self._votes.incarnation and self.may(Step.INSTALL):
-            return Step.INSTALL
-        return Step.SYNC if self.may(Step.SYNC) else None
+            return AcceptorEvent.INSTALL_COLD if epoch == self.promised.epoch else None
+        if register == self._votes.incarnation and self.may(AcceptorEvent.INSTALL):
+            return AcceptorEvent.INSTALL
+        return AcceptorEvent.SYNC if self.may(AcceptorEvent.SYNC) else None
 
-    def take(self, step: Step, epoch: int, coordinator: str) -> bool:
+    def take(self, step: AcceptorEvent, epoch: int, coordinator: str) -> bool:
         """Take a coordinator's log; return whether the vote record has to be stored first.
 
         The caller replaces the entries. To take the log of an epoch is to promise it, so an ack of
         an epoch that is new here waits for the vote record.
         """
-        self.change(step)
+        self.transition(step)
         self.doubted = False
         if self.promised.epoch == epoch:
             return False
@@ -178,14 +182,14 @@ class Acceptor:
         was synchronised in the epoch before.
         """
         return (
-            self.standing is Standing.NORMAL  # the only one with `Step.ACCEPT`
+            self.standing is Standing.NORMAL  # the only one with `AcceptorEvent.ACCEPT`
             and self.promised.epoch == epoch
             and self._log.epoch == epoch
         )
 
 
 @define(eq=False)
-class Voter(Part):
+class Voter(MemberPart):
     """What a seed answers to candidates, for all its groups."""
 
     _storage: "StableStorage"

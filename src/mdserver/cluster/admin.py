@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from mdserver.cluster.messages import Operate, Operated, Readmit, SetWeight
-from mdserver.cluster.part import Part
+from mdserver.cluster.part import MemberPart
 from mdserver.limits import NS_PER_S
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ COLD_START_PATIENCE = 30 * NS_PER_S
 
 
 @define(eq=False)
-class AdminCommands(Part):
+class AdminCommands(MemberPart):
     """The operator's side of one member. Every command may be given to any member.
 
     `_cold`: the groups that an operator wants started with what is left, until `_cold_until` (ns),

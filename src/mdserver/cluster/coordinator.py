@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mdserver.core.message import Publication
 
 
-class Phase(enum.Enum):
+class CoordinatorState(enum.Enum):
     """How far a coordinator got."""
 
     PRE_VOTING = "pre-voting"
@@ -29,7 +29,7 @@ class Phase(enum.Enum):
     STOPPED = "stopped"
 
 
-class Move(enum.Enum):
+class CoordinatorEvent(enum.Enum):
     """What moves a coordinator on."""
 
     PRE_VOTED = "pre-voted"
@@ -39,15 +39,15 @@ class Move(enum.Enum):
     DEPOSED = "deposed"
 
 
-TRANSITIONS: dict[tuple[Phase, Move], Phase] = {
-    (Phase.PRE_VOTING, Move.PRE_VOTED): Phase.PREPARING,
-    (Phase.PREPARING, Move.ELECTED): Phase.SYNCING,
-    (Phase.SYNCING, Move.ESTABLISHED): Phase.ACTIVE,
-    (Phase.PRE_VOTING, Move.ASSUMED): Phase.ACTIVE,
-    (Phase.PRE_VOTING, Move.DEPOSED): Phase.STOPPED,
-    (Phase.PREPARING, Move.DEPOSED): Phase.STOPPED,
-    (Phase.SYNCING, Move.DEPOSED): Phase.STOPPED,
-    (Phase.ACTIVE, Move.DEPOSED): Phase.STOPPED,
+TRANSITIONS: dict[tuple[CoordinatorState, CoordinatorEvent], CoordinatorState] = {
+    (CoordinatorState.PRE_VOTING, CoordinatorEvent.PRE_VOTED): CoordinatorState.PREPARING,
+    (CoordinatorState.PREPARING, CoordinatorEvent.ELECTED): CoordinatorState.SYNCING,
+    (CoordinatorState.SYNCING, CoordinatorEvent.ESTABLISHED): CoordinatorState.ACTIVE,
+    (CoordinatorState.PRE_VOTING, CoordinatorEvent.ASSUMED): CoordinatorState.ACTIVE,
+    (CoordinatorState.PRE_VOTING, CoordinatorEvent.DEPOSED): CoordinatorState.STOPPED,
+    (CoordinatorState.PREPARING, CoordinatorEvent.DEPOSED): CoordinatorState.STOPPED,
+    (CoordinatorState.SYNCING, CoordinatorEvent.DEPOSED): CoordinatorState.STOPPED,
+    (CoordinatorState.ACTIVE, CoordinatorEvent.DEPOSED): CoordinatorState.STOPPED,
 }
 
 
@@ -78,11 +78,11 @@ class Coordinator:
         "majority",
         "needed",
         "own",
-        "phase",
         "pre_votes",
         "promises",
         "readmit",
         "seeds",
+        "state",
     )
 
     def __init__(
@@ -98,7 +98,7 @@ class Coordinator:
         self.needed = self.majority
         self.own = ""
         self.readmit: dict[str, int] = {}
-        self.phase = Phase.PRE_VOTING
+        self.state = CoordinatorState.PRE_VOTING
         self.pre_votes: dict[str, None] = {}
         self.promises: dict[str, tuple[int, PromiseItem]] = {}
         self.known: dict[str, int] = {}
@@ -110,34 +110,35 @@ class Coordinator:
         self.held: list[tuple[int, str, AnswerItem]] = []
         self.idleness = Idleness()
 
-    def _go(self, move: Move) -> None:
-        target = TRANSITIONS.get((self.phase, move))
+    def transition(self, event: CoordinatorEvent) -> None:
+        """Move on in `TRANSITIONS`. Raises LocalProtocolError if it has no such move."""
+        target = TRANSITIONS.get((self.state, event))
         if target is None:
-            raise LocalProtocolError(f"a {self.phase.value} coordinator cannot be {move.value}")
-        self.phase = target
+            raise LocalProtocolError(f"a {self.state.value} coordinator cannot be {event.value}")
+        self.state = target
 
     def stop(self) -> None:
         """A newer epoch is known, or the majority is out of sight."""
-        if self.phase is not Phase.STOPPED:
-            self._go(Move.DEPOSED)
+        if self.state is not CoordinatorState.STOPPED:
+            self.transition(CoordinatorEvent.DEPOSED)
 
     def pre_voted(self, seed: str) -> bool:
         """Note that a seed would promise; True once a majority would, which is said once."""
-        if self.phase is not Phase.PRE_VOTING:
+        if self.state is not CoordinatorState.PRE_VOTING:
             return False
         self.pre_votes[seed] = None
         if len(self.pre_votes) < self.majority:
             return False
-        self._go(Move.PRE_VOTED)
+        self.transition(CoordinatorEvent.PRE_VOTED)
         return True
 
     def assume(self) -> None:
         """Be active without being elected: where nobody votes, its own log is what counts."""
-        self._go(Move.ASSUMED)
+        self.transition(CoordinatorEvent.ASSUMED)
 
     def prepare_at_once(self) -> None:
         """Skip the pre-vote: a hand-over, a readmission or a cold start is meant to depose."""
-        self._go(Move.PRE_VOTED)
+        self.transition(CoordinatorEvent.PRE_VOTED)
 
     def promised(
         self, seed: str, incarnation: int, known: dict[str, int], item: PromiseItem
@@ -150,7 +151,7 @@ class Coordinator:
         A candidate that is a seed waits for its own promise, which it counts on as soon as it
         holds the adopted log: by then its vote record is on the disk.
         """
-        if self.phase is not Phase.PREPARING:
+        if self.state is not CoordinatorState.PREPARING:
             return None
         for name, least in known.items():
             self.known[name] = max(least, self.known.get(name, 0))
@@ -166,19 +167,19 @@ class Coordinator:
             seed not in self.promises and seed not in self.readmit for seed in self.awaited
         ):
             return None
-        self._go(Move.ELECTED)
+        self.transition(CoordinatorEvent.ELECTED)
         self.incarnations = {name: promise[0] for name, promise in valid.items()}
         return max((item for _, item in valid.values()), key=lambda i: (i.accepted, i.length))
 
     def adopted(self) -> None:
         """The log now holds the best promise's entries: they are to be re-established."""
-        assert self.phase is Phase.SYNCING
+        assert self.state is CoordinatorState.SYNCING
         self.log.epoch = self.epoch
         self.base = self.log.length
 
     def register(self, seed: str, incarnation: int) -> None:
         """From now on only this incarnation's acks of a seed count."""
-        assert self.phase is Phase.ACTIVE
+        assert self.state is CoordinatorState.ACTIVE
         if self.incarnations.get(seed) != incarnation:
             self.incarnations[seed] = incarnation
             self.acked.pop(seed, None)
@@ -192,7 +193,7 @@ class Coordinator:
         coordinator of an epoch that was elected for this loss (spec: `FreshElection`).
         """
         least = max(self.known.get(seed, 0), known.get(seed, 0))
-        if self.phase is not Phase.ACTIVE or incarnation < least:
+        if self.state is not CoordinatorState.ACTIVE or incarnation < least:
             return False
         return admitted or self.readmit.get(seed) == incarnation or not least
 
@@ -237,15 +238,15 @@ class Coordinator:
         self.acked_by[seed] = incarnation
         if length >= acked.get(seed, 0):
             acked[seed] = length
-        if self.phase is Phase.ACTIVE and length <= self.log.committed:
+        if self.state is CoordinatorState.ACTIVE and length <= self.log.committed:
             return None
         if len(acked) < self.majority:
             return None
         agreed = sorted(acked.values())[-self.majority] if len(acked) > 1 else acked[seed]
-        if self.phase is Phase.SYNCING and agreed >= self.base:
-            self._go(Move.ESTABLISHED)
+        if self.state is CoordinatorState.SYNCING and agreed >= self.base:
+            self.transition(CoordinatorEvent.ESTABLISHED)
             return agreed
-        news = self.phase is Phase.ACTIVE and agreed > self.log.committed
+        news = self.state is CoordinatorState.ACTIVE and agreed > self.log.committed
         return agreed if news else None
 
     def append(
@@ -255,7 +256,7 @@ class Coordinator:
 
         A repeat of a publication that is not committed yet is answered when it is (`due`).
         """
-        assert self.phase is Phase.ACTIVE
+        assert self.state is CoordinatorState.ACTIVE
         for publication in publications:
             if publication.number:
                 break

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from mdserver.cluster.coordinator import Coordinator, Phase
+from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.forgetting import Forgetting
 from mdserver.cluster.log import MISSING
 from mdserver.cluster.messages import (
@@ -29,7 +29,7 @@ from mdserver.cluster.messages import (
     SyncRequestItem,
     portions,
 )
-from mdserver.cluster.part import Part
+from mdserver.cluster.part import MemberPart
 from mdserver.cluster.placement import ranking
 from mdserver.cluster.settings import delay
 from mdserver.limits import NS_PER_S
@@ -37,7 +37,6 @@ from mdserver.limits import NS_PER_S
 if TYPE_CHECKING:
     import random
 
-    from mdserver.cluster.contact import Contact
     from mdserver.cluster.election import Election
     from mdserver.cluster.group import Group
     from mdserver.cluster.stable_storage import StableStorage
@@ -49,7 +48,7 @@ FORGET_EVERY = NS_PER_S
 
 
 @define(eq=False)
-class Coordinators(Part):
+class Coordinators(MemberPart):
     """The coordinators of one member, once they are elected.
 
     A coordinator that writes its log down takes no more than its disk takes: what comes beyond is
@@ -57,7 +56,6 @@ class Coordinators(Part):
     """
 
     _broker: "Broker"
-    _contact: "Contact"
     _storage: "StableStorage"
     _wal: "WalBuffer"
     _election: "Election"
@@ -123,8 +121,8 @@ class Coordinators(Part):
             log.since(start),
             log.runs_since(start),
             log.committed,
-            coordinator.phase is Phase.ACTIVE,
-            coordinator.cold and coordinator.phase is Phase.SYNCING,
+            coordinator.state is CoordinatorState.ACTIVE,
+            coordinator.cold and coordinator.state is CoordinatorState.SYNCING,
             register,
             state,
         )
@@ -198,7 +196,7 @@ class Coordinators(Part):
         if (
             coordinator is None
             or coordinator.epoch != item.epoch
-            or coordinator.phase is not Phase.ACTIVE
+            or coordinator.state is not CoordinatorState.ACTIVE
         ):
             return
         log = coordinator.log
@@ -260,10 +258,10 @@ class Coordinators(Part):
         for group in self.groups.coordinated:
             coordinator = group.coordinator
             assert coordinator is not None
-            if coordinator.phase is Phase.ACTIVE:
+            if coordinator.state is CoordinatorState.ACTIVE:
                 coordinator.log.truncate(coordinator.log.committed)
                 coordinator.held.clear()
-            group.resolve(self._contact.refused(group.index, reason))
+            group.resolve(group.queue.refused(reason))
             self.ack_here(coordinator)
 
     def forget_idle(self) -> None:
@@ -287,7 +285,7 @@ class Coordinators(Part):
         for item in request.items:
             group = self.groups[item.group]
             coordinator = group.coordinator
-            if coordinator is None or coordinator.phase is not Phase.ACTIVE:
+            if coordinator is None or coordinator.state is not CoordinatorState.ACTIVE:
                 continue
             if item.promised > coordinator.epoch:
                 # The seed promised a candidate that came to nothing. It takes no lower epoch any
@@ -384,7 +382,7 @@ class Coordinators(Part):
         return [
             group.coordinator
             for group in self.groups
-            if group.coordinator is not None and group.coordinator.phase is Phase.ACTIVE
+            if group.coordinator is not None and group.coordinator.state is CoordinatorState.ACTIVE
         ]
 
     def leads(self) -> list[LedGroup]:

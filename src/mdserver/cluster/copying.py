@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from mdserver.cluster.messages import CopyReply, CopyRequest, SyncItem, portions
-from mdserver.cluster.part import Part
+from mdserver.cluster.part import MemberPart
 
 if TYPE_CHECKING:
     from mdserver.cluster.group import Group
@@ -20,7 +20,7 @@ Gaps = dict[int, tuple[int, int]]
 
 
 @define(eq=False)
-class Copying(Part):
+class Copying(MemberPart):
     """Both sides of it, for one member."""
 
     def ask(self, coordinator: str, gaps: Gaps) -> dict[int, int]:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from mdserver.cluster.acceptor import STEP_TRACES
-from mdserver.cluster.coordinator import Coordinator, Phase
+from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.group import new_history
 from mdserver.cluster.log import MISSING
 from mdserver.cluster.messages import (
@@ -40,7 +40,7 @@ from mdserver.cluster.messages import (
     Promise,
     PromiseItem,
 )
-from mdserver.cluster.part import Part
+from mdserver.cluster.part import MemberPart
 from mdserver.cluster.placement import ranking
 from mdserver.cluster.settings import delay
 
@@ -62,7 +62,7 @@ LATE_MAX = 4
 
 
 @define(eq=False)
-class Election(Part):
+class Election(MemberPart):
     """The candidacies of one member.
 
     `round_history` is the history id of the cold start under way; `first_history` that of the
@@ -142,13 +142,13 @@ class Election(Part):
         for group in self.groups.coordinated:
             coordinator = group.coordinator
             assert coordinator is not None
-            if coordinator.phase is Phase.ACTIVE:
+            if coordinator.state is CoordinatorState.ACTIVE:
                 continue
             if coordinator.deadline <= self._outgoing.now:
-                if coordinator.phase is not Phase.PRE_VOTING:  # which waits for no disk
+                if coordinator.state is not CoordinatorState.PRE_VOTING:  # which waits for no disk
                     group.candidacies_timed_out = min(group.candidacies_timed_out + 1, LATE_MAX)
                 self.groups.depose(group.index)
-            elif coordinator.phase is Phase.PRE_VOTING:
+            elif coordinator.state is CoordinatorState.PRE_VOTING:
                 again.append(self._ballot(coordinator))
         if again:
             self._outgoing.send(self._settings.seeds, PreVote(again))
@@ -355,7 +355,7 @@ class Election(Part):
     def _stands(self, index: int) -> bool:
         """Return whether this member is a candidate for a group."""
         coordinator = self.groups[index].coordinator
-        return coordinator is not None and coordinator.phase is not Phase.ACTIVE
+        return coordinator is not None and coordinator.state is not CoordinatorState.ACTIVE
 
     def _highest_promise(self, ordered: bool) -> int:
         """Return an epoch above which no seed promised any; a guess if one cannot say any more."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from mdserver.cluster.coordinator import Phase
-from mdserver.cluster.part import Part
+from mdserver.cluster.coordinator import CoordinatorState
+from mdserver.cluster.part import MemberPart
 from mdserver.limits import UNFOLLOWED_AFTER_SUSPICIONS
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @define(eq=False)
-class Following(Part):
+class Following(MemberPart):
     """What this member lacks.
 
     `late_groups`: the groups that are not followed for so long that other members serve clients
@@ -69,7 +69,9 @@ class Following(Part):
         leadership, log = group.leadership, group.log
         coordinator = leadership.coordinator
         if coordinator == self._settings.me:
-            return group.coordinator is not None and group.coordinator.phase is Phase.ACTIVE
+            return (
+                group.coordinator is not None and group.coordinator.state is CoordinatorState.ACTIVE
+            )
         if not leadership.active or not self._members.alive(coordinator, self._outgoing.now):
             return False
         led = self._members.peers[coordinator].leads.get(group.index)

@@ -4,6 +4,7 @@ A cluster runs a fixed number of groups side by side, each with a replicated log
 epochs of its own. On each member a `Group` is one of them:
 
 - `log`: the entries and how far they are committed; `history` is the id under which they stand.
+- `queue`: publications of this member's clients that wait (`mdserver.cluster.pending`).
 - `leadership`: who coordinates the group, as far as this member knows.
 - `acceptor`: the vote and standing of this member, if it is a seed (`mdserver.cluster.acceptor`).
 - `coordinator`: the candidate or coordinator on this member, if there is one
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mdserver.cluster.acceptor import Acceptor, Standing, Step
+from mdserver.cluster.acceptor import Acceptor, AcceptorEvent, Standing
 from mdserver.cluster.log import FORGET, GroupLog
 from mdserver.cluster.messages import ForwardItem, State
 from mdserver.cluster.settings import delay
@@ -40,17 +41,17 @@ from mdserver.limits import NS_PER_S
 if TYPE_CHECKING:
     import random
 
-    from mdserver.cluster.contact import Contact
     from mdserver.cluster.coordinator import Coordinator
     from mdserver.cluster.membership import Membership
     from mdserver.cluster.outgoing import Outgoing
+    from mdserver.cluster.pending import Batch, PendingPublications
     from mdserver.cluster.settings import ClusterSettings
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.cluster.votes import VoteRecord
     from mdserver.cluster.wal import WalBuffer
     from mdserver.core.broker import Broker
-    from mdserver.core.message import Entry, Publication
-    from mdserver.core.proposal import Outcome
+    from mdserver.core.message import Entry
+    from mdserver.core.proposal import Outcome, Proposal
 
 SYNC_REQUESTED_FOR = 2 * NS_PER_S
 """How long a coordinator has to answer a request for what is missing, before it is asked again."""
@@ -97,9 +98,9 @@ class Group:
 
     __slots__ = (
         "_broker",
-        "_contact",
         "_members",
         "_outgoing",
+        "_pending",
         "_settings",
         "_votes",
         "_wal",
@@ -119,6 +120,7 @@ class Group:
         "log_is_copy",
         "newest_epoch",
         "no_vote_until",
+        "queue",
         "retry_at",
         "sync_requested_epoch",
         "sync_requested_until",
@@ -131,7 +133,7 @@ class Group:
         settings: "ClusterSettings",
         broker: "Broker",
         members: "Membership",
-        contact: "Contact",
+        pending: "PendingPublications",
         outgoing: "Outgoing",
         votes: "VoteRecord",
         wal: "WalBuffer",
@@ -140,7 +142,8 @@ class Group:
         self._settings = settings
         self._broker = broker
         self._members = members
-        self._contact = contact
+        self._pending = pending
+        self.queue = pending.queues[index]
         self._outgoing = outgoing
         self._votes = votes
         self._wal = wal
@@ -226,10 +229,10 @@ class Group:
         if log.forgot:
             self._broker.reached(self.index, length, self._outgoing.now, out)
         out.append(Committed(self.index, self.history, shown))
-        name = self._contact.name
+        contact = self._pending.contact
         for run in runs:
-            if run.contact == name:
-                self.resolve(self._contact.committed(self.index, start, entries, run))
+            if run.contact == contact:
+                self.resolve(self.queue.committed(start, entries, run))
                 self.forward_next()
 
     def resolve(self, outcomes: "Iterable[Outcome]") -> None:
@@ -237,12 +240,19 @@ class Group:
         for outcome in outcomes:
             self._broker.outcome(outcome, self._outgoing.now, self._outgoing.out)
 
+    def propose(self, proposals: "Iterable[Proposal]") -> None:
+        """Take publications of this member's clients, and forward those that can be now."""
+        refused = self.queue.take(proposals)
+        if refused:
+            self.resolve(refused)
+        self.forward_next()
+
     def forward_next(self) -> None:
         """Forward what waits here, once nothing of the group is on its way."""
         if self.leadership.active:
-            row = self._contact.unsent(self.index)
-            if row is not None:
-                self._forward(row)
+            batch = self.queue.unsent()
+            if batch is not None:
+                self._forward(batch)
 
     def follow(self) -> None:
         """The coordinator is active, and this member holds all that it has committed so far.
@@ -256,13 +266,13 @@ class Group:
             self.acceptor.doubted = False
         if leadership.forwarded_epoch != leadership.epoch:
             leadership.forwarded_epoch = leadership.epoch
-            for row in self._contact.lost(self.index, log.runs_since(log.committed)):
-                self._forward(row)
+            for batch in self.queue.not_taken(log.runs_since(log.committed)):
+                self._forward(batch)
         self.forward_next()
 
-    def _forward(self, row: "tuple[int, list[Publication]]") -> None:
+    def _forward(self, batch: "Batch") -> None:
         leadership = self.leadership
-        item = ForwardItem(self.index, leadership.epoch, row[0], row[1])
+        item = ForwardItem(self.index, leadership.epoch, *batch)
         self._outgoing.forward(leadership.coordinator, item)
 
     # Cache and state
@@ -286,14 +296,14 @@ class Group:
 
     def install(self, start: int, state: State) -> None:
         """Have a state stand for the first `start` entries of the log, all of them committed."""
-        self.resolve(self._contact.unknown(self.index))
+        self.resolve(self.queue.unknown())
         self.log.install(start, state.tables)
         self.import_cache(state.cache)
 
     def clear(self) -> None:
         """Hold nothing any more; what waits for a result gets none."""
         self.log.clear()
-        self.resolve(self._contact.unknown(self.index))
+        self.resolve(self.queue.unknown())
 
     def import_cache(self, raw: msgspec.Raw) -> None:
         """Put an exported cache in place of the group's, under this member's history id of it."""
@@ -450,7 +460,7 @@ class Groups(list[Group]):
         returning = self.returning
         for group in self:
             if group.acceptor is not None:
-                group.acceptor.change(Step.LOSE)
+                group.acceptor.transition(AcceptorEvent.LOSE)
         if returning:
             self.readmit()
 
@@ -458,7 +468,7 @@ class Groups(list[Group]):
         """Take this seed back, by an operator's word, in the groups in which it waits for that."""
         for group in self:
             if group.acceptor is not None and group.acceptor.standing is Standing.LOST:
-                group.acceptor.change(Step.READMIT)
+                group.acceptor.transition(AcceptorEvent.READMIT)
 
     # Coordinators
 

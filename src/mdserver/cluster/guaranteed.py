@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from mdserver.cluster import messages as msg
-from mdserver.cluster.part import Part
+from mdserver.cluster.part import MemberPart
 from mdserver.cluster.votes import after_loss, follows_on_record
 
 if TYPE_CHECKING:
     from mdserver.cluster.acceptor import Voter
-    from mdserver.cluster.contact import Contact
     from mdserver.cluster.coordinators import Coordinators
     from mdserver.cluster.election import Election
     from mdserver.cluster.following import Following
     from mdserver.cluster.learner import Learner
+    from mdserver.cluster.pending import PendingPublications
     from mdserver.cluster.stable_storage import StableStorage
 
 
 @define(eq=False)
-class Guaranteed(Part):
+class Guaranteed(MemberPart):
     """Elections, replication to a majority of seeds, and the seeds that lost their memory.
 
     A `Mode`; `Standard` is its counterpart.
@@ -28,8 +28,8 @@ class Guaranteed(Part):
 
     _following: "Following"
     _learner: "Learner"
-    numbering: "Coordinators"
-    _contact: "Contact"
+    sequencer: "Coordinators"
+    _pending: "PendingPublications"
     _storage: "StableStorage"
     _voter: "Voter"
     _election: "Election"
@@ -37,7 +37,7 @@ class Guaranteed(Part):
 
     def __attrs_post_init__(self) -> None:
         voter, election = self._voter, self._election
-        learner, coordinators = self._learner, self.numbering
+        learner, coordinators = self._learner, self.sequencer
         self.handlers = {
             msg.PreVote: voter.pre_vote,
             msg.PreVoteGranted: election.pre_vote_granted,
@@ -108,7 +108,7 @@ class Guaranteed(Part):
         votes = self._storage.votes
         votes.admitted = False
         votes.incarnation = after_loss(max(known, votes.incarnation))
-        self._contact.rename(self._storage.contact_name)
+        self._pending.contact = self._storage.contact_name
         self._storage.store()
         for other in self._outgoing.linked:
             self._storage.send_stored(other, self._storage.hello())
@@ -137,7 +137,7 @@ class Guaranteed(Part):
     def _promise(self, peer: str, promise: msg.Promise) -> None:
         won = self._election.promise(peer, promise)
         if won:
-            self.numbering.establish(won)
+            self.sequencer.establish(won)
 
     # Time
 
@@ -151,14 +151,14 @@ class Guaranteed(Part):
 
     def tick(self) -> None:
         """Do what is to be done a few times a second."""
-        self.numbering.check_quorum()
+        self.sequencer.check_quorum()
         self._election.look()
         self._following.join()
-        self.numbering.hand_over()
+        self.sequencer.hand_over()
 
     def rebalance(self) -> None:
         """Hand groups over without delay: members miss others that they did not miss before."""
-        self.numbering.hurry()
+        self.sequencer.hurry()
 
     # What others ask
 

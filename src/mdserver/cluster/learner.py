@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from mdserver.cluster.acceptor import STEP_TRACES, Step
+from mdserver.cluster.acceptor import STEP_TRACES, AcceptorEvent
 from mdserver.cluster.copying import Copying, Gaps
 from mdserver.cluster.messages import (
     Accept,
@@ -39,7 +39,7 @@ from mdserver.cluster.messages import (
     SyncRequest,
     SyncRequestItem,
 )
-from mdserver.cluster.part import Part
+from mdserver.cluster.part import MemberPart
 
 if TYPE_CHECKING:
     from mdserver.cluster.group import Group
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @define(eq=False)
-class Learner(Part):
+class Learner(MemberPart):
     """The learner of all groups of one member."""
 
     _storage: "StableStorage"
@@ -64,12 +64,12 @@ class Learner(Part):
         """A coordinator establishes its log here."""
         self._storage.note(sync.known)
         renewed: dict[str, list[int]] = {}
-        taken: list[tuple[SyncItem, Step | None]] = []
+        taken: list[tuple[SyncItem, AcceptorEvent | None]] = []
         for item in sync.items:
             group = self.groups[item.group]
             if peer == self._settings.me or not self._is_current(peer, group, item.epoch):
                 continue
-            step: Step | None = None
+            step: AcceptorEvent | None = None
             if group.acceptor is not None:
                 step = group.acceptor.takes(item.epoch, item.register, cold=item.cold)
                 if step is None:
@@ -95,7 +95,7 @@ class Learner(Part):
             self._outgoing.send((peer,), Nack([NackItem(group.index, epoch, known, candidate)]))
         return epoch >= known
 
-    def take(self, peer: str, item: SyncItem, step: Step | None) -> None:
+    def take(self, peer: str, item: SyncItem, step: AcceptorEvent | None) -> None:
         """Take what a coordinator sent of its log; `step` is what a seed does with it."""
         group = self.groups[item.group]
         log = group.log
@@ -132,14 +132,14 @@ class Learner(Part):
         if item.active:
             group.follow()
 
-    def _compares(self, group: "Group", step: Step | None) -> bool:
+    def _compares(self, group: "Group", step: AcceptorEvent | None) -> bool:
         """Return whether what is committed here has to be in the log that it takes.
 
         A seed that comes back has to take what it is given. Without votes a log may lack anything.
         """
         if group.acceptor is None:
             return self._settings.guaranteed
-        return step is Step.SYNC
+        return step is AcceptorEvent.SYNC
 
     # Its entries, as they come
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mdserver.cluster.messages import Forward, Heartbeat, Hello, LedGroup
 
 
-class Numbering(Protocol):
+class Sequencer(Protocol):
     """Who gives the publications that reach this member their places in the logs of groups."""
 
     def forward(self, peer: str, forward: "Forward") -> None:
@@ -40,7 +40,7 @@ class Mode(Protocol):
     """A delivery mode of one member. Called within steps, with `Outgoing.now` set."""
 
     @property
-    def numbering(self) -> Numbering:
+    def sequencer(self) -> Sequencer:
         """Who numbers publications."""
 
     @property

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from mdserver.cluster import messages as msg
 from mdserver.cluster.acceptor import Voter
 from mdserver.cluster.admin import AdminCommands
-from mdserver.cluster.contact import Contact
 from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.election import Election
 from mdserver.cluster.following import Following
@@ -16,6 +15,7 @@ from mdserver.cluster.learner import Learner
 from mdserver.cluster.membership import Membership
 from mdserver.cluster.mode import Mode
 from mdserver.cluster.outgoing import Outgoing
+from mdserver.cluster.pending import PendingPublications
 from mdserver.cluster.settings import alone, delay
 from mdserver.cluster.stable_storage import StableStorage
 from mdserver.cluster.standard import Standard
@@ -108,18 +108,18 @@ class Node:
         first_history = new_history(rng) if cluster.single else ""
         self.broker = broker = Broker(settings, first_history, rng)
         self.members = members = Membership(cluster)
-        self.contact = contact = Contact(
+        self.pending = pending = PendingPublications(
             f"{cluster.me}#{votes.incarnation}", settings.groups, cluster.numbers_kept
         )
         self.wal = WalBuffer(
             enabled=cluster.writes_wal and cluster.is_seed,
             acks_wait=cluster.acks_wait_for_wal,
         )
-        self.outgoing = out = Outgoing(cluster.me, votes, contact, self.wal)
+        self.outgoing = out = Outgoing(cluster.me, votes, pending, self.wal)
         self.storage = storage = StableStorage(votes, cluster, out, self.wal, start)
         self.groups = groups = Groups(
             [
-                Group(index, cluster, broker, members, contact, out, votes, self.wal)
+                Group(index, cluster, broker, members, pending, out, votes, self.wal)
                 for index in range(settings.groups)
             ],
             cluster,
@@ -130,20 +130,20 @@ class Node:
             self.wal,
             rng,
         )
-        common = (groups, cluster, members, out)  # of all parts, see `Part`
+        common = (groups, cluster, members, out)  # of all parts, see `MemberPart`
         self.following = Following(*common)
         self._rng = rng
         self._election = election = Election(*common, storage, self.wal, rng)
         learner = Learner(*common, storage, self.wal)
-        numbering = Coordinators(*common, broker, contact, storage, self.wal, election, rng)
+        sequencer = Coordinators(*common, broker, storage, self.wal, election, rng)
         self.mode: Mode
         if cluster.guaranteed:
             voter = Voter(*common, storage)
             self.mode = Guaranteed(
-                *common, self.following, learner, numbering, contact, storage, voter, election
+                *common, self.following, learner, sequencer, pending, storage, voter, election
             )
         else:
-            self.mode = Standard(*common, self.following, learner, numbering, rng)
+            self.mode = Standard(*common, self.following, learner, sequencer, rng)
         self.admin = AdminCommands(*common, broker, storage, election)
         self._sessions: dict[int, None] = {}
         self._started = False
@@ -151,7 +151,7 @@ class Node:
         self._handlers: dict[type, Callable[[str, Any], None]] = {
             msg.Hello: self._hello,
             msg.Heartbeat: self._heartbeat,
-            msg.Forward: self.mode.numbering.forward,
+            msg.Forward: self.mode.sequencer.forward,
             msg.Answer: self._answer,
             msg.StandardBatch: self._standard_batch,
             msg.Readmit: lambda *_: self.admin.readmitted(),
@@ -239,7 +239,7 @@ class Node:
                 self.storage.stored(input.request)
             case WalSynced():
                 self.storage.wal_synced(input.request)
-                self.mode.numbering.take_held_back()
+                self.mode.sequencer.take_held_back()
             case Checkpoint():
                 for index in input.groups:
                     self.wal.checkpoint(self.groups[index])
@@ -250,9 +250,9 @@ class Node:
                 refusing = input.reason if input.refusing else None
                 self.broker.publications.refusing = refusing
                 if refusing is not None:
-                    self.mode.numbering.refuse_held_back(refusing)
+                    self.mode.sequencer.refuse_held_back(refusing)
                 if input.withdrawn and input.reason is not None:
-                    self.mode.numbering.withdraw(input.reason)
+                    self.mode.sequencer.withdraw(input.reason)
 
     # Clients
 
@@ -301,10 +301,7 @@ class Node:
             else:
                 batch.append(proposal)
         for group, batch in by_group.items():
-            refused = self.contact.take(group, batch)
-            if refused:
-                self._resolve(refused)
-            self.groups[group].forward_next()
+            self.groups[group].propose(batch)
         if standard:
             message = msg.StandardBatch([proposal.publication for proposal in standard])
             self._standard_batch(self.settings.me, message)
@@ -324,7 +321,7 @@ class Node:
             self.broker.outcome(outcome, self.outgoing.now, self.outgoing.out)
 
     def _answer(self, peer: str, answer: msg.Answer) -> None:  # noqa: ARG002
-        found = [self.contact.answered(item) for item in answer.items]
+        found = [self.groups[item.group].queue.answered(item) for item in answer.items]
         self._resolve([outcome for outcome in found if outcome is not None])
         for group in dict.fromkeys(item.group for item in answer.items):
             self.groups[group].forward_next()
@@ -389,7 +386,7 @@ class Node:
             members.weight,
             promised,
             groups.not_voting,
-            self.mode.numbering.leads(),
+            self.mode.sequencer.leads(),
             members.hears(now),
             members.sees(now),
             members.misses,
@@ -403,12 +400,12 @@ class Node:
         if due.timer[0] == "broker":
             self.broker.timer(due, self.outgoing.now, self.outgoing.out)
             return
-        given_up = self.contact.expired(self.outgoing.now, self.settings.publish_timeout)
+        given_up = self.pending.expired(self.outgoing.now, self.settings.publish_timeout)
         if given_up:
             self._resolve(given_up)
             for group in self.groups:
                 group.forward_next()
-        self.mode.numbering.forget_idle()
+        self.mode.sequencer.forget_idle()
         self.wal.note_committed(self.outgoing.now)
         if self.settings.single:
             self.outgoing.out.append(SetTimer(TICK, self.outgoing.now + NS_PER_S))
@@ -427,7 +424,7 @@ class Node:
 
     def statistics(self) -> NodeStatistics:
         """Return what this member holds now, as values that do not change."""
-        return node_statistics(self.groups, self.storage.votes, self.outgoing.linked, self.contact)
+        return node_statistics(self.groups, self.storage.votes, self.outgoing.linked, self.pending)
 
     def group_statistics(self, index: int) -> GroupStatistics:
         """Return what this member holds of one group now."""

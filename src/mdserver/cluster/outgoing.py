@@ -39,7 +39,7 @@ from mdserver.cluster.messages import (
 from mdserver.core.outputs import Log, Output
 
 if TYPE_CHECKING:
-    from mdserver.cluster.contact import Contact
+    from mdserver.cluster.pending import PendingPublications
     from mdserver.cluster.votes import VoteRecord
     from mdserver.cluster.wal import WalBuffer
 
@@ -56,8 +56,8 @@ class Outgoing:
         "_acks",
         "_answers",
         "_commits",
-        "_contact",
         "_forwards",
+        "_pending",
         "_votes",
         "_wal",
         "linked",
@@ -67,14 +67,16 @@ class Outgoing:
         "out",
     )
 
-    def __init__(self, me: str, votes: "VoteRecord", contact: "Contact", wal: "WalBuffer") -> None:
+    def __init__(
+        self, me: str, votes: "VoteRecord", pending: "PendingPublications", wal: "WalBuffer"
+    ) -> None:
         self.me = me
         self.now = 0
         self.out: list[Output] = []
         self.linked: tuple[str, ...] = ()
         self.local: deque[AnyPeerMessage] = deque()
         self._votes = votes
-        self._contact = contact
+        self._pending = pending
         self._wal = wal
         self._accepts: list[AcceptItem] = []
         self._commits: list[CommitItem] = []
@@ -121,7 +123,7 @@ class Outgoing:
         said = False
         if self._forwards:
             for coordinator, forwards in self._forwards.items():
-                message = Forward(self._contact.name, forwards)
+                message = Forward(self._pending.contact, forwards)
                 if coordinator == self.me:
                     self.local.append(message)
                 else:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @define(eq=False)
-class Part:
+class MemberPart:
     """Base of the parts: the groups, what is configured, who is in sight, and what is said."""
 
     groups: "Groups"

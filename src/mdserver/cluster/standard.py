@@ -24,7 +24,7 @@ from attrs import define, field
 from mdserver.cluster import messages as msg
 from mdserver.cluster.coordinator import Coordinator
 from mdserver.cluster.group import new_history
-from mdserver.cluster.part import Part
+from mdserver.cluster.part import MemberPart
 from mdserver.cluster.placement import ranking
 from mdserver.cluster.settings import delay
 from mdserver.limits import NS_PER_MS, NS_PER_S, STANDARD_ALONE_AFTER_S, STANDARD_PATIENCE_MS
@@ -44,7 +44,7 @@ CLAIM_EVERY = NS_PER_S
 
 
 @define(eq=False)
-class Standard(Part):
+class Standard(MemberPart):
     """Leaderships of this member, and how it follows those of others.
 
     A `Mode`; `Guaranteed` is its counterpart. `_wait_until`: until when a member that has nothing
@@ -54,7 +54,7 @@ class Standard(Part):
 
     _following: "Following"
     _learner: "Learner"
-    numbering: "Coordinators"
+    sequencer: "Coordinators"
     _rng: "random.Random"
     _wait_until: int | None = field(init=False, default=None)
     _sighted: dict[str, int] = field(init=False, factory=dict)
@@ -400,7 +400,7 @@ class Standard(Part):
                 continue
             same = item.history == group.history
             start = min(item.committed, coordinator.log.committed) if same else -1
-            items.append(self.numbering.synced(coordinator, start))
+            items.append(self.sequencer.synced(coordinator, start))
         for portion in msg.portions(items):
             self._outgoing.send((peer,), msg.Sync(portion))
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from mdserver.cluster.acceptor import Standing
-from mdserver.cluster.coordinator import Phase
+from mdserver.cluster.coordinator import CoordinatorState
 from mdserver.cluster.log import Run
 
 if TYPE_CHECKING:
-    from mdserver.cluster.contact import Contact
     from mdserver.cluster.group import Group
+    from mdserver.cluster.pending import PendingPublications
     from mdserver.cluster.votes import VoteRecord
 
 
@@ -25,9 +25,9 @@ class GroupStatistics:
     """One subject group, as one member has it.
 
     `coordinator` and `epoch`: who coordinates it as far as this member knows, "" and 0 if nobody;
-    `active`: its log is established, and this member follows it. `phase`: of the candidate or
-    coordinator on this member, None if it is neither; `own_epoch`: its epoch, and `acked`: up to
-    where each seed then holds the log.
+    `active`: its log is established, and this member follows it. `coordinator_state`: of the
+    candidate or coordinator on this member, None if it is neither; `own_epoch`: its epoch, and
+    `acked`: up to where each seed then holds the log.
 
     `log_epoch`, `base`, `length` and `committed`: the epoch in which the log was last extended, and
     how many of its entries are gone, there, and committed. `numbering`: the last number of each
@@ -42,7 +42,7 @@ class GroupStatistics:
     coordinator: str
     epoch: int
     active: bool
-    phase: Phase | None
+    coordinator_state: CoordinatorState | None
     own_epoch: int
     acked: Mapping[str, int]
     log_epoch: int
@@ -59,7 +59,7 @@ class GroupStatistics:
     @property
     def coordinates(self) -> bool:
         """Whether this member is a candidate or the coordinator."""
-        return self.phase is not None
+        return self.coordinator_state is not None
 
 
 @frozen
@@ -120,7 +120,7 @@ def group_statistics(group: "Group") -> GroupStatistics:
         coordinator=leadership.coordinator,
         epoch=leadership.epoch,
         active=leadership.active,
-        phase=None if coordinator is None else coordinator.phase,
+        coordinator_state=None if coordinator is None else coordinator.state,
         own_epoch=0 if coordinator is None else coordinator.epoch,
         acked={} if coordinator is None else dict(coordinator.acked),
         log_epoch=log.epoch,
@@ -137,7 +137,10 @@ def group_statistics(group: "Group") -> GroupStatistics:
 
 
 def node_statistics(
-    groups: "Iterable[Group]", votes: "VoteRecord", linked: Iterable[str], contact: "Contact"
+    groups: "Iterable[Group]",
+    votes: "VoteRecord",
+    linked: Iterable[str],
+    pending: "PendingPublications",
 ) -> NodeStatistics:
     """Return what a member holds now."""
     return NodeStatistics(
@@ -145,6 +148,6 @@ def node_statistics(
         admitted=votes.admitted,
         known=dict(votes.known),
         linked=tuple(linked),
-        waiting=sum(len(group.proposals) for group in contact.groups),
+        waiting=sum(len(queue.proposals) for queue in pending.queues),
         groups=tuple(group_statistics(group) for group in groups),
     )

@@ -262,7 +262,7 @@ class ClientCore:
     def opened(self, attempt: int, now: int) -> list[Output]:
         """The transport stands: say who we are."""
         if attempt == self._attempt and self.phase is Phase.OPENING:
-            self._advance("opened")
+            self._transition("opened")
             self._now = self._heard = now
             self._codec = self._new_codec()
             self._fences = Fences(self._codec)
@@ -320,14 +320,14 @@ class ClientCore:
 
     # The connection
 
-    def _advance(self, event: str) -> None:
+    def _transition(self, event: str) -> None:
         target = TRANSITIONS.get((self.phase, event))
         if target is None:
             raise LocalProtocolError(f"{event!r} while the client is {self.phase.value}")
         self.phase = target
 
     def _open(self) -> None:
-        self._advance("open")
+        self._transition("open")
         self._cancel(TIMER_ATTEMPT)
         if self._server is not None and self._schedule.reconnecting(self._now):
             self._notify(Notification.RECONNECT_RATE_EXCEEDED)
@@ -355,10 +355,10 @@ class ClientCore:
         if was_up:
             self._schedule.lost(self._now)
         if code == limits.CLOSE_TOKEN_EXPIRED:
-            self._advance("token")
+            self._transition("token")
             self._down(reason, always=True)
         elif (code in _ORDERLY or was_moving) and self._schedule.hop(self._choice.count):
-            self._advance("retry")
+            self._transition("retry")
             self._leave_out()
             self._set_timer(TIMER_ATTEMPT, self._now + self._move_jitter())
         else:
@@ -366,7 +366,7 @@ class ClientCore:
 
     def _retry(self, reason: str, *, elsewhere: bool = True) -> None:
         """Wait by the schedule for the next attempt."""
-        self._advance("retry")
+        self._transition("retry")
         if elsewhere:
             self._leave_out()
         self._down(reason)
@@ -384,7 +384,7 @@ class ClientCore:
         if self.phase is Phase.UP:
             self._schedule.lost(self._now)
         if self._schedule.hop(self._choice.count):
-            self._advance("retry")
+            self._transition("retry")
             self._open()
         else:
             self._retry("every server sends this client elsewhere")
@@ -396,7 +396,7 @@ class ClientCore:
 
     def _stop(self, code: int, reason: str) -> None:
         self._end_connection()
-        self._advance("stop")
+        self._transition("stop")
         self._down(reason, always=True)
         self._give_up(reason)
         self._emit(out.Stopped(code, reason))
@@ -502,7 +502,7 @@ class ClientCore:
                 f"version {event.version} with {event.groups} subject groups was answered; this "
                 f"client speaks version {limits.PROTOCOL_VERSION}"
             )
-        self._advance("connected")
+        self._transition("connected")
         self._cancel(TIMER_OPENING)
         self.connected_to = event
         self._choice.succeeded()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mdserver.cluster.contact import Contact
 from mdserver.cluster.log import Run
 from mdserver.cluster.messages import Forward, SendPeer
 from mdserver.cluster.node import TICK
+from mdserver.cluster.pending import GroupQueue, PendingPublications
 from mdserver.core.events import StatusName
 from mdserver.core.inputs import TimerDue
 from mdserver.core.message import Entry, Publication
@@ -24,39 +24,39 @@ NAME = "m1:1#1"
 SUBJECT = "/a/b"
 
 
-def waiting(*contents: bytes) -> Contact:
-    """A contact at which publications with these contents came in."""
-    contact = Contact(NAME, 1)
-    contact.take(0, [proposal(content) for content in contents])
-    return contact
+def waiting(*contents: bytes) -> GroupQueue:
+    """A queue into which publications with these contents came."""
+    queue = PendingPublications(NAME, 1).queues[0]
+    queue.take([proposal(content) for content in contents])
+    return queue
 
 
 def proposal(content: bytes) -> Proposal:
     return Proposal(Origin(1, None, None), Publication(SUBJECT, content, time=10 * S))
 
 
-def forwarded(contact: Contact) -> tuple[int, list[bytes]] | None:
-    row = contact.unsent(0)
+def forwarded(queue: GroupQueue) -> tuple[int, list[bytes]] | None:
+    row = queue.unsent()
     return None if row is None else (row[0], [publication.content for publication in row[1]])
 
 
-def commit(contact: Contact, first: int, count: int) -> None:
+def commit(queue: GroupQueue, first: int, count: int) -> None:
     entries = [Entry(1, seq, Publication(SUBJECT, b"")) for seq in range(1, count + 1)]
-    assert len(contact.committed(0, 0, entries, Run(0, count, NAME, first))) == count
+    assert len(queue.committed(0, entries, Run(0, count, NAME, first))) == count
 
 
 def test_what_comes_while_something_is_on_its_way_goes_together_afterwards() -> None:
-    contact = waiting(b"1", b"2")
-    assert forwarded(contact) == (1, [b"1", b"2"])
-    contact.take(0, [proposal(b"3")])
-    assert forwarded(contact) is None
-    commit(contact, 1, 1)
-    contact.take(0, [proposal(b"4")])
-    assert forwarded(contact) is None
-    commit(contact, 2, 1)
-    assert forwarded(contact) == (3, [b"3", b"4"])
-    commit(contact, 3, 2)
-    assert forwarded(contact) is None
+    queue = waiting(b"1", b"2")
+    assert forwarded(queue) == (1, [b"1", b"2"])
+    queue.take([proposal(b"3")])
+    assert forwarded(queue) is None
+    commit(queue, 1, 1)
+    queue.take([proposal(b"4")])
+    assert forwarded(queue) is None
+    commit(queue, 2, 1)
+    assert forwarded(queue) == (3, [b"3", b"4"])
+    commit(queue, 3, 2)
+    assert forwarded(queue) is None
 
 
 @pytest.mark.parametrize(
@@ -68,98 +68,99 @@ def test_what_comes_while_something_is_on_its_way_goes_together_afterwards() -> 
     ],
 )
 def test_no_more_goes_at_once_than_a_frame_takes(contents: list[bytes], counts: list[int]) -> None:
-    contact = waiting(*contents)
+    queue = waiting(*contents)
     first = 1
     for count in counts:
-        row = contact.unsent(0)
+        row = queue.unsent()
         assert row is not None
         assert (row[0], len(row[1])) == (first, count)
-        commit(contact, first, count)
+        commit(queue, first, count)
         first += count
-    assert contact.unsent(0) is None
+    assert queue.unsent() is None
 
 
 def test_a_new_coordinator_gets_what_was_forwarded_and_is_not_in_its_log() -> None:
-    contact = waiting(*(b"%d" % ticket for ticket in range(1, 8)))
-    contact.unsent(0)
-    contact.take(0, [proposal(b"later")] * FORWARD_PUBLICATIONS_MAX)
+    queue = waiting(*(b"%d" % ticket for ticket in range(1, 8)))
+    queue.unsent()
+    queue.take([proposal(b"later")] * FORWARD_PUBLICATIONS_MAX)
     tail = [Run(4, 1, NAME, 2), Run(5, 2, "m2:1#1", 1), Run(7, 1, NAME, 5)]
-    rows = contact.lost(0, tail)
+    rows = queue.not_taken(tail)
     assert [(first, [p.content for p in publications]) for first, publications in rows] == [
         (1, [b"1"]),
         (3, [b"3", b"4"]),
         (6, [b"6", b"7"]),
     ]
-    assert contact.unsent(0) is None  # a frame has no room for all that waits
-    commit(contact, 1, 7)
-    assert forwarded(contact) == (8, [b"later"] * FORWARD_PUBLICATIONS_MAX)
+    assert queue.unsent() is None  # a frame has no room for all that waits
+    commit(queue, 1, 7)
+    assert forwarded(queue) == (8, [b"later"] * FORWARD_PUBLICATIONS_MAX)
 
 
 def test_what_is_given_up_keeps_nothing_back() -> None:
-    contact = waiting(b"1")
-    contact.unsent(0)
+    queue = waiting(b"1")
+    queue.unsent()
     later = Publication(SUBJECT, b"2", time=15 * S)
-    contact.take(0, [Proposal(Origin(1, None, None), later)])
-    (outcome,) = contact.expired(20 * S, 10 * S)
+    queue.take([Proposal(Origin(1, None, None), later)])
+    (outcome,) = queue.expired(20 * S, 10 * S)
     assert not outcome.certain
-    assert forwarded(contact) == (2, [b"2"])
+    assert forwarded(queue) == (2, [b"2"])
 
 
 def test_what_waits_in_a_group_is_bounded_by_bytes_and_the_rest_is_certainly_not_taken() -> None:
     """Without a quorum nothing commits: publishers hear at once that there is no room."""
-    contact = Contact(NAME, 2)
+    queue, other = PendingPublications(NAME, 2).queues
     block = proposal(bytes(MB))
     count = PENDING_BYTES_PER_GROUP_MAX // MB
-    refused = contact.take(0, [block] * (count + 2))
+    refused = queue.take([block] * (count + 2))
     assert [(outcome.reason, outcome.certain) for outcome in refused] == [
         ("too many bytes wait here", True)
     ] * 2
-    assert len(contact.groups[0].proposals) == count
-    assert contact.take(1, [block]) == [], "another group has room"
-    contact.unsent(0)
-    commit(contact, 1, 3)
-    assert len(contact.take(0, [block] * 4)) == 1, "what is committed makes room"
+    assert len(queue.proposals) == count
+    assert other.take([block]) == [], "another group has room"
+    queue.unsent()
+    commit(queue, 1, 3)
+    assert len(queue.take([block] * 4)) == 1, "what is committed makes room"
 
 
 def test_what_waits_in_all_groups_is_bounded_by_bytes() -> None:
     block = proposal(bytes(8 * MB))
     fit = PENDING_BYTES_MAX // (8 * MB)
-    contact = Contact(NAME, 2 * fit)
-    refused = [outcome for group in range(fit) for outcome in contact.take(group, [block] * 2)]
+    pending = PendingPublications(NAME, 2 * fit)
+    refused = [outcome for queue in pending.queues[:fit] for outcome in queue.take([block] * 2)]
     assert [outcome.certain for outcome in refused] == [True] * fit
-    assert contact.size_bytes == PENDING_BYTES_MAX
-    commit(contact, 1, 1)
-    assert contact.take(fit, [block]) == [], "what is committed makes room for any group"
+    assert pending.size_bytes == PENDING_BYTES_MAX
+    commit(pending.queues[0], 1, 1)
+    assert pending.queues[fit].take([block]) == [], "what is committed makes room for any group"
 
 
 def test_fields_count_as_what_waits() -> None:
-    contact = Contact(NAME, 1)
+    queue = waiting()
     fields = {"a": "x" * (PENDING_BYTES_PER_GROUP_MAX - 1)}
     large = Proposal(Origin(1, None, None), Publication(SUBJECT, b"", fields=fields))
-    assert contact.take(0, [large]) == []
-    assert contact.take(0, [proposal(b"")]) == []
-    (outcome,) = contact.take(0, [proposal(b"x")])
+    assert queue.take([large]) == []
+    assert queue.take([proposal(b"")]) == []
+    (outcome,) = queue.take([proposal(b"x")])
     assert outcome.certain
 
 
 @pytest.mark.parametrize("how", ["refused", "unknown", "expired"])
 def test_what_is_given_up_makes_room_for_as_much(how: str) -> None:
     """A publisher that was refused while the disk was full may have all its numbers wait again."""
-    contact = Contact(NAME, 1)
+    pending = PendingPublications(NAME, 1)
+    (queue,) = pending.queues
     numbered = [
         Proposal(Origin(1, None, None), Publication(SUBJECT, b"x", number=n, time=10 * S))
         for n in range(1, PUBLISHER_NUMBERS_KEPT + 1)
     ]
-    assert contact.take(0, numbered) == []
-    contact.groups[0].sent = contact.groups[0].next  # all of it
+    assert queue.take(numbered) == []
+    queue.next_unsent = queue.next_ticket  # all of it
     given_up = {
-        "refused": lambda: contact.refused(0, "the disk is full"),
-        "unknown": lambda: contact.unknown(0),
-        "expired": lambda: contact.expired(21 * S, 10 * S),
+        "refused": lambda: queue.refused("the disk is full"),
+        "unknown": queue.unknown,
+        "expired": lambda: queue.expired(21 * S, 10 * S),
     }[how]()
     assert len(given_up) == PUBLISHER_NUMBERS_KEPT
-    assert contact.size_bytes == contact.groups[0].size_bytes == 0
-    assert contact.take(0, numbered) == []
+    assert pending.size_bytes == queue.size_bytes == 0
+    assert queue.take(numbered) == []
 
 
 def started() -> tuple[Cluster, str]:
