@@ -1,9 +1,9 @@
 """The states of a subscription on its way to the live messages, one after the other."""
 
-from mdserver.core.catch_up import Ahead, Lost, Missed, forked, recover
 from mdserver.core.commands import PositionAfter, Publish, Subscribe
 from mdserver.core.message import Entry, Position
 from mdserver.core.outputs import Send
+from mdserver.core.recovery import Ahead, Lost, Missed, forked, recover
 from mdserver.core.session import CatchUpState, Subscription
 from mdserver.core.settings import BrokerSettings
 from tests.core.one_seed import OneSeed

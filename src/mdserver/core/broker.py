@@ -26,7 +26,7 @@ from mdserver.core.authorization import (
     unexpired,
 )
 from mdserver.core.cache import Cache, GroupImage, placed
-from mdserver.core.catch_up import CatchUp, Lost
+from mdserver.core.catch_up import CatchUp
 from mdserver.core.claims import Claims
 from mdserver.core.commands import (
     AnyCommand,
@@ -71,6 +71,7 @@ from mdserver.core.outputs import Deliver, Disconnect, Output, Send, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
 from mdserver.core.publications import Publications
 from mdserver.core.publishers import PublisherKeys
+from mdserver.core.recovery import Lost
 from mdserver.core.session import Session, SessionEvent, SessionState, session_name
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subscriptions import Subscriptions, deny

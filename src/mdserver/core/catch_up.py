@@ -26,10 +26,9 @@ of a session whose client takes no more bytes is paused: the cache keeps everyth
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
-from attrs import frozen
-
+from mdserver.core.ahead import AheadWaits
 from mdserver.core.cache import Cache, SubjectState
 from mdserver.core.commands import Fetch
 from mdserver.core.events import (
@@ -44,142 +43,17 @@ from mdserver.core.events import (
 )
 from mdserver.core.histories import Histories
 from mdserver.core.interest import Interest
-from mdserver.core.message import Entry, MessageType, Position
-from mdserver.core.outputs import CancelTimer, Output, Send, SetTimer
+from mdserver.core.message import MessageType, Position
+from mdserver.core.outputs import Output, Send, SetTimer
+from mdserver.core.recovery import Ahead, Lost, Missed, deliveries, forked, recover, recover_since
+from mdserver.core.searching import Searches, Work
 from mdserver.core.session import AheadWait, CatchUpRequest, KnownPositions, Session, Subscription
 from mdserver.core.settings import BrokerSettings
-from mdserver.core.subjects import Pattern, segments_of, validate_subject
-from mdserver.errors import InvalidSubjectError
-from mdserver.limits import (
-    AHEAD_WAIT_S,
-    NS_PER_MS,
-    NS_PER_S,
-    PINGS_WAITING_MAX,
-    STEP_PAUSE_MS,
-)
+from mdserver.limits import AHEAD_WAIT_S, NS_PER_MS, NS_PER_S, PINGS_WAITING_MAX, STEP_PAUSE_MS
 
 TIMER = ("broker", "catch-up")
 SEARCH_TURN = 256
 """How much of a search is one turn of a session that waits."""
-
-
-class Work:
-    """The budget of a step for work that may also be done later, counted in `left`.
-
-    Steps are told apart by their lists of outputs, of which each step has its own.
-    """
-
-    __slots__ = ("_most", "_out", "left")
-
-    def __init__(self, most: int) -> None:
-        self.left = self._most = most
-        self._out: list[Output] | None = None
-
-    def begin(self, out: list[Output]) -> None:
-        """Fill the budget if this is another step."""
-        if out is not self._out:
-            self._out = out
-            self.left = self._most
-
-
-class Search:
-    """The subjects that were found for one subscription so far.
-
-    `foreign` are positions of another history id; `newcomers` is how many of the cache's were
-    looked at.
-    """
-
-    __slots__ = ("candidates", "foreign", "found", "newcomers")
-
-    def __init__(self, newcomers: int) -> None:
-        self.candidates: Iterator[str | None] = iter(())
-        self.found: dict[str, None] = {}
-        self.foreign: list[str] = []
-        self.newcomers = newcomers
-
-
-def is_one_of(subject: str, pattern: Pattern, settings: BrokerSettings) -> bool:
-    """Return whether this is a subject that one can publish to, and one of the pattern's."""
-    try:
-        validate_subject(subject, settings.subject_segments_min, settings.subject_segments_max)
-    except InvalidSubjectError:
-        return False
-    return pattern.matches(segments_of(subject))
-
-
-@frozen
-class Missed:
-    """Everything after the position, in order; empty if nothing was missed."""
-
-    entries: Sequence[Entry]
-
-
-@frozen
-class Lost:
-    """What came after the position is not all there any more: `first` to `last` are missing."""
-
-    first: Position
-    last: Position
-
-
-def recover_since(
-    state: SubjectState | None, entries: Sequence[Entry], place: int
-) -> Missed | Lost:
-    """Compare a place in the log of a group with what is known of a subject of it.
-
-    Nobody knows which message was the last one before that place, so what is lost begins with the
-    first one of all.
-    """
-    if state is None or state.seq == 0:
-        return Missed(())
-    if state.dropped > place:
-        return Lost(Position(state.epoch, 1), Position(state.epoch, state.seq))
-    missed = 0
-    for entry in reversed(entries):
-        if entry.place <= place:
-            break
-        missed += 1
-    return Missed(entries[len(entries) - missed :])
-
-
-@frozen
-class Ahead:
-    """The subscriber has seen more than this member."""
-
-
-def recover(
-    state: SubjectState | None, entries: Sequence[Entry], after: Position
-) -> Missed | Lost | Ahead:
-    """Compare a position with what is known of a subject, of which `entries` are cached.
-
-    Returns what was missed, or that a part of it is gone, or that the position is ahead.
-    """
-    newest = 0 if state is None else state.seq
-    if after.seq > newest:
-        if state is not None and forked(state, after):
-            return Lost(Position(state.epoch, 1), Position(state.epoch, newest))
-        return Ahead()
-    if state is None or newest == 0:
-        return Missed(())
-    missed: list[Entry] = []
-    at = Position(state.epoch, newest) if after.seq == newest else None
-    for entry in reversed(entries):
-        if entry.seq <= after.seq:
-            at = Position(entry.epoch, entry.seq)
-            break
-        missed.append(entry)
-    # An entry keeps its epoch for ever: another epoch at the same place is another history.
-    if at is not None and at.seq == after.seq != 0 and at.epoch != after.epoch:
-        return Lost(Position(state.epoch, 1), Position(state.epoch, newest))
-    if after.seq < state.floor:
-        return Lost(Position(after.epoch, after.seq + 1), Position(state.epoch, newest))
-    missed.reverse()
-    return Missed(missed)
-
-
-def forked(state: SubjectState, after: Position) -> bool:
-    """Return whether this member, behind the position in a newer epoch, never reaches it."""
-    return after.seq > state.seq and after.epoch < state.epoch
 
 
 class CatchUp:
@@ -195,15 +69,10 @@ class CatchUp:
         self._queues: dict[Session, deque[CatchUpRequest]] = {}
         self._stalled: dict[Session, deque[CatchUpRequest]] = {}
         """The queues of those whose clients take no more."""
-        self.awaited: dict[str, dict[Session, AheadWait]] = {}
-        """Subject -> the sessions that have seen more of it than this member has."""
-        self.reached = [0] * settings.groups
-        """Of each group the place in its log up to which this member has everything."""
-        self._ahead: dict[Session, tuple[list[int], int]] = {}
-        """Sessions that know places beyond that, and until when (ns) they wait."""
-        self._timed: dict[Session, None] = {}
-        self._searches: dict[Subscription, Search] = {}
+        self._ahead = AheadWaits(settings.groups, interest)
+        self.awaited, self.reached = self._ahead.awaited, self._ahead.reached
         self._work = Work(settings.work_at_once)
+        self._searches = Searches(settings, cache, interest, self._work)
 
     def start(
         self,
@@ -224,10 +93,11 @@ class CatchUp:
             subjects = [subscription.subject]
         if subjects is None:
             subscription.searching = True
-        self._compare(session, request.known, now, out)
-        stalled = session.congested or session in self._ahead
+        self._ahead.compare(session, request.known, now, out)
+        stalled = session.congested or self._ahead.waits_for_places(session)
         waits = stalled or session in self._queues
-        if subscription.searching and not waits and self._search(request, self._work.left):
+        searches = subscription.searching and not waits
+        if searches and self._searches.advance(request, self._work.left):
             subjects = self._found(request, out)
         if subjects is not None:
             brought = 0
@@ -245,31 +115,19 @@ class CatchUp:
         else:
             self._enqueue(session, (request,), now, out)
 
-    def _compare(
-        self, session: Session, known: KnownPositions, now: int, out: list[Output]
-    ) -> None:
-        """Have a session wait whose client has seen more than this member."""
-        if known.places is None or session in self._ahead or not self._lags(known.places):
-            return
-        until = now + AHEAD_WAIT_S * NS_PER_S
-        self._ahead[session] = known.places, until
-        self._time(session, out)
-
-    def _lags(self, places: Sequence[int]) -> bool:
-        return any(place > here for place, here in zip(places, self.reached, strict=True))
-
     def reach(self, group: int, place: int, now: int, out: list[Output]) -> None:
         """Note that this member has everything of a group up to a place."""
-        self.reached[group] = max(self.reached[group], place)
-        if self._ahead:
-            self.compare_again(now, out)
+        for session in self._ahead.reach(group, place):
+            self.pause(session, now, out)
 
     def compare_again(self, now: int, out: list[Output]) -> None:
         """Let those go on that know no more than this member does."""
-        for session, (places, _) in list(self._ahead.items()):
-            if not self._lags(places):
-                del self._ahead[session]
-                self.pause(session, now, out)
+        for session in self._ahead.reached_by():
+            self.pause(session, now, out)
+
+    def timed_out(self, session: Session, now: int, out: list[Output]) -> bool:
+        """Return whether a session, whose timer is due, has waited too long for this member."""
+        return self._ahead.timed_out(session, now, out)
 
     def busy(self, session: Session) -> bool:
         """Return whether something is still to be brought to a session, or waited for."""
@@ -286,67 +144,16 @@ class CatchUp:
         else:
             self._interest.pattern_changed(subscription)
 
-    # -- Which subjects a pattern has ------------------------------------------------------------
-
-    def _search(self, request: CatchUpRequest, most: int) -> bool:
-        """Search on for so much work at most; returns whether all is found."""
-        search = self._searches.get(request.subscription)
-        if search is None:
-            if self._cache.newcomers is None:
-                self._cache.newcomers = []
-            search = Search(len(self._cache.newcomers))
-            search.candidates = self._candidates(request, search)
-            self._searches[request.subscription] = search
-        end = max(0, self._work.left - most)
-        while self._work.left > end:
-            before = self._interest.visited
-            try:
-                subject = next(search.candidates)
-            except StopIteration:
-                return True
-            finally:
-                self._work.left -= 1 + self._interest.visited - before
-            if subject is not None:
-                search.found[subject] = None
-        return False
-
-    def _candidates(self, request: CatchUpRequest, search: "Search") -> Iterator[str | None]:
-        """Yield the subjects that are to be brought, and None for what is looked at besides."""
-        subscription, known = request.subscription, request.known
-        pattern, settings = subscription.pattern, self._settings
-        assert pattern is not None
-        yield from self._cache.search(pattern)
-        for subject in list(known.positions):
-            yield subject if is_one_of(subject, pattern, settings) else None
-        for subject in list(known.foreign):
-            if is_one_of(subject, pattern, settings) and (
-                self._interest.chosen(subscription.session, subject) is subscription
-            ):
-                search.foreign.append(subject)
-            yield None
-        newcomers = self._cache.newcomers
-        while newcomers is not None and search.newcomers < len(newcomers):
-            subject = newcomers[search.newcomers]
-            search.newcomers += 1
-            yield subject if pattern.matches(segments_of(subject)) else None
-
     def _found(self, request: CatchUpRequest, out: list[Output]) -> list[str]:
         """End a search; returns the subjects that it found, which are to be brought now."""
         subscription = request.subscription
-        search = self._end_search(subscription)
+        search = self._searches.end(subscription)
         assert search is not None
         if search.foreign:
             reset = Reset(history=self._histories.current, subjects=search.foreign)
             out.append(Send(subscription.session.id, reset))
         self._interest.pattern_changed(subscription)
         return list(search.found)
-
-    def _end_search(self, subscription: Subscription) -> "Search | None":
-        subscription.searching = False
-        search = self._searches.pop(subscription, None)
-        if not self._searches:
-            self._cache.newcomers = None
-        return search
 
     # -- Turn by turn ------------------------------------------------------------------------------
 
@@ -374,7 +181,7 @@ class CatchUp:
 
     def pause(self, session: Session, now: int, out: list[Output]) -> None:
         """Pause what a session is to be brought while it is congested, go on when it is not."""
-        if session.congested or session in self._ahead:
+        if session.congested or self._ahead.waits_for_places(session):
             queue = self._queues.pop(session, None)
             if queue is not None:
                 self._stalled[session] = queue
@@ -410,7 +217,7 @@ class CatchUp:
             request = queue[0]
             subscription = request.subscription
             if subscription.searching:
-                if self._search(request, SEARCH_TURN):
+                if self._searches.advance(request, SEARCH_TURN):
                     self._keep_pending(subscription, self._found(request, out))
             else:
                 turns -= 1
@@ -440,7 +247,7 @@ class CatchUp:
         if bringing is not subscription:
             return  # a more exact subscription of the session brings it
         if session.ahead is not None and subject in session.ahead:
-            self._release(session.ahead[subject])
+            self._ahead.release(session.ahead[subject])
         positions = request.known.positions
         after = positions.get(subject, positions.get(subscription.subject))
         state = self._cache.find(subject)
@@ -486,7 +293,8 @@ class CatchUp:
         entries = () if state is None else self._cache.entries(state, now)
         found = recover(state, entries, after)
         if isinstance(found, Ahead):
-            self._wait(AheadWait(subscription, subject, after, now + AHEAD_WAIT_S * NS_PER_S), out)
+            wait = AheadWait(subscription, subject, after, now + AHEAD_WAIT_S * NS_PER_S)
+            self._ahead.wait(wait, out)
         elif isinstance(found, Missed):
             self._send_missed(subscription, subject, found, after, out)
         else:
@@ -549,51 +357,6 @@ class CatchUp:
 
     # -- Sessions that are ahead of this member ----------------------------------------------------
 
-    def _wait(self, wait: AheadWait, out: list[Output]) -> None:
-        session = wait.subscription.session
-        if session.ahead is None:
-            session.ahead = {}
-        session.ahead[wait.subject] = wait
-        subscription = wait.subscription
-        if subscription.ahead is None:
-            subscription.ahead = {}
-        subscription.ahead[wait.subject] = wait
-        self.awaited.setdefault(wait.subject, {})[session] = wait
-        self._interest.subject_changed(subscription, wait.subject)
-        self._time(session, out)
-
-    def _release(self, wait: AheadWait) -> None:
-        subscription, subject = wait.subscription, wait.subject
-        session = subscription.session
-        assert session.ahead is not None
-        assert subscription.ahead is not None
-        del session.ahead[subject]
-        if not session.ahead:
-            session.ahead = None
-        del subscription.ahead[subject]
-        if not subscription.ahead:
-            subscription.ahead = None
-        awaiting = self.awaited[subject]
-        del awaiting[session]
-        if not awaiting:
-            del self.awaited[subject]
-        self._interest.subject_changed(subscription, subject)
-
-    def _time(self, session: Session, out: list[Output]) -> None:
-        """Set the timer for the next moment at which the session has waited for too long."""
-        until = self._waits_until(session)
-        if until is not None and session not in self._timed:
-            self._timed[session] = None
-            out.append(SetTimer(("broker", "ahead", session.id), until))
-
-    def _waits_until(self, session: Session) -> int | None:
-        """Return when the session will have waited for too long, None if it does not wait."""
-        # All wait for the same time, so the first one has waited for longest.
-        ends = [next(iter(session.ahead.values())).until] if session.ahead else []
-        if session in self._ahead:
-            ends.append(self._ahead[session][1])
-        return min(ends, default=None)
-
     def applied(self, state: SubjectState, now: int, out: list[Output]) -> list[Session]:
         """Go on with the sessions that waited for this subject to get where it is now.
 
@@ -603,19 +366,10 @@ class CatchUp:
         released: list[Session] = []
         for wait in list(self.awaited.get(state.subject, {}).values()):
             if wait.after.seq <= state.seq or forked(state, wait.after):
-                self._release(wait)
+                self._ahead.release(wait)
                 self._recover(wait.subscription, state.subject, wait.after, now, out)
                 released.append(wait.subscription.session)
         return released
-
-    def timed_out(self, session: Session, now: int, out: list[Output]) -> bool:
-        """Return whether a session, whose timer is due, has waited too long for this member."""
-        self._timed.pop(session, None)
-        until = self._waits_until(session)
-        if until is not None and until <= now:
-            return True
-        self._time(session, out)
-        return False
 
     def owed(self, subscription: Subscription) -> dict[str, Position]:
         """Return the positions after which a subscription that ends has not brought anything yet.
@@ -658,8 +412,9 @@ class CatchUp:
                 continue
             # It waits in the queue for its turn: these subjects wait there as well.
             taker.known.positions = {**positions, **taker.known.positions}
-            if taker.searching:
-                self._searches[taker].found.update(dict.fromkeys(positions))
+            search = self._searches.get(taker)
+            if search is not None:
+                search.found.update(dict.fromkeys(positions))
             else:
                 self._keep_pending(taker, [*positions, *reversed(taker.pending or ())])
 
@@ -671,20 +426,15 @@ class CatchUp:
             if subscription.pattern is None:
                 self._interest.subject_changed(subscription, subscription.subject)
         if subscription.searching:
-            self._end_search(subscription)
+            self._searches.end(subscription)
         for wait in list((subscription.ahead or {}).values()):
-            self._release(wait)
+            self._ahead.release(wait)
 
     def end(self, session: Session, out: list[Output]) -> None:
         """Forget what was still to be brought for a session."""
         self._queues.pop(session, None)
         self._stalled.pop(session, None)
-        self._ahead.pop(session, None)
-        for wait in list((session.ahead or {}).values()):
-            self._release(wait)
-        if session in self._timed:
-            del self._timed[session]
-            out.append(CancelTimer(("broker", "ahead", session.id)))
+        self._ahead.forget(session, out)
 
     def reset(
         self, session: Session, subjects: list[str], groups: dict[int, None], out: list[Output]
@@ -698,7 +448,7 @@ class CatchUp:
             out.append(Send(session.id, reset))
         for wait in list((session.ahead or {}).values()):
             if self._histories.group(wait.subject) in groups:
-                self._release(wait)
+                self._ahead.release(wait)
         queued = (*self._queues.get(session, ()), *self._stalled.get(session, ()))
         for known in {id(request.known): request.known for request in queued}.values():
             known.positions = {
@@ -729,20 +479,3 @@ class CatchUp:
     def _snapshot(self, state: SubjectState | None, now: int) -> list[Delivery]:
         snapshot = None if state is None else self._cache.snapshot(state, now)
         return [] if snapshot is None else [snapshot.delivery()]
-
-
-def deliveries(
-    entries: Iterable[Entry],
-    type: MessageType,  # noqa: A002 - the name on the wire
-    match: str | None = None,
-    before: Position | None = None,
-) -> Iterator[Delivery]:
-    """Yield cached messages for one reader, in order.
-
-    `before` is the position before the first one. A message whose number does not follow the one
-    before it says which one that was.
-    """
-    for entry in entries:
-        gap = before is not None and before.seq and entry.seq != before.seq + 1
-        yield Delivery(entry, type, match, before if gap else None)
-        before = Position(entry.epoch, entry.seq)
