@@ -116,7 +116,7 @@ class OneSeed:
         publication = proposal.publication
         if self.down:
             outcome = Outcome(proposal.origin, reason=self.down, certain=False)
-            self.broker.outcome(outcome, self.now, out)
+            self.broker.resolve([outcome], self.now, out)
             return
         entry = Entry(0, 0, publication)
         if publication.qos is Qos.GUARANTEED:
@@ -125,4 +125,4 @@ class OneSeed:
             place = self._lengths[group] = self._lengths.get(group, 0) + 1
             entry = Entry(self.epoch, seq, publication, place)
         self.broker.committed(self.group(entry), [entry], self.now, out)
-        self.broker.outcome(Outcome(proposal.origin, entry.epoch, entry.seq), self.now, out)
+        self.broker.resolve([Outcome(proposal.origin, entry.epoch, entry.seq)], self.now, out)

@@ -34,7 +34,7 @@ def test_a_publication_reaches_its_subscriber_and_is_acknowledged() -> None:
     assert out == []
     entry = Entry(1, 1, proposal.publication)
     broker.committed(0, [entry], 5, out)
-    broker.outcome(Outcome(proposal.origin, 1, 1), 5, out)
+    broker.resolve([Outcome(proposal.origin, 1, 1)], 5, out)
     deliver, _, answer = out
     assert isinstance(deliver, Deliver)
     assert (deliver.delivery.entry, list(deliver.sessions)) == (entry, [1])

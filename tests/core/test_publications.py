@@ -26,8 +26,9 @@ def test_a_number_that_was_taken_long_ago_has_no_position_any_more() -> None:
     broker.opened(Opened(1, "127.0.0.1"), 0, out)
     broker.received(1, [Connect(publisher="p")], 0, out)
     out.clear()
-    for epoch, seq in ((0, 0), (2, 9)):
-        broker.outcome(Outcome(Origin(1, "c", None, "/a/b"), epoch, seq, duplicate=True), 0, out)
+    origin = Origin(1, "c", None, "/a/b")
+    positions = ((0, 0), (2, 9))
+    broker.resolve([Outcome(origin, *position, duplicate=True) for position in positions], 0, out)
     forgotten, known = (output.event for output in out if isinstance(output, Send))
     assert isinstance(forgotten, Status)
     assert (forgotten.duplicate, forgotten.epoch, forgotten.seq) == (True, None, None)

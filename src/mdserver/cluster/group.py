@@ -237,8 +237,7 @@ class Group:
 
     def resolve(self, outcomes: "Iterable[Outcome]") -> None:
         """Tell publishers at this member what became of their publications."""
-        for outcome in outcomes:
-            self._broker.outcome(outcome, self._outgoing.now, self._outgoing.out)
+        self._broker.resolve(outcomes, self._outgoing.now, self._outgoing.out)
 
     def propose(self, proposals: "Iterable[Proposal]") -> None:
         """Take publications of this member's clients, and forward those that can be now."""

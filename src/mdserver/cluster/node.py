@@ -317,8 +317,7 @@ class Node:
 
     def _resolve(self, outcomes: Iterable[Outcome]) -> None:
         """Tell publishers what became of their publications."""
-        for outcome in outcomes:
-            self.broker.outcome(outcome, self.outgoing.now, self.outgoing.out)
+        self.broker.resolve(outcomes, self.outgoing.now, self.outgoing.out)
 
     def _answer(self, peer: str, answer: msg.Answer) -> None:  # noqa: ARG002
         found = [self.groups[item.group].queue.answered(item) for item in answer.items]

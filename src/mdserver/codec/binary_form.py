@@ -57,12 +57,15 @@ class BinaryCodec:
 
     def commands(self, data: bytes, sender: Sender | None = None) -> Sequence[AnyCommand]:
         """Decode the frames of one message; RemoteProtocolError where they are none."""
-        return self.frames(read_frames(data, FROM_CLIENTS), sender)
+        return self._read([payload for _, payload in read_frames(data, FROM_CLIENTS)], sender)
 
     def frames(self, frames: Sequence[Frame], sender: Sender | None = None) -> Sequence[AnyCommand]:
         """Decode frames that a `FrameReader(FROM_CLIENTS)` took from a stream."""
+        return self._read([payload for _, payload in frames], sender)
+
+    def _read(self, parts: Sequence[bytes], sender: Sender | None) -> Sequence[AnyCommand]:
         try:
-            return self._reader.read_all([payload for _, payload in frames], sender or Unknown())
+            return self._reader.read_all(parts, sender or Unknown())
         except NOT_WELL_FORMED as error:
             raise ill_formed(error, _FORM) from None
 

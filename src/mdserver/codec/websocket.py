@@ -12,6 +12,7 @@ import re
 import struct
 from codecs import IncrementalDecoder, getincrementaldecoder
 
+import msgspec
 from attrs import frozen
 from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import CloseConnection
@@ -24,16 +25,20 @@ NO_STATUS = 1005  # RFC 6455 section 7.4.1: a close frame without a code
 PROTOCOL_ERROR = 1002
 INVALID_TEXT = 1007
 
+_TEXT, _BINARY = 0x81, 0x82  # whole messages, in one frame
 _CLOSE, _PING, _PONG = 0x88, 0x89, 0x8A
+_WHOLE = (_TEXT, _BINARY)
 _EMPTY_CONTROLS = re.compile(rb"(?:[\x89\x8a]\x80.{4})+", re.DOTALL)
 _DIRECT = frozenset((0x00, 0x01, 0x02, 0x80, 0x81, 0x82, _PING, _PONG))
 _NOT_UTF_8 = "A text message is not valid UTF-8."
 _VERSION = "13"
 
 
-@frozen
-class Message:
-    """A whole message; `payload` is valid UTF-8 where it is `text`."""
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A whole message; `payload` is valid UTF-8 where it is `text`.
+
+    A msgspec struct, because every command of a client comes in one.
+    """
 
     payload: bytes
     text: bool
@@ -109,7 +114,7 @@ def accept_upgrade(request: Request) -> Accepted:
 
 def frame_header(length: int, text: bool) -> bytes:
     """The header of an unmasked, unfragmented message of `length` bytes."""
-    return _header(0x81 if text else 0x82, length)
+    return _header(_TEXT if text else _BINARY, length)
 
 
 def ping_frame(payload: bytes = b"") -> bytes:
@@ -188,18 +193,54 @@ class WebSocket:
         events: list[WebSocketEvent] = []
         at = 0
         size = len(received)
-        for _ in range(limits.FRAMES_AT_ONCE):
-            if at == size or self._ended:
+        left = limits.FRAMES_AT_ONCE
+        while at < size and not self._ended:
+            if left <= 0:
+                self.more = True
+                self._needed = 0
                 break
-            end = self._step(received, at, events)
+            before = len(events)
+            end = self._usual(received, at, events, left)
+            left -= len(events) - before
             if end == at:
-                break
+                end = self._step(received, at, events)
+                left -= 1
+                if end == at:
+                    break
             at = end
-        else:
-            self.more = at < size
-            self._needed = 0
         self._buffer = b"" if self._ended else received[at:]
         return events
+
+    def _usual(self, data: bytes, at: int, events: list[WebSocketEvent], most: int) -> int:
+        """Read whole messages in one short frame each; gives where something else begins.
+
+        Nearly all that clients send is of this kind. `_step` could read it as well, with five calls
+        for each message; whatever does not fit is left to it.
+        """
+        if self._fragments is not None or self._closing:
+            return at
+        size, bytes_max = len(data), self._bytes_max
+        for _ in range(most):
+            start = at + 6
+            if start > size or (first := data[at]) not in _WHOLE:
+                break
+            length = data[at + 1] - 0x80  # below 0: no mask
+            if length == 126:
+                length = data[at + 2] << 8 | data[at + 3]
+                start = at + 8
+                if length < 126:
+                    break
+            elif not 0 <= length < 126:
+                break
+            end = start + length
+            if end > size or length > bytes_max:
+                break
+            payload = _unmasked(data[start:end], data[start - 4 : start])
+            if first == _TEXT and not payload.isascii() and not _is_utf_8(payload):
+                break
+            events.append(Message(payload, first == _TEXT))
+            at = end
+        return at
 
     def _step(self, data: bytes, at: int, events: list[WebSocketEvent]) -> int:
         """Read one frame; gives where the next begins, or `at` if more is needed."""
@@ -229,8 +270,8 @@ class WebSocket:
         if not length and first > _CLOSE:
             return _skip_empty_controls(data, at, events)
         payload = _unmasked(data[start:end], data[start - 4 : start])
-        if 0x80 < first < _CLOSE and self._fragments is None:  # nearly all
-            self._take_message(payload, first == 0x81, events)
+        if first in _WHOLE and self._fragments is None:
+            self._take_message(payload, first == _TEXT, events)
         elif first == _PING:
             events.append(Pinged(_header(_PONG, length) + payload))
         elif first == _PONG:
@@ -252,13 +293,9 @@ class WebSocket:
         self._bytes_max = self._message_bytes_max
 
     def _take_message(self, payload: bytes, text: bool, events: list[WebSocketEvent]) -> None:
-        if text and not payload.isascii():
-            try:
-                payload.decode()
-            except UnicodeDecodeError:
-                self._fail(INVALID_TEXT, _NOT_UTF_8, events)
-                return
-        if not self._closing:
+        if text and not payload.isascii() and not _is_utf_8(payload):
+            self._fail(INVALID_TEXT, _NOT_UTF_8, events)
+        elif not self._closing:
             events.append(Message(payload, text))
 
     def _take_fragment(self, first: int, payload: bytes, events: list[WebSocketEvent]) -> None:
@@ -356,6 +393,14 @@ def _unmasked(payload: bytes, key: bytes) -> bytes:
     mask = (key * (length // 4 + 1))[:length]
     masked = int.from_bytes(payload, "little") ^ int.from_bytes(mask, "little")
     return masked.to_bytes(length, "little")
+
+
+def _is_utf_8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _header(first: int, length: int) -> bytes:

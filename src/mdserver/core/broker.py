@@ -64,7 +64,7 @@ from mdserver.core.inputs import (
     Verdict,
     Writability,
 )
-from mdserver.core.interest import Interest
+from mdserver.core.interest import Audience, Interest
 from mdserver.core.marks import Marks
 from mdserver.core.message import Entry, MessageType, Position
 from mdserver.core.outputs import Deliver, Disconnect, Output, Send, SetTimer
@@ -425,10 +425,9 @@ class Broker:
 
     # -- What the group logs say -----------------------------------------------------------------
 
-    def outcome(self, outcome: Outcome, now: int, out: list[Output]) -> None:
-        """Take the result of a proposal, and tell its publisher."""
-        session = self._sessions.get(outcome.origin.session)
-        self.publications.resolve(session, outcome, now, out)
+    def resolve(self, outcomes: Iterable[Outcome], now: int, out: list[Output]) -> None:
+        """Take the results of proposals, and tell their publishers."""
+        self.publications.resolve(outcomes, self._sessions, now, out)
 
     def committed(
         self,
@@ -444,12 +443,13 @@ class Broker:
         STANDARD ones have seq 0 and are delivered only. Entries that are known already are left
         out. `ordered`: all entries before the last one's place in the log are known with it.
         """
-        cache, catch_up = self._cache, self._catch_up
+        cache, interest, catch_up = self._cache, self._interest, self._catch_up
         place = 0
         for entry in entries:
             seq = entry.seq
             if not seq:
-                self._deliver(entry, None, now, out)
+                audience = interest.audience(entry.publication.subject)
+                self._deliver(entry, None, audience, now, out)
                 continue
             state = cache.state(entry.publication.subject, now)
             known = state.seq
@@ -457,7 +457,9 @@ class Broker:
                 continue
             prev = Position(state.epoch, known) if known and seq != known + 1 else None
             cache.apply(state, entry, now)
-            self._deliver(entry, prev, now, out)
+            audience = interest.audience(entry.publication.subject)
+            if audience.direct or audience.conflated:
+                self._deliver(entry, prev, audience, now, out)
             if catch_up.awaited:
                 released = catch_up.applied(state, now, out)
                 if ordered:
@@ -470,17 +472,16 @@ class Broker:
             self._expiring = True
             out.append(SetTimer(EXPIRE_TIMER, now + max(self._shortest_age, EXPIRE_STEP)))
 
-    def _deliver(self, entry: Entry, prev: Position | None, now: int, out: list[Output]) -> None:
-        audience = self._interest.audience(entry.publication.subject)
-        if not audience.direct and not audience.conflated:
-            return
+    def _deliver(
+        self, entry: Entry, prev: Position | None, to: Audience, now: int, out: list[Output]
+    ) -> None:
         shared: dict[str | None, Delivery] = {}
-        for match, sessions in audience.direct:
+        for match, sessions in to.direct:
             delivery = Delivery(entry, MessageType.UPDATE, match, prev)
             out.append(Deliver(delivery, sessions))
-            if audience.conflated:
+            if to.conflated:
                 shared[match] = delivery
-        for subscription in audience.conflated:
+        for subscription in to.conflated:
             match = subscription.match
             if match not in shared:
                 shared[match] = Delivery(entry, MessageType.UPDATE, match, prev)

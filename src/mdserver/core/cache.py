@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from mdserver.core.message import Entry
+from mdserver.core.message import Entry, Publication
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import Bounds, ProposedFields, Snapshot, fields_bytes
-from mdserver.core.subjects import ONE, RESERVED, Pattern, group_of, segments_of
+from mdserver.core.subjects import ONE, RESERVED, Pattern, group_of, segments_of, shown
 from mdserver.limits import (
     ENTRY_OVERHEAD_BYTES,
     NS_PER_S,
@@ -156,27 +156,41 @@ class Cache:
         """What is known of a subject."""
         return self._subjects.get(subject)
 
-    def reserve(self, subject: str, now: int) -> bool:
-        """Make room for a subject that is about to be published to; False where there is none."""
-        if subject in self._subjects:
-            return True
+    def make_room(self, publication: Publication, now: int) -> str | None:
+        """Make room for a publication that is about to be proposed.
+
+        Returns why there is none, or None; then `landed` follows if it has fields and is retained.
+        """
+        if publication.subject not in self._subjects and not self._reserve(
+            publication.subject, now
+        ):
+            return f"The limit of {self._settings.subjects_max} subjects is reached."
+        if self.bytes >= self._settings.cache_bytes_max and self._full(now):
+            return "The snapshots of all subjects take all the memory that they may."
+        if publication.fields is None or not publication.retained:
+            return None
+        broken = self._propose_fields(publication.subject, publication.fields, now)
+        return broken and (
+            f"The snapshot of {shown(publication.subject)} would have {broken}. Use fewer names, "
+            "or publish with `retained` false."
+        )
+
+    def _reserve(self, subject: str, now: int) -> bool:
+        """Make room for a subject that is new; return False if there is none."""
         if len(self._subjects) >= self._settings.subjects_max and not self._drop_unused(now):
             return False
         self._unused[subject] = self._add(subject, now)
         return True
 
-    def full(self, now: int) -> bool:
-        """Whether snapshots alone take all the room, even without those that have expired."""
-        if self.bytes < self._settings.cache_bytes_max or self._order:
+    def _full(self, now: int) -> bool:
+        """Return whether snapshots alone take all the room, even without those that expired."""
+        if self._order:
             return False
         self.expire(now)
         return self.bytes >= self._settings.cache_bytes_max
 
-    def propose_fields(self, subject: str, fields: dict[str, str], now: int) -> str | None:
-        """Count in the fields of a publication that is about to be proposed to a known subject.
-
-        Returns which bound the snapshot would break with it, or None; then `landed` follows.
-        """
+    def _propose_fields(self, subject: str, fields: dict[str, str], now: int) -> str | None:
+        """Count the fields of a publication in, or return which bound the snapshot would break."""
         state = self._subjects[subject]
         ahead = state.ahead
         if ahead is None:
@@ -228,8 +242,9 @@ class Cache:
         """How many bytes more the snapshot takes."""
         if state.ahead is not None and entry.publication.fields is not None:
             state.ahead.note(entry.publication.fields)
-        snapshot = self.snapshot(state, now)
+        snapshot = state.snapshot
         if self._settings.snapshot_expire is not None:
+            snapshot = self.snapshot(state, now)
             self._aging[state] = now
             self._aging.move_to_end(state)
         if snapshot is None:

@@ -1,7 +1,12 @@
-"""What `Node.step` gives back, for the driver to carry out in order."""
+"""What `Node.step` gives back, for the driver to carry out in order.
+
+`Deliver` and `Send` are msgspec structs, which take a third of the time of attrs objects: there are
+some for each publication.
+"""
 
 from collections.abc import Sequence
 
+import msgspec
 from attrs import frozen
 
 from mdserver.core.events import AnyEvent, Delivery
@@ -9,16 +14,14 @@ from mdserver.core.inputs import TimerKey
 from mdserver.core.message import Entry
 
 
-@frozen
-class Deliver:
+class Deliver(msgspec.Struct, frozen=True, gc=False):
     """One message to many sessions. The list is shared: nobody may change it."""
 
     delivery: Delivery
     sessions: Sequence[int]
 
 
-@frozen
-class Send:
+class Send(msgspec.Struct, frozen=True, gc=False):
     """One event to one session."""
 
     session: int

@@ -6,6 +6,7 @@ broker as a `Proposal` for the log of its subject's group; the log answers each 
 """
 
 import functools
+from collections.abc import Iterable, Mapping
 
 from attrs import frozen
 
@@ -110,7 +111,9 @@ def _refused(
     if size > most:
         reason = f"Content and fields have {size} bytes: at most {most} are allowed."
         return Refused(StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED, reason)
-    denial = may_publish(subject, session, settings)
+    denial = _barred(session, settings)
+    if denial is None and session.writable is not None and not permits(session.writable, subject):
+        denial = f"The token does not allow publishing to {shown(subject)}."
     if denial is None and reply is not None and not permits(session.readable, reply):
         # Others write there on behalf of the publisher, who must not reach beyond its own rights.
         denial = (
@@ -120,8 +123,8 @@ def _refused(
     return None if denial is None else Refused(StatusName.PUBLISH_DENIED, denial)
 
 
-def may_publish(subject: str, session: Session, settings: BrokerSettings) -> str | None:
-    """Return why a session may not publish to a subject, None if it may."""
+def _barred(session: Session, settings: BrokerSettings) -> str | None:
+    """Return why a session may publish to no subject at all, None if it may to some."""
     if not session.address_allowed:
         return (
             f"Nobody may publish from the address {session.address}: the server's configuration "
@@ -134,8 +137,6 @@ def may_publish(subject: str, session: Session, settings: BrokerSettings) -> str
                 "name a token in `EntitlementAllowToken`, which publishers connect with."
             )
         return "Only clients that connect with the token `EntitlementAllowToken` may publish."
-    if session.writable is not None and not permits(session.writable, subject):
-        return f"The token does not allow publishing to {shown(subject)}."
     return None
 
 
@@ -220,7 +221,9 @@ class Publications:
         )
         if type(read) is Publication:
             self.count += 1
-            lack = self._lack_of_room(read, now)
+            lack = None
+            if read.qos is not Qos.STANDARD:
+                lack = self.refusing or self._cache.make_room(read, now)
             if lack is None:
                 audited = read if self.settings.audit_message else None
                 counted = read.fields is not None and read.retained and read.qos is Qos.GUARANTEED
@@ -235,41 +238,27 @@ class Publications:
         if self.settings.audit_message:
             out.append(refused_log(session, command, read.reason, now))
 
-    def _lack_of_room(self, publication: Publication, now: int) -> str | None:
-        if publication.qos is Qos.STANDARD:
-            return None
-        if self.refusing is not None:
-            return self.refusing
-        if not self._cache.reserve(publication.subject, now):
-            return f"The limit of {self.settings.subjects_max} subjects is reached."
-        if self._cache.full(now):
-            return "The snapshots of all subjects take all the memory that they may."
-        if publication.fields is None or not publication.retained:
-            return None
-        broken = self._cache.propose_fields(publication.subject, publication.fields, now)
-        return broken and (
-            f"The snapshot of {shown(publication.subject)} would have {broken}. Use fewer names, "
-            "or publish with `retained` false."
-        )
-
     def resolve(
-        self, session: Session | None, outcome: Outcome, now: int, out: list[Output]
+        self,
+        outcomes: Iterable[Outcome],
+        sessions: Mapping[int, Session],
+        now: int,
+        out: list[Output],
     ) -> None:
-        """Take the outcome of a proposal; `session` is its publisher's, None if that is gone."""
-        origin = outcome.origin
-        if origin.fields and origin.subject is not None:
-            self._cache.landed(origin.subject)
-        if origin.publication is not None:
-            history = self._histories.current
-            out.append(publish_log(outcome, origin.publication, session, history, now))
-        if session is None or session.state is SessionState.ENDED:
-            return
-        named = origin.closure is not None or origin.id is not None
-        if outcome.reason is None:
-            if named:
-                out.append(Send(session.id, accepted(outcome)))
-        elif named:
-            out.append(Send(session.id, failed(outcome)))
-        else:
-            code = error_code(StatusName.PUBLISH_FAILED)
-            out.append(Send(session.id, Error(code=code, reason=outcome.reason)))
+        """Take the outcomes of proposals; `sessions` are those that are still there."""
+        for outcome in outcomes:
+            origin = outcome.origin
+            session = sessions.get(origin.session)
+            if origin.fields and origin.subject is not None:
+                self._cache.landed(origin.subject)
+            if origin.publication is not None:
+                history = self._histories.current
+                out.append(publish_log(outcome, origin.publication, session, history, now))
+            if session is None or session.state is SessionState.ENDED:
+                continue
+            if origin.closure is not None or origin.id is not None:
+                answer = accepted(outcome) if outcome.reason is None else failed(outcome)
+                out.append(Send(origin.session, answer))
+            elif outcome.reason is not None:
+                code = error_code(StatusName.PUBLISH_FAILED)
+                out.append(Send(origin.session, Error(code=code, reason=outcome.reason)))
