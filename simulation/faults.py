@@ -156,7 +156,7 @@ class Faults:
         ):
             return
         member.crash(0)
-        member.disk = None
+        member.disk.votes = None
         member.record_lost = True
         self._for_a_while(fault, member.start)
         self._watch_readmission(fault, member)
@@ -186,11 +186,11 @@ class Faults:
 
     def _copied(self, member: "Member") -> Callable[[], None]:
         """Copy the disk of a member; returns what ends the member and starts it with the copy."""
-        disk, records = member.disk, list(member.records)
+        copied = member.disk.copy()
 
         def put_back() -> None:
             member.crash(0)
-            member.disk, member.records = disk, list(records)
+            member.disk = copied.copy()
             member.record_lost = True
             member.start()
 

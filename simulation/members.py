@@ -5,9 +5,7 @@ there. A member that starts again reads its vote record as the server does.
 """
 
 import random
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,79 +17,60 @@ from mdserver.cluster.messages import (
     PeerDown,
     PeerReceived,
     PeerUp,
-    Persist,
-    Persisted,
     SendPeer,
 )
-from mdserver.cluster.node import TICK, Input, Node
+from mdserver.cluster.node import TICK, Input
 from mdserver.cluster.settings import ClusterSettings
-from mdserver.cluster.votes import VoteRecord, started
-from mdserver.cluster.wal import AnyWalEntry, Checkpoint, WalSynced, WriteWal
+from mdserver.cluster.votes import VoteRecord
+from mdserver.cluster.wal import Checkpoint
 from mdserver.codec.binary_form import BinaryCodec
 from mdserver.codec.json_form import JsonCodec
 from mdserver.core.events import Delivery, Fetched, Mark
-from mdserver.core.inputs import Closed, Opened, Received, TimerDue, TimerKey
+from mdserver.core.inputs import Closed, Opened, Received, TimerDue
 from mdserver.core.outputs import (
-    CancelTimer,
     Committed,
     Deliver,
     Disconnect,
+    Output,
     Send,
-    SetTimer,
     Trace,
 )
 from mdserver.core.settings import BrokerSettings
-from simulation.clock import Clock
+from simulation.cluster import Disk, Driver
 
 if TYPE_CHECKING:
     from simulation.sessions import Session
     from simulation.world import World
 
-RECORDS_MAX = 30
+WAL_ENTRIES_MAX = 30
 BEHIND = 10  # as many bytes as hold a coordinator back keep a seed from taking more
-RECORDS: msgspec.msgpack.Decoder[AnyWalEntry] = msgspec.msgpack.Decoder(AnyWalEntry)
 CODECS: dict[str, type[JsonCodec] | type[BinaryCodec]] = {
     "json": JsonCodec,
     "binary": BinaryCodec,
 }
 
 
-class Member:
-    """One member over all its lives; `node` is None while it is down."""
+class Member(Driver):
+    """One member over all its lives."""
 
     def __init__(self, world: "World", name: str, rng: random.Random) -> None:
+        super().__init__(name, world.heap, Disk())
         self.world = world
-        self.name = name
         self.rng = rng
-        self.clock = Clock(world.heap)
-        self.node: Node | None = None
-        self.life = 0
-        self.disk: bytes | None = None
         self.record_lost = False
         self.slow = 0
         self.paused = False
         self._held: list[Input] = []
         self.sessions: dict[int, Session] = {}
-        self._timers: dict[TimerKey, int] = {}
-        self.writing: list[bytes] = []
-        self.records: list[bytes] = []
-        self._recording: list[list[bytes]] = []
-        self._recorded_at = 0
         self._kept_from: int | None = None
-        self._written_at = 0
-        self._stalled_until = 0
         self._sessions_made = 0
         self._requests = 0
         self._codec = CODECS[world.plan.encoding]()
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self.carriers |= {
             SendPeer: self._send_peer,
-            Persist: self._persist,
-            WriteWal: self._record,
             Deliver: self._fan_out,
             Send: self._send,
             Disconnect: self._disconnect,
-            SetTimer: self._set_timer,
-            CancelTimer: self._cancel_timer,
             Committed: lambda output: world.committed(self, output),
             Trace: lambda output: world.step_traced(self, output),
             ClosePeer: self._close_peer,
@@ -105,11 +84,6 @@ class Member:
         if self.node is not None:
             return
         world, plan = self.world, self.world.plan
-        votes = started(self.disk, self.name, "simulated", plan.groups)
-        if not votes.recorded:
-            self.records = []
-        votes.recorded = plan.recorded
-        self.disk = votes.encode()
         settings = BrokerSettings(
             member=self.name,
             groups=plan.groups,
@@ -128,16 +102,9 @@ class Member:
             hold_bytes=plan.hold_bytes,
             behind_bytes=BEHIND * plan.hold_bytes,
         )
-        self.life += 1
         self._codec = CODECS[plan.encoding]()
-        self.node = Node(
-            settings,
-            random.Random(self.rng.getrandbits(64)),
-            cluster,
-            votes,
-            [RECORDS.decode(record) for record in self.records],
-            self.clock.now(),
-        )
+        rng = random.Random(self.rng.getrandbits(64))
+        votes = self.boot(settings, cluster, "simulated", rng, recorded=plan.recorded)
         world.trace(
             {
                 "name": "Start",
@@ -160,20 +127,16 @@ class Member:
         """Die at once. `kept`: how many of the records on their way to the disk arrive there."""
         if self.node is None:
             return
-        for record in self.writing[: kept % (len(self.writing) + 1)]:
-            self.disk = record
+        votes = kept % (len(self.votes_writing) + 1)
+        wal = kept // 64 % (self.wal_writes + 1)
+        for _ in range(votes):
             self.world.cover("crash after the disk, before the answer")
-        for records in self._recording[: kept // 64 % (len(self._recording) + 1)]:
-            self.records += records
+        for _ in range(wal):
             self.world.cover("crash after the disk, before the ack")
-        self._recording = []
+        self.halt(votes, wal)
         self._kept_from = None
-        self.node = None
-        self.life += 1
         self.paused = False
         self._held = []
-        self._timers = {}
-        self.writing = []
         sessions, self.sessions = self.sessions, {}
         for session in sessions.values():
             session.end("the member is gone")
@@ -185,23 +148,20 @@ class Member:
 
     def promised_on_disk(self, group: int) -> int:
         """The epoch that the vote file has for a group."""
-        if self.disk is None:
+        if self.disk.votes is None:
             return 0
-        return msgspec.json.decode(self.disk, type=VoteRecord).promised[group].epoch
+        return msgspec.json.decode(self.disk.votes, type=VoteRecord).promised[group].epoch
 
     # Inputs
 
-    def step(self, input: Input) -> None:  # noqa: A002 - the design's word
-        """One step, and what comes of it."""
-        if self.node is None:
-            return
-        if self.paused:
+    def step(self, input: Input) -> list[Output]:  # noqa: A002 - the design's word
+        """Take one step, unless the process is stopped: then later."""
+        if self.node is not None and self.paused:
             self._held.append(input)
-            return
-        outputs = self.node.step(input, self.clock.now())
-        for output in outputs:
-            self._carry_out(output)
+            return []
+        outputs = super().step(input)
         self._flush()
+        return outputs
 
     def pause(self) -> None:
         """Stop the process: it takes nothing, and its timers pass unseen."""
@@ -252,11 +212,6 @@ class Member:
             self.step(Closed(session.number, "gone"))
 
     # Outputs
-
-    def _carry_out(self, output: object) -> None:
-        handler = self._handlers.get(type(output))
-        if handler is not None:
-            handler(output)
 
     def _send_peer(self, output: SendPeer) -> None:
         self.world.links.send(self.name, output.peers, output.message, self.slow)
@@ -310,82 +265,29 @@ class Member:
         self._flush()
         session.closed_by_member(output.code, output.reason)
         self.world.cover("disconnected by the member")
-        life = self.life
-        self.world.heap.after(0, lambda: self._closed(life, output.session))
+        self.soon(Closed(output.session, "closed by this member"))
 
-    def _closed(self, life: int, number: int) -> None:
-        if self.life == life:
-            self.step(Closed(number, "closed by this member"))
+    # The disk
 
-    def _cancel_timer(self, output: CancelTimer) -> None:
-        self._timers.pop(output.timer, None)
+    def disk_delay(self) -> int:
+        """Draw how long a write takes."""
+        plan = self.world.plan
+        return self.rng.randint(plan.disk_min, plan.disk_max) + self.slow
 
-    def _set_timer(self, output: SetTimer) -> None:
-        token = self.world.next_token()
-        self._timers[output.timer] = token
-        delay = self.clock.true_delay(output.at)
+    def wal_portion(self) -> int:
+        """Return how many entries the plan has the disk take at once."""
+        return self.world.plan.portion
 
-        def due() -> None:
-            if self._timers.get(output.timer) == token:
-                del self._timers[output.timer]
-                self.step(TimerDue(output.timer))
-
-        self.world.heap.after(delay, due)
-
-    def stall(self, lasting: int) -> None:
-        """The disk takes nothing for a while, neither what is on its way nor what comes."""
-        self._stalled_until = max(self._stalled_until, self.world.heap.now + lasting)
-
-    def _once_written(self, at: int, done: Callable[[], None]) -> None:
-        """Go on once the disk took a write, if this life lasts; writes keep their order."""
-        heap, life = self.world.heap, self.life
-
-        def due() -> None:
-            if self.life == life and self._stalled_until > heap.now:
-                heap.at(self._stalled_until, due)
-            elif self.life == life:
-                done()
-
-        heap.at(at, due)
-
-    def _persist(self, output: Persist) -> None:
-        plan, heap = self.world.plan, self.world.heap
-        delay = self.rng.randint(plan.disk_min, plan.disk_max) + self.slow
-        self._written_at = max(self._written_at, heap.now + delay)
-        self.writing.append(output.record)
-
-        def done() -> None:
-            self.disk = self.writing.pop(0)
-            self.step(Persisted(output.request))
-
-        self._once_written(self._written_at, done)
-
-    def _record(self, output: WriteWal) -> None:
-        """Records reach the disk apart from the votes, and after each other, maybe in portions."""
-        plan, heap = self.world.plan, self.world.heap
-        records = [msgspec.msgpack.encode(record) for record in output.entries]
-        portion = plan.portion or len(records) or 1
-        portions = [records[at : at + portion] for at in range(0, len(records), portion)] or [[]]
-
-        def done(*, last: bool) -> None:
-            self.records += self._recording.pop(0)
-            if last:
-                self.step(WalSynced(output.request))
-                self._write_anew()
-
-        for left, part in reversed(list(enumerate(reversed(portions)))):
-            delay = self.rng.randint(plan.disk_min, plan.disk_max) + self.slow
-            base = max(self._recorded_at, heap.now) if plan.portion else heap.now
-            self._recorded_at = max(self._recorded_at, base + delay)
-            self._recording.append(part)
-            self._once_written(self._recorded_at, partial(done, last=not left))
+    def wal_synced(self) -> None:
+        """See whether it is time to write all groups anew."""
+        self._write_anew()
 
     def _write_anew(self) -> None:
         """Now and then all groups are written once more, one after the other, and the rest goes."""
-        if self._kept_from is not None or len(self.records) < RECORDS_MAX:
+        if self._kept_from is not None or len(self.disk.wal) < WAL_ENTRIES_MAX:
             return
         life, plan = self.life, self.world.plan
-        self._kept_from = len(self.records)
+        self._kept_from = len(self.disk.wal)
 
         def turn(group: int) -> None:
             if self.life != life:
@@ -395,9 +297,9 @@ class Member:
             elif group < plan.groups:
                 self.step(Checkpoint((group,)))
                 self.world.heap.after(2 * plan.disk_max, lambda: turn(group + 1))
-            elif not self._recording:
+            elif not self.wal_writes:
                 self.world.cover("records written anew")
-                del self.records[: self._kept_from]
+                del self.disk.wal[: self._kept_from]
                 self._kept_from = None
             else:
                 self.world.heap.after(plan.disk_max, lambda: turn(group))

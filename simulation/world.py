@@ -102,7 +102,7 @@ class World:
         for trigger in [trigger for trigger in self.triggers if trigger[0] == output.name]:
             if trigger[1](member):
                 self.triggers.remove(trigger)
-        if output.name in {"Activate", "Commit"} and member.writing:
+        if output.name in {"Activate", "Commit"} and member.votes_writing:
             self._check_own_vote(member, output.values)
         if output.values.get("cold"):
             self.cover("cold start")

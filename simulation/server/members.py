@@ -11,7 +11,7 @@ from mdserver.cluster.messages import Operated, Persist
 from mdserver.cluster.node import TICK, Input
 from mdserver.cluster.wal import WriteWal
 from mdserver.core.inputs import TimerDue
-from mdserver.core.outputs import Committed, Trace
+from mdserver.core.outputs import Committed, Output, Trace
 from mdserver.errors import leaves
 from mdserver.server.clients.turn import Turn
 from mdserver.server.engine import Engine
@@ -54,7 +54,7 @@ class ServerMember(Member):
         self.engine = engine = server.engine
         engine.turn = Turn(ReadsClock())
         engine.carry(Persist, self._persist)
-        engine.carry(WriteWal, self._record)
+        engine.carry(WriteWal, self._write_wal)
         engine.carry(Operated, self._operated)
         engine.carry(Committed, self._committed)
         engine.carry(Trace, self._traced)
@@ -91,10 +91,11 @@ class ServerMember(Member):
     def _traced(self, output: Trace) -> None:
         self.world.step_traced(self, output)
 
-    def step(self, input: Input) -> None:  # noqa: A002 - the design's word
-        """One step of the engine."""
+    def step(self, input: Input) -> list[Output]:  # noqa: A002 - the design's word
+        """Take one step of the engine, which carries out what comes of it."""
         if self.engine is not None:
             self.engine.dispatch(input)
+        return []
 
     def pause(self) -> None:
         """Nothing comes in or goes out any more: a task cannot be stopped in the middle."""

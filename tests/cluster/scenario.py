@@ -23,7 +23,8 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from tests.cluster.virtual import MS, Cluster, Member
+from mdserver.limits import NS_PER_MS as MS
+from simulation.cluster import Cluster, Member
 from tests.core.scenario import read_command, seconds, show
 
 PAUSE = 50 * MS
@@ -58,8 +59,8 @@ class Play:
         """What sessions got since the last time, member by member."""
         for name, member in self.cluster.members.items():
             read = self.read.get(member, 0)
-            self.read[member] = len(member.told)
-            for output in member.told[read:]:
+            self.read[member] = len(member.said)
+            for output in member.said[read:]:
                 for line in show(output):
                     yield self.named(f"{short(name)} {line}")
 

@@ -12,7 +12,9 @@ from mdserver.core.events import Move, StatusName
 from mdserver.core.inputs import Opened
 from mdserver.core.message import Publication
 from mdserver.limits import CLOSE_NO_QUORUM
-from tests.cluster.virtual import MS, Cluster, S
+from mdserver.limits import NS_PER_MS as MS
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster
 
 
 def started(count: int = 3, **settings: object) -> Cluster:
@@ -138,7 +140,7 @@ def test_a_seed_that_lost_its_vote_record_waits_for_its_readmission() -> None:
     cluster.until(lambda: acked(cluster, "m1:1"))
     cluster.run(S)
     cluster.kill("m2:1")
-    del cluster.disks["m2:1"]
+    cluster.lose_votes("m2:1")
     cluster.start("m2:1")
     cluster.run(10 * S)
     assert "mdserver cluster readmit m2:1" in str(cluster.members["m2:1"].node.unready())
@@ -159,7 +161,7 @@ def test_a_seed_that_lost_its_vote_record_waits_for_its_readmission() -> None:
 def test_a_seed_with_an_older_copy_of_its_vote_record_does_not_vote() -> None:
     cluster = started()
     cluster.run(S)
-    old = cluster.disks["m2:1"]
+    old = cluster.disks["m2:1"].votes
     for _ in range(2):
         cluster.kill("m2:1")
         cluster.run(S)
@@ -167,7 +169,7 @@ def test_a_seed_with_an_older_copy_of_its_vote_record_does_not_vote() -> None:
         cluster.until(cluster.ready)
         cluster.run(S)
     cluster.kill("m2:1")
-    cluster.disks["m2:1"] = old
+    cluster.disks["m2:1"].votes = old
     cluster.start("m2:1")
     cluster.run(5 * S)
     assert "vote record of this seed was lost" in str(cluster.members["m2:1"].node.unready())
@@ -274,7 +276,7 @@ def test_a_joining_member_gets_caches_and_serves_while_publications_go_on() -> N
 
 def test_a_member_that_is_not_in_the_list_joins_and_serves() -> None:
     cluster = started()
-    cluster.add("m9:1")
+    cluster.start("m9:1")
     cluster.until(cluster.ready)
     cluster.open("m9:1", 5)
     cluster.publish("m9:1", 5, "/a/b", "from outside")
@@ -361,7 +363,7 @@ def test_an_idle_publisher_is_forgotten_by_every_member() -> None:
 @pytest.mark.parametrize("wrong", [5000 * S, -5000 * S])
 def test_no_wrong_clock_makes_a_coordinator_forget_a_publisher(wrong: int) -> None:
     cluster = Cluster(3)
-    cluster.wrong["m1:1"] = wrong
+    cluster.clocks_ahead["m1:1"] = wrong
     cluster.start()
     cluster.until(cluster.ready)
     cluster.run(3 * S)
@@ -422,7 +424,7 @@ def test_a_candidate_counts_on_its_own_promise_only_once_it_is_on_the_disk() -> 
     for _ in range(3000):
         cluster.run(MS)
         for name, member in cluster.members.items():
-            stored = msgspec.json.decode(cluster.disks[name], type=VoteRecord)
+            stored = msgspec.json.decode(cluster.disks[name].votes or b"", type=VoteRecord)
             for group in member.node.statistics().groups:
                 if group.coordinator_state in (CoordinatorState.SYNCING, CoordinatorState.ACTIVE):
                     assert stored.promised[group.index].epoch >= group.own_epoch

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from mdserver.limits import NS_PER_MS as MS
+from mdserver.limits import NS_PER_S as S
 from tests.cluster.test_faults import Run
-from tests.cluster.virtual import MS, S
 
 
 class Disaster(Run):
@@ -26,7 +27,7 @@ class Disaster(Run):
             cluster.kill(name)
             self.open.pop(name, None)
             if rng.random() < 0.3:
-                del cluster.disks[name]
+                cluster.lose_votes(name)
         cluster.run(rng.choice([0, 300, 3000]) * MS)
         enough = majority - (len(self.seeds) - len(victims))
         cluster.start(*victims[: enough + rng.randrange(len(victims) - enough + 1)])

@@ -7,7 +7,9 @@ from mdserver.cluster.messages import Operated
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.commands import PositionAfter, Subscribe
 from mdserver.core.events import Reset, StatusName
-from tests.cluster.virtual import MS, Cluster, S
+from mdserver.limits import NS_PER_MS as MS
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster
 
 SUBJECT = "/a/b"
 
@@ -55,7 +57,7 @@ def test_two_of_three_start_anew_when_an_operator_accepts_the_loss(
     for name in cluster.names:
         cluster.kill(name)
     for name in without_record:
-        del cluster.disks[name]
+        cluster.lose_votes(name)
     cluster.start("m1:1", "m2:1")
     cluster.run(5 * S)
     told = cluster.operate(at, "cold-start")
@@ -93,7 +95,7 @@ def two_lost() -> Cluster:
     cluster = started()
     for name in ("m1:1", "m2:1"):
         cluster.kill(name)
-        del cluster.disks[name]
+        cluster.lose_votes(name)
         cluster.start(name)
         cluster.run(5 * S)
     assert cluster.statistics("m3:1").coordinated
@@ -134,7 +136,7 @@ def test_a_coordinator_that_takes_a_restarted_seed_back_is_left_alone() -> None:
         cluster.operate("m3:1", "drain", name, force=True)
     cluster.until(lambda: len(cluster.statistics("m3:1").coordinated) == cluster.groups)
     cluster.kill("m1:1")
-    del cluster.disks["m1:1"]
+    cluster.lose_votes("m1:1")
     cluster.start("m1:1")
     cluster.run(3 * S)
     cluster.kill("m2:1")
@@ -223,7 +225,8 @@ def test_all_seeds_back_wait_for_the_word_on_one_that_lost_its_record(victim: st
     cluster = started()
     for name in cluster.names:
         cluster.kill(name)
-    record = msgspec.json.decode(cluster.disks.pop(victim), type=VoteRecord)
+    record = msgspec.json.decode(cluster.disks[victim].votes or b"", type=VoteRecord)
+    cluster.lose_votes(victim)
     highest = max(vote.epoch for vote in record.promised)
     cluster.start()
     cluster.run(20 * S)
@@ -283,9 +286,9 @@ def test_an_ordered_start_is_of_an_epoch_above_what_the_missing_seed_may_have_pr
     cluster = started()
     for name in cluster.names:
         cluster.kill(name)
-    record = msgspec.json.decode(cluster.disks["m3:1"], type=VoteRecord)
+    record = msgspec.json.decode(cluster.disks["m3:1"].votes or b"", type=VoteRecord)
     record.promised = [Vote(vote.epoch + 7, "m3:1") for vote in record.promised]
-    cluster.disks["m3:1"] = record.encode()
+    cluster.disks["m3:1"].votes = record.encode()
     cluster.start("m1:1", "m2:1")
     cluster.run(5 * S)
     assert order(cluster, "m1:1").refused is None

@@ -2,8 +2,17 @@
 
 import msgspec
 
-from mdserver.cluster.messages import CopyReply, CopyRequest, PeerReceived, Sync, SyncItem
-from tests.cluster.virtual import DECODER, MS, Cluster, Member, S
+from mdserver.cluster.messages import (
+    AnyPeerMessage,
+    CopyReply,
+    CopyRequest,
+    PeerReceived,
+    Sync,
+    SyncItem,
+)
+from mdserver.limits import NS_PER_MS as MS
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster, Member
 
 
 class Watched(Cluster):
@@ -14,17 +23,16 @@ class Watched(Cluster):
         self.given: list[tuple[type, str, str, int]] = []
         self.asked: list[tuple[str, int]] = []
 
-    def send(self, source: str, target: str, data: bytes) -> None:
-        message = DECODER.decode(data)
+    def send(self, sender: str, receiver: str, message: AnyPeerMessage, data: bytes) -> None:
         if isinstance(message, Sync | CopyReply):
             self.given += [
-                (type(message), source, target, item.group)
+                (type(message), sender, receiver, item.group)
                 for item in message.items
                 if item.state is not None
             ]
         elif isinstance(message, CopyRequest):
-            self.asked += [(target, group) for group in message.groups]
-        super().send(source, target, data)
+            self.asked += [(receiver, group) for group in message.groups]
+        super().send(sender, receiver, message, data)
 
 
 def started(**settings: object) -> Watched:

@@ -1,8 +1,9 @@
 """Members that no list names, in memory."""
 
 from mdserver.cluster.messages import Hello, PeerDiscovered, PeerDown, PeerReceived, PeerUp
+from mdserver.limits import NS_PER_S as S
 from mdserver.limits import PEER_FORGOTTEN_S
-from tests.cluster.virtual import Cluster, S
+from simulation.cluster import Cluster
 
 
 def started() -> Cluster:
@@ -22,13 +23,13 @@ def met(cluster: Cluster, *linked: str) -> list[str]:
 def test_a_member_meets_those_that_only_others_know() -> None:
     cluster = started()
     assert met(cluster, "m1:1", "m3:1", "m8:1", "m9:1") == ["m8:1", "m9:1"]
-    cluster.add("m9:1")
+    cluster.start("m9:1")
     assert met(cluster, "m3:1", "m8:1", "m9:1") == ["m8:1"]
 
 
 def test_a_member_says_whom_it_is_linked_to() -> None:
     cluster = started()
-    cluster.add("m9:1")
+    cluster.start("m9:1")
     (sent,) = [
         output.message
         for output in cluster.feed("m1:1", PeerUp("m7:1"))
@@ -45,7 +46,7 @@ def addresses(cluster: Cluster) -> list[str]:
 
 def test_a_member_that_no_list_names_is_forgotten_when_it_went_for_good() -> None:
     cluster = started()
-    cluster.add("m9:1")
+    cluster.start("m9:1")
     cluster.until(cluster.ready)
     cluster.kill("m9:1")
     cluster.kill("m3:1")
@@ -54,5 +55,5 @@ def test_a_member_that_no_list_names_is_forgotten_when_it_went_for_good() -> Non
     cluster.run(PEER_FORGOTTEN_S * S)
     assert addresses(cluster) == ["m1:1", "m2:1", "m3:1"]
     cluster.feed("m1:1", PeerDown("m9:1"))
-    cluster.add("m9:1")
+    cluster.start("m9:1")
     cluster.until(lambda: cluster.ready("m9:1"))

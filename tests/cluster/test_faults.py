@@ -9,7 +9,9 @@ import random
 import pytest
 
 from mdserver.core.events import StatusName
-from tests.cluster.virtual import MS, Cluster, S
+from mdserver.limits import NS_PER_MS as MS
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster
 
 SUBJECTS = [f"/s/{index}" for index in range(6)]
 
@@ -58,7 +60,7 @@ class Run:
         if what == "cut":
             first, second = rng.sample(names, 2)
             cluster.disconnect(first, second)
-            cluster.at(cluster.now + rng.randrange(400) * MS, ("connect", first, second))
+            cluster.connect_later(rng.randrange(400) * MS, first, second)
         elif what == "operate":
             cluster.operate(rng.choice(names), rng.choice(["drain", "undrain"]), force=True)
         elif what == "one-way":
@@ -72,7 +74,7 @@ class Run:
                 cluster.kill(name)
                 self.open.pop(name, None)
                 if self.records_go and rng.random() < 0.6:
-                    cluster.disks.pop(name, None)
+                    cluster.lose_votes(name)
 
     def readmit(self) -> bool:
         """An operator takes back all that wait for it, at any member; whether some did."""
@@ -214,7 +216,7 @@ def test_a_cluster_starts_under_faults_without_an_operator(seed: int) -> None:
         match rng.choice(["cut", "cut", "restart", "partition"]):
             case "cut":
                 cluster.disconnect(name, other)
-                cluster.at(cluster.now + rng.randrange(500) * MS, ("connect", name, other))
+                cluster.connect_later(rng.randrange(500) * MS, name, other)
             case "restart":
                 cluster.kill(name)
                 cluster.run(rng.randrange(100) * MS)

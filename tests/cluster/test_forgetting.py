@@ -12,8 +12,9 @@ from mdserver.cluster.dedupe import Verdict
 from mdserver.cluster.forgetting import Forgetting
 from mdserver.cluster.log import GroupLog
 from mdserver.core.message import Publication
+from mdserver.limits import NS_PER_S as S
 from mdserver.limits import PUBLISHER_IDLE_S, PUBLISHERS_FORGOTTEN_AT_ONCE
-from tests.cluster.virtual import Cluster, S
+from simulation.cluster import Cluster
 
 
 class Counted(OrderedDict[str, Any]):

@@ -9,7 +9,9 @@ from itertools import combinations
 import pytest
 
 from mdserver.core.events import Delivery, Move, StatusName
-from tests.cluster.virtual import MS, Cluster, S
+from mdserver.limits import NS_PER_MS as MS
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster
 
 Way = tuple[int, int]
 GROUPS = 16

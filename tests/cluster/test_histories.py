@@ -6,7 +6,9 @@ import pytest
 
 from mdserver.core.commands import PositionAfter
 from mdserver.core.events import Connected, Reset, StatusName
-from tests.cluster.virtual import MS, Cluster, S
+from mdserver.limits import NS_PER_MS as MS
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster
 
 GROUPS = 40  # of which not all fit one message
 SUBJECTS = [f"/s/{number}" for number in range(120)]
@@ -20,7 +22,7 @@ def disturbed() -> Cluster:
             cluster.start()
             cluster.run(at * MS)
             cluster.disconnect("m1:1", "m3:1")
-            cluster.at(cluster.now + 50 * MS, ("connect", "m1:1", "m3:1"))
+            cluster.connect_later(50 * MS, "m1:1", "m3:1")
             cluster.until(cluster.ready, limit=60 * S)
             if len({group.history for group in cluster.statistics("m2:1").groups}) > 1:
                 return cluster

@@ -8,7 +8,8 @@ from mdserver.cluster.pending import PendingPublications
 from mdserver.core.events import Status, StatusName
 from mdserver.core.message import Entry, Publication
 from mdserver.core.proposal import Origin, Proposal
-from tests.cluster.virtual import Cluster, S
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster
 
 KEPT = 4
 

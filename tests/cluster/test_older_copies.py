@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.cluster.virtual import MS, Cluster, S
+from mdserver.limits import NS_PER_MS as MS
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster, Disk
 
 SUBJECT = "/a/b"
 
@@ -16,7 +18,7 @@ class Copies:
         self.cluster = Cluster(count, groups=2, seed=seed, writes_wal=True, acks_wait_for_wal=True)
         self.cluster.start()
         self.cluster.until(self.cluster.ready, limit=1000 * S)
-        self.kept: dict[str, tuple[bytes, int]] = {}
+        self.kept: dict[str, Disk] = {}
         self.session = 0
 
     def publish(self, name: str, *contents: str) -> None:
@@ -32,10 +34,7 @@ class Copies:
 
     def back_up(self) -> None:
         cluster = self.cluster
-        self.kept = {
-            name: (cluster.disks[name], len(cluster.records.get(name, [])))
-            for name in cluster.names
-        }
+        self.kept = {name: cluster.disks[name].copy() for name in cluster.names}
 
     def kill_all(self) -> None:
         for name in list(self.cluster.members):
@@ -43,11 +42,11 @@ class Copies:
 
     def restore(self, names: Iterable[str], *, votes: bool = True, logs: bool = True) -> None:
         for name in names:
-            content, count = self.kept[name]
+            disk, copied = self.cluster.disks[name], self.kept[name].copy()
             if votes:
-                self.cluster.disks[name] = content
+                disk.votes = copied.votes
             if logs:
-                del self.cluster.records[name][count:]
+                disk.wal = copied.wal
 
     def texts(self, name: str) -> list[str]:
         group = self.cluster.group(SUBJECT)

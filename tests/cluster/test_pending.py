@@ -18,7 +18,8 @@ from mdserver.limits import (
     PENDING_BYTES_PER_GROUP_MAX,
     PUBLISHER_NUMBERS_KEPT,
 )
-from tests.cluster.virtual import Cluster, S
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster
 
 NAME = "m1:1#1"
 SUBJECT = "/a/b"
@@ -188,9 +189,9 @@ def test_a_cluster_joins_what_comes_while_a_group_is_busy() -> None:
 def test_what_was_given_up_makes_way_for_what_waits_behind_it() -> None:
     cluster, contact = started()
     cluster.publish(contact, 1, SUBJECT, "1")
-    cluster.now += 5 * S
+    cluster.heap.now += 5 * S
     cluster.publish(contact, 1, SUBJECT, "2")
-    cluster.now += 6 * S
+    cluster.heap.now += 6 * S
     outputs = cluster.feed(contact, TimerDue(TICK))
     (status,) = cluster.members[contact].statuses
     assert (status.id, status.status) == ("1", StatusName.PUBLISH_FAILED)

@@ -6,7 +6,9 @@ import pytest
 
 from mdserver.cluster.messages import Hello, PeerReceived, Readmit
 from mdserver.core.events import StatusName
-from tests.cluster.virtual import MS, Cluster, S
+from mdserver.limits import NS_PER_MS as MS
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster
 
 
 def started(seed: int, count: int = 3, **settings: object) -> Cluster:
@@ -25,7 +27,7 @@ def lose(cluster: Cluster, name: str, away: int) -> None:
     """A seed dies with its vote record, and starts again after a while."""
     cluster.kill(name)
     cluster.run(away)
-    del cluster.disks[name]
+    cluster.lose_votes(name)
     cluster.start(name)
 
 
@@ -70,7 +72,7 @@ def test_two_lost_seeds_of_five_are_taken_back_together() -> None:
     cluster = started(5, count=5)
     cluster.kill("m2:1")
     lose(cluster, "m4:1", S)
-    del cluster.disks["m2:1"]
+    cluster.lose_votes("m2:1")
     cluster.start("m2:1")
     readmit(cluster, "m1:1", "m2:1")
     readmit(cluster, "m3:1", "m4:1")

@@ -3,14 +3,18 @@
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
-from mdserver.cluster.messages import ClosePeer, PeerReceived, PreVote, Sync
+from mdserver.cluster.messages import AnyPeerMessage, ClosePeer, PeerReceived, PreVote, Sync
+from mdserver.cluster.votes import VoteRecord
 from mdserver.core.commands import PositionAfter
 from mdserver.core.events import Connected, Delivery, Move, Reset, Status, StatusName
 from mdserver.core.message import MessageType
+from mdserver.limits import NS_PER_MS as MS
 from mdserver.limits import NS_PER_S, STANDARD_ALONE_AFTER_S
-from tests.cluster.virtual import DECODER, MS, Cluster, Member, S
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster, Member
 
 ALONE = STANDARD_ALONE_AFTER_S * NS_PER_S
 
@@ -87,7 +91,11 @@ def test_members_share_the_groups_without_a_vote_or_a_disk() -> None:
     led = [cluster.coordinator(group) for group in range(cluster.groups)]
     assert all(led.count(name) >= 2 for name in cluster.names)
     assert same_everywhere(cluster)
-    assert not any(what[0] == "persist" for _, _, what in cluster.events)
+    records = [
+        msgspec.json.decode(disk.votes or b"", type=VoteRecord) for disk in cluster.disks.values()
+    ]
+    assert {vote.epoch for record in records for vote in record.promised} == {0}
+    assert not any(disk.wal for disk in cluster.disks.values())
     assert not any(member.node.settings.is_seed for member in cluster.members.values())
 
 
@@ -97,12 +105,12 @@ def test_a_publication_is_delivered_everywhere_at_once(contact: int) -> None:
     for name in cluster.names:
         cluster.open(name, 1)
         cluster.subscribe(name, 1, "/a/b")
-    begin = cluster.now
+    begin = cluster.heap.now
     status = publish(cluster, cluster.names[contact], "/a/b", "one")
     cluster.until(
         lambda: all("UPDATE one 1" in shown(m.inboxes[1]) for m in cluster.members.values())
     )
-    assert cluster.now - begin <= 20 * MS
+    assert cluster.heap.now - begin <= 20 * MS
     assert status.seq == 1
 
 
@@ -144,9 +152,9 @@ def test_publications_wait_for_a_successor_and_flow_within_a_second() -> None:
     cluster.open("m1:1", 1)
     publish(cluster, "m1:1", subject, "before")
     cluster.kill("m2:1")
-    begin = cluster.now
+    begin = cluster.heap.now
     publish(cluster, "m1:1", subject, "after")
-    assert cluster.now - begin < S
+    assert cluster.heap.now - begin < S
 
 
 def test_members_that_come_back_get_the_cache_and_their_share_without_a_reset() -> None:
@@ -190,7 +198,7 @@ def test_a_list_of_one_member_is_a_cluster_that_others_join() -> None:
     cluster.until(cluster.ready)
     cluster.open("m1:1", 1)
     publish(cluster, "m1:1", "/a/b", "one")
-    cluster.add("m9:1")
+    cluster.start("m9:1")
     cluster.until(cluster.ready)
     cluster.run(3 * S)
     assert snapshots(cluster) == [{"/a/b": b"one"}] * 2
@@ -330,9 +338,9 @@ class Starved(Cluster):
 
     starved = ""
 
-    def send(self, source: str, target: str, data: bytes) -> None:
-        if target != self.starved or not isinstance(DECODER.decode(data), Sync):
-            super().send(source, target, data)
+    def send(self, sender: str, receiver: str, message: AnyPeerMessage, data: bytes) -> None:
+        if receiver != self.starved or not isinstance(message, Sync):
+            super().send(sender, receiver, message, data)
 
 
 def test_who_lacks_the_log_of_a_leadership_does_not_succeed_it_before_others() -> None:
@@ -491,7 +499,7 @@ class Chaos:
             # A link that breaks and is dialled anew, under publications.
             pair = rng.sample(cluster.names, 2)
             cluster.disconnect(*pair)
-            cluster.at(cluster.now + rng.randrange(400) * MS, ("connect", *pair))
+            cluster.connect_later(rng.randrange(400) * MS, *pair)
             for _ in range(10):
                 self.publish(name)
                 cluster.run(50 * MS)

@@ -5,7 +5,8 @@ import pytest
 
 from mdserver.cluster.acceptor import Standing
 from mdserver.cluster.coordinator import CoordinatorState
-from tests.cluster.virtual import Cluster, S
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster
 
 SUBJECT = "/a/b"
 
@@ -72,7 +73,7 @@ def test_a_member_that_is_no_seed_has_no_standing() -> None:
 def test_a_seed_that_lost_its_record_says_so_until_it_is_taken_back() -> None:
     cluster = started()
     cluster.kill("m2:1")
-    del cluster.disks["m2:1"]
+    cluster.lose_votes("m2:1")
     cluster.start("m2:1")
     cluster.run(3 * S)
     lost = cluster.statistics("m2:1")

@@ -30,8 +30,9 @@ from mdserver.core.outputs import Committed, Deliver, Output, Send
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import group_of
 from mdserver.limits import FORWARD_BYTES_MAX, JOURNAL_HOLD_BYTES
-from tests.cluster.publishers import SECRET, known
-from tests.cluster.virtual import MS, Cluster, S
+from mdserver.limits import NS_PER_MS as MS
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import PUBLISHER_SECRET, Cluster, known
 
 GROUPS = 4
 NOW = 1_700_000_000 * S
@@ -53,7 +54,7 @@ class Single:
         settings = alone("one", writes_wal=True, acks_wait_for_wal=synced)
         votes = VoteRecord("one", "", 1 + len(self.disk), False, [Vote()] * GROUPS, {})
         copied = RECORDS.decode(msgspec.msgpack.encode(self.disk))
-        broker = BrokerSettings(member="one", groups=GROUPS, publisher_secret=SECRET)
+        broker = BrokerSettings(member="one", groups=GROUPS, publisher_secret=PUBLISHER_SECRET)
         self.node = Node(broker, random.Random(7), settings, votes, copied, now)
         self.feed(TimerDue(TICK))
 
