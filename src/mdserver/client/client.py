@@ -30,9 +30,9 @@ from mdserver.client.errors import (
 )
 from mdserver.client.logs import log_notice
 from mdserver.client.mailbox import Mailbox
-from mdserver.client.message import Message, message_of
+from mdserver.client.message import Message
 from mdserver.client.publication import Publication
-from mdserver.client.routes import Routes
+from mdserver.client.sharing import SharedSubscriptions
 from mdserver.client.streaming import open_http_stream
 from mdserver.client.subscription import Subscription
 from mdserver.client.websocket import open_websocket
@@ -148,14 +148,9 @@ class Client:
         self._driver = Driver(self._core, codec(), opens, self)
         self._driver.tls = tls
         self._buffer_messages = buffer_messages
-        self._routes = Routes()
-        self._joining: dict[int, tuple[Subscription, int]] = {}
-        self._joins = 0
-        self._catching_up: dict[int, int] = {}
-        self._interruptions = 0
-        self._conflations: dict[str, dict[Subscription, int]] = {}
         self._publications: dict[int, Publication] = {}
         self._receipts = ReceiptBook(self._name) if receipts else None
+        self._shared = SharedSubscriptions(self._core, self._driver.perform, now, self._receipts)
         self._room = trio.lowlevel.ParkingLot()
         self._changes = trio.lowlevel.ParkingLot()
         self._stopped: StoppedError | None = None
@@ -168,7 +163,7 @@ class Client:
         self._entered: AbstractAsyncContextManager[trio.Nursery] | None = None
         self.statuses = Statuses()
         self._takers: dict[type, Callable[..., None]] = {
-            out.DeliverMessages: self._deliver,
+            out.DeliverMessages: self._shared.deliver,
             out.Published: self._published,
             out.Notify: lambda output: self.statuses.put(output.notice),
             out.Subscribed: self._subscribed,
@@ -210,7 +205,7 @@ class Client:
             await self._driver.leave()
         self._open = False
         self.statuses.close()
-        for subscription in self._routes.all():
+        for subscription in self._shared.all():
             subscription.close()
         self._changes.unpark_all()
         self._room.unpark_all()
@@ -270,7 +265,7 @@ class Client:
 
     def _fail_all(self, error: ClientError) -> None:
         self._changes.unpark_all()
-        for subscription in self._routes.all():
+        for subscription in self._shared.all():
             subscription.fail(error)
 
     def set_servers(self, servers: Iterable[str]) -> None:
@@ -349,47 +344,13 @@ class Client:
         arguments.whole("history", history)
         arguments.whole("conflation_ms", conflation_ms)
         subscription = Subscription(self, subjects, self._buffer_messages)
-        again = self._routes.overlapping(subjects)
-        self._routes.add(subscription)
-        new = [subject for subject in subscription.subjects if subject not in again]
-        if self._receipts is not None and new:
-            self._receipts.subscribed(new, conflated=conflation_ms > 0)
-        for subject in subscription.subjects:
-            self._conflations.setdefault(subject, {})[subscription] = conflation_ms
-        if again:
-            subscription.join()
-            self._joins += 1
-            self._joining[self._joins] = subscription, history
-            self._join(self._joins)
-        else:
-            self._driver.perform(
-                self._core.subscribe(subjects, history=history, conflation_ms=conflation_ms)
-            )
+        self._shared.add(subscription, history, conflation_ms)
         return subscription
-
-    def _join(self, number: int) -> None:
-        """Subscribe beside what overlaps: it is asked for again, as far as this one needs it.
-
-        That is the case beside a pattern, which brings nothing of more exact subscriptions.
-        The mark comes back when the server has got so far; what comes from then on is for the
-        new subscription as well.
-        """
-        subscription, history = self._joining[number]
-        self._driver.perform(self._core.report((), -number))
-        patterns = [one for one in subscription.subjects if "*" in one]
-        for subject in dict.fromkeys([*self._routes.overlapping(patterns), *subscription.subjects]):
-            conflation_ms = min(self._conflations[subject].values())
-            self._driver.perform(
-                self._core.subscribe(
-                    [subject], history=history, conflation_ms=conflation_ms, replay=True
-                )
-            )
 
     async def _join_again(self) -> None:
         """On a new connection, after what the others missed was asked for."""
         await trio.lowlevel.checkpoint()
-        for number in list(self._joining):
-            self._join(number)
+        self._shared.join_again()
 
     async def caught_up(self, subscription: Subscription) -> None:
         """Wait until a subscription has got all that comes before its live messages.
@@ -397,24 +358,19 @@ class Client:
         A server's word counts only if the subscription was whole there since it was asked: not held
         for a lack of room, and on the same connection.
         """
-
-        def whole() -> bool:
-            held = self._routes.held(subscription.subjects)
-            return self._core.phase is Phase.UP and not held
-
+        shared = self._shared
         answered = False
         while not answered:
-            await self.wait_until(whole)
-            self._joins += 1
-            mark, since = self._joins, self._interruptions
-            self._catching_up[mark] = since
-            self._driver.perform(self._core.ask_caught_up(-mark))
+            await self.wait_until(
+                lambda: self._core.phase is Phase.UP and not shared.held(subscription)
+            )
+            mark, since = shared.ask_caught_up(), shared.interruptions
             await self.wait_until(
                 lambda mark=mark, since=since: (  # type: ignore[misc]
-                    mark not in self._catching_up or self._interruptions != since
+                    shared.answered(mark) or shared.interruptions != since
                 )
             )
-            answered = self._catching_up.pop(mark, None) is None and self._interruptions == since
+            answered = shared.interruptions == since
 
     def subscribe_with_history(self, subjects: Iterable[str], history: int) -> Subscription:
         """`subscribe` with the last `history` messages first."""
@@ -430,27 +386,13 @@ class Client:
     def unsubscribe(self, subjects: Iterable[str]) -> None:
         """End the subscriptions of these subjects and patterns."""
         for subject in arguments.texts("subjects", subjects, "/a/b"):
-            for subscription in self._routes.named(subject):
-                self.leave(subscription, [subject])
+            self._shared.unsubscribe(subject)
+        self._changes.unpark_all()
 
     def leave(self, subscription: Subscription, subjects: list[str]) -> None:
         """For a subscription that ends, wholly or for some of its subjects."""
-        self.release(subscription)
-        gone = [one for one in subjects if self._forget(subscription, one)]
-        self._driver.perform(self._core.unsubscribe(gone))
-        if self._receipts is not None:
-            self._receipts.unsubscribed(gone, now())
-        for subject in subjects:
-            subscription.drop(subject)
+        self._shared.remove(subscription, subjects)
         self._changes.unpark_all()
-
-    def _forget(self, subscription: Subscription, subject: str) -> bool:
-        """Drop one of the references to a subject; whether it was the last."""
-        several = self._conflations.get(subject, {})
-        several.pop(subscription, None)
-        if not several:
-            self._conflations.pop(subject, None)
-        return self._routes.remove(subject, subscription)
 
     def get_subjects(self) -> list[str]:
         """What is subscribed, in the order of subscription."""
@@ -485,19 +427,17 @@ class Client:
         the publication goes on and may still be taken. docs/clients.md says what each option means.
         """
         arguments.seconds("timeout_s", timeout_s)
+        command = arguments.publication(
+            subject, content, fields, closure, retained, qos, compressed, reply_subject
+        )
+        return await self._publish(command, timeout_s)
+
+    async def _publish(self, command: Publish, timeout_s: float | None) -> PublishResult:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         with trio.move_on_after(math.inf if limit_s is None else limit_s):
-            publication = await self.submit(
-                subject,
-                content,
-                fields=fields,
-                closure=closure,
-                retained=retained,
-                qos=qos,
-                compressed=compressed,
-                reply_subject=reply_subject,
-            )
+            publication = await self.submit_command(command)
             return await publication.outcome()
+        subject = command.subject
         raise ClientTimeoutError(
             f"the publication to {subject} had no result in {limit_s:g} s; it may still be taken"
         )
@@ -578,19 +518,12 @@ class Client:
         self._require_open()
         self._requests += 1
         reply_subject = f"/replies/{self._name}/{self._requests}"
+        command = arguments.publication(
+            subject, content, fields, closure, retained, qos, compressed, reply_subject
+        )
         with trio.move_on_after(timeout_s):
             async with self.subscribe(reply_subject) as replies:
-                await self.publish(
-                    subject,
-                    content,
-                    fields=fields,
-                    closure=closure,
-                    retained=retained,
-                    qos=qos,
-                    compressed=compressed,
-                    reply_subject=reply_subject,
-                    timeout_s=timeout_s,
-                )
+                await self._publish(command, timeout_s)
                 return await anext(replies)
         raise ClientTimeoutError(f"no reply to the request to {subject} came in {timeout_s:g} s")
 
@@ -614,17 +547,18 @@ class Client:
         """
         if message.reply_subject is None:
             raise ArgumentError(f"the message of {message.subject} asks for no reply")
-        return await self.publish(
+        arguments.seconds("timeout_s", timeout_s)
+        command = arguments.publication(
             message.reply_subject,
             content,
-            fields=fields,
-            closure=closure,
-            retained=retained,
-            qos=qos,
-            compressed=compressed,
-            reply_subject=reply_subject,
-            timeout_s=timeout_s,
+            fields,
+            closure,
+            retained,
+            qos,
+            compressed,
+            reply_subject,
         )
+        return await self._publish(command, timeout_s)
 
     # Receipts
 
@@ -663,7 +597,7 @@ class Client:
 
     def release(self, subscription: Subscription) -> None:
         """For a subscription: it has room again."""
-        self._driver.perform(self._core.release(self._routes.release(subscription)))
+        self._shared.release(subscription)
         self._changes.unpark_all()
 
     def take(self, output: out.Output) -> None:
@@ -675,36 +609,26 @@ class Client:
         self._room.unpark_all()
 
     def _subscribed(self, output: out.Subscribed) -> None:
+        self._shared.subscribed(output)
         self._changes.unpark_all()
-        for subject in output.subjects:
-            for subscription in self._routes.named(subject):
-                if subscription.started:
-                    subscription.confirm(subject)
 
     def _refused(self, output: out.Refused) -> None:
+        self._shared.refused(output)
         self._changes.unpark_all()
-        for subject in output.subjects:
-            for subscription in self._routes.named(subject):
-                self._forget(subscription, subject)
-                subscription.refuse(subject, output.reason)
 
     def _connected(self, output: out.Connected) -> None:
         if self._receipts is not None:
             self._receipts.connected(output.event.member)
             self._nursery.start_soon(self._report_again, self._receipts)
         self._ever_connected, self._unreachable = True, None
-        self._interruptions += 1
-        if self._joining:
+        if self._shared.connected():
             self._nursery.start_soon(self._join_again)
         self._changes.unpark_all()
 
     def _reported(self, output: out.Reported) -> None:
         if output.mark < 0:
-            joined = self._joining.pop(-output.mark, None)
-            if joined is not None:
-                joined[0].started = True
-            if self._catching_up.pop(-output.mark, None) is not None:
-                self._changes.unpark_all()
+            self._shared.reported(-output.mark)
+            self._changes.unpark_all()
         elif self._receipts is not None:
             self._receipts.confirmed(output.mark)
             self._room.unpark_all()
@@ -712,19 +636,3 @@ class Client:
     def _stop(self, output: out.Stopped) -> None:
         error = self._stopped = StoppedError(output.code, output.reason)
         self._fail_all(error)
-
-    def _deliver(self, output: out.DeliverMessages) -> None:
-        batches: dict[Subscription, list[Message]] = {}
-        history, repeated = self._core.positions.history, output.repeated
-        for event in output.messages:
-            message: Message | None = None
-            for subscription in self._routes.takers(event.subject):
-                if subscription.wants(event, history, repeated=repeated):
-                    message = message or message_of(event)
-                    batches.setdefault(subscription, []).append(message)
-            if message is not None and self._receipts is not None and not repeated:
-                self._receipts.delivered(event, event.match or event.subject, history, now())
-        for subscription, batch in batches.items():
-            if subscription.put(batch):
-                self._interruptions += 1
-                self._driver.perform(self._core.hold(self._routes.hold(subscription)))
