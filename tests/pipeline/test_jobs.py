@@ -107,13 +107,14 @@ def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
     journal, tables = tmp_path / "journal", tmp_path / "tables"
     write_messages(journal, [Publication(f"/vehicles/car{n % 2}", b"%d" % n) for n in range(10)])
     where = ("--tables", str(tables))
-    run = mdserver("pipeline", "archive", "--journal", str(journal), *where, "--once")
+    settings = ("--driver-memory", "600m", "--spark-option", "spark.sql.shuffle.partitions=3")
+    run = mdserver("pipeline", "archive", "--journal", str(journal), *where, "--once", *settings)
     assert run.returncode == 0, run.stderr
     assert "messages batch 1: 10 rows" in run.stdout
     with live_server(tmp_path) as server:
         chosen = ("--subject", "/vehicles/car1", "--speed", "max", "--server", server.url)
         run = mdserver("pipeline", "replay", *where, *chosen, "--format", "json")
-        assert (run.returncode, run.stdout) == (0, '{"published": 5}\n'), run.stderr
+        assert (run.returncode, json.loads(run.stdout)["published"]) == (0, 5), run.stderr
         run = mdserver(
             "sub", "/replay/**", "--history", "10", "--count", "5", "--server", server.url
         )
@@ -138,6 +139,12 @@ def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
             ("archive", "--journal", ".", "--tables", "/dev/null/t"),
             1,
             "/dev/null/t cannot be made: Not a directory",
+        ),
+        (("audit", "--tables", ".", "--driver-memory", "64m"), 2, "no size of 512m or more"),
+        (
+            ("rollup", "--tables", ".", "--spark-option", "x=1"),
+            2,
+            "'x' is no setting like spark.local.dir",
         ),
         (("replay", "--tables", ".", "--subject", "x"), 1, "does not start with '/'"),
     ],

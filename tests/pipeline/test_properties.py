@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from mdserver.core.commands import Publish
 from mdserver.core.message import Publication, Qos
 from mdserver.pipeline.common import delta, tables
-from mdserver.pipeline.replay.job import Selection, plan, select
+from mdserver.pipeline.replay.job import plan, rows
+from mdserver.pipeline.replay.windows import Selection
 
 from .conftest import archived, message_lines, run_archive, write_lines
 
@@ -69,10 +70,10 @@ def test_every_property_survives(
     folder = archived(spark, tmp_path_factory.mktemp("properties"), given_)
     assert len(DeltaTable(folder / "quarantine").to_pyarrow_table()) == 0
     for _ in range(2):
-        frame = tables.frame(spark, folder, "messages")
-        rows = select(frame, Selection("/**")).collect()
-        assert [each.command for each in plan(rows, None, "/r")] == [again(p, "/r") for p in given_]
-        for row, publication in zip(rows, given_, strict=True):
+        (planned,) = plan(rows(folder, Selection("/**")), None, "/r")
+        assert [each.command for each in planned] == [again(p, "/r") for p in given_]
+        frame = tables.frame(spark, folder, "messages").orderBy("ts_server").collect()
+        for row, publication in zip(frame, given_, strict=True):
             assert (row.publisher or "", row.number) == (publication.publisher, publication.number)
             assert row.content_text == (publication.content.decode() if publication.text else None)
         delta.compact(spark, folder, "messages")

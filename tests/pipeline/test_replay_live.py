@@ -9,8 +9,8 @@ import trio
 from mdserver.client.client import Client
 from mdserver.client.message import deflated
 from mdserver.core.message import Publication
-from mdserver.pipeline.common import tables
-from mdserver.pipeline.replay.job import Selection, plan, publish, select
+from mdserver.pipeline.replay.job import plan, publish, rows
+from mdserver.pipeline.replay.windows import Selection
 from tests.live import live_server
 
 from .conftest import archived
@@ -25,12 +25,13 @@ def test_compressed_content_is_readable_after_a_replay(spark: Any, tmp_path: Pat
         "/a/b", deflated("prices"), text=False, compressed=True, closure="c", fields={"f": "1"}
     )
     folder = archived(spark, tmp_path, [publication])
-    chosen = select(tables.frame(spark, folder, "messages"), Selection("/**")).collect()
+    chosen = rows(folder, Selection("/**"))
 
     async def replayed(address: str) -> tuple[str | bytes, str | None, dict[str, str]]:
         with trio.fail_after(TIMEOUT_S):
             async with Client([address]) as client:
-                assert await publish(client, plan(chosen, None, "/replay")) == 1
+                done = await publish(client, plan(chosen, None, "/replay"))
+                assert done.published == 1
                 async with client.subscribe("/replay/a/b", history=1) as subscription:
                     async for message in subscription:
                         return message.content, message.closure, dict(message.fields)

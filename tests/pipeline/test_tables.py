@@ -8,7 +8,8 @@ import pytest
 from mdserver.core.message import Publication
 from mdserver.pipeline.common import delta, tables
 from mdserver.pipeline.common.requirements import PipelineError
-from mdserver.pipeline.replay.job import Selection, parse_speed, plan, select
+from mdserver.pipeline.replay.job import parse_speed, plan, rows
+from mdserver.pipeline.replay.windows import Selection
 
 from .conftest import archived
 
@@ -18,8 +19,8 @@ SUBJECTS = ["/a=b 1/x", "/a=b 1/y/z", "/ü{,}[*]/x", "/c/x"]
 
 
 def test_frame_and_history_agree_before_and_after_compaction(spark: Any, tmp_path: Path) -> None:
-    rows = [Publication(SUBJECTS[n % 4], b"%d" % n, fields={"n": str(n)}) for n in range(40)]
-    folder = archived(spark, tmp_path, rows)
+    given = [Publication(SUBJECTS[n % 4], b"%d" % n, fields={"n": str(n)}) for n in range(40)]
+    folder = archived(spark, tmp_path, given)
     for _ in range(2):
         frame = tables.frame(spark, folder, "messages")
         assert frame.count() == 40
@@ -41,20 +42,18 @@ def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
     ("selected", "expected"),
     [("/c/x", 10), ("/*/x", 30), ("/**", 40), ("/a=b 1/**", 20), ("/none/**", 0)],
 )
-def test_what_a_replay_selects(spark: Any, stored: Path, selected: str, expected: int) -> None:
-    chosen = select(tables.frame(spark, stored, "messages"), Selection(selected))
-    assert chosen.count() == expected
+def test_what_a_replay_selects(stored: Path, selected: str, expected: int) -> None:
+    assert len(list(rows(stored, Selection(selected)))) == expected
 
 
 @pytest.fixture(scope="module")
 def stored(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [Publication(SUBJECTS[n % 4], b"%d" % n, fields={"n": str(n)}) for n in range(40)]
-    return archived(spark, tmp_path_factory.mktemp("stored"), rows)
+    given = [Publication(SUBJECTS[n % 4], b"%d" % n, fields={"n": str(n)}) for n in range(40)]
+    return archived(spark, tmp_path_factory.mktemp("stored"), given)
 
 
-def test_a_replay_keeps_order_and_pauses(spark: Any, stored: Path) -> None:
-    chosen = select(tables.frame(spark, stored, "messages"), Selection("/**"))
-    planned = list(plan(chosen.toLocalIterator(), 0.5, "/replay"))
+def test_a_replay_keeps_order_and_pauses(stored: Path) -> None:
+    (planned,) = plan(rows(stored, Selection("/**")), 0.5, "/replay")
     assert [again.command.content for again in planned] == [str(n) for n in range(40)]
     # The fixture's messages are a millisecond apart; half the speed doubles that.
     assert [round(again.after_s, 6) for again in planned] == [

@@ -7,6 +7,7 @@ ten seconds.
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
+DRIVER_MEMORY = "spark.driver.memory"
+SPARK_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+SPARK_MEMORY_MIN = 512 << 20  # with less than 450 MB Spark does not start
 _TIMES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
 
 
@@ -42,6 +46,47 @@ def tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--tables", type=_FOLDER, required=True, help="The folder of the archive's Delta tables."
     )(function)
+
+
+def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How Spark runs; the function gets it as `spark_settings`."""
+
+    @click.option(
+        "--driver-memory",
+        metavar="SIZE",
+        help="Memory for Spark in this process, such as 4g.  [default: 1g]",
+    )
+    @click.option(
+        "--spark-option",
+        "given",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A setting of Spark, such as spark.local.dir=/var/tmp; repeatable.",
+    )
+    @functools.wraps(function)
+    def with_settings(driver_memory: str | None, given: tuple[str, ...], **others: Any) -> Any:
+        parsed = dict(parsed_setting(text, "--spark-option") for text in given)
+        for name in parsed:
+            if not name.startswith("spark."):
+                raise click.BadParameter(
+                    f"{name!r} is no setting like spark.local.dir.",
+                    param_hint="--spark-option",
+                )
+        if driver_memory is not None:
+            parsed[DRIVER_MEMORY] = spark_size(driver_memory)
+        return function(spark_settings=parsed, **others)
+
+    return with_settings
+
+
+def spark_size(text: str) -> str:
+    """Return a size as Spark has it; BadParameter unless it is one, and large enough for Spark."""
+    match = re.fullmatch(r"(\d{1,9})\s*([kmgt]?)b?", text.strip().lower())
+    if match is None or int(match[1]) * SPARK_UNITS[match[2]] < SPARK_MEMORY_MIN:
+        raise click.BadParameter(
+            f"{text!r} is no size of 512m or more, such as 4g.", param_hint="--driver-memory"
+        )
+    return f"{match[1]}{match[2] or 'b'}"
 
 
 @frozen
@@ -135,6 +180,7 @@ def command() -> None:
 
 
 @command.command("archive")
+@spark_options
 @source_options
 @tables_option
 @click.option("--once", is_flag=True, help="End when everything there is has been archived.")
@@ -144,7 +190,15 @@ def command() -> None:
     help="Archive this source from its beginning, although these tables have had another one.",
 )
 @format_option("A line a batch: words, or a JSON object.")
-def archive(*, where: Where, tables: Path, once: bool, new_source: bool, form: str) -> None:
+def archive(
+    *,
+    spark_settings: Mapping[str, str],
+    where: Where,
+    tables: Path,
+    once: bool,
+    new_source: bool,
+    form: str,
+) -> None:
     """Put every message, receipt and statistic into Delta tables, exactly once.
 
     Lines that cannot be used go to the table `quarantine` with their reason. A job that was killed
@@ -156,7 +210,7 @@ def archive(*, where: Where, tables: Path, once: bool, new_source: bool, form: s
     from mdserver.pipeline.common import rows
 
     where.attend("archive", rows.STREAMS)
-    with started("archive", where) as spark:
+    with started("archive", spark_settings, where) as spark:
         from mdserver.pipeline.archive import job
 
         def tell(batch: Any) -> None:
@@ -174,6 +228,7 @@ def archive(*, where: Where, tables: Path, once: bool, new_source: bool, form: s
 
 
 @command.command("derive")
+@spark_options
 @click.option("--rules", type=_FILE, required=True, help="The rules file (YAML).")
 @source_options
 @tables_option
@@ -187,6 +242,7 @@ def archive(*, where: Where, tables: Path, once: bool, new_source: bool, form: s
 @connection_options
 def derive(
     *,
+    spark_settings: Mapping[str, str],
     connection: Connection,
     rules: Path,
     where: Where,
@@ -227,19 +283,25 @@ def derive(
     from mdserver.pipeline.derive.publisher import Server
 
     if real_time is not None:
-        derive_in_real_time(rules, where, tables.resolve(), real_time, once=once)
+        derive_in_real_time(rules, where, tables.resolve(), real_time, spark_settings, once=once)
         return
     server = Server(connection.servers, connection.token)
     say = functools.partial(print_result, form)
     ready = deriving.ready(rules, tables.resolve(), server, say)
     with ready as job:
         where.attend("derive", ["messages"])
-        with started("derive", where) as spark:
+        with started("derive", spark_settings, where) as spark:
             job.run(spark, where.source(), once=once)
 
 
 def derive_in_real_time(
-    rules_file: Path, where: Where, tables: Path, topic: str, *, once: bool
+    rules_file: Path,
+    where: Where,
+    tables: Path,
+    topic: str,
+    spark_settings: Mapping[str, str],
+    *,
+    once: bool,
 ) -> None:
     """`derive --real-time`: from Kafka to Kafka."""
     from mdserver.pipeline.derive import realtime, rules
@@ -250,21 +312,24 @@ def derive_in_real_time(
     loaded = rules.load(rules_file)
     target = realtime.Target(source.servers, topic, source.settings)
     realtime.check(loaded, source, target)
-    with started("derive", where) as spark:
+    with started("derive", spark_settings, where) as spark:
         realtime.run(spark, source, loaded, target, tables)
 
 
 @command.command("audit")
+@spark_options
 @tables_option
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="An HTML page.")
 @format_option("Sentences, or a JSON object with the counts.")
-def audit(*, tables: Path, report: Path | None, form: str) -> None:
+def audit(
+    *, spark_settings: Mapping[str, str], tables: Path, report: Path | None, form: str
+) -> None:
     """Hold what subscribers say they got against what was archived.
 
     Exit status 1 where a receipt is not whole or something lies between two receipts.
     """
     check_tables(tables)
-    with started("audit") as spark:
+    with started("audit", spark_settings) as spark:
         from mdserver.pipeline.audit import job
 
         found = job.run_audit(spark, tables.resolve(), report)
@@ -283,12 +348,13 @@ def audit(*, tables: Path, report: Path | None, form: str) -> None:
 
 
 @command.command("rollup")
+@spark_options
 @tables_option
 @format_option("A line a table, or a JSON object: each table with its rows.")
-def rollup(*, tables: Path, form: str) -> None:
+def rollup(*, spark_settings: Mapping[str, str], tables: Path, form: str) -> None:
     """Roll archived statistics up to minutes, hours, days and months."""
     check_tables(tables)
-    with started("rollup") as spark:
+    with started("rollup", spark_settings) as spark:
         from mdserver.pipeline.rollup import job
 
         counts = job.run_rollup(spark, tables.resolve())
@@ -297,16 +363,17 @@ def rollup(*, tables: Path, form: str) -> None:
 
 
 @command.command("maintain")
+@spark_options
 @tables_option
 @format_option("A line a table, or a JSON object a table.")
-def maintain(*, tables: Path, form: str) -> None:
+def maintain(*, spark_settings: Mapping[str, str], tables: Path, form: str) -> None:
     """Join small files of all tables, in order, and delete what no version of a week names.
 
     The archive does so once an hour by itself while it runs; jobs may go on meanwhile.
     """
     check_tables(tables)
     check_writable(tables)
-    with started("maintain") as spark:
+    with started("maintain", spark_settings) as spark:
         from mdserver.pipeline.common import maintenance
 
         def tell(done: Any) -> None:
@@ -320,6 +387,7 @@ def maintain(*, tables: Path, form: str) -> None:
 
 
 @command.command("capacity")
+@spark_options
 @click.argument("runs", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--tables", type=_FOLDER, help="Keep the runs in this folder's table `bench_runs`.")
 @click.option("--connections", type=click.IntRange(0), required=True, help="Of all clients.")
@@ -348,6 +416,7 @@ def maintain(*, tables: Path, form: str) -> None:
 @format_option("Sentences, or a JSON object with the plan.")
 def capacity(
     *,
+    spark_settings: Mapping[str, str],
     runs: tuple[Path, ...],
     tables: Path | None,
     memory: str,
@@ -367,7 +436,7 @@ def capacity(
         bytes_each = values.size(MB, 1024 * GB).parse(memory)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--memory") from None
-    with started("capacity") as spark:
+    with started("capacity", spark_settings) as spark:
         from mdserver.pipeline.capacity import job
         from mdserver.pipeline.capacity.model import Demand
 
@@ -425,27 +494,30 @@ def replay(
     token_file: Path | None,
     form: str,
 ) -> None:
-    """Publish archived messages again, with the pauses they had, or faster."""
+    """Publish archived messages again, with the pauses they had, or faster.
+
+    It needs no Java, and memory for a few seconds of messages only, however many there are.
+    """
+    requirements.check_extra()
     check_tables(tables)
     parse_interest(subject)
     validate_subject(to_prefix + "/x/x")
     token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
-    with started("replay") as spark:
-        from mdserver.pipeline.common import tables as archived
-        from mdserver.pipeline.replay import job
+    from mdserver.pipeline.replay import job
+    from mdserver.pipeline.replay.windows import Selection
 
-        factor = job.parse_speed(speed)
-        selection = job.Selection(subject, start, end)
-        chosen = job.select(archived.frame(spark, tables.resolve(), "messages"), selection)
+    factor = job.parse_speed(speed)
+    chosen = job.rows(tables.resolve(), Selection.between(subject, start, end))
 
-        async def publish() -> int:
-            async with Client([server], token=token) as client:
-                return await job.publish(
-                    client, job.plan(chosen.toLocalIterator(), factor, to_prefix)
-                )
+    async def publish() -> job.Replayed:
+        async with Client([server], token=token) as client:
+            return await job.publish(client, job.plan(chosen, factor, to_prefix))
 
-        published = trio.run(publish)
-    print_result(form, f"{published} messages published", {"published": published})
+    replayed = trio.run(publish)
+    text = f"{replayed.published} messages published"
+    if replayed.behind_s >= 1:
+        text += f"; the last one {replayed.behind_s:.1f} s after its time"
+    print_result(form, text, attrs.asdict(replayed))
 
 
 def check_tables(tables: Path) -> None:
@@ -468,23 +540,25 @@ def check_writable(tables: Path) -> None:
         )
 
 
-def parsed_setting(text: str) -> tuple[str, str]:
+def parsed_setting(text: str, option: str = "--kafka-option") -> tuple[str, str]:
     """NAME=VALUE in two; BadParameter where there is no `=`."""
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint="--kafka-option")
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint=option)
     return name, value
 
 
 @contextlib.contextmanager
-def started(job: str, where: Where | None = None) -> "Iterator[SparkSession]":
+def started(
+    job: str, settings: Mapping[str, str], where: Where | None = None
+) -> "Iterator[SparkSession]":
     """A Spark session for a job, after everything it needs was found; stopped at the end."""
     requirements.check_extra()
     requirements.check_java(os.environ)
     jars = where.jars() if where is not None else []
     from mdserver.pipeline.common import session
 
-    spark = session.start(job, jars=jars)
+    spark = session.start(job, jars=jars, given=settings)
     try:
         yield spark
     finally:

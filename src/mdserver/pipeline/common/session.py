@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -22,6 +22,7 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
 }
 LOGGING = Path(__file__).with_name("log4j2.properties")
+DRIVER_MEMORY = "1g"
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -30,29 +31,34 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def start(job: str, *, jars: Sequence[Path] = ()) -> SparkSession:
+def start(
+    job: str, *, jars: Sequence[Path] = (), given: Mapping[str, str] | None = None
+) -> SparkSession:
     """Start Spark in this process, or take the session that `spark-submit` prepared.
 
     Embedded, everything runs in this process's JVM and listens on the loopback address alone; the
-    settings above stand unless `spark-submit` was given others.
+    settings above stand unless `spark-submit` was given others. `given` are those of whoever runs
+    the job: they come before all others.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"mdserver-{job}")
     settings = dict(SETTINGS)
     if submitted():
         SparkContext._ensure_initialized()  # else the next line does not see what was given
-        given = SparkConf()
-        settings = {name: value for name, value in SETTINGS.items() if not given.contains(name)}
+        submitted_with = SparkConf()
+        settings = {
+            name: value for name, value in SETTINGS.items() if not submitted_with.contains(name)
+        }
     else:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= LOOPBACK | {
-            "spark.driver.memory": "1g",
+            "spark.driver.memory": DRIVER_MEMORY,
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
         }
         builder = builder.master("local[*]")
         if jars:
             settings["spark.jars"] = ",".join(str(jar) for jar in jars)
-    for name, value in settings.items():
+    for name, value in (settings | dict(given or {})).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
