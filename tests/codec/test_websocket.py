@@ -195,6 +195,7 @@ def test_a_violation_ends_the_connection(stream: bytes, code: int) -> None:
     (close,) = client.events()
     assert isinstance(close, CloseConnection)
     assert close.code == code
+    assert socket.unfinished_bytes == 0
     assert socket.feed(masked(0x82, b"last")) == []
 
 
@@ -220,6 +221,52 @@ def test_after_our_close_messages_are_left_out_until_theirs() -> None:
     (ended,) = other.feed(b"\x81\x01a")
     assert isinstance(ended, Ended)
     assert ended.answer == b""
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        (masked(0x82, b"x" * 900)[:500], masked(0x82, b"x" * 900)[500:700]),
+        (masked(0x02, b"x" * 500), masked(0x00, b"x" * 500)),
+    ],
+)
+def test_after_our_close_nothing_is_kept_of_an_unfinished_message(
+    begun: bytes, more: bytes
+) -> None:
+    socket = WebSocket(LIMIT)
+    socket.feed(begun)
+    assert socket.unfinished_bytes >= 490
+    socket.close(1013, "Busy.")
+    assert socket.unfinished_bytes == 0
+    assert socket.feed(more) == []
+    assert socket.unfinished_bytes == 0
+
+
+@given(st.data())
+def test_after_our_close_theirs_is_seen_however_the_rest_comes(data: st.DataObject) -> None:
+    """Nothing but the pings and the close of what comes is of interest then."""
+    part = st.one_of(
+        st.just(masked(0x82, b"x" * 900)),
+        st.just(masked(0x01, b"a" * 200) + masked(0x89, b"p") + masked(0x80, b"b")),
+        st.just(masked(0x81, b"short")),
+    )
+    parts = data.draw(st.lists(part, min_size=1, max_size=4))
+    stream = b"".join(parts) + masked(0x88, struct.pack("!H", 1000))
+    cut = data.draw(st.integers(0, len(b"".join(parts))))
+    before = data.draw(st.integers(0, cut))
+    socket = WebSocket(LIMIT)
+    socket.feed(stream[:before])
+    socket.feed(stream[before:cut])
+    socket.close(4000, "Moved.")
+    events: list[WebSocketEvent] = []
+    rest = stream[cut:]
+    while rest:
+        size = data.draw(st.integers(1, len(rest)))
+        events += socket.feed(rest[:size])
+        rest = rest[size:]
+        assert socket.unfinished_bytes <= 14 + 125
+    assert not any(isinstance(event, Message) for event in events)
+    assert events[-1] == Ended(1000, "", b"")
 
 
 def test_a_long_reason_is_cut_at_a_character() -> None:

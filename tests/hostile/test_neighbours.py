@@ -7,13 +7,19 @@ bound on the round trip is ten times that of `python -m mdserver.bench hostile`.
 import pytest
 
 from mdserver.bench import hostile
-from mdserver.bench.attackers import FLOODS, HOLDS
+from mdserver.bench.attackers import FLOODS, HOLDS, UNFINISHED_CONNECTIONS
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.bench.results import Row
+from mdserver.cli.memory import CONNECTION_BYTES
+from mdserver.limits import KB, UNFINISHED_BYTES_MAX, UNFINISHED_FREE_BYTES
 
 SECONDS = 1.5
 LOAD = hostile.Load(encoding=ENCODINGS["json"], seconds=SECONDS)
-HELD_KIB_MAX = 160 * 1024  # twice the bound of what is unfinished, and some for the allocator
+HELD_KIB_MAX = 160 * 1024
+UNFINISHED_KIB_MAX = (
+    UNFINISHED_BYTES_MAX + UNFINISHED_CONNECTIONS * (UNFINISHED_FREE_BYTES + CONNECTION_BYTES)
+) // KB
+"""What docs/security.md adds up for so many connections, of which strangers may have half."""
 ADDED_MS_MAX = 10 * hostile.ADDED_MS_MAX
 
 
@@ -43,3 +49,11 @@ def test_what_attackers_hold_is_bounded(attack: str) -> None:
     print(f"\n{shown(row)}")
     assert row.count > 0
     assert (row.kib_each or 0) < HELD_KIB_MAX
+
+
+@pytest.mark.slow
+def test_unfinished_messages_take_no_more_than_the_documented_sum() -> None:
+    """Those that are refused give back what they hold, and more of them is not kept."""
+    row = hostile.measured(LOAD, "unfinished-messages")
+    print(f"\n{shown(row)}")
+    assert (row.kib_each or 0) < UNFINISHED_KIB_MAX

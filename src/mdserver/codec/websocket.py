@@ -28,6 +28,7 @@ INVALID_TEXT = 1007
 _TEXT, _BINARY = 0x81, 0x82  # whole messages, in one frame
 _CLOSE, _PING, _PONG = 0x88, 0x89, 0x8A
 _WHOLE = (_TEXT, _BINARY)
+_CONTROL = 0x08  # the bit of the opcodes of control frames
 _EMPTY_CONTROLS = re.compile(rb"(?:[\x89\x8a]\x80.{4})+", re.DOTALL)
 _DIRECT = frozenset((0x00, 0x01, 0x02, 0x80, 0x81, 0x82, _PING, _PONG))
 _NOT_UTF_8 = "A text message is not valid UTF-8."
@@ -150,6 +151,7 @@ class WebSocket:
         "_fragments",
         "_message_bytes_max",
         "_needed",
+        "_skipping",
         "more",
     )
 
@@ -161,6 +163,7 @@ class WebSocket:
         self._fragments: bytearray | None = None
         self._decoder: IncrementalDecoder | None = None  # checks the fragments of a text
         self._closing = False
+        self._skipping = 0  # how much is still to come of a frame that nobody wants any more
         self._ended = False
         self.more = False
 
@@ -177,11 +180,20 @@ class WebSocket:
     def close(self, code: int, reason: str) -> bytes:
         """The close frame to send. Messages that are still coming are left out from now on."""
         self._closing = True
+        # Who is closed for the memory that it takes gives it back now, not when it goes.
+        self._fragments = self._decoder = None
+        if self._needed > len(self._buffer) > 0 and not self._buffer[0] & _CONTROL:
+            self._skipping = self._needed - len(self._buffer)
+            self._buffer, self._needed = b"", 0
         return close_frame(code, reason)
 
     def feed(self, received: bytes) -> list[WebSocketEvent]:
         """What these bytes complete, in order, and at most FRAMES_AT_ONCE frames at a time."""
         self.more = False
+        if self._skipping:
+            skipped = min(self._skipping, len(received))
+            self._skipping -= skipped
+            received = received[skipped:]
         if self._buffer:
             if received and isinstance(self._buffer, bytes):
                 self._buffer = bytearray(self._buffer)
@@ -265,8 +277,7 @@ class WebSocket:
             return self._judged(data, at, start, length, events)
         end = start + length
         if end > len(data):
-            self._needed = end - at
-            return at
+            return self._incomplete(data, at, end)
         if not length and first > _CLOSE:
             return _skip_empty_controls(data, at, events)
         payload = _unmasked(data[start:end], data[start - 4 : start])
@@ -279,6 +290,14 @@ class WebSocket:
         else:
             self._take_fragment(first, payload, events)
         return end
+
+    def _incomplete(self, data: bytes, at: int, end: int) -> int:
+        """Wait for the rest of a frame, or skip it if no message counts any more."""
+        if self._closing and not data[at] & _CONTROL:
+            self._skipping = end - len(data)
+            return len(data)
+        self._needed = end - at
+        return at
 
     def _refuse_size(self, size: int, events: list[WebSocketEvent]) -> None:
         if events and size <= self._message_bytes_max:
@@ -299,6 +318,8 @@ class WebSocket:
             events.append(Message(payload, text))
 
     def _take_fragment(self, first: int, payload: bytes, events: list[WebSocketEvent]) -> None:
+        if self._closing:
+            return
         opcode, final = first & 0x0F, first >= 0x80
         if (opcode == 0) is (self._fragments is None):
             reason = (
@@ -319,8 +340,7 @@ class WebSocket:
                 return
         if final:
             message, self._fragments, self._decoder = bytes(self._fragments), None, None
-            if not self._closing:
-                events.append(Message(message, text))
+            events.append(Message(message, text))
 
     def _judged(
         self, data: bytes, at: int, start: int, length: int, events: list[WebSocketEvent]
@@ -346,6 +366,7 @@ class WebSocket:
 
     def _fail(self, code: int, reason: str, events: list[WebSocketEvent]) -> None:
         self._ended = True
+        self._fragments = self._decoder = None
         answer = b"" if self._closing else close_frame(code, reason)
         events.append(Ended(code, reason, answer, violation=True))
 
