@@ -25,6 +25,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.dedupe import too_many
+from mdserver.core.histogram import Histogram
 from mdserver.core.proposal import Outcome, Proposal
 from mdserver.limits import (
     FORWARD_BYTES_MAX,
@@ -50,10 +51,11 @@ class PendingPublications:
 
     `contact` is the name under which tickets stand in logs (`address#incarnation`).
     `numbers_max` bounds the publications with a number that wait in one queue for one session;
-    `size_bytes` is the size of all that waits, which is bounded too.
+    `size_bytes` is the size of all that waits, which is bounded too. `commits` counts how long
+    publications waited until they were committed.
     """
 
-    __slots__ = ("contact", "numbers_max", "queues", "size_bytes")
+    __slots__ = ("commits", "contact", "numbers_max", "queues", "size_bytes")
 
     def __init__(
         self, contact: str, groups: int, numbers_max: int = PUBLISHER_NUMBERS_KEPT
@@ -61,6 +63,7 @@ class PendingPublications:
         self.contact = contact
         self.numbers_max = numbers_max
         self.size_bytes = 0
+        self.commits = Histogram()
         self.queues = [GroupQueue(self) for _ in range(groups)]
 
     def expired(self, now: int, timeout: int) -> list[Outcome]:

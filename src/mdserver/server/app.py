@@ -18,11 +18,13 @@ from mdserver.config.reloading import reloaded
 from mdserver.core.inputs import RulesChanged
 from mdserver.core.outputs import Authorize, Log
 from mdserver.errors import ConfigError, StartError
+from mdserver.journal.audit import AuditLogs
 from mdserver.journal.rotating import LineWriter
 from mdserver.limits import JOURNAL_STATS_S, NS_PER_S
 from mdserver.server.clients import refusals
 from mdserver.server.clients.listener import lowered
 from mdserver.server.disk.journalling import Journal
+from mdserver.server.disk.statistics_file import StatisticsFile
 from mdserver.server.disk.store import node_of, store_of
 from mdserver.server.engine import Engine
 from mdserver.server.http.router import Router
@@ -31,7 +33,8 @@ from mdserver.server.member import Member, member_of
 from mdserver.server.monitor.commands import Operations
 from mdserver.server.monitor.operations import cluster_routes
 from mdserver.server.monitor.pages import Monitor
-from mdserver.server.monitor.stats import write_stats
+from mdserver.server.monitor.statistics import Statistics
+from mdserver.server.monitor.statistics_page import StatisticsPage
 from mdserver.server.plugins.authorizers import TokenAuthorizer
 from mdserver.server.plugins.custom import CustomAuthorizer, load_class
 from mdserver.server.plugins.presence import METHODS, PresenceHook
@@ -78,7 +81,10 @@ async def serve(
 
     server = Server(server_settings(config), node, Router(unready, warning), log)
     operations = Operations(server.engine)
-    server.add_monitor(monitor_of(config, server, operations, unready, warning))
+    statistics = Statistics(server, node)
+    monitor = monitor_of(config, server, operations, unready, warning)
+    monitor.add("/statistics", {"GET": StatisticsPage(statistics)})
+    server.add_monitor(monitor)
     judge = judge_of(config, server.engine)
     journal = None if store is None else store.journal(node, server.engine)
     with (
@@ -87,7 +93,9 @@ async def serve(
         trio.open_signal_receiver(*SIGNALS) as signals,
     ):
         hook = presence_hook(config)
-        takers = [taker.take for taker in (audit, hook, journal, member) if taker is not None]
+        takers = [
+            taker.take for taker in (audit, hook, journal, member, statistics) if taker is not None
+        ]
         server.engine.carry(Log, partial(told, takers))
         refusals.watch(server.engine, on=config.log_level is LogLevel.DEBUG)
         async with running(journal, node), trio.open_nursery() as nursery:
@@ -98,13 +106,9 @@ async def serve(
             if isinstance(judge, CustomAuthorizer):
                 await nursery.start(judge.run)
             urls = await nursery.start(server.serve)
-            if audit is not None and config.audit_stats:
-                interval = config.stats_log_interval
-                nursery.start_soon(write_stats, server, node.broker, audit.take, interval)
             if journal is not None:
                 nursery.start_soon(journal.run)
-                interval = JOURNAL_STATS_S * NS_PER_S
-                nursery.start_soon(write_stats, server, node.broker, journal.take, interval)
+            keep_statistics(config, statistics, audit, journal, nursery)
             if member is not None:
                 await nursery.start(member.run, server.engine, log)
             spare_collector()
@@ -121,6 +125,24 @@ async def serve(
                 leave = None if member is None else partial(member.hand_over, operations)
                 nursery.start_soon(drain, server, node, leave, nursery.cancel_scope)
             nursery.cancel_scope.cancel()
+
+
+def keep_statistics(
+    config: Config,
+    statistics: Statistics,
+    audit: AuditLogs | None,
+    journal: Journal | None,
+    nursery: trio.Nursery,
+) -> None:
+    """Start what samples the server, writes the samples down, and keeps them across restarts."""
+    nursery.start_soon(statistics.run)
+    if audit is not None and config.audit_stats:
+        nursery.start_soon(statistics.write_lines, audit.take, config.stats_log_interval)
+    if journal is not None:
+        nursery.start_soon(statistics.write_lines, journal.take, JOURNAL_STATS_S * NS_PER_S)
+        file = StatisticsFile(config.journal_folder)
+        file.restore(statistics.windows)
+        nursery.start_soon(file.run, statistics.windows)
 
 
 def spare_collector() -> None:

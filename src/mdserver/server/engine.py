@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, cast
 import structlog
 import trio
 
-from mdserver.core.events import AnyEvent
+from mdserver.core.events import AnyEvent, Error, Status
 from mdserver.core.inputs import Authorized, Closed, Opened, TimerDue
 from mdserver.core.outputs import (
     Authorize,
@@ -27,6 +27,7 @@ from mdserver.limits import CLOSE_INTERNAL_ERROR
 from mdserver.server.clients.batch import Batch
 from mdserver.server.clients.flusher import Flusher, flush_all
 from mdserver.server.clients.forms import Form
+from mdserver.server.clients.measures import Measures
 from mdserver.server.clients.outbox import Outbox
 from mdserver.server.clients.traffic import Traffic
 from mdserver.server.clients.turn import Turn
@@ -85,6 +86,10 @@ class Engine:
         self.streams: dict[str, int] = {}
         """Secret paths of HTTP streams -> their sessions."""
         self.traffic = Traffic()
+        self.measures = Measures()
+        self._flushed = 0
+        """What `deliveries` was when the flusher had sent everything last."""
+        flusher.flushed = self._note_flushed
         self.turn = Turn()
         self.deliveries = 0
         """How many messages were put into outboxes since the start."""
@@ -135,7 +140,8 @@ class Engine:
             while True:
                 if type(input) is Authorized:
                     self._note_verdict(input)
-                self._carry_out(self.node.step(input, self.clock()))
+                now = self.clock()
+                self._carry_out(self.node.step(input, now))
                 if not self._waiting:
                     break
                 input = self._waiting.popleft()  # noqa: A001
@@ -147,7 +153,7 @@ class Engine:
             self._stepping = False
         self.settled()
         if self.flusher.dirty:
-            self.flusher.wake()
+            self.flusher.wake(now)
 
     def _carry_out(self, outputs: Sequence[Output]) -> None:
         carriers = self._carriers
@@ -286,7 +292,21 @@ class Engine:
         watch(output)
         self._send(output)
 
+    def _note_flushed(self, since: int) -> None:
+        """Count how long messages waited that were put into outboxes from `since` (ns) on."""
+        count = self.deliveries - self._flushed
+        if count:
+            # All count as late as the first of them: a look at each would cost as much as a send.
+            self._flushed = self.deliveries
+            self.measures.sends.add(self.clock() - since, count)
+
     def _send(self, output: Send) -> None:
+        event = output.event
+        if type(event) is Status:
+            if event.reason is not None:
+                self.measures.note_status(event.status)
+        elif type(event) is Error:
+            self.measures.refuse(event.code)
         sink = self.sinks.get(output.session)
         if sink is not None and sink.put(output.event):
             self.flusher.dirty.append(sink)  # type: ignore[arg-type]  # True only from outboxes

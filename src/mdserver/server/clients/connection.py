@@ -169,6 +169,7 @@ class Connection:
                         self._sock = await shake_hands(self._sock, identity.context)
                     except OSError as error:
                         refusals.tell(self.address, "no TLS connection", error)
+                        shared.engine.measures.refuse("no TLS connection")
                         raise
                 received = await self._serve_http()
                 if received is not None:
@@ -270,6 +271,7 @@ class Connection:
         """A slow consumer: where the policy does not help, it recovers when it comes back."""
         assert self.outbox is not None
         if self.outbox.relieve(self._shared.settings.slow_consumers):
+            self._shared.engine.measures.relieved += 1
             return
         self.close(
             limits.CLOSE_SLOW_CONSUMER,
@@ -301,6 +303,7 @@ class Connection:
             return
         self.phase = Phase.CLOSING
         refusals.tell(self.address, code, reason, session=outbox.session)
+        self._shared.engine.measures.close(code)
         self._shared.behaviour.closed(outbox, reason)
         if self._websocket is not None:
             self._websocket.close(code, reason)
@@ -397,6 +400,7 @@ class Connection:
                     await self._shared.engine.turn.pause()
         except RequestRefusedError as error:
             refusals.tell(self.address, error.status, error.reason)
+            self._shared.engine.measures.refuse(f"HTTP {error.status}")
             self.phase = Phase.CLOSING
             await self._send_all(http.refuse(error))
         await self._linger(settings.close_timeout)
@@ -463,6 +467,7 @@ class Connection:
             if answer.status >= HTTPStatus.BAD_REQUEST and not exchange.answered:
                 reason = answer.body[:REASON_BYTES_MAX].decode(errors="replace").strip()
                 refusals.tell(self.address, answer.status, reason)
+                shared.engine.measures.refuse(f"HTTP {answer.status}")
             await self._send_all(http.respond(answer.status, headers, answer.body))
         return None
 

@@ -1,5 +1,7 @@
 """Sends the dirty outboxes, once a scheduler pass (docs/design.md, "Fan-out")."""
 
+from collections.abc import Callable
+
 import trio
 
 from mdserver.limits import NS_PER_S
@@ -17,13 +19,18 @@ class Flusher:
 
     def __init__(self, batching: int = 0, space: int = 0) -> None:
         self.dirty: list[Outbox] = []
+        self.flushed: Callable[[int], None] = _nobody
+        """Called after all that was dirty was sent, with the time of the first `wake`."""
+        self._since = 0
         self._batching_s = batching / NS_PER_S
         self._space = space
         self._lot = trio.lowlevel.ParkingLot()
         self._full = trio.Event()
 
-    def wake(self) -> None:
-        """Something is dirty."""
+    def wake(self, now: int = 0) -> None:
+        """Something is dirty since `now` (ns)."""
+        if not self._since:
+            self._since = now
         self._lot.unpark()
         if self._space and any(outbox.size >= self._space for outbox in self.dirty):
             self._full.set()
@@ -37,10 +44,17 @@ class Flusher:
                 with trio.move_on_after(self._batching_s):
                     await self._full.wait()
                 self._full = trio.Event()
+            since, self._since = self._since, 0
             dirty, self.dirty = self.dirty, []
             for start in range(0, len(dirty), SENDS_PER_TURN):
                 flush_all(dirty[start : start + SENDS_PER_TURN])
+                if start + SENDS_PER_TURN >= len(dirty) and since:
+                    self.flushed(since)
                 await trio.lowlevel.checkpoint()
+
+
+def _nobody(_: int) -> None:
+    """Nobody measures."""
 
 
 def flush_all(dirty: list[Outbox]) -> None:

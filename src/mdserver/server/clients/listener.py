@@ -239,6 +239,7 @@ class Listener:
                 nursery.start_soon(serve, sock, address)
                 return
             refusals.tell(address, 503, refusal)
+            self._shared.engine.measures.refuse("too many connections")
             announced = through and self._shared.settings.proxy_protocol
             place = self._place()
             nursery.start_soon(self._refuse, sock, address, refusal, place, announced)
@@ -263,6 +264,7 @@ class Listener:
                 refusal = proxied.announced(client)
                 if refusal is not None:
                     refusals.tell(client, 503, refusal)
+                    shared.engine.measures.refuse("too many connections")
                     await self._refuse(sock, client, refusal, self._place())
                     return
                 address = client

@@ -6,22 +6,12 @@ repeated, because a query may hold a token.
 
 import structlog
 
-from mdserver.core.events import Error, Status, StatusName
+from mdserver.core.events import Error, Status
 from mdserver.core.outputs import Send
 from mdserver.core.text import safe_text
+from mdserver.server.clients.measures import REFUSALS
 from mdserver.server.engine import Engine
 
-REFUSALS = frozenset(
-    (
-        StatusName.CONNECT_DENY,
-        StatusName.SUBSCRIBE_DENY,
-        StatusName.PUBLISH_DENIED,
-        StatusName.PUBLISH_FAILED,
-        StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED,
-        StatusName.TOKEN_INVALID,
-        StatusName.TOKEN_EXPIRED,
-    )
-)
 log = structlog.get_logger()
 
 

@@ -20,7 +20,7 @@ _CHALLENGE = (b"www-authenticate", b'Basic realm="mdserver monitor", charset="UT
 # A browser asks before it sends such a header for a page, and the answer is no.
 _ORDER = b"x-mdserver"
 _READING = ("GET", "HEAD")
-_FORMATS = {"json": False, "text": True}
+FORMATS = {"json": False, "text": True}
 
 
 class Monitor(Paths):
@@ -79,7 +79,7 @@ class Table:
         parameters.check()
         limit = parameters.count("limit", limits.SESSIONS_SHOWN_MAX)
         rows = [attrs.asdict(row) for row in self._rows(100 if limit is None else limit)]
-        if parameters.choice("format", _FORMATS, False):
+        if parameters.choice("format", FORMATS, False):
             return text_answer(aligned(rows))
         return json_answer(rows)
 

@@ -1,0 +1,60 @@
+"""Latencies counted by powers of two: an observation is one addition, wherever it is made."""
+
+from collections.abc import Iterator, Sequence
+
+from mdserver.limits import NS_PER_S
+
+BITS_LEAST = 16
+"""The first bucket ends at 2**16 ns, some 66 microseconds."""
+BITS_MOST = 35
+"""The last but one ends at 2**35 ns, some 34 seconds; the last has no end."""
+
+
+class Histogram:
+    """How many latencies there were between one power of two nanoseconds and the next.
+
+    Hot code counts by itself: `counts[latency.bit_length()] += n` and `total += n * latency`.
+    """
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * 65
+        """Number of bits -> how many latencies have so many."""
+        self.total = 0
+
+    def add(self, latency: int, count: int = 1) -> None:
+        """Count so many equal latencies (ns); one below 0, of clocks that differ, counts as 0."""
+        latency = min(max(latency, 0), 2**64 - 1)
+        self.counts[latency.bit_length()] += count
+        self.total += latency * count
+
+    @property
+    def count(self) -> int:
+        """How many latencies were counted."""
+        return sum(self.counts)
+
+    def buckets(self) -> list[tuple[float, int]]:
+        """Return upper bounds in seconds, the last one infinite, with all that is not above."""
+        below = sum(self.counts[:BITS_LEAST])
+        found: list[tuple[float, int]] = []
+        for bits in range(BITS_LEAST, BITS_MOST + 1):
+            below += self.counts[bits]
+            found.append((2**bits / NS_PER_S, below))
+        return [*found, (float("inf"), below + sum(self.counts[BITS_MOST + 1 :]))]
+
+    def quantiles(self, parts: Sequence[float]) -> Iterator[float]:
+        """Give the seconds that such a part of all latencies do not exceed; 0 without any.
+
+        It is the upper bound of the bucket in which the part ends, so at most twice too much.
+        """
+        count = self.count
+        for part in parts:
+            wanted, below = part * count, 0
+            for bits, here in enumerate(self.counts):
+                below += here
+                if here and below >= wanted:
+                    yield 2**bits / NS_PER_S
+                    break
+            else:
+                yield 0.0

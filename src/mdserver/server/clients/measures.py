@@ -1,0 +1,54 @@
+"""What is counted at the places where it happens, for statistics; one object for a whole server.
+
+Everything here is a plain counter since the start: whoever reads it takes differences.
+"""
+
+from mdserver.core.events import StatusName
+from mdserver.core.histogram import Histogram
+
+REFUSALS = frozenset(
+    (
+        StatusName.CONNECT_DENY,
+        StatusName.SUBSCRIBE_DENY,
+        StatusName.PUBLISH_DENIED,
+        StatusName.PUBLISH_FAILED,
+        StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED,
+        StatusName.TOKEN_INVALID,
+        StatusName.TOKEN_EXPIRED,
+    )
+)
+"""The statuses that tell a client that something was refused."""
+
+
+class Measures:
+    """Counters that the network side adds to.
+
+    `sends`: from the step that put messages into outboxes to the end of their flush. `loop_delay`:
+    how late the event loop woke a task up. `refused`: reason -> how often; reasons are statuses,
+    codes of errors and names of limits, never text that a client chose. `closed`: close code -> how
+    many sessions the server ended with it. `relieved`: how often the backlog of a slow consumer
+    was made smaller instead. `coordinated`: how many groups this member became coordinator of.
+    """
+
+    __slots__ = ("closed", "coordinated", "loop_delay", "refused", "relieved", "sends")
+
+    def __init__(self) -> None:
+        self.sends = Histogram()
+        self.loop_delay = Histogram()
+        self.refused: dict[str, int] = {}
+        self.closed: dict[int, int] = {}
+        self.relieved = 0
+        self.coordinated = 0
+
+    def refuse(self, reason: str) -> None:
+        """Count something that a client was refused."""
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def note_status(self, status: StatusName) -> None:
+        """Count a status, if it is a refusal."""
+        if status in REFUSALS:
+            self.refuse(status.value)
+
+    def close(self, code: int) -> None:
+        """Count a session that the server ended."""
+        self.closed[code] = self.closed.get(code, 0) + 1

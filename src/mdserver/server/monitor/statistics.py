@@ -1,0 +1,210 @@
+"""The statistics of a running server: what is counted, and how it went over the last windows.
+
+Everything that shows statistics (log lines, journal, HTTP, Prometheus, messages) takes them from
+here. Counters are added to where things happen (`mdserver.server.clients.measures`); one sample a
+second of what they grew by goes into the windows (`mdserver.core.windows`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import trio
+
+from mdserver.cluster.node import Node
+from mdserver.core.histogram import Histogram
+from mdserver.core.outputs import Log
+from mdserver.core.windows import Windows, WindowSummary
+from mdserver.limits import (
+    CLOSE_SLOW_CONSUMER,
+    LOOP_DELAY_SAMPLE_MS,
+    NS_PER_MS,
+    NS_PER_S,
+    STATISTICS_SAMPLE_MS,
+)
+from mdserver.server.server import Server
+
+QUANTILES = (0.5, 0.99, 0.999)
+
+
+@attrs.frozen(kw_only=True)
+class Totals:
+    """What was counted since the start; `sessions` is how many there are now."""
+
+    sessions: int
+    connections: int
+    disconnections: int
+    messages_in: int
+    messages_out: int
+    bytes_in: int
+    bytes_out: int
+
+
+INDICATORS = tuple(field.name for field in attrs.fields(Totals))
+"""Of the windows: `sessions` as it is, the others by the second."""
+
+
+def totals(server: Server, node: Node) -> Totals:
+    """Return what is counted now; takes the same time whatever there is."""
+    engine, entered = server.engine, server.connections_total
+    return Totals(
+        sessions=len(engine.outboxes),
+        connections=entered,
+        disconnections=entered - server.connections,
+        messages_in=node.broker.publications.count,
+        messages_out=engine.deliveries,
+        bytes_in=engine.traffic.received,
+        bytes_out=engine.traffic.sent,
+    )
+
+
+def stats_line(server: Server, node: Node) -> Log:
+    """Return a line of the stream `stats`, for the audit log and the journal."""
+    counted = attrs.asdict(totals(server, node))
+    del counted["sessions"]  # those of the broker, among them requests that are being answered
+    lines = {f"{name}_total": value for name, value in counted.items()}
+    values = {"time": server.engine.clock(), **attrs.asdict(node.broker.counts()), **lines}
+    return Log("stats", "stats", values)
+
+
+class Statistics:
+    """Samples a server, and tells what was found. `windows` may be filled before `run`."""
+
+    def __init__(self, server: Server, node: Node) -> None:
+        self.windows = Windows(INDICATORS)
+        self._server = server
+        self._node = node
+        self._before = totals(server, node)
+        self._sampled_at = server.engine.clock()
+
+    def take(self, line: Log) -> None:
+        """Count what the node says of elections."""
+        if line.stream == "cluster":
+            if line.name == "active":
+                self._server.engine.measures.coordinated += 1
+            elif line.name == "coordinates":
+                groups = line.values["groups"]
+                assert isinstance(groups, int)
+                self._server.engine.measures.coordinated += groups
+
+    async def run(self) -> None:
+        """Take samples until cancelled, and measure how late the event loop is."""
+        clock = self._server.engine.clock
+        delays = self._server.engine.measures.loop_delay
+        pause = LOOP_DELAY_SAMPLE_MS * NS_PER_MS
+        while True:
+            due = clock() + pause
+            await trio.sleep(pause / NS_PER_S)
+            now = clock()
+            delays.add(now - due)
+            if now - self._sampled_at >= STATISTICS_SAMPLE_MS * NS_PER_MS - pause // 2:
+                self.sample(now)
+
+    async def write_lines(self, take: Callable[[Log], None], interval: int) -> None:
+        """Give `take` a line every `interval` (ns) until cancelled."""
+        while True:
+            await trio.sleep(interval / NS_PER_S)
+            take(stats_line(self._server, self._node))
+
+    def sample(self, now: int) -> None:
+        """Add what was counted since the last sample to the windows."""
+        elapsed = now - self._sampled_at
+        if elapsed <= 0:
+            return
+        counted, before = totals(self._server, self._node), self._before
+        values: dict[str, float] = {
+            name: (getattr(counted, name) - getattr(before, name)) * NS_PER_S / elapsed
+            for name in INDICATORS
+        }
+        values["sessions"] = counted.sessions
+        self.windows.add(values, elapsed, now)
+        self._before, self._sampled_at = counted, now
+
+    def summaries(self) -> dict[str, dict[str, WindowSummary]]:
+        """Return indicator -> window -> what it was there."""
+        now = self._server.engine.clock()
+        return {name: self.windows.summaries(name, now) for name in INDICATORS}
+
+    def gauges(self) -> dict[str, Any]:
+        """Return what there is now; takes time in proportion to sessions and subject groups."""
+        server, node = self._server, self._node
+        counts, settings = node.broker.counts(), node.settings
+        groups = node.groups
+        outboxes = server.engine.outboxes.values()
+        return {
+            "sessions": len(outboxes),
+            "connections": server.connections,
+            "subscriptions": counts.subscriptions,
+            "subjects": counts.subjects,
+            "cached_messages": counts.cached_messages,
+            "cache_bytes": counts.cache_bytes,
+            "slow_consumers": sum(bool(outbox.unsent) for outbox in outboxes),
+            "waiting_publications": sum(len(queue.proposals) for queue in node.pending.queues),
+            "subject_groups": len(groups),
+            "coordinated_groups": sum(
+                group.leadership.coordinator == settings.me for group in groups
+            ),
+            "groups_without_coordinator": sum(not group.led for group in groups),
+            "lag_entries": sum(group.log.length - group.log.committed for group in groups),
+            "members_in_sight": 1 + len(node.outgoing.linked),
+        }
+
+    def document(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        measures = self._server.engine.measures
+        return {
+            "time": self._server.engine.clock() // NS_PER_MS,
+            "node": self._server.settings.node_name,
+            "now": self.gauges(),
+            "total": {
+                name: value
+                for name, value in attrs.asdict(totals(self._server, self._node)).items()
+                if name != "sessions"
+            },
+            "windows": {
+                name: {
+                    window: attrs.asdict(summary, value_serializer=rounded)
+                    for window, summary in found.items()
+                }
+                for name, found in self.summaries().items()
+            },
+            "latency": {
+                "publication_to_commit": latency(self.commits),
+                "commit_to_socket": latency(measures.sends),
+                "loop_delay": latency(measures.loop_delay),
+            },
+            "refused": dict(sorted(measures.refused.items())),
+            "closed": {str(code): count for code, count in sorted(measures.closed.items())},
+            "slow_consumers": {
+                "relieved": measures.relieved,
+                "disconnected": measures.closed.get(CLOSE_SLOW_CONSUMER, 0),
+            },
+            "elections_won": measures.coordinated,
+        }
+
+    @property
+    def commits(self) -> Histogram:
+        """How long publications of this member's clients waited until they were committed."""
+        return self._node.pending.commits
+
+    def latest(self) -> dict[str, float]:
+        """Return each indicator over the last minute, on average."""
+        found = self.summaries()
+        return {name: found[name]["1min"].average for name in INDICATORS}
+
+
+def latency(histogram: Histogram) -> dict[str, float]:
+    """Return how many there were, their average and quantiles in seconds."""
+    count = histogram.count
+    average = histogram.total / count / NS_PER_S if count else 0.0
+    parts = zip(QUANTILES, histogram.quantiles(QUANTILES), strict=True)
+    return {
+        "count": count,
+        "average_s": round(average, 9),
+        **{f"p{100 * part:g}_s": round(seconds, 9) for part, seconds in parts},
+    }
+
+
+def rounded(_instance: object, _attribute: object, value: Any) -> Any:
+    """Return a value without digits that nobody reads."""
+    return round(value, 3) if isinstance(value, float) else value

@@ -1,0 +1,59 @@
+"""`GET /statistics` of the monitor: everything that is counted, for programs and for people."""
+
+from typing import Any
+
+from mdserver.codec.http import Request
+from mdserver.server.http.answers import Answer, Exchange, Parameters, json_answer, text_answer
+from mdserver.server.monitor.pages import FORMATS
+from mdserver.server.monitor.statistics import Statistics
+
+SHOWN = ("maximum", "average", "deviation")
+
+
+class StatisticsPage:
+    """The statistics as they are now: JSON, or `?format=text`."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+
+    async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
+        """Return everything; windows in which nothing was sampled are zero."""
+        parameters = Parameters(request, ("format",))
+        parameters.check()
+        document = self._statistics.document()
+        if parameters.choice("format", FORMATS, False):
+            return text_answer(text(document))
+        return json_answer(document)
+
+
+def text(document: dict[str, Any]) -> str:
+    """Return a document of statistics for people."""
+    lines = [f"{document['node']} now", *pairs(document["now"])]
+    windows = document["windows"]
+    width = max(map(len, windows)) + 2
+    head = "".join(name.rjust(14) for name in SHOWN)
+    for indicator, found in windows.items():
+        unit = "" if indicator == "sessions" else " a second"
+        lines += ["", f"{indicator}{unit}, over the last", "".ljust(width) + head]
+        for window, one in found.items():
+            if one["seconds"]:
+                row = "".join(f"{one[name]:>14,.1f}" for name in SHOWN)
+                lines.append(f"  {window.ljust(width - 2)}{row}")
+    for title, values in (
+        ("since the start", document["total"]),
+        ("refused", document["refused"]),
+        ("sessions that the server ended, by close code", document["closed"]),
+        ("slow consumers", document["slow_consumers"]),
+    ):
+        lines += ["", title, *pairs(values)]
+    lines += ["", "latency in seconds"]
+    for name, one in document["latency"].items():
+        shown = "  ".join(f"{key} {value:g}" for key, value in one.items())
+        lines.append(f"  {name.ljust(24)}{shown}")
+    return "\n".join(lines) + "\n"
+
+
+def pairs(values: dict[str, Any]) -> list[str]:
+    """Return names and numbers in two columns."""
+    width = max(map(len, values), default=0) + 2
+    return [f"  {name.ljust(width)}{value:>16,}" for name, value in values.items()]
