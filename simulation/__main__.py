@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from simulation import coverage
+from mdserver.cluster.guards import Guard
+from simulation import coverage, guards
 from simulation.chaos.command import chaos
 from simulation.diagram import diagram
 from simulation.levels import LEVELS
@@ -26,6 +27,7 @@ from simulation.plan import Plan, make
 from simulation.profiles import PROFILES
 from simulation.run import Result
 from simulation.run import run as run_plan
+from simulation.stored import StoredPlan, load
 from simulation.world import World
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
@@ -46,6 +48,11 @@ def plan_of(seed: int, level: int, profile: str | None) -> Plan:
 def run_seed(seed: int, level: int, profile: str | None) -> Result:
     """One seed's result; at module level, so that it can run in another process."""
     return LEVELS[level].run(plan_of(seed, level, profile))[0]
+
+
+def run_stored(stored: StoredPlan) -> Result:
+    """The result of a stored plan; at module level, so that it can run in another process."""
+    return run_plan(stored.plan)[0]
 
 
 def hunt_number(number: int, most: int) -> Hunt:
@@ -99,6 +106,9 @@ def run(
     for result in results:
         counted.update(result.coverage)
     console.print(summary(results, seconds))
+    unreached: list[str] = []
+    if level == 1 and not profile:
+        unreached = check_guards(console, counted, jobs or os.cpu_count() or 1, seeds)
     failed = [result for result in results if result.problems]
     for result in failed[:TROUBLES_SHOWN]:
         console.print(f"seed {result.seed}: {result.problems[0]}", markup=False, soft_wrap=True)
@@ -108,13 +118,33 @@ def run(
     never = coverage.missing(counted) if seeds >= coverage.LONG_RUN and not profile else []
     if never:
         console.print(f"never happened: {', '.join(never)}")
+    if unreached:
+        console.print(f"never refused, or a stored plan failed: {', '.join(unreached)}")
     if failed:
         console.print(
             f"replay one with: python -m simulation replay --level {level} "
             + (f"--profile {profile} " if profile else "")
             + str(failed[0].seed)
         )
-    sys.exit(1 if failed or never else 0)
+    sys.exit(1 if failed or never or unreached else 0)
+
+
+def check_guards(console: Console, counted: Counter[str], jobs: int, seeds: int) -> list[str]:
+    """Run the stored plans; return what failed in them, and which guards never refused anything.
+
+    Few seeds are not expected to reach anything: then only the stored plans say something.
+    """
+    wrong: list[str] = []
+    reached: Counter[Guard] = Counter()
+    plans = load()
+    with ProcessPoolExecutor(jobs) as pool:
+        for name, result in zip(plans, pool.map(run_stored, plans.values()), strict=True):
+            reached.update(guards.refusals(result.coverage))
+            wrong += [f"{name}: {problem}" for problem in result.problems]
+    drawn = guards.refusals(counted)
+    if seeds >= coverage.LONG_RUN:
+        console.print(guards.table(reached, drawn))
+    return wrong + [guard.value for guard in guards.unreached([reached, drawn])]
 
 
 def run_all(seeds: list[int], jobs: int, level: int, profile: str | None) -> Iterator[Result]:

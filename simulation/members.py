@@ -133,6 +133,7 @@ class Member(Driver):
             self.world.cover("crash after the disk, before the answer")
         for _ in range(wal):
             self.world.cover("crash after the disk, before the ack")
+        self.world.cover_refusals(self.node)
         self.halt(votes, wal)
         self._kept_from = None
         self.paused = False

@@ -71,6 +71,9 @@ def result_of(world: World, crashed: str | None, began: float) -> Result:
     else:
         world.settle()
         problems += [f"{v.kind}: {v.what}" for v in world.checker.finish()]
+    for member in world.members.values():
+        if member.node is not None:
+            world.cover_refusals(member.node)
     return Result(
         seed=world.plan.seed,
         problems=tuple(problems),

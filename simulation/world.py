@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from mdserver.cluster.node import Node
 from mdserver.core.outputs import Committed, Trace
 from simulation.checker import Checker
 from simulation.clients import Client
@@ -76,6 +77,11 @@ class World:
     def cover(self, what: str) -> None:
         """Count something that must happen sometimes."""
         self.coverage[what] += 1
+
+    def cover_refusals(self, node: Node) -> None:
+        """Count what a node refused in its life, which is over."""
+        for guard, count in node.refused.items():
+            self.coverage[f"refused: {guard.value}"] += count
 
     def hash(self, what: bytes) -> None:
         """Add to the hash by which two runs are compared."""

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
+from mdserver.cluster.guards import Guard, Refusals
 from mdserver.cluster.messages import (
     Ballot,
     Nack,
@@ -112,9 +113,12 @@ class Acceptor:
     be an older copy, so whoever is elected with this log waits for every seed in sight.
     """
 
-    __slots__ = ("_group", "_log", "_votes", "doubted", "standing")
+    __slots__ = ("_group", "_log", "_refusals", "_votes", "doubted", "standing")
 
-    def __init__(self, group: int, votes: "VoteRecord", log: "GroupLog") -> None:
+    def __init__(
+        self, group: int, votes: "VoteRecord", log: "GroupLog", refusals: Refusals | None = None
+    ) -> None:
+        self._refusals = refusals or Refusals()
         self._group = group
         self._votes = votes
         self._log = log
@@ -157,10 +161,16 @@ class Acceptor:
             return None
         if cold and self.may(AcceptorEvent.INSTALL_COLD):
             # Only the promise of this very epoch says that the full attendance included this seed.
-            return AcceptorEvent.INSTALL_COLD if epoch == self.promised.epoch else None
+            if epoch == self.promised.epoch:
+                return AcceptorEvent.INSTALL_COLD
+            self._refusals.note(Guard.LOG_COLD_UNPROMISED)
+            return None
         if register == self._votes.incarnation and self.may(AcceptorEvent.INSTALL):
             return AcceptorEvent.INSTALL
-        return AcceptorEvent.SYNC if self.may(AcceptorEvent.SYNC) else None
+        if self.may(AcceptorEvent.SYNC):
+            return AcceptorEvent.SYNC
+        self._refusals.note(Guard.LOG_UNREGISTERED)
+        return None
 
     def take(self, step: AcceptorEvent, epoch: int, coordinator: str) -> bool:
         """Take a coordinator's log; return whether the vote record has to be stored first.
@@ -206,11 +216,13 @@ class Voter(MemberPart):
             group = self.groups[ballot.group]
             if group.acceptor is None:
                 continue
-            if (
-                not group.acceptor.refuses(ballot.epoch, cold=False)
-                and (candidate == self._settings.me or not group.led)
-                and group.no_vote_until <= self._outgoing.now
-            ):
+            if group.acceptor.refuses(ballot.epoch, cold=False):
+                pass
+            elif candidate != self._settings.me and group.led:
+                self._outgoing.refuse(Guard.PRE_VOTE_LED)
+            elif group.no_vote_until > self._outgoing.now:
+                self._outgoing.refuse(Guard.PRE_VOTE_EARLY)
+            else:
                 yes.append(ballot)
             vote = group.acceptor.promised
             if vote.epoch >= ballot.epoch:
@@ -227,9 +239,13 @@ class Voter(MemberPart):
         """
         groups, storage = self.groups, self._storage
         # The quorum that takes a seed back is made of other seeds only (spec: `FreshElection`).
-        if not self._settings.is_seed or self._settings.me in prepare.readmit:
+        if not self._settings.is_seed:
+            return
+        if self._settings.me in prepare.readmit:
+            self._outgoing.refuse(Guard.PREPARE_READMITS)
             return
         if prepare.cold and not prepare.ordered and not groups.standing_known:
+            self._outgoing.refuse(Guard.PREPARE_COLD_EARLY)
             return
         refused: list[NackItem] = []
         promised: list[Ballot] = []
@@ -239,6 +255,8 @@ class Voter(MemberPart):
             assert acceptor is not None
             if acceptor.refuses(ballot.epoch, cold=prepare.cold):
                 vote = acceptor.promised
+                below = ballot.epoch <= vote.epoch
+                self._outgoing.refuse(Guard.PREPARE_PROMISED if below else Guard.PREPARE_NOT_VOTING)
                 refused.append(NackItem(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
                 continue
             if candidate != self._settings.me:

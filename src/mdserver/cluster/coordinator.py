@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mdserver.cluster.dedupe import Verdict, too_many
 from mdserver.cluster.forgetting import Idleness
+from mdserver.cluster.guards import Guard, Refusals
 from mdserver.cluster.log import GroupLog, Run
 from mdserver.cluster.messages import AnswerItem, PromiseItem
 from mdserver.errors import LocalProtocolError
@@ -81,6 +82,7 @@ class Coordinator:
         "pre_votes",
         "promises",
         "readmit",
+        "refusals",
         "seeds",
         "state",
     )
@@ -109,6 +111,7 @@ class Coordinator:
         self.base = 0
         self.held: list[tuple[int, str, AnswerItem]] = []
         self.idleness = Idleness()
+        self.refusals = Refusals()
 
     def transition(self, event: CoordinatorEvent) -> None:
         """Move on in `TRANSITIONS`. Raises LocalProtocolError if it has no such move."""
@@ -152,6 +155,7 @@ class Coordinator:
         holds the adopted log: by then its vote record is on the disk.
         """
         if self.state is not CoordinatorState.PREPARING:
+            self.refusals.note(Guard.PROMISE_LATE)
             return None
         for name, least in known.items():
             self.known[name] = max(least, self.known.get(name, 0))
@@ -161,11 +165,17 @@ class Coordinator:
             for name, promise in self.promises.items()
             if promise[0] >= self.known.get(name, 0) and name not in self.readmit
         }
-        if len(valid) < self.needed or (self.own and self.own not in valid):
+        if len(valid) < len(self.promises):
+            self.refusals.note(Guard.PROMISE_LOST)
+        if len(valid) < self.needed:
+            return None
+        if self.own and self.own not in valid:
+            self.refusals.note(Guard.PROMISE_WITHOUT_OWN)
             return None
         if any(promise.doubted for _, promise in valid.values()) and any(
             seed not in self.promises and seed not in self.readmit for seed in self.awaited
         ):
+            self.refusals.note(Guard.PROMISE_DOUBTED)
             return None
         self.transition(CoordinatorEvent.ELECTED)
         self.incarnations = {name: promise[0] for name, promise in valid.items()}
@@ -193,9 +203,15 @@ class Coordinator:
         coordinator of an epoch that was elected for this loss (spec: `FreshElection`).
         """
         least = max(self.known.get(seed, 0), known.get(seed, 0))
-        if self.state is not CoordinatorState.ACTIVE or incarnation < least:
+        if self.state is not CoordinatorState.ACTIVE:
             return False
-        return admitted or self.readmit.get(seed) == incarnation or not least
+        if incarnation < least:
+            self.refusals.note(Guard.REGISTER_INCARNATION)
+            return False
+        if admitted or self.readmit.get(seed) == incarnation or not least:
+            return True
+        self.refusals.note(Guard.REGISTER_LOST)
+        return False
 
     def lacks(self, seed: str, incarnation: int) -> bool:
         """Whether a seed that lost its record needs an epoch that is elected for this loss."""
@@ -232,7 +248,10 @@ class Coordinator:
 
     def ack(self, seed: str, incarnation: int, length: int) -> int | None:
         """Note what a seed holds; returns how far the log is now committed, if that is news."""
-        if incarnation < self.incarnations.get(seed, 0) or seed not in self.seeds:
+        if seed not in self.seeds:
+            return None
+        if incarnation < self.incarnations.get(seed, 0):
+            self.refusals.note(Guard.ACK_INCARNATION)
             return None
         acked = self.acked
         self.acked_by[seed] = incarnation
@@ -272,6 +291,7 @@ class Coordinator:
                 run = Run(self.log.length, 1, contact, ticket)
                 self.log.number(self.epoch, (publication,), run)
             elif answer.duplicate and self.log.committed < self.log.length:
+                self.refusals.note(Guard.REPEAT_UNCOMMITTED)
                 self.held.append((self.log.length, contact, answer))
             else:
                 answers.append(answer)
@@ -297,10 +317,13 @@ class Coordinator:
             if open_numbers < kept:
                 tail[name] = open_numbers + 1
                 return None
+            self.refusals.note(Guard.NUMBERS_OPEN)
             # It may come through another member than those before it: the log alone counts all.
             return AnswerItem(self.group, ticket, 0, 0, False, too_many(kept), expected)
         if verdict is Verdict.TAKEN:
+            self.refusals.note(Guard.NUMBER_TAKEN)
             return AnswerItem(self.group, ticket, position.epoch, position.seq, True, None, None)
+        self.refusals.note(Guard.NUMBER_GAP)
         reason = f"number {number} does not follow: the next of this publisher is {expected}"
         return AnswerItem(self.group, ticket, 0, 0, False, reason, expected)
 

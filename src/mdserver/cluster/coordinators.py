@@ -12,6 +12,7 @@ from attrs import define, field
 
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.forgetting import Forgetting
+from mdserver.cluster.guards import Guard
 from mdserver.cluster.log import MISSING
 from mdserver.cluster.messages import (
     AcceptItem,
@@ -135,6 +136,7 @@ class Coordinators(MemberPart):
             coordinator = self.groups[item.group].coordinator
             # An ack of another epoch is about another log, even if the places are the same.
             if coordinator is None or coordinator.epoch != item.epoch:
+                self._outgoing.refuse(Guard.ACK_EPOCH)
                 continue
             agreed = coordinator.ack(seed, ack.incarnation, item.length)
             if agreed is not None:
@@ -198,6 +200,7 @@ class Coordinators(MemberPart):
             or coordinator.epoch != item.epoch
             or coordinator.state is not CoordinatorState.ACTIVE
         ):
+            self._outgoing.refuse(Guard.FORWARD_EPOCH)
             return
         log = coordinator.log
         start, runs = log.length, len(log.runs)
@@ -290,6 +293,7 @@ class Coordinators(MemberPart):
             if item.promised > coordinator.epoch:
                 # The seed promised a candidate that came to nothing. It takes no lower epoch any
                 # more, so only a newer one has it back.
+                self._outgoing.refuse(Guard.SEED_PROMISED_NEWER)
                 self._election.outbid(item.group, item.promised)
                 continue
             if not item.recovering:
@@ -330,6 +334,7 @@ class Coordinators(MemberPart):
         """Return whether a seed's disk was put back: it acked more than it holds."""
         if not coordinator.holds_less(peer, incarnation, item.accepted, item.length):
             return False
+        self._outgoing.refuse(Guard.SEED_HOLDS_LESS)
         self._outgoing.log(
             "older copy",
             seed=peer,
@@ -347,6 +352,7 @@ class Coordinators(MemberPart):
         same = item.history == self.groups[item.group].history
         if not same or not coordinator.lacking(item.accepted, item.committed, item.last):
             return False
+        self._outgoing.refuse(Guard.LEARNER_HOLDS_MORE)
         self._outgoing.log(
             MISSING,
             member=peer,
@@ -401,6 +407,7 @@ class Coordinators(MemberPart):
         if self._members.quorum(self._outgoing.now):
             return
         for group in self.groups.coordinated:
+            self._outgoing.refuse(Guard.QUORUM_LOST)
             self.groups.depose(group.index)
 
     def hurry(self) -> None:

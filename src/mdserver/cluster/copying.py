@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
+from mdserver.cluster.guards import Guard
 from mdserver.cluster.messages import CopyReply, CopyRequest, SyncItem, portions
 from mdserver.cluster.part import MemberPart
 
@@ -84,6 +85,8 @@ class Copying(MemberPart):
         first: dict[str, list[int]] = {}
         # Whoever became a candidate meanwhile shares its log with that: it has a newer one.
         items = [item for item in reply.items if self.groups[item.group].coordinator is None]
+        if len(items) < len(reply.items):
+            self._outgoing.refuse(Guard.COPY_CANDIDATE)
         for item in items:
             group = self.groups[item.group]
             group.sync_requested_until = 0
@@ -98,3 +101,5 @@ class Copying(MemberPart):
             if same and item.state is not None and item.start > group.log.committed:
                 group.install(item.start, item.state)
                 group.log_is_copy = True
+            else:
+                self._outgoing.refuse(Guard.COPY_OLDER)

@@ -30,6 +30,7 @@ from attrs import define, field
 from mdserver.cluster.acceptor import STEP_TRACES
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.group import new_history
+from mdserver.cluster.guards import Guard
 from mdserver.cluster.log import MISSING
 from mdserver.cluster.messages import (
     Ballot,
@@ -168,6 +169,7 @@ class Election(MemberPart):
         deadline = self._outgoing.now + patience
         coordinator = Coordinator(index, epoch, group.log, settings.seeds, deadline)
         coordinator.own = settings.me if settings.is_seed else ""
+        coordinator.refusals = self._outgoing.refusals
         group.coordinator = coordinator
         return coordinator
 
@@ -221,6 +223,7 @@ class Election(MemberPart):
             group = self.groups[item.group]
             coordinator = group.coordinator
             if coordinator is None or coordinator.epoch != item.epoch:
+                self._outgoing.refuse(Guard.PROMISE_LATE)
                 continue
             if item.doubted:
                 coordinator.awaited = group.voting()
@@ -245,6 +248,7 @@ class Election(MemberPart):
             return False
         if coordinator.log.agrees(best.start, best.entries):
             return False
+        self._outgoing.refuse(Guard.ELECTED_LACKS_COMMITTED)
         self._outgoing.log(
             MISSING,
             group=coordinator.group,
@@ -291,6 +295,7 @@ class Election(MemberPart):
             if coordinator is None or coordinator.epoch != item.epoch:
                 continue
             if item.promised >= item.epoch and item.candidate != self._settings.me:
+                self._outgoing.refuse(Guard.NACKED)
                 self.groups.depose(item.group, item.promised)
 
     # Cold start
@@ -312,6 +317,7 @@ class Election(MemberPart):
         """With every seed in contact and no majority left that votes, waiting brings nothing."""
         settings, now = self._settings, self._outgoing.now
         if not settings.is_seed or not self._full_attendance():
+            self._outgoing.refuse(Guard.COLD_INCOMPLETE)
             self._attended_since = None
             return
         if self._attended_since is None:

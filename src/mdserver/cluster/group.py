@@ -151,7 +151,9 @@ class Group:
         self.log = GroupLog(settings.log_kept, settings.numbers_kept)
         self.history = ""
         self.leadership = Leadership()
-        self.acceptor = Acceptor(index, votes, self.log) if settings.is_seed else None
+        self.acceptor = (
+            Acceptor(index, votes, self.log, outgoing.refusals) if settings.is_seed else None
+        )
         self.coordinator: Coordinator | None = None
         self.no_vote_until = 0
         self.leaderless_since = 0

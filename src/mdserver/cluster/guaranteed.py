@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from mdserver.cluster import messages as msg
+from mdserver.cluster.guards import Guard
 from mdserver.cluster.part import MemberPart
 from mdserver.cluster.votes import after_loss, follows_on_record
 
@@ -82,6 +83,7 @@ class Guaranteed(MemberPart):
         votes = self._storage.votes
         same = hello.admitted and votes.known.get(peer, 0) == hello.incarnation
         if same and votes.starts.get(peer, hello.start) != hello.start:
+            self._outgoing.refuse(Guard.STARTS_DIFFER)
             self._outgoing.log("older copy", seed=peer, incarnation=hello.incarnation)
             votes.starts.pop(peer)
             self._storage.note({peer: hello.incarnation + 1})
@@ -94,6 +96,7 @@ class Guaranteed(MemberPart):
         that, and the seed would be refused for ever without a word. What it knows of this seed is
         true all the same: two that are older copies would refuse each other for ever.
         """
+        self._outgoing.refuse(Guard.HELLO_OLDER)
         later = self._members.peers[peer].incarnation
         if peer in self._settings.seeds and self._storage.note({peer: later}):
             self._outgoing.log("older copy", seed=peer, incarnation=hello.incarnation)
@@ -103,6 +106,7 @@ class Guaranteed(MemberPart):
         """Wait to be readmitted: others know more of this seed than its record does."""
         for group in self.groups.coordinated:
             self.groups.depose(group.index)
+        self._outgoing.refuse(Guard.RECORD_OLDER)
         self._outgoing.log("lost", known=known, told_by=peer)
         self.groups.lose()
         votes = self._storage.votes

@@ -25,6 +25,7 @@ from attrs import define, field
 
 from mdserver.cluster.acceptor import STEP_TRACES, AcceptorEvent
 from mdserver.cluster.copying import Copying, Gaps
+from mdserver.cluster.guards import Guard
 from mdserver.cluster.messages import (
     Accept,
     AcceptItem,
@@ -87,8 +88,12 @@ class Learner(MemberPart):
         known = group.log.epoch
         candidate = group.leadership.coordinator
         acceptor = group.acceptor
+        if epoch < known:
+            self._outgoing.refuse(Guard.LOG_OLDER)
         if acceptor is None:
             return epoch >= known
+        if known <= epoch < acceptor.promised.epoch:
+            self._outgoing.refuse(Guard.LOG_PROMISED)
         if acceptor.promised.epoch > known:
             known, candidate = acceptor.promised.epoch, acceptor.promised.candidate
         if epoch < known:
@@ -101,12 +106,14 @@ class Learner(MemberPart):
         log = group.log
         follows_on = log.epoch == item.epoch and item.start <= log.length
         gap = item.state is None and item.start > log.committed and not follows_on
-        if gap or (
-            # Older copies elected a log that lacks what a majority held. It has to hear so.
+        # Older copies elected a log that lacks what a majority held. It has to hear so.
+        lacks = (
             self._compares(group, step)
             and item.history == group.history
             and not log.agrees(item.start, item.entries)
-        ):
+        )
+        if gap or lacks:
+            self._outgoing.refuse(Guard.LOG_GAP if gap else Guard.LOG_LACKS_COMMITTED)
             group.sync_requested_until = 0
             if item.active:
                 self.ask(peer, {item.group: item.epoch})
@@ -149,12 +156,14 @@ class Learner(MemberPart):
         A seed whose disk is far behind takes none: it asks for what it lacks once the disk is not.
         """
         if self._wal.unsynced_bytes > self._settings.behind_bytes:
+            self._outgoing.refuse(Guard.ENTRIES_DISK_BEHIND)
             return
         gaps: Gaps = {}
         for item in accept.items:
             group = self.groups[item.group]
             log = group.log
             if item.epoch != log.epoch or item.start > log.length:
+                self._outgoing.refuse(Guard.ENTRIES_GAP)
                 if self._is_current(peer, group, item.epoch):
                     gaps[item.group] = item.epoch, item.committed
                 continue
@@ -166,6 +175,8 @@ class Learner(MemberPart):
         group = self.groups[item.group]
         log, acceptor = group.log, group.acceptor
         if acceptor is not None and not acceptor.accepts(item.epoch):
+            below = item.epoch < acceptor.promised.epoch
+            self._outgoing.refuse(Guard.ENTRIES_PROMISED if below else Guard.ENTRIES_NOT_VOTING)
             self._is_current(peer, group, item.epoch)
             return
         if item.start == log.length:  # else they are here: a link was lost, and they came again
@@ -191,8 +202,10 @@ class Learner(MemberPart):
         group = self.groups[item.group]
         log = group.log
         if item.epoch < log.epoch:
+            self._outgoing.refuse(Guard.COMMIT_OLDER)
             return True
         if item.epoch > log.epoch or item.length > log.length:
+            self._outgoing.refuse(Guard.COMMIT_GAP)
             return False
         if item.length > log.committed:
             group.commit(item.length)
@@ -212,6 +225,7 @@ class Learner(MemberPart):
             log, leadership = group.log, group.leadership
             if led.epoch < log.epoch:
                 # Without publications nobody else would tell it, and nobody is elected meanwhile.
+                self._outgoing.refuse(Guard.HEARTBEAT_OLDER)
                 over.append(NackItem(led.group, led.epoch, log.epoch, leadership.coordinator))
                 continue
             if (

@@ -11,6 +11,7 @@ from mdserver.cluster.election import Election
 from mdserver.cluster.following import Following
 from mdserver.cluster.group import Group, Groups, new_history
 from mdserver.cluster.guaranteed import Guaranteed
+from mdserver.cluster.guards import Guard
 from mdserver.cluster.learner import Learner
 from mdserver.cluster.membership import Membership
 from mdserver.cluster.mode import Mode
@@ -183,6 +184,11 @@ class Node:
     def settled(self) -> bool:
         """Whether every group has a coordinator that this member follows."""
         return all(group.leadership.active for group in self.groups)
+
+    @property
+    def refused(self) -> dict[Guard, int]:
+        """How often each guard of the protocol refused something since this node started."""
+        return dict(self.outgoing.refusals.counts)
 
     def step(self, input: Input, now: int) -> list[Output]:  # noqa: A002 - the design's word
         """Take one input; return what the driver carries out, in order."""

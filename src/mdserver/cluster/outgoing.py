@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mdserver.cluster.guards import Guard, Refusals
 from mdserver.cluster.messages import (
     Accept,
     AcceptItem,
@@ -49,6 +50,7 @@ class Outgoing:
 
     `now` is the time of the step (ns), `out` what the driver gets of it. `linked` are the members
     that can be spoken to, without this one. `local` are messages of this member to itself.
+    `refusals` counts what was refused instead.
     """
 
     __slots__ = (
@@ -65,6 +67,7 @@ class Outgoing:
         "me",
         "now",
         "out",
+        "refusals",
     )
 
     def __init__(
@@ -83,6 +86,11 @@ class Outgoing:
         self._acks: dict[str, list[AckItem]] = {}
         self._forwards: dict[str, list[ForwardItem]] = {}
         self._answers: dict[str, list[AnswerItem]] = {}
+        self.refusals = Refusals()
+
+    def refuse(self, guard: Guard) -> None:
+        """Count that something was refused, instead of what it would have brought about."""
+        self.refusals.note(guard)
 
     def send(self, peers: Sequence[str], message: AnyPeerMessage) -> None:
         """Send a message at once; one to this member is handled later in this step."""

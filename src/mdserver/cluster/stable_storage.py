@@ -22,6 +22,7 @@ file"; in the specification a promise and its write are one action (`Promise`), 
 from collections import deque
 from typing import TYPE_CHECKING
 
+from mdserver.cluster.guards import Guard
 from mdserver.cluster.messages import Ack, AckItem, AnyPeerMessage, Hello, Persist
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class StableStorage:
         if self.on_disk:
             self._outgoing.send((peer,), message)
         else:
+            unstored = self._requested != self._stored
+            self._outgoing.refuse(Guard.ANSWER_UNSTORED if unstored else Guard.ACK_UNSYNCED)
             self._waiting.append((self._requested, self._wal_needed, peer, message))
 
     def ack(self, coordinator: str, item: AckItem, changed: bool) -> None:

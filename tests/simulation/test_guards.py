@@ -1,0 +1,42 @@
+"""Each guard of the protocol refuses something in a stored plan, or in the seeds of a long run."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from mdserver.cluster.guards import Guard
+from simulation import guards
+from simulation.plan import make
+from simulation.run import run
+from simulation.stored import StoredPlan, load, save
+
+PLANS = load()
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_stored_plan_passes(name: str) -> None:
+    assert run(PLANS[name].plan)[0].problems == ()
+
+
+def test_a_guard_that_never_refused_is_named() -> None:
+    count = Counter(dict.fromkeys(Guard, 1))
+    del count[Guard.LOG_PROMISED]
+
+    assert guards.unreached([count]) == [Guard.LOG_PROMISED]
+    assert guards.unreached([count, Counter({Guard.LOG_PROMISED: 1})]) == []
+
+
+def test_a_plan_that_was_stored_is_the_same_plan(tmp_path: Path) -> None:
+    plan = evolve(make(335), groups=3)
+    stored = StoredPlan(about="an example", reaches=("LOG_PROMISED",), plan=plan)
+
+    path = save("example", stored, tmp_path)
+
+    assert load(tmp_path) == {"example": stored}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    parts = len(plan.faults) + len(plan.sendings)
+    assert (
+        sum(line.startswith("   {") and line.rstrip(",").endswith("}") for line in lines) == parts
+    )
