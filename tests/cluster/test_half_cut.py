@@ -48,30 +48,6 @@ def started(count: int, **settings: object) -> Cluster:
     return cluster
 
 
-def blinks(seed: int) -> list[tuple[str, str | None]]:
-    """Start slow members from their disks; returns what unready ones that had been ready say."""
-    cluster = Cluster(3, GROUPS, seed=seed)
-    for index, name in enumerate(cluster.names):
-        cluster.disk_delays[name] = (100 + 150 * index) * MS
-    cluster.start()
-    ready: set[str] = set()
-    said: list[tuple[str, str | None]] = []
-    for _ in range(400):
-        cluster.run(10 * MS)
-        for name, member in cluster.members.items():
-            reason = member.node.unready()
-            if reason is None:
-                ready.add(name)
-            elif name in ready:
-                said.append((name, reason))
-    assert len(ready) == 3
-    return said
-
-
-def test_a_member_that_just_joined_stays_ready_until_its_coordinators_are_heard() -> None:
-    assert {seed: said for seed in range(20) if (said := blinks(seed))} == {}
-
-
 def cut(cluster: Cluster, ways: tuple[Way, ...]) -> None:
     """Break the ways for good."""
     for one, other in ways:

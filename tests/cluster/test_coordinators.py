@@ -1,0 +1,122 @@
+"""What a member does with the groups that it coordinates, until another one does."""
+
+import pytest
+
+from mdserver.cluster.messages import Forward, ForwardItem, PeerReceived
+from mdserver.core.events import StatusName
+from mdserver.core.message import Publication
+from mdserver.limits import NS_PER_MS as MS
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster
+
+
+def started(count: int = 3, **settings: object) -> Cluster:
+    cluster = Cluster(count, **settings)  # type: ignore[arg-type]
+    cluster.start()
+    cluster.until(cluster.ready, limit=1000 * S)
+    return cluster
+
+
+def acked(cluster: Cluster, name: str) -> dict[object, tuple[int | None, int | None]]:
+    return {
+        status.id: (status.epoch, status.seq)
+        for status in cluster.members[name].statuses
+        if status.status is StatusName.PUBLISH_OK
+    }
+
+
+def test_a_publication_is_acked_once_and_committed_everywhere() -> None:
+    cluster = started()
+    for name in cluster.names:
+        cluster.open(name, 1)
+        cluster.publish(name, 1, "/a/b", f"from {name}")
+    cluster.until(lambda: all(acked(cluster, name) for name in cluster.names))
+    cluster.run(S)
+    logs = [member.committed[cluster.group("/a/b")] for member in cluster.members.values()]
+    assert logs[0] == logs[1] == logs[2]
+    assert [entry.seq for entry in logs[0]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("victim", range(3))
+def test_publications_flow_on_after_a_member_is_killed(victim: int) -> None:
+    cluster = started()
+    dead = cluster.names[victim]
+    contact = cluster.names[(victim + 1) % 3]
+    cluster.open(contact, 1)
+    cluster.publish(contact, 1, "/a/b", "before")
+    cluster.until(lambda: acked(cluster, contact))
+    cluster.kill(dead)
+    cluster.publish(contact, 1, "/a/b", "after")
+    took = cluster.until(lambda: len(acked(cluster, contact)) == 2)
+    assert took < 2 * S
+    assert acked(cluster, contact)["after"][1] == 2
+
+
+def test_coordinators_are_spread_by_orderly_hand_over() -> None:
+    cluster = started(groups=30)
+    cluster.run(5 * S)
+    led = [cluster.coordinator(group) for group in range(30)]
+    assert all(led.count(name) >= 4 for name in cluster.names)
+
+
+def test_a_cut_off_coordinator_acknowledges_nothing_and_forks_nothing() -> None:
+    cluster = started()
+    cluster.run(3 * S)
+    subject = cluster.subject_of("m1:1")
+    cluster.open("m1:1", 1)
+    cluster.partition("m1:1")
+    cluster.publish("m1:1", 1, subject, "cut off")
+    cluster.open("m2:1", 2)
+    cluster.publish("m2:1", 2, subject, "majority")
+    cluster.until(lambda: acked(cluster, "m2:1"))
+    assert not acked(cluster, "m1:1")
+    cluster.heal()
+    cluster.run(5 * S)
+    cluster.until(cluster.ready)
+    group = cluster.group(subject)
+    rows = [
+        [(e.epoch, e.seq, e.publication.content) for e in member.committed.get(group, [])]
+        for member in cluster.members.values()
+    ]
+    assert rows[0] == rows[1] == rows[2]
+    assert b"majority" in {content for _, _, content in rows[0]}
+
+
+def test_a_number_is_taken_once_whichever_member_and_coordinator_gets_it() -> None:
+    cluster = started()
+    cluster.run(3 * S)
+    subject = cluster.subject_of("m1:1")
+    cluster.open("m2:1", 1, publisher="p")
+    cluster.publish("m2:1", 1, subject, "x", number=1)
+    cluster.until(lambda: acked(cluster, "m2:1"))
+    cluster.kill("m1:1")
+    cluster.run(2 * S)
+    cluster.open("m3:1", 2, publisher="p")
+    cluster.publish("m3:1", 2, subject, "x", number=1)
+    cluster.until(lambda: acked(cluster, "m3:1"))
+    assert acked(cluster, "m3:1") == acked(cluster, "m2:1")
+    again = cluster.members["m3:1"].statuses[-1]
+    assert again.duplicate
+
+
+def test_a_coordinator_that_is_no_seed_stops_when_its_successor_establishes_the_log() -> None:
+    """It hears of no PREPARE: the successor's log is the first that it learns of the new epoch."""
+    cluster = started(count=4)
+    cluster.run(4 * S)
+    subject = cluster.subject_of("m4:1")
+    group = cluster.group(subject)
+    cluster.open("m1:1", 1)
+    cluster.operate("m1:1", "drain", "m4:1")
+    node = cluster.members["m4:1"].node
+    while node.group_statistics(group).coordinator == "m4:1":
+        cluster.run(MS // 2)
+    late = Forward("m1:1#1", [ForwardItem(group, 2, 1, [Publication(subject, b"late")])])
+    cluster.feed("m4:1", PeerReceived("m1:1", [late]))
+    cluster.publish("m1:1", 1, subject, "after")
+    cluster.run(3 * S)
+    rows = [
+        [(e.epoch, e.seq, e.publication.content) for e in member.committed[group]]
+        for member in cluster.members.values()
+    ]
+    assert all(row == rows[0] for row in rows)
+    assert not node.group_statistics(group).coordinates

@@ -1,0 +1,218 @@
+"""Who is in sight, who is missed, who votes and who may coordinate, without a cluster around."""
+
+from typing import Any
+
+import pytest
+
+from mdserver.cluster.membership import Membership
+from mdserver.cluster.messages import Heartbeat, Hello
+from mdserver.cluster.settings import ClusterSettings
+from mdserver.limits import (
+    MEMBER_NAME_CHARS_MAX,
+    MISSED_AFTER_SUSPICIONS,
+    MISSED_NEW_AFTER_SUSPICIONS,
+    MISSED_UNTIL_SUSPICIONS,
+    NS_PER_S,
+    PEER_FORGOTTEN_S,
+)
+
+ME, A, B, C = "me:1", "a:1", "b:1", "c:1"
+SETTINGS = ClusterSettings(ME, (ME, A, B))
+SUSPECT = SETTINGS.suspect
+NOW = 1_000 * NS_PER_S
+
+
+def heartbeat(**said: Any) -> Heartbeat:
+    """What a member says that is well and votes everywhere."""
+    usual = {
+        "ready": True,
+        "admitted": True,
+        "standing_known": True,
+        "record_lost": False,
+        "weight": 1,
+        "promised": 0,
+        "not_voting": [],
+        "leads": [],
+        "hears": [ME],
+        "sees": [],
+        "misses": [],
+        "follows": True,
+        "doubted": False,
+    }
+    return Heartbeat(**{**usual, **said})
+
+
+def members(*linked: str, **said: Any) -> Membership:
+    """A member that heard these at `NOW`."""
+    found = Membership(SETTINGS)
+    for name in linked:
+        found.up(name, NOW)
+        found.hello(name, Hello(1, True, f"c-{name}", {}, ()))
+        found.heartbeat(name, heartbeat(**said))
+    return found
+
+
+def test_a_member_is_in_sight_while_its_link_is_up_and_something_comes() -> None:
+    found = members(A)
+    assert found.alive(ME, NOW)
+    assert found.alive(A, NOW)
+    assert not found.alive(B, NOW)
+    assert not found.alive("unheard-of:1", NOW)
+    assert found.alive(A, NOW + SUSPECT - 1)
+    assert not found.alive(A, NOW + SUSPECT)
+    assert found.linked() == (A,), "it can still be spoken to"
+    found.down(A)
+    assert not found.alive(A, NOW)
+    assert found.linked() == ()
+
+
+def test_a_link_that_carries_one_way_only_is_none() -> None:
+    found = members(A, hears=[B])
+    assert found.hears(NOW) == [A]
+    assert not found.alive(A, NOW), "it hears nothing of this member"
+
+
+def test_with_the_link_goes_what_a_member_said_of_itself() -> None:
+    found = members(A, weight=5, not_voting=[1])
+    found.down(A)
+    found.up(A, NOW)
+    peer = found.peers[A]
+    assert (peer.greeted, peer.ready, peer.weight, peer.not_voting) == (False, False, 1, None)
+    assert peer.incarnation == 1, "who it was stays known"
+
+
+def test_an_older_incarnation_is_refused_unless_it_lost_its_record() -> None:
+    found = members(A)
+    assert found.hello(A, Hello(3, True, "", {}, ()))
+    assert not found.hello(A, Hello(2, True, "", {}, ()))
+    assert found.hello(A, Hello(2, False, "", {}, ()))
+    assert found.peers[A].incarnation == 3
+
+
+def test_a_name_is_made_safe_to_print_and_not_too_long() -> None:
+    found = members(A)
+    found.hello(A, Hello(1, True, "", {}, (), name="\x1b[2J"))
+    assert found.peers[A].name == "\\x1b[2J"
+    found.hello(A, Hello(1, True, "", {}, (), name="x" * 1000))
+    assert len(found.peers[A].name) <= MEMBER_NAME_CHARS_MAX + len("...")
+
+
+def test_members_beyond_the_list_are_forgotten_and_configured_ones_are_not() -> None:
+    found = members(A, C)
+    assert not found.stranger(C)
+    found.down(A)
+    found.down(C)
+    assert found.stranger(C)
+    assert not found.stranger(A)
+    found.forget_gone(NOW + PEER_FORGOTTEN_S * NS_PER_S - 1)
+    assert C in found.peers
+    found.forget_gone(NOW + PEER_FORGOTTEN_S * NS_PER_S)
+    assert list(found.peers) == [A, B]
+
+
+@pytest.mark.parametrize(("linked", "quorum"), [((), False), ((A,), True), ((C,), False)])
+def test_a_majority_of_seeds_is_a_quorum(linked: tuple[str, ...], quorum: bool) -> None:
+    settings = ClusterSettings(ME, (ME, A, B, C))
+    found = Membership(settings)
+    for name in linked:
+        found.up(name, NOW)
+    assert settings.seeds == (ME, A, B)
+    assert found.quorum(NOW) is quorum
+
+
+def test_seeds_vote_in_the_groups_that_they_say() -> None:
+    found = members(A, B, not_voting=[2])
+    assert found.voting(0, NOW, here=True) == [ME, A, B]
+    assert found.voting(2, NOW, here=True) == [ME]
+    assert found.without_majority(4, [], NOW) == 1
+    assert found.without_majority(4, [1, 2], NOW) == 1, "in group 1 the two others are a majority"
+    found.down(B)
+    assert found.voting(0, NOW, here=False) == [A]
+    assert found.without_majority(4, [1], NOW) == 2
+
+
+def test_a_member_that_says_nothing_of_its_groups_yet_votes_in_none() -> None:
+    found = Membership(SETTINGS)
+    found.up(A, NOW)
+    assert found.alive(A, NOW)
+    assert found.voting(0, NOW, here=True) == [ME]
+
+
+def test_who_is_seen_by_others_only_is_missed_after_a_while_and_for_a_while() -> None:
+    found = members(A, B)
+    found.look(NOW)  # saw both
+    found.down(B)
+    since = NOW + SUSPECT
+
+    def look(at: int, sees: list[str]) -> bool:
+        found.peers[A].heard = at
+        found.heartbeat(A, heartbeat(sees=sees, hears=[ME, B]))
+        return found.look(at)
+
+    assert not look(since, [B])
+    assert not look(since + MISSED_AFTER_SUSPICIONS * SUSPECT - 1, [B])
+    assert look(since + MISSED_AFTER_SUSPICIONS * SUSPECT, [B])
+    assert found.misses == [B]
+    at = since + MISSED_AFTER_SUSPICIONS * SUSPECT
+    found.up(B, at)
+    look(at + 1, [B])
+    assert found.misses == [B], "it may come and go"
+    found.peers[B].heard = at + MISSED_UNTIL_SUSPICIONS * SUSPECT
+    look(at + MISSED_UNTIL_SUSPICIONS * SUSPECT, [B])
+    assert found.misses == []
+
+
+def test_a_member_that_just_started_is_missed_later() -> None:
+    found = members(A)
+    found.heartbeat(A, heartbeat(sees=[B]))
+    found.look(NOW)
+    assert MISSED_NEW_AFTER_SUSPICIONS > MISSED_AFTER_SUSPICIONS
+    for suspicions, missed in (
+        (MISSED_AFTER_SUSPICIONS, []),
+        (MISSED_NEW_AFTER_SUSPICIONS, [B]),
+    ):
+        found.peers[A].heard = NOW + suspicions * SUSPECT
+        found.look(NOW + suspicions * SUSPECT)
+        assert found.misses == missed
+
+
+def test_whom_nobody_sees_is_not_missed() -> None:
+    found = members(A, B)
+    found.look(NOW)
+    found.down(B)
+    for suspicions in range(1, 20):
+        found.peers[A].heard = NOW + suspicions * SUSPECT
+        found.look(NOW + suspicions * SUSPECT)
+    assert found.misses == []
+
+
+def test_members_share_groups_by_weight_once_they_serve() -> None:
+    found = members(A, B, weight=2)
+    assert found.weights(NOW) == {A: 2, B: 2}, "this member did not join yet"
+    found.joined = True
+    assert found.weights(NOW) == {ME: 1, A: 2, B: 2}
+    found.heartbeat(A, heartbeat(ready=False))
+    assert found.weights(NOW) == {ME: 1, B: 2}
+    found.weight = 0
+    assert found.weights(NOW) == {ME: 0, B: 2}
+
+
+def test_who_misses_others_coordinates_nothing_while_somebody_misses_nobody() -> None:
+    found = members(A, B)
+    found.joined = True
+    found.heartbeat(A, heartbeat(misses=[C]))
+    assert found.weights(NOW) == {ME: 1, A: 0, B: 1}
+
+
+def test_if_all_miss_somebody_one_coordinates_that_misses_fewest_seeds() -> None:
+    found = members(A, B)
+    found.heartbeat(A, heartbeat(misses=[ME]))
+    found.heartbeat(B, heartbeat(misses=[C, "d:1"]))
+    assert found.weights(NOW) == {A: 0, B: 1}
+
+
+def test_that_others_are_missed_than_before_is_news() -> None:
+    found = members(A)
+    assert found.heartbeat(A, heartbeat(misses=[B]))
+    assert not found.heartbeat(A, heartbeat(misses=[B]))
+    assert found.heartbeat(A, heartbeat())
