@@ -295,9 +295,10 @@ class Node:
         groups = len(self.groups)
         by_group: dict[int, list[Proposal]] = {}
         standard: list[Proposal] = []
+        at_most_once = Qos.STANDARD
         for proposal in proposals:
             publication = proposal.publication
-            if publication.qos is Qos.STANDARD:
+            if publication.qos is at_most_once:
                 standard.append(proposal)
                 continue
             group = group_of(publication.subject, groups)

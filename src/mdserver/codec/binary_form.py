@@ -36,6 +36,8 @@ MESSAGE = 0x06
 FROM_CLIENTS = frozenset((COMMAND,))
 FROM_SERVERS = frozenset((EVENT, ALIAS, UPDATE_TEXT, UPDATE_BYTES, MESSAGE))
 
+# To look up a member of an enum takes CPython 3.11 as long as a call.
+_UPDATE, _GUARANTEED = MessageType.UPDATE, Qos.GUARANTEED
 _FORM = "MessagePack"
 _NIL = msgspec.Raw(b"\xc0")
 _encode = msgspec.msgpack.Encoder().encode
@@ -88,7 +90,7 @@ class BinaryCodec:
     def _message(self, delivery: Delivery) -> bytes:
         entry = delivery.entry
         publication = entry.publication
-        if delivery.type is not MessageType.UPDATE:
+        if delivery.type is not _UPDATE:
             agreed = self._aliases.find(publication.subject, delivery.match)
         else:
             agreed = self._aliases.agree(
@@ -177,7 +179,7 @@ def _is_plain(delivery: Delivery) -> bool:
     """Whether content and position are all there is to tell."""
     publication = delivery.entry.publication
     return (
-        publication.qos is Qos.GUARANTEED
+        publication.qos is _GUARANTEED
         and publication.retained
         and publication.fields is None
         and publication.closure is None

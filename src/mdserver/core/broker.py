@@ -92,6 +92,7 @@ from mdserver.limits import (
 if TYPE_CHECKING:
     import random
 
+_UPDATE = MessageType.UPDATE
 EXPIRE_TIMER = ("broker", "expire")
 ENDING_TIMER = ("broker", "ending")
 EXPIRE_STEP = NS_PER_S
@@ -208,9 +209,12 @@ class Broker:
         known = self._sessions.get(session)
         if known is None:
             return []
+        # Members of enums as locals: CPython 3.11 takes as long as a call to look one up.
+        connected, asks = SessionState.CONNECTED, self.settings.policy is Policy.ASK
+        handlers = self._handlers
         for command in commands:
-            if known.state is SessionState.CONNECTED and self.settings.policy is not Policy.ASK:
-                self._handlers[type(command)](known, command, None, now, out)
+            if known.state is connected and not asks:
+                handlers[type(command)](known, command, None, now, out)
             elif known.state is not SessionState.ENDED:
                 self._take(known, command, now, out)
         return self.publications.take_proposals()
@@ -477,14 +481,14 @@ class Broker:
     ) -> None:
         shared: dict[str | None, Delivery] = {}
         for match, sessions in to.direct:
-            delivery = Delivery(entry, MessageType.UPDATE, match, prev)
+            delivery = Delivery(entry, _UPDATE, match, prev)
             out.append(Deliver(delivery, sessions))
             if to.conflated:
                 shared[match] = delivery
         for subscription in to.conflated:
             match = subscription.match
             if match not in shared:
-                shared[match] = Delivery(entry, MessageType.UPDATE, match, prev)
+                shared[match] = Delivery(entry, _UPDATE, match, prev)
             self._conflation.add(subscription, shared[match], now, out)
 
     def reset(

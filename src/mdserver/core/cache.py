@@ -220,10 +220,9 @@ class Cache:
             self._unused.pop(state.subject, None)
         state.epoch = entry.epoch
         state.seq = entry.seq
-        size = entry_bytes(entry)
+        self.bytes += entry_bytes(entry)
         if entry.publication.retained:
-            size += self._apply_snapshot(state, entry, now)
-        self.bytes += size
+            self._apply_snapshot(state, entry, now)
         entries = state.entries
         entries.append(entry)
         self._order.append(state)
@@ -238,8 +237,7 @@ class Cache:
         while self.bytes > settings.cache_bytes_max and self._order:
             self._drop_oldest(self.evicted)
 
-    def _apply_snapshot(self, state: SubjectState, entry: Entry, now: int) -> int:
-        """How many bytes more the snapshot takes."""
+    def _apply_snapshot(self, state: SubjectState, entry: Entry, now: int) -> None:
         if state.ahead is not None and entry.publication.fields is not None:
             state.ahead.note(entry.publication.fields)
         snapshot = state.snapshot
@@ -249,10 +247,11 @@ class Cache:
             self._aging.move_to_end(state)
         if snapshot is None:
             state.snapshot = snapshot = Snapshot(entry)
-            return snapshot.bytes
-        before = snapshot.bytes
+            self.bytes += snapshot.bytes
+            return
+        self.bytes -= snapshot.bytes
         snapshot.apply(entry, self._bounds)
-        return snapshot.bytes - before
+        self.bytes += snapshot.bytes
 
     def snapshot(self, state: SubjectState, now: int) -> Snapshot | None:
         """The snapshot of a subject, if there is one that has not expired."""

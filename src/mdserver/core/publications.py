@@ -27,6 +27,11 @@ from mdserver.core.subjects import shown, validate_subject
 from mdserver.errors import InvalidSubjectError
 from mdserver.limits import VALID_SUBJECTS_KEPT
 
+# To look up a member of an enum takes CPython 3.11 as long as a call, and these are for each
+# publication.
+_BASIC, _STANDARD, _ENDED = Policy.BASIC, Qos.STANDARD, SessionState.ENDED
+_PUBLISH_OK = StatusName.PUBLISH_OK
+
 
 @frozen
 class Malformed:
@@ -111,33 +116,28 @@ def _refused(
     if size > most:
         reason = f"Content and fields have {size} bytes: at most {most} are allowed."
         return Refused(StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED, reason)
-    denial = _barred(session, settings)
-    if denial is None and session.writable is not None and not permits(session.writable, subject):
+    denial = None
+    if not session.address_allowed:
+        denial = (
+            f"Nobody may publish from the address {session.address}: the server's configuration "
+            "lists others in `PublishAllowFromAddressList`."
+        )
+    elif settings.policy is _BASIC and not session.trusted:
+        denial = (
+            "Only clients that connect with the token `EntitlementAllowToken` may publish."
+            if settings.allow_token
+            else "Nobody may publish: with `Entitlement = Basic` the server's configuration has to "
+            "name a token in `EntitlementAllowToken`, which publishers connect with."
+        )
+    elif session.writable is not None and not permits(session.writable, subject):
         denial = f"The token does not allow publishing to {shown(subject)}."
-    if denial is None and reply is not None and not permits(session.readable, reply):
+    elif reply is not None and not permits(session.readable, reply):
         # Others write there on behalf of the publisher, who must not reach beyond its own rights.
         denial = (
             f"The token does not allow subscribing to {shown(reply)}, "
             "which `reply_subject` names for replies."
         )
     return None if denial is None else Refused(StatusName.PUBLISH_DENIED, denial)
-
-
-def _barred(session: Session, settings: BrokerSettings) -> str | None:
-    """Return why a session may publish to no subject at all, None if it may to some."""
-    if not session.address_allowed:
-        return (
-            f"Nobody may publish from the address {session.address}: the server's configuration "
-            "lists others in `PublishAllowFromAddressList`."
-        )
-    if settings.policy is Policy.BASIC and not session.trusted:
-        if not settings.allow_token:
-            return (
-                "Nobody may publish: with `Entitlement = Basic` the server's configuration has to "
-                "name a token in `EntitlementAllowToken`, which publishers connect with."
-            )
-        return "Only clients that connect with the token `EntitlementAllowToken` may publish."
-    return None
 
 
 def refusal(command: Publish, refused: Refused | Malformed) -> Status | Error:
@@ -166,7 +166,7 @@ def accepted(outcome: Outcome) -> Status:
     origin = outcome.origin
     forgotten = outcome.duplicate and not outcome.epoch
     return Status(
-        status=StatusName.PUBLISH_OK,
+        status=_PUBLISH_OK,
         subject=origin.subject,
         closure=origin.closure,
         id=origin.id,
@@ -222,7 +222,7 @@ class Publications:
         if type(read) is Publication:
             self.count += 1
             lack = None
-            if read.qos is not Qos.STANDARD:
+            if read.qos is not _STANDARD:
                 lack = self.refusing or self._cache.make_room(read, now)
             if lack is None:
                 audited = read if self.settings.audit_message else None
@@ -254,7 +254,7 @@ class Publications:
             if origin.publication is not None:
                 history = self._histories.current
                 out.append(publish_log(outcome, origin.publication, session, history, now))
-            if session is None or session.state is SessionState.ENDED:
+            if session is None or session.state is _ENDED:
                 continue
             if origin.closure is not None or origin.id is not None:
                 answer = accepted(outcome) if outcome.reason is None else failed(outcome)
