@@ -10,7 +10,7 @@ import trio
 from mdserver.config.values import Address
 from mdserver.errors import StartError
 from mdserver.limits import NS_PER_S
-from mdserver.server.network import Network
+from mdserver.server.sockets import SocketFactory
 from simulation.links import Links
 from simulation.network import Direction
 from simulation.server.wires import Door, End, pieces
@@ -46,9 +46,9 @@ class ServerLinks(Links):
         self.doors: dict[tuple[str, int], Door] = {}
         self._wires: dict[Wire, None] = {}
 
-    def network(self, name: str) -> Network:
+    def sockets(self, name: str) -> SocketFactory:
         """The sockets of a member."""
-        return Network(listen=self._listen, dial=partial(self._dial, name))
+        return SocketFactory(listen=self._listen, dial=partial(self._dial, name))
 
     def started(self, name: str) -> None:
         """A member is there: it dials by itself."""

@@ -6,10 +6,9 @@ Only the sockets, the disk under the vote record and the clocks are simulated.
 from typing import TYPE_CHECKING
 
 import trio
+from attrs import evolve
 
-from mdserver.cluster.messages import Operated, Persist
 from mdserver.cluster.node import TICK, Input
-from mdserver.cluster.wal import WriteWal
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Committed, Output, Trace
 from mdserver.errors import leaves
@@ -42,23 +41,30 @@ class ServerMember(Member):
 
     def _begin(self) -> None:
         assert self.node is not None
-        network = self.world.links.network(self.name)
+        sockets = self.world.links.sockets(self.name)
         server = Server(
             ServerSettings(listen=(Name(self.name, CLIENT_PORT),)),
             self.node,
             Router(self.node.unready),
             self.world,
             self.clock.now,
-            network=network,
+            sockets=sockets,
         )
         self.engine = engine = server.engine
-        engine.turn = Turn(ReadsClock())
-        engine.carry(Persist, self._persist)
-        engine.carry(WriteWal, self._write_wal)
-        engine.carry(Operated, self._operated)
-        engine.carry(Committed, self._committed)
-        engine.carry(Trace, self._traced)
-        peers = Peers(self._peer_settings(), engine, self.world, network)
+        server.sessions.turn = Turn(ReadsClock())
+        peers = Peers(self._peer_settings(), engine, self.world, sockets)
+        engine.routes = evolve(
+            engine.routes,
+            send_peer=peers.send,
+            peer_discovered=peers.discovered,
+            close_peer=peers.close,
+            persist=self._persist,
+            write_wal=self._write_wal,
+            operated=self._operated,
+            committed=self._committed,
+            trace=self._traced,
+            after_dispatch=(peers.flush, server.sessions.flusher.wake),
+        )
         self._scope = trio.CancelScope()
         self.world.nursery.start_soon(self._serve, server, peers, self._scope)
 

@@ -18,7 +18,7 @@ from mdserver.codec.websocket import Message
 from mdserver.core.events import Move
 from mdserver.server.clients.outbox import Outbox
 from mdserver.server.clients.session import NodeSessions
-from mdserver.server.engine import Engine
+from mdserver.server.clients.sessions import Sessions
 from mdserver.server.http.router import Router
 from tests.live import LiveServer, live_server, post
 from tests.server.serving import serving
@@ -48,8 +48,8 @@ in_thread = functools.partial(trio.to_thread.run_sync, abandon_on_cancel=True)
 class Closing(NodeSessions):
     """A server that ends each session with a code after its first command."""
 
-    def __init__(self, engine: Engine, code: int, reason: str, delay_ms: int) -> None:
-        super().__init__(engine)
+    def __init__(self, sessions: Sessions, code: int, reason: str, delay_ms: int) -> None:
+        super().__init__(sessions)
         self._code = code
         self._reason = reason
         self._delay_ms = delay_ms
@@ -106,12 +106,12 @@ async def closed_with(
     """Show the page of a server that closes with a code, and have `then` look at both."""
     made: list[Closing] = []
 
-    def behaviour(engine: Engine) -> Closing:
-        made.append(Closing(engine, code, "That is why.", delay_ms))
+    def handler(sessions: Sessions) -> Closing:
+        made.append(Closing(sessions, code, "That is why.", delay_ms))
         return made[0]
 
     with trio.fail_after(4 * WAIT_S):
-        async with serving(handler=Router(), behaviour=behaviour) as running:
+        async with serving(handler=Router(), session_handler=handler) as running:
             await in_thread(page.get, running.urls[0])
             await then(made[0], running.urls[0])
             await in_thread(page.get, "about:blank")

@@ -106,11 +106,11 @@ async def test_signs_of_life_are_no_events(encoding: str) -> None:
         client.subscribe("/a/b") as subscription,
     ):
         await subscription.confirmed()
-        sent = {server.engine.traffic.sent}
+        sent = {server.sessions.traffic.sent}
         with trio.fail_after(30):
             while len(sent) < 4:  # nothing is published: what is sent are three signs of life
                 await trio.sleep(0.02)
-                sent.add(server.engine.traffic.sent)
+                sent.add(server.sessions.traffic.sent)
         with trio.fail_after(30):
             await client.publish("/a/b", "still there")
             assert (await anext(subscription)).content == "still there"

@@ -19,12 +19,12 @@ from mdserver.config.values import Address
 from mdserver.core.events import Delivery, WireEvent
 from mdserver.core.inputs import Opened
 from mdserver.core.outputs import Output
-from mdserver.server.clients.exchange import Exchange
+from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.clients.outbox import Outbox
-from mdserver.server.engine import Engine
+from mdserver.server.clients.sessions import Sessions
 from mdserver.server.server import Server
 from mdserver.server.settings import ServerSettings
-from tests.server.serving import NotFound
+from tests.server.serving import NOT_FOUND
 
 
 class EchoForm:
@@ -55,8 +55,8 @@ class EchoForm:
 class Echo:
     """Sends every message back, each in a message of its own."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._flusher = engine.flusher
+    def __init__(self, sessions: Sessions) -> None:
+        self._flusher = sessions.flusher
         self._form = EchoForm()
 
     def form(self, subprotocol: str | None) -> EchoForm:
@@ -87,9 +87,9 @@ class NoNode:
         return []
 
 
-async def not_found(request: Request, exchange: Exchange) -> NotFound:
+async def not_found(request: Request, exchange: Exchange) -> Answer:
     """There is nothing but the echo."""
-    return NotFound()
+    return NOT_FOUND
 
 
 def echo_server(address: Address, message_bytes_max: int = 16 * limits.MB) -> Server:
@@ -99,7 +99,7 @@ def echo_server(address: Address, message_bytes_max: int = 16 * limits.MB) -> Se
         websocket_bytes_max=message_bytes_max,
         outbox_bytes_max=64 * limits.MB,
     )
-    return Server(settings, NoNode(), not_found, structlog.get_logger(), behaviour=Echo)
+    return Server(settings, NoNode(), not_found, structlog.get_logger(), session_handler=Echo)
 
 
 async def _main(address: Address) -> None:

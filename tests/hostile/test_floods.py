@@ -22,8 +22,8 @@ from mdserver.limits import (
     SUBJECTS_PER_STEP,
     TURN_MS,
 )
-from mdserver.server.clients.exchange import portions
 from mdserver.server.clients.rates import RateLimits
+from mdserver.server.clients.session import portions
 from mdserver.server.clients.turn import Turn
 from mdserver.server.http.router import Router
 from mdserver.server.settings import ServerSettings

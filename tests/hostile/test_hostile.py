@@ -69,8 +69,8 @@ async def unharmed(
         assert trio.lowlevel.current_statistics().tasks_living == tasks
         gc.collect()
         assert descriptors() == files
-        assert server.engine.sinks == {}
-        assert server.engine.outboxes == {}
+        assert server.sessions.sinks == {}
+        assert server.sessions.outboxes == {}
 
 
 async def stay_served(client: RawClient, answers: list[int]) -> None:
@@ -191,7 +191,7 @@ async def test_a_flood_of_pings_from_a_client_that_does_not_read() -> None:
             for _ in range(50):
                 await client.send(flood)
         waiting = [
-            len(outbox.unsent) + len(outbox.control) for outbox in server.engine.outboxes.values()
+            len(outbox.unsent) + len(outbox.control) for outbox in server.sessions.outboxes.values()
         ]
         assert max(waiting) <= 2 * 127  # the last two pongs, whatever the number of pings
 
@@ -238,7 +238,7 @@ async def test_a_client_that_stops_reading_is_disconnected_and_others_are_not() 
                 nursery.start_soon(count_messages, reader, 300)
                 for _ in range(300):
                     await publisher.send(frame(TEXT, publication))
-            assert len(server.engine.outboxes) == 3  # reader, publisher and the good one
+            assert len(server.sessions.outboxes) == 3  # reader, publisher and the good one
             with pytest.raises(AssertionError, match="the server ended"):
                 await count_messages(slow, 300)
 

@@ -18,7 +18,7 @@ from mdserver.server.clients.budget import Budget, Share
 from mdserver.server.http.router import Router
 from mdserver.server.settings import ServerSettings
 from tests.server.raw import TEXT, connected, frame, upgraded
-from tests.server.serving import port_of, serving
+from tests.server.serving import authorize, port_of, serving
 
 ASKING = BrokerSettings(policy=Policy.ASK)
 GUARDED = evolve(ServerSettings(), tokens_decide=True)
@@ -53,7 +53,7 @@ async def test_strangers_that_finish_nothing_leave_room_for_others() -> None:
         ServerSettings(), close_timeout=200 * NS_PER_MS, unfinished_bytes_max=400 * KB
     )
     async with serving(settings) as server:
-        shared = server._shared
+        context = server.context
         endings: list[bytes] = []
 
         async def unfinished() -> None:
@@ -79,7 +79,7 @@ async def test_strangers_that_finish_nothing_leave_room_for_others() -> None:
     with trio.fail_after(5):
         while server.connections:
             await trio.testing.wait_all_tasks_blocked(0.01)
-    assert shared.unfinished.taken == 0
+    assert context.unfinished.taken == 0
 
 
 async def test_bodies_that_never_end_are_answered_with_503_beyond_the_budget() -> None:
@@ -98,7 +98,7 @@ async def test_bodies_that_never_end_are_answered_with_503_beyond_the_budget() -
 
 async def test_before_a_token_is_accepted_messages_are_short_and_afterwards_long() -> None:
     async with serving(GUARDED, ASKING) as server:
-        server.engine.carry(Authorize, lambda ask: grant(server, ask))
+        authorize(server, lambda ask: grant(server, ask))
         async with upgraded(port_of(server)) as stranger:
             await stranger.send(frame(TEXT, b"", length=FIRST_BYTES_MAX + 1))
             assert await stranger.closed_with() == 1009
@@ -111,7 +111,7 @@ async def test_before_a_token_is_accepted_messages_are_short_and_afterwards_long
 
 
 def grant(server: Any, ask: Authorize) -> None:
-    server.engine.dispatch(Authorized(ask.request, EVERYTHING))
+    server.sessions.authorizations.answer(Authorized(ask.request, EVERYTHING))
 
 
 async def test_while_a_verdict_is_awaited_a_client_is_not_read_without_end() -> None:
@@ -120,21 +120,21 @@ async def test_while_a_verdict_is_awaited_a_client_is_not_read_without_end() -> 
     broker = BrokerSettings(policy=Policy.ASK, ask_each=True)
     settings = evolve(GUARDED, receive_bytes_max=128 * KB)
     async with serving(settings, broker) as server:
-        server.engine.carry(Authorize, asked.append)
+        authorize(server, asked.append)
         async with upgraded(port_of(server), timeout=30) as client, trio.open_nursery() as nursery:
             await client.send(frame(TEXT, b'{"op":"connect","token":"t"}'))
             nursery.start_soon(client.send, frame(TEXT, publication(1000)) * 20_000)
             await trio.testing.wait_all_tasks_blocked(0.1)
-            assert server.engine.traffic.received < 256 * KB
+            assert server.sessions.traffic.received < 256 * KB
             grant(server, asked.pop(0))
             await trio.testing.wait_all_tasks_blocked(0.1)
             # Admitted, and the first publication is asked about: up to the bound, and no further.
-            assert server.engine.traffic.received < 1 * MB
+            assert server.sessions.traffic.received < 1 * MB
             while True:
                 while asked:
                     grant(server, asked.pop(0))
                 await trio.testing.wait_all_tasks_blocked(0.001)
-                if server.engine.traffic.received > 20 * MB and not asked:
+                if server.sessions.traffic.received > 20 * MB and not asked:
                     break
             nursery.cancel_scope.cancel()
 
@@ -142,7 +142,7 @@ async def test_while_a_verdict_is_awaited_a_client_is_not_read_without_end() -> 
 async def test_a_session_that_never_connects_is_closed_where_tokens_decide() -> None:
     settings = evolve(GUARDED, handshake_timeout=200 * NS_PER_MS)
     async with serving(settings, ASKING) as server:
-        server.engine.carry(Authorize, lambda ask: grant(server, ask))
+        authorize(server, lambda ask: grant(server, ask))
         async with upgraded(port_of(server)) as silent, upgraded(port_of(server)) as client:
             await client.send(frame(TEXT, b'{"op":"connect","token":"t"}'))
             assert await silent.closed_with() == 4101
@@ -154,7 +154,7 @@ async def test_a_session_that_waits_for_its_verdict_is_not_closed_for_that() -> 
     asked: list[Authorize] = []
     settings = evolve(GUARDED, handshake_timeout=200 * NS_PER_MS)
     async with serving(settings, ASKING) as server:
-        server.engine.carry(Authorize, asked.append)
+        authorize(server, asked.append)
         async with upgraded(port_of(server)) as client:
             await client.send(frame(TEXT, b'{"op":"connect","token":"t"}'))
             with trio.fail_after(30):
@@ -170,7 +170,7 @@ async def test_a_long_history_is_sent_in_parts_to_those_who_read_and_counted_for
     get = b"GET /rest/consume?subject=/a/b&history=200 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     settings = evolve(ServerSettings(), answers_bytes_max=30 * MB)
     async with serving(settings, handler=Router()) as server:
-        answers = server._shared.answers
+        answers = server.context.answers
         async with upgraded(port_of(server)) as publisher:
             for _ in range(100):
                 await publisher.send(frame(TEXT, publication(60_000)))
@@ -214,16 +214,16 @@ def unchunked(body: bytes) -> bytes:
 async def test_what_is_posted_to_a_stream_waits_for_the_verdict_outside_the_node() -> None:
     asked: list[Authorize] = []
     async with serving(GUARDED, ASKING, handler=Router()) as server:
-        server.engine.carry(Authorize, asked.append)
+        authorize(server, asked.append)
         async with connected(port_of(server), 30) as stream, connected(port_of(server)) as other:
             connect = b'{"op":"connect","token":"t"}\n'
             await stream.send(posted(b"/stream", connect))
             await stream.until(b"\r\n\r\n")
-            path = f"/stream/{next(iter(server.engine.streams))}".encode()
+            path = f"/stream/{next(iter(server.sessions.streams))}".encode()
             await other.send(posted(path, publication(1000) + b'\n{"op":"ping","t":7}'))
             await trio.testing.wait_all_tasks_blocked(0.1)
-            (session,) = server.engine.streams.values()
-            assert server.engine.asking(session)
+            (session,) = server.sessions.streams.values()
+            assert session in server.sessions.authorizations.pending
             with pytest.raises(trio.TooSlowError), trio.fail_after(0.2):
                 await other.until(b"HTTP/1.1 202 ")
             grant(server, asked.pop())

@@ -1,37 +1,32 @@
 """A server in the test's own process, on a free port of 127.0.0.1, over the real node."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
 import trio
-from attrs import evolve, frozen
+from attrs import evolve
 
 from mdserver.cluster.node import Node
 from mdserver.codec.http import Request
 from mdserver.config.values import Address
+from mdserver.core.outputs import Authorize
 from mdserver.core.settings import BrokerSettings
-from mdserver.server.clients.exchange import Exchange
+from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.server import Server
 from mdserver.server.settings import ServerSettings
 
 LOOPBACK = (Address("127.0.0.1", 0),)
 
 
-@frozen
-class NotFound:
-    """An answer to a request that no test of `net` asks about."""
-
-    status: int = 404
-    headers: tuple[()] = ()
-    body: bytes = b"nothing here\n"
+NOT_FOUND = Answer(404, (), b"nothing here\n")
 
 
-async def not_found(request: Request, exchange: Exchange) -> NotFound:
+async def not_found(request: Request, exchange: Exchange) -> Answer:
     """Answers every request."""
-    return NotFound()
+    return NOT_FOUND
 
 
 def new_node(broker: BrokerSettings) -> Node:
@@ -42,6 +37,16 @@ def new_node(broker: BrokerSettings) -> Node:
 def port_of(server: Server) -> int:
     """The port of its first listener."""
     return int(server.urls[0].rpartition(":")[2])
+
+
+def route(server: Server, **routes: Any) -> None:
+    """Have some of a server's outputs carried out by these functions."""
+    server.engine.routes = evolve(server.engine.routes, **routes)
+
+
+def authorize(server: Server, ask: Callable[[Authorize], None]) -> None:
+    """Have requests for authorization answered by a function."""
+    route(server, authorize=server.sessions.authorizations.through(ask))
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from mdserver.core.outputs import Output
 from mdserver.errors import StartError
 from mdserver.limits import NS_PER_MS
 from mdserver.server.http.router import Router
-from mdserver.server.privileges import become
+from mdserver.server.privileges import drop_privileges
 from mdserver.server.server import NodeFailedError
 from mdserver.server.settings import ServerSettings
 from tests.server.raw import CLOSE, TEXT, close_payload, connected, frame, upgraded
@@ -85,7 +85,7 @@ async def test_a_broken_invariant_ends_the_server() -> None:
 
 def test_becoming_a_user_that_is_not_there() -> None:
     with pytest.raises(StartError, match="there is no such user"):
-        become("no-such-user-here")
+        drop_privileges("no-such-user-here")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has groups to take away")
@@ -93,12 +93,12 @@ def test_becoming_a_user_that_is_not_there() -> None:
 def test_becoming_oneself_takes_the_groups_of_others_away(capable: bool) -> None:
     program = (
         "import os, pwd; from mdserver.errors import StartError\n"
-        "from mdserver.server.privileges import become\n"
+        "from mdserver.server.privileges import drop_privileges\n"
         "nobody = pwd.getpwnam('nobody'); os.setgroups([0, 6])\n"
         "os.setresgid(*3 * [nobody.pw_gid])\n"
         f"os.setresuid(nobody.pw_uid, nobody.pw_uid, {0 if capable else 'nobody.pw_uid'})\n"
         f"if {capable}: os.seteuid(0)\n"
-        "try: become('nobody')\nexcept StartError as error: print(error)\n"
+        "try: drop_privileges('nobody')\nexcept StartError as error: print(error)\n"
         "print(os.getresuid(), os.getgroups())"
     )
     done = subprocess.run(
@@ -115,8 +115,9 @@ def test_becoming_oneself_takes_the_groups_of_others_away(capable: bool) -> None
 def test_becoming_oneself_with_ones_own_groups_changes_nothing() -> None:
     user = pwd.getpwuid(os.geteuid()).pw_name
     program = (
-        "import os, sys; from mdserver.server.privileges import become; before = os.getresuid()\n"
-        f"become({user!r}); sys.exit(os.getresuid() != before)"
+        "import os, sys\nfrom mdserver.server.privileges import drop_privileges\n"
+        "before = os.getresuid()\n"
+        f"drop_privileges({user!r}); sys.exit(os.getresuid() != before)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
@@ -124,7 +125,8 @@ def test_becoming_oneself_with_ones_own_groups_changes_nothing() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 def test_root_becomes_nobody_for_good() -> None:
     program = (
-        "import os; from mdserver.server.privileges import become; become('nobody'); "
+        "import os\nfrom mdserver.server.privileges import drop_privileges\n"
+        "drop_privileges('nobody'); "
         "print(os.getuid(), os.getgid(), os.getgroups())\n"
         "try: os.setuid(0)\nexcept PermissionError: print('for good')"
     )

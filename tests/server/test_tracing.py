@@ -15,10 +15,9 @@ from structlog.testing import capture_logs
 from mdserver.config import load
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Trace
-from mdserver.server.clients.flusher import Flusher
 from mdserver.server.clock import process_clock
-from mdserver.server.engine import Engine
-from mdserver.server.member import Member, member_of
+from mdserver.server.engine import Engine, Routes
+from mdserver.server.member import Member, open_member
 from mdserver.server.tracing import TraceFile, tracing
 
 CLUSTER = (
@@ -31,7 +30,7 @@ CLUSTER = (
 
 def member(folder: Path) -> Member:
     overrides = [*CLUSTER, f"ClusterMemberCoordinationFolder={folder}"]
-    found = member_of(load(overrides=overrides).config, trace=True)
+    found = open_member(load(overrides=overrides).config, trace=True)
     assert found is not None
     return found
 
@@ -100,9 +99,10 @@ class OneStep:
 
 async def test_a_line_is_in_the_file_as_soon_as_the_step_was_taken(tmp_path: Path) -> None:
     path = tmp_path / "steps"
-    engine = Engine(OneStep(), process_clock(), Flusher(0, 0))
+    engine = Engine(OneStep(), process_clock())
 
-    with tracing(path, member(tmp_path), engine):
+    with tracing(path, member(tmp_path)) as trace:
+        engine.routes = Routes(trace=trace)
         engine.dispatch(TimerDue(("cluster", "tick")))
         lines = await trio.Path(path).read_text()
 

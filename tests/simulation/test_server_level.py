@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import simulation
 from mdserver.core.outputs import Deliver
-from mdserver.server.engine import Engine
+from mdserver.server.clients.sessions import Sessions
 from mdserver.server.peers.link import Link
 from simulation.__main__ import main
 from simulation.faults import Faults
@@ -97,12 +97,12 @@ def test_a_bug_of_the_protocol_is_found() -> None:
 
 def test_a_bug_between_node_and_socket_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the messages that go to the same sessions together, only the first one does."""
-    original = Engine._deliver
+    original = Sessions.deliver
 
-    def deliver(self: Engine, run: Sequence[Deliver]) -> None:
+    def deliver(self: Sessions, run: Sequence[Deliver]) -> None:
         original(self, run[:1])
 
-    monkeypatch.setattr(Engine, "_deliver", deliver)
+    monkeypatch.setattr(Sessions, "deliver", deliver)
 
     kinds = [server.run(server.plan_of(seed))[0].kinds for seed in (1, 2, 6)]
 

@@ -12,7 +12,7 @@ from mdserver.cli.memory import bounds, table
 from mdserver.config import PARAMETERS
 from mdserver.config.concerns import concerns
 from mdserver.errors import ConfigError
-from mdserver.server.clients.listener import lowered
+from mdserver.server.clients.admission import lowered
 from mdserver.server.start_checks import limited, unusable
 
 

@@ -1,36 +1,40 @@
-"""Puts a server together and runs it until a signal ends it."""
+"""The composition root: makes the parts of a server as its configuration says, and runs them.
 
-import gc
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+This is the only module that knows all parts. `build` makes them, bottom up: what the disk holds,
+the node, the server around it, and what answers the node's questions. `App.serve` connects them, by
+filling in the engine's table of routes, and runs them until it is cancelled. Neither touches
+signals, standard output or the collector of garbage, so a program can have a server in a nursery of
+its own (docs/design.md, "A server in a program").
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
-import click
 import structlog
 import trio
+from attrs import define, evolve, field
 
 from mdserver.cluster.node import Node
-from mdserver.config import Config, Entitlement, Loaded, LogLevel
+from mdserver.config import Config, Entitlement, LogLevel
 from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import reloaded
 from mdserver.core.inputs import RulesChanged
-from mdserver.core.outputs import Authorize, Log
-from mdserver.errors import ConfigError, StartError
+from mdserver.core.outputs import Log, Trace
 from mdserver.journal.audit import AuditLogs
-from mdserver.journal.rotating import LineWriter
 from mdserver.limits import JOURNAL_STATS_S, NS_PER_S
 from mdserver.server.clients import refusals
-from mdserver.server.clients.listener import lowered
+from mdserver.server.clients.admission import lowered
 from mdserver.server.disk.journalling import Journal
 from mdserver.server.disk.statistics_file import StatisticsFile
-from mdserver.server.disk.store import node_of, store_of
-from mdserver.server.engine import Engine
+from mdserver.server.disk.store import build_node, open_store
+from mdserver.server.engine import Routes, ignore, refuse
 from mdserver.server.http.router import Router
-from mdserver.server.logs import audit_logs, set_level
-from mdserver.server.member import Member, member_of
-from mdserver.server.monitor.commands import Operations
+from mdserver.server.logs import audit_logs
+from mdserver.server.member import Links, Member, open_member
+from mdserver.server.monitor.commands import AdminCommands
 from mdserver.server.monitor.operations import cluster_routes
 from mdserver.server.monitor.pages import Monitor
 from mdserver.server.monitor.statistics import Statistics
@@ -43,174 +47,75 @@ from mdserver.server.settings import server_settings
 from mdserver.server.start_checks import lowered_sentence
 from mdserver.server.tracing import tracing
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-YOUNG_OBJECTS = 5000  # how many new ones make the garbage collector look at them
+log = structlog.get_logger()
 
 
-def tell_connections(config: Config) -> None:
-    """Write how many connections there can be, if that is less than MaxConnections."""
-    possible = lowered(config.max_connections)
-    if possible is not None:
-        reason = lowered_sentence(config.max_connections, possible)
-        structlog.get_logger().info("fewer connections", connections=possible, reason=reason)
+class LogWriter(Protocol):
+    """Writes the server log. `trouble` is why it cannot at the moment, None if all is well."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Say what is wrong, in one sentence."""
 
 
-async def serve(
-    config: Config, read: Callable[[], Loaded], trace: Path | None, lines: LineWriter
-) -> None:
-    """Serve until a signal; raises what keeps the server from starting.
+def build(
+    config: Config, *, trace: Path | None = None, log_writer: LogWriter | None = None
+) -> "App":
+    """Make a server. What it keeps on the disk is read, and locked until the process ends.
 
-    `read` reads the configuration again, for SIGHUP. `trace` is where steps of the cluster's
-    protocol are written, `lines` those of the server log.
+    With `trace` the steps of the cluster protocol are appended to that file. Raises ConfigError or
+    StartError, of which each says in one line what would have to be right.
     """
-    log = structlog.get_logger()
-    gc.disable()  # nothing that is made here becomes garbage, and a journal may bring very much
-    member = member_of(config, trace=trace is not None)
-    store = store_of(config, member)
-    node = node_of(config, member, store)
+    member = open_member(config, trace=trace is not None)
+    store = open_store(config, member)
+    node = build_node(config, member, store)
 
+    # Asked when somebody asks this server, long after the object is there.
     def unready() -> str | None:
-        return (
-            server.unready or node.broker.publications.refusing or node.unready() or node.drained()
-        )
+        return app.unready()
 
     def warning() -> str | None:
-        troubled = (journal, lines, audit)
-        told = dict.fromkeys(one.trouble for one in troubled if one is not None)
-        return "; ".join(filter(None, told)) or None
+        return app.warning()
 
     server = Server(server_settings(config), node, Router(unready, warning), log)
-    operations = Operations(server.engine)
+    commands = AdminCommands(server.engine)
+    password = config.monitor_password if config.monitor_http_authentication else ""
+    monitor = Monitor(server.views, unready, config.monitor_username, password, warning)
+    for path, methods in cluster_routes(commands).items():
+        monitor.add(path, methods)
     statistics = Statistics(server, node)
-    monitor = monitor_of(config, server, operations, unready, warning)
     monitor.add("/statistics", {"GET": StatisticsPage(statistics)})
     server.add_monitor(monitor)
-    judge = judge_of(config, server.engine)
-    journal = None if store is None else store.journal(node, server.engine)
-    with (
-        audit_logs(config) as audit,
-        tracing(trace, member, server.engine),
-        trio.open_signal_receiver(*SIGNALS) as signals,
-    ):
-        hook = presence_hook(config)
-        takers = [
-            taker.take for taker in (audit, hook, journal, member, statistics) if taker is not None
-        ]
-        server.engine.carry(Log, partial(told, takers))
-        refusals.watch(server.engine, on=config.log_level is LogLevel.DEBUG)
-        async with running(journal, node), trio.open_nursery() as nursery:
-            if hook is not None:
-                await nursery.start(hook.run)
-            if judge is not None:
-                server.engine.carry(Authorize, judge.ask)
-            if isinstance(judge, CustomAuthorizer):
-                await nursery.start(judge.run)
-            urls = await nursery.start(server.serve)
-            if journal is not None:
-                nursery.start_soon(journal.run)
-            keep_statistics(config, statistics, audit, journal, nursery)
-            if member is not None:
-                await nursery.start(member.run, server.engine, log)
-            spare_collector()
-            click.echo(f"mdserver ready: {' '.join(urls)}")
-            log.info("ready", urls=urls, monitor=server.monitor_urls)
-            tell_connections(config)
-            async for number in signals:
-                if number == signal.SIGHUP:
-                    config = reload(config, read, server, judge, member)
-                    continue
-                log.info("ending", signal=signal.Signals(number).name)
-                if server.unready:
-                    break  # the second signal: at once
-                leave = None if member is None else partial(member.hand_over, operations)
-                nursery.start_soon(drain, server, node, leave, nursery.cancel_scope)
-            nursery.cancel_scope.cancel()
+    app = App(
+        config=config,
+        server=server,
+        node=node,
+        commands=commands,
+        statistics=statistics,
+        member=member,
+        links=None if member is None else member.connect(server.engine, log),
+        journal=None if store is None else store.journal(node, server.engine),
+        authorizer=build_authorizer(config, server),
+        presence=build_presence_hook(config),
+        trace=trace,
+        log_writer=log_writer,
+    )
+    return app
 
 
-def keep_statistics(
-    config: Config,
-    statistics: Statistics,
-    audit: AuditLogs | None,
-    journal: Journal | None,
-    nursery: trio.Nursery,
-) -> None:
-    """Start what samples the server, writes the samples down, and keeps them across restarts."""
-    nursery.start_soon(statistics.run)
-    if audit is not None and config.audit_stats:
-        nursery.start_soon(statistics.write_lines, audit.take, config.stats_log_interval)
-    if journal is not None:
-        nursery.start_soon(statistics.write_lines, journal.take, JOURNAL_STATS_S * NS_PER_S)
-        file = StatisticsFile(config.journal_folder)
-        file.restore(statistics.windows)
-        nursery.start_soon(file.run, statistics.windows)
-
-
-def spare_collector() -> None:
-    """Have the garbage collector look at what is made from now on only, and more rarely."""
-    # What was made so far lives as long as the process: the collector need not look again.
-    gc.collect()
-    gc.freeze()
-    gc.enable()
-    # Rarer collections of what is young become fewer of everything, which take 0.2 s at 10,000
-    # connections: one instead of five while those connect.
-    gc.set_threshold(YOUNG_OBJECTS, 10, 10)
-
-
-async def drain(
-    server: Server,
-    node: Node,
-    leave: Callable[[], Awaitable[None]] | None,
-    scope: trio.CancelScope,
-) -> None:
-    """Ends gracefully; says so where the cluster cannot do without this member."""
-    missed = node.missed()
-    if missed is not None:
-        structlog.get_logger().warning("the majority ends with this member", reason=missed)
-    async with trio.open_nursery() as nursery:
-        if leave is not None:
-            nursery.start_soon(leave)
-        await server.drain(node.elsewhere() or None)
-    scope.cancel()
-
-
-def monitor_of(
-    config: Config,
-    server: Server,
-    operations: Operations,
-    unready: Callable[[], str | None],
-    warning: Callable[[], str | None],
-) -> Monitor:
-    """What operators find at the monitor's listener."""
-    password = config.monitor_password if config.monitor_http_authentication else ""
-    monitor = Monitor(server.sessions, unready, config.monitor_username, password, warning)
-    for path, methods in cluster_routes(operations).items():
-        monitor.add(path, methods)
-    return monitor
-
-
-@asynccontextmanager
-async def running(journal: Journal | None, node: Node) -> AsyncIterator[None]:
-    """The block in which the journal is written, if there is one."""
-    if journal is None:
-        yield
-        return
-    async with journal.running():
-        await journal.settle(node)
-        yield
-
-
-def judge_of(config: Config, engine: Engine) -> TokenAuthorizer | CustomAuthorizer | None:
-    """Who answers the core's questions, None where it has none. Raises `ConfigError`."""
+def build_authorizer(config: Config, server: Server) -> TokenAuthorizer | CustomAuthorizer | None:
+    """Make what answers requests for authorization, None if there are none. Raises ConfigError."""
+    answer = server.sessions.authorizations.answer
     if config.entitlement is Entitlement.JWT:
-        return TokenAuthorizer(token_verifier(config), engine)
+        return TokenAuthorizer(token_verifier(config), server.engine.clock, answer)
     if config.entitlement is Entitlement.CUSTOM:
-        judge = load_class(config.custom_class)
-        return CustomAuthorizer(judge, config.custom_deadline, engine.dispatch)
+        made = load_class(config.custom_class)
+        return CustomAuthorizer(made, config.custom_deadline, answer)
     return None
 
 
-def presence_hook(config: Config) -> PresenceHook | None:
-    """The operator's class that is told who comes and goes. Raises `ConfigError`."""
+def build_presence_hook(config: Config) -> PresenceHook | None:
+    """Make what calls the operator's class for presence, if there is one. Raises ConfigError."""
     name = config.presence_class
     if not name:
         return None
@@ -218,38 +123,170 @@ def presence_hook(config: Config) -> PresenceHook | None:
     return PresenceHook(made, config.presence_deadline, config.node_name)
 
 
-def told(takers: Sequence[Callable[[Log], None]], line: Log) -> None:
+@define(kw_only=True, eq=False)
+class App:
+    """The parts of one server. `config` changes with `reload`."""
+
+    config: Config
+    server: Server
+    node: Node
+    commands: AdminCommands
+    statistics: Statistics
+    member: Member | None
+    links: Links | None
+    journal: Journal | None
+    authorizer: TokenAuthorizer | CustomAuthorizer | None
+    presence: PresenceHook | None
+    trace: Path | None = None
+    log_writer: LogWriter | None = None
+    _audit: AuditLogs | None = field(default=None, init=False)
+
+    def unready(self) -> str | None:
+        """Return why no clients should be sent here now, None if they may be."""
+        node = self.node
+        return (
+            self.server.unready
+            or node.broker.publications.refusing
+            or node.unready()
+            or node.drained()
+        )
+
+    def warning(self) -> str | None:
+        """Return what an operator should see to although clients are served, None if nothing."""
+        parts = (self.journal, self.log_writer, self._audit)
+        troubles = dict.fromkeys(part.trouble for part in parts if part is not None)
+        return "; ".join(filter(None, troubles)) or None
+
+    async def serve(
+        self, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until cancelled; `task_status` gets the URLs of the listeners once they accept.
+
+        Call it once. Raises StartError, alone or in a group, if an address or a file cannot be
+        used.
+        """
+        config, server = self.config, self.server
+        with audit_logs(config) as audit, tracing(self.trace, self.member) as traced:
+            self._audit = audit
+            server.engine.routes = self._routes(traced)
+            async with self._journalling(), trio.open_nursery() as nursery:
+                if self.presence is not None:
+                    await nursery.start(self.presence.run)
+                if isinstance(self.authorizer, CustomAuthorizer):
+                    await nursery.start(self.authorizer.run)
+                urls = await nursery.start(server.serve)
+                if self.journal is not None:
+                    nursery.start_soon(self.journal.run)
+                self._keep_statistics(nursery)
+                if self.links is not None:
+                    await nursery.start(self.links.run)
+                task_status.started(urls)
+                log.info("ready", urls=urls, monitor=server.monitor_urls)
+                possible = lowered(config.max_connections)
+                if possible is not None:
+                    reason = lowered_sentence(config.max_connections, possible)
+                    log.info("fewer connections", connections=possible, reason=reason)
+
+    def _routes(self, traced: Callable[[Trace], None]) -> Routes:
+        """Return who carries out which output: the wiring of the whole server."""
+        sessions, journal, links, member = (
+            self.server.sessions,
+            self.journal,
+            self.links,
+            self.member,
+        )
+        authorizer, wal = self.authorizer, None if journal is None else journal.wal
+        takers = [
+            part.take
+            for part in (self._audit, self.presence, journal, member, self.statistics)
+            if part is not None
+        ]
+        flush_peers = () if links is None else (links.peers.flush,)
+        votes = None if links is None else links.votes
+        return Routes(
+            deliver=sessions.deliver,
+            send=self._send_route(),
+            disconnect=sessions.disconnect,
+            failed=sessions.end_failed,
+            authorize=ignore
+            if authorizer is None
+            else sessions.authorizations.through(authorizer.ask),
+            committed=ignore if journal is None else journal.committed,
+            log=partial(hand_to_each, takers),
+            trace=traced,
+            send_peer=refuse if links is None else links.peers.send,
+            peer_discovered=refuse if links is None else links.peers.discovered,
+            close_peer=refuse if links is None else links.peers.close,
+            persist=refuse if votes is None else votes.persist,
+            write_wal=refuse if wal is None else wal.record,
+            operated=self.commands.operated,
+            after_dispatch=(*flush_peers, sessions.flusher.wake),
+        )
+
+    def _send_route(self) -> Callable[..., None]:
+        """Return the route for events; at the level debug it logs what clients are refused."""
+        sessions = self.server.sessions
+        shown = self.config.log_level is LogLevel.DEBUG
+        return refusals.send_and_tell(sessions) if shown else sessions.send
+
+    @asynccontextmanager
+    async def _journalling(self) -> AsyncIterator[None]:
+        """Write the journal, if there is one, until the end of the block."""
+        if self.journal is None:
+            yield
+            return
+        async with self.journal.running():
+            await self.journal.settle(self.node)
+            yield
+
+    def _keep_statistics(self, nursery: trio.Nursery) -> None:
+        """Start what samples the server, writes the samples down, and keeps them over restarts."""
+        config, statistics = self.config, self.statistics
+        nursery.start_soon(statistics.run)
+        if self._audit is not None and config.audit_stats:
+            nursery.start_soon(statistics.write_lines, self._audit.take, config.stats_log_interval)
+        if self.journal is not None:
+            nursery.start_soon(
+                statistics.write_lines, self.journal.take, JOURNAL_STATS_S * NS_PER_S
+            )
+            file = StatisticsFile(config.journal_folder)
+            file.restore(statistics.windows)
+            nursery.start_soon(file.run, statistics.windows)
+
+    async def drain(self) -> None:
+        """End gracefully: send the sessions elsewhere and hand over what this member coordinates.
+
+        Returns when everybody has gone, or after the deadline; then cancel `serve`.
+        """
+        missed = self.node.missed()
+        if missed is not None:
+            log.warning("the majority ends with this member", reason=missed)
+        async with trio.open_nursery() as nursery:
+            if self.member is not None:
+                nursery.start_soon(self.member.hand_over, self.commands)
+            await self.server.drain(self.node.elsewhere() or None)
+
+    def reload(self, config: Config) -> None:
+        """Take from a new configuration what a running server can take, and log what that is.
+
+        All of it is taken, or nothing: raises ConfigError or StartError if something is wrong.
+        """
+        new = reloaded(self.config, config)
+        verifier = token_verifier(new.config)
+        self.server.reload_certificates()
+        if self.member is not None:
+            self.member.reload_certificates()
+        if isinstance(self.authorizer, TokenAuthorizer):
+            self.authorizer.verifier = verifier
+        self.config = new.config
+        engine = self.server.engine
+        engine.routes = evolve(engine.routes, send=self._send_route())
+        networks = new.config.publish_allow_from_address_list
+        engine.dispatch(RulesChanged(new.config.entitlement_allow_token, networks))
+        log.info("reloaded", taken=new.taken, needs_restart=new.refused)
+
+
+def hand_to_each(takers: Sequence[Callable[[Log], None]], line: Log) -> None:
     """Hand a line to everybody who takes lines."""
     for take in takers:
         take(line)
-
-
-def reload(
-    config: Config,
-    read: Callable[[], Loaded],
-    server: Server,
-    judge: TokenAuthorizer | CustomAuthorizer | None,
-    member: Member | None = None,
-) -> Config:
-    """Reads the configuration again, takes what a running server can take, and says so.
-
-    All of it is taken, or nothing where something is wrong with it.
-    """
-    log = structlog.get_logger()
-    try:
-        new = reloaded(config, read().config)
-        verifier = token_verifier(new.config)
-        server.reload_certificates()
-        if member is not None:
-            member.reload_certificates()
-    except (ConfigError, StartError) as error:
-        log.error("reload refused", reason=str(error))
-        return config
-    if isinstance(judge, TokenAuthorizer):
-        judge.verifier = verifier
-    set_level(new.config.log_level)
-    refusals.watch(server.engine, on=new.config.log_level is LogLevel.DEBUG)
-    token, networks = new.config.entitlement_allow_token, new.config.publish_allow_from_address_list
-    server.engine.dispatch(RulesChanged(token, networks))
-    log.info("reloaded", taken=new.taken, needs_restart=new.refused)
-    return new.config

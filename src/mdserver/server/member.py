@@ -4,7 +4,7 @@ import time
 
 import structlog
 import trio
-from attrs import Factory, define
+from attrs import Factory, define, frozen
 
 from mdserver.cluster.admin import DRAINED
 from mdserver.cluster.identity import Identity
@@ -17,10 +17,10 @@ from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Log
 from mdserver.errors import ConfigError
 from mdserver.limits import DRAIN_HAND_OVER_S, NS_PER_MS
-from mdserver.server.clients.connection import Logger
 from mdserver.server.disk.votes import VoteFile, VoteWriter
 from mdserver.server.engine import Engine
-from mdserver.server.monitor.commands import Operations
+from mdserver.server.logger import Logger
+from mdserver.server.monitor.commands import AdminCommands
 from mdserver.server.peers.mutual import MutualIdentity
 from mdserver.server.peers.peers import Peers, PeerSettings
 from mdserver.server.tls import KeyStore
@@ -64,10 +64,10 @@ class Member:
         if damage is not None:
             log.warning("vote file damaged", problem=damage, kept_as=str(aside))
 
-    async def hand_over(self, operations: Operations) -> None:
+    async def hand_over(self, commands: AdminCommands) -> None:
         """Have others coordinate what this member does, and wait for it, but not for long."""
         self._drained = trio.Event()
-        operations("drain", "", True)
+        commands("drain", "", True)
         with trio.move_on_after(DRAIN_HAND_OVER_S):
             await self._drained.wait()
 
@@ -76,24 +76,32 @@ class Member:
         if self.peers.identity is not None:
             self.peers.identity.reload()
 
-    async def run(
-        self,
-        engine: Engine,
-        log: Logger,
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
+    def connect(self, engine: Engine, log: Logger) -> "Links":
+        """Return what links this member to the others and to its disk; `run` it."""
+        file = self.file
+        writer = None if file is None else VoteWriter(file, engine)
+        return Links(engine, Peers(self.peers, engine, log), writer)
+
+
+@frozen
+class Links:
+    """What runs for a member: the links to others, and what writes its vote file, if it votes."""
+
+    engine: Engine
+    peers: Peers
+    votes: VoteWriter | None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the links and the vote file until cancelled. Raises StartError."""
-        peers = Peers(self.peers, engine, log)
         async with trio.open_nursery() as nursery:
-            if self.file is not None:
-                nursery.start_soon(VoteWriter(self.file, engine).run)
-            await nursery.start(peers.run)
-            engine.dispatch(TimerDue(TICK))
+            if self.votes is not None:
+                nursery.start_soon(self.votes.run)
+            await nursery.start(self.peers.run)
+            self.engine.dispatch(TimerDue(TICK))
             task_status.started()
 
 
-def member_of(config: Config, *, trace: bool = False) -> Member | None:
+def open_member(config: Config, *, trace: bool = False) -> Member | None:
     """What the configuration says of the cluster, None for a single server.
 
     The vote record is that of this start, and not stored yet (`Member.begin`). `trace`: the node is
@@ -118,10 +126,10 @@ def member_of(config: Config, *, trace: bool = False) -> Member | None:
         name=config.node_name,
     )
     identity = Identity(str(listen), cluster.seeds, config.cluster_subject_groups)
-    links = identity_of(config)
+    links = load_identity(config)
     file = VoteFile(config.cluster_member_coordination_folder, str(listen))
     if cluster.guaranteed:
-        votes = vote_record(identity, file)
+        votes = read_vote_record(identity, file)
     else:
         file.refuse_another_mode()
         # Nothing is kept: all that this number is for is that no two starts have the same one.
@@ -143,7 +151,7 @@ def member_of(config: Config, *, trace: bool = False) -> Member | None:
     return Member(cluster, peers, votes, voting, identity, recorded)
 
 
-def vote_record(identity: Identity, file: VoteFile) -> VoteRecord:
+def read_vote_record(identity: Identity, file: VoteFile) -> VoteRecord:
     """The record of this start. Raises ConfigError and StartError."""
     votes = file.read(identity)
     if len(identity.seeds) % 2 == 0:
@@ -154,7 +162,7 @@ def vote_record(identity: Identity, file: VoteFile) -> VoteRecord:
     return votes
 
 
-def identity_of(config: Config) -> MutualIdentity | None:
+def load_identity(config: Config) -> MutualIdentity | None:
     """What links to other members are encrypted with, None where they are not.
 
     Raises ConfigError where half of it is missing, StartError for files that cannot be used.

@@ -12,7 +12,7 @@ from mdserver.errors import StartError
 _PR_SET_NO_NEW_PRIVS = 38  # linux/prctl.h
 
 
-def become(user: str) -> None:
+def drop_privileges(user: str) -> None:
     """Give up the rights of whoever started the process for those of `user`, its groups as well.
 
     Raises StartError where there is no such user or the process may not change.

@@ -14,25 +14,24 @@ from mdserver.config.values import Address, loopback
 from mdserver.core.events import Move
 from mdserver.errors import MdserverError, StartError
 from mdserver.limits import NS_PER_MS, NS_PER_S
-from mdserver.server.clients.connection import Logger, Shared
+from mdserver.server.clients.admission import Admission, descriptors_for_connections
+from mdserver.server.clients.context import ServerContext
 from mdserver.server.clients.exchange import Handler
 from mdserver.server.clients.flusher import Flusher
-from mdserver.server.clients.listener import (
-    Admission,
-    Listener,
-    descriptors_for_connections,
-    url_of,
-)
+from mdserver.server.clients.listener import Listener
 from mdserver.server.clients.outbox import SessionView
-from mdserver.server.clients.session import Behaviour, NodeSessions
+from mdserver.server.clients.session import NodeSessions, SessionHandler
+from mdserver.server.clients.sessions import Sessions
 from mdserver.server.clock import Clock, process_clock
-from mdserver.server.engine import Engine, Stepping
-from mdserver.server.network import TCP, Network
-from mdserver.server.privileges import become
+from mdserver.server.engine import Engine, StateMachine
+from mdserver.server.logger import Logger
+from mdserver.server.privileges import drop_privileges
 from mdserver.server.settings import ServerSettings
+from mdserver.server.sockets import TCP, SocketFactory, url_of
 from mdserver.server.tls import Identity, KeyStore
 
-Entrance = tuple[socket.socket, Identity | None, frozenset[str] | None]
+BoundSocket = tuple[socket.socket, Identity | None, frozenset[str] | None]
+"""A listening socket, the certificate to show there, and the names that clients may use."""
 
 
 class NodeFailedError(MdserverError):
@@ -40,7 +39,7 @@ class NodeFailedError(MdserverError):
 
 
 class Server:
-    """One server. Make it, add carriers to `engine` if need be, then `serve` once.
+    """One server. Make it, complete `engine.routes` if need be, then `serve` once.
 
     `urls` are those of the listeners, `monitor_urls` those of the monitor's, once they accept.
     """
@@ -48,31 +47,31 @@ class Server:
     def __init__(
         self,
         settings: ServerSettings,
-        node: Stepping,
+        node: StateMachine,
         handler: Handler,
         log: Logger,
         clock: Clock | None = None,
-        behaviour: Callable[[Engine], Behaviour] = NodeSessions,
-        network: Network = TCP,
+        session_handler: Callable[[Sessions], SessionHandler] = NodeSessions,
+        sockets: SocketFactory = TCP,
     ) -> None:
         self.settings = settings
-        self._network = network
+        self._sockets = sockets
         self.urls: list[str] = []
         self.monitor_urls: list[str] = []
         self._identities: dict[KeyStore, Identity] = {}
         self._random = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self.engine = Engine(
-            node, clock or process_clock(), Flusher(settings.batching, settings.batching_bytes)
-        )
-        self._shared = Shared(
+        self.engine = Engine(node, clock or process_clock())
+        self.sessions = Sessions(self.engine, Flusher(settings.batching, settings.batching_bytes))
+        self.engine.routes = self.sessions.routes()
+        self.context = ServerContext(
             settings,
-            self.engine,
-            behaviour(self.engine),
+            self.sessions,
+            session_handler(self.sessions),
             handler,
             log,
             web=WebRule(settings.allowed_origins),
         )
-        self._monitor: Shared | None = None
+        self._monitor: ServerContext | None = None
         possible = descriptors_for_connections()
         self._admission = Admission(
             min(possible, settings.connections_max), settings.connections_per_address_max
@@ -81,7 +80,7 @@ class Server:
     def add_monitor(self, handler: Handler) -> None:
         """Have requests at `monitor_listen` answered by this handler, for no foreign web page."""
         self._monitor = attrs.evolve(
-            self._shared,
+            self.context,
             handler=handler,
             upgrade_paths=(),
             awaiting={},
@@ -108,19 +107,19 @@ class Server:
         Raises StartError where an address cannot be listened on.
         """
         settings = self.settings
-        clients: list[Entrance] = []
-        monitors: list[Entrance] = []
+        clients: list[BoundSocket] = []
+        monitors: list[BoundSocket] = []
         try:
             self._bind(settings.listen, encrypted=False, to=clients)
             self._bind(settings.listen_encrypted, encrypted=True, to=clients)
             self._bind(settings.monitor_listen, encrypted=settings.monitor_encrypted, to=monitors)
             if settings.run_as_user is not None:
-                become(settings.run_as_user)
+                drop_privileges(settings.run_as_user)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_failed)
                 nursery.start_soon(run_timers, self.engine)
-                nursery.start_soon(self.engine.flusher.run)
-                await nursery.start(accept, clients, self._shared, self._admission, nursery)
+                nursery.start_soon(self.sessions.flusher.run)
+                await nursery.start(accept, clients, self.context, self._admission, nursery)
                 if self._monitor is not None:
                     most = limits.MONITOR_CONNECTIONS_MAX
                     admission = Admission(most, most)
@@ -141,48 +140,49 @@ class Server:
     @property
     def unready(self) -> str | None:
         """Why clients should not be sent here now; None where they may be."""
-        return "draining" if self._shared.draining.is_set() else None
+        return "draining" if self.context.draining.is_set() else None
 
     async def drain(self, servers: list[str] | None = None) -> None:
         """End gracefully: accept nobody, tell the sessions to move on, to `servers`, and wait.
 
         Returns when all connections have ended, or after the deadline; then cancel `serve`.
         """
-        engine = self.engine
-        self._shared.draining.set()
-        for connection in list(self._shared.awaiting):
+        self.context.draining.set()
+        for connection in list(self.context.awaiting):
             connection.end_idle()
         spread_ms = self._tell_to_move(servers)
         with trio.move_on_after((spread_ms + limits.DRAIN_GRACE_MS) / 1000):
             await self._admission.emptied()
-        for outbox in list(engine.outboxes.values()):
+        for outbox in list(self.sessions.outboxes.values()):
             outbox.end(limits.CLOSE_SHUTTING_DOWN, "The server is shutting down.")
         with trio.move_on_after(self.settings.close_timeout / NS_PER_S):
             await self._admission.emptied()
 
     def _tell_to_move(self, servers: list[str] | None) -> int:
         """The span of milliseconds over which the sessions are to come to the other members."""
-        engine = self.engine
-        outboxes = list(engine.outboxes.values())
+        sessions = self.sessions
+        outboxes = list(sessions.outboxes.values())
         most = self.settings.drain_timeout // 2 // NS_PER_MS
         spread_ms = len(outboxes) * 1000 // limits.DRAIN_SESSIONS_PER_S
         spread_ms = min(max(spread_ms, limits.DRAIN_SPREAD_MS_MIN), most)
         for outbox in outboxes:
             delay_ms = self._random.randrange(spread_ms + 1)
             if outbox.put(Move(delay_ms=delay_ms, reason="drain", servers=servers)):
-                engine.flusher.dirty.append(outbox)
-        engine.flusher.wake()
+                sessions.flusher.dirty.append(outbox)
+        sessions.flusher.wake()
         return spread_ms if outboxes else 0
 
-    def _bind(self, addresses: tuple[Address, ...], *, encrypted: bool, to: list[Entrance]) -> None:
+    def _bind(
+        self, addresses: tuple[Address, ...], *, encrypted: bool, to: list[BoundSocket]
+    ) -> None:
         for address in addresses:
             identity = self._identity(address) if encrypted else None
             hosts = hosts_of(address, self.settings.allowed_hosts)
-            to += [(sock, identity, hosts) for sock in self._network.listen(address)]
+            to += [(sock, identity, hosts) for sock in self._sockets.listen(address)]
 
-    def sessions(self, count_max: int) -> list[SessionView]:
+    def views(self, count_max: int) -> list[SessionView]:
         """The sessions for which most waits, at most `count_max` of them."""
-        outboxes = self.engine.outboxes.values()
+        outboxes = self.sessions.outboxes.values()
         now = self.engine.clock()
         most = heapq.nlargest(count_max, outboxes, key=lambda outbox: outbox.bytes_waiting)
         return [outbox.owner.view(now) for outbox in most]
@@ -208,20 +208,20 @@ class Server:
 
 
 async def accept(
-    entrances: list[Entrance],
-    shared: Shared,
+    bound: list[BoundSocket],
+    context: ServerContext,
     admission: Admission,
     nursery: trio.Nursery,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Accept at all entrances until the server drains; the connections run in `nursery`."""
+    """Accept at all sockets until the server drains; the connections run in `nursery`."""
     async with trio.open_nursery() as accepting:
-        for sock, identity, hosts in entrances:
-            here = attrs.evolve(shared, web=attrs.evolve(shared.web, hosts=hosts))
+        for sock, identity, hosts in bound:
+            here = attrs.evolve(context, web=attrs.evolve(context.web, hosts=hosts))
             accepting.start_soon(Listener(sock, here, admission, identity).run, nursery)
         task_status.started()
-        await shared.draining.wait()
+        await context.draining.wait()
         accepting.cancel_scope.cancel()
 
 

@@ -7,8 +7,8 @@ from mdserver import limits
 from mdserver.config import Config, Entitlement
 from mdserver.config.keys import token_verifier
 from mdserver.errors import MdserverError
-from mdserver.server.clients.listener import DESCRIPTORS_KEPT_BACK, lowered
-from mdserver.server.member import member_of
+from mdserver.server.clients.admission import DESCRIPTORS_KEPT_BACK, lowered
+from mdserver.server.member import open_member
 from mdserver.server.plugins.custom import load_class
 from mdserver.server.plugins.presence import METHODS
 from mdserver.server.settings import server_settings
@@ -62,4 +62,4 @@ def _checks(config: Config) -> Iterator[Callable[[], object]]:
         yield partial(
             load_class, config.presence_class, "Extension.Presence.Class", METHODS.values()
         )
-    yield partial(member_of, config)
+    yield partial(open_member, config)

@@ -7,7 +7,7 @@ machine are one run.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -17,7 +17,7 @@ import structlog
 
 from mdserver.core.outputs import Trace
 from mdserver.errors import ConfigError, StartError
-from mdserver.server.engine import Engine
+from mdserver.server.engine import ignore
 from mdserver.server.member import Member
 
 log = structlog.get_logger()
@@ -60,13 +60,13 @@ class TraceFile:
 
 
 @contextmanager
-def tracing(path: Path | None, member: Member | None, engine: Engine) -> Iterator[None]:
-    """Inside of this the steps of `engine` are appended to a file, if one is named.
+def tracing(path: Path | None, member: Member | None) -> Iterator[Callable[[Trace], None]]:
+    """Yield the route for steps of the protocol: they are appended to a file, if one is named.
 
     Raises ConfigError where nobody votes, StartError where it cannot be written.
     """
     if path is None:
-        yield
+        yield ignore
         return
     if member is None or member.file is None:
         raise ConfigError(
@@ -80,5 +80,4 @@ def tracing(path: Path | None, member: Member | None, engine: Engine) -> Iterato
     with file:
         trace = TraceFile(file)
         trace.started(member)
-        engine.carry(Trace, trace.take)
-        yield
+        yield trace.take

@@ -27,7 +27,7 @@ class Nowhere:
     def lost(self, reason: str) -> None:
         raise AssertionError(reason)
 
-    def overflowed(self) -> None:
+    def outbox_overflow(self) -> None:
         raise AssertionError
 
 

@@ -161,9 +161,9 @@ async def test_cancelling_the_server_leaves_no_socket() -> None:
     async with serving() as server, upgraded(port_of(server)) as client:
         await client.send(frame(TEXT, b'{"op":"ping","t":1}'))
         await client.frame()
-        assert len(server.engine.sinks) == 1
-    assert server.engine.sinks == {}
-    assert server.engine.outboxes == {}
+        assert len(server.sessions.sinks) == 1
+    assert server.sessions.sinks == {}
+    assert server.sessions.outboxes == {}
     assert server.connections == 0
 
 

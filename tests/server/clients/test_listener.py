@@ -8,8 +8,9 @@ import trio
 
 from mdserver.config.values import Address
 from mdserver.errors import StartError
-from mdserver.server.clients.listener import Admission, descriptors_for_connections, listen, url_of
+from mdserver.server.clients.admission import Admission, descriptors_for_connections
 from mdserver.server.settings import ServerSettings
+from mdserver.server.sockets import listen, url_of
 from tests.server.raw import connected, upgraded
 from tests.server.serving import port_of, serving
 

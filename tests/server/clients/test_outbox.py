@@ -26,7 +26,7 @@ class Owner:
         self.asked: list[str] = []
         self.keepalive = 0
 
-    def agreed(self, keepalive: int) -> None:
+    def keepalive_agreed(self, keepalive: int) -> None:
         self.keepalive = keepalive
 
     def parked(self) -> None:
@@ -35,13 +35,13 @@ class Owner:
     def lost(self, reason: str) -> None:
         self.asked.append("lost")
 
-    def overflowed(self) -> None:
+    def outbox_overflow(self) -> None:
         self.asked.append("overflowed")
 
     def failed(self) -> None:
         self.asked.append("failed")
 
-    def overwhelmed(self) -> None:
+    def catch_up_overflow(self) -> None:
         self.asked.append("overwhelmed")
 
     def close(self, code: int, reason: str) -> None:
@@ -101,7 +101,7 @@ def test_a_refused_send_parks_and_drains_without_loss(pair: Pair) -> None:
     flush_all([pair.outbox])
     assert pair.owner.asked == ["parked"]
     assert pair.outbox.put(message(1)) is False
-    assert pair.outbox.hold([Deliver(message(2), [1])])
+    assert pair.outbox.queue_while_parked([Deliver(message(2), [1])])
     assert pair.outbox.append(b"3") is False
     received = pair.read()
     while not pair.outbox.drain():
@@ -116,8 +116,8 @@ def test_a_pong_waits_behind_at_most_one_write(pair: Pair) -> None:
     pair.outbox.append(b"1" * 3_000_000)
     flush_all([pair.outbox])
     pair.outbox.put(message(1))
-    pair.outbox.urge(b"older")
-    pair.outbox.urge(b"newer")
+    pair.outbox.send_control(b"older")
+    pair.outbox.send_control(b"newer")
     received = b""
     while not pair.outbox.drain():
         received += pair.read()
@@ -143,8 +143,8 @@ def test_live_messages_beyond_the_limit_are_too_much_and_answers_are_not(pair: P
     flush_all([pair.outbox])
     for seq in range(20):
         pair.outbox.put(message(seq, 10_000))
-    assert pair.outbox.hold([Deliver(message(20, 10_000), [1])])
-    assert not pair.outbox.hold([Deliver(message(21, 200_000), [1])])
+    assert pair.outbox.queue_while_parked([Deliver(message(20, 10_000), [1])])
+    assert not pair.outbox.queue_while_parked([Deliver(message(21, 200_000), [1])])
 
 
 def test_catching_up_has_an_end(pair: Pair) -> None:

@@ -90,4 +90,4 @@ async def test_what_is_delivered_is_counted_from_the_start_on() -> None:
             await client.send(*(Publish(subject="/a/b", content="x") for _ in range(100)))
         await client.send(Ping())
         await client.until(Pong)
-        assert server.engine.deliveries == rounds * 100
+        assert server.sessions.deliveries == rounds * 100

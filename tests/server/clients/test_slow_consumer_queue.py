@@ -11,7 +11,7 @@ from mdserver.core.events import Delivery
 from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
 from mdserver.limits import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 from mdserver.server.clients.forms import WEBSOCKET_FORMS
-from mdserver.server.clients.slow_consumer_queue import Backlog
+from mdserver.server.clients.slow_consumer_queue import SlowConsumerQueue
 
 
 def update(
@@ -27,14 +27,16 @@ def update(
     return Delivery(Entry(0 if standard else 1, 0 if standard else seq, publication), kind)
 
 
-def backlog(items: Iterable[Delivery | bytes], subprotocol: str = SUBPROTOCOL_JSON) -> Backlog:
-    made = Backlog(WEBSOCKET_FORMS[subprotocol])
+def backlog(
+    items: Iterable[Delivery | bytes], subprotocol: str = SUBPROTOCOL_JSON
+) -> SlowConsumerQueue:
+    made = SlowConsumerQueue(WEBSOCKET_FORMS[subprotocol])
     for item in items:
         made.add(item)
     return made
 
 
-def contents(held: Backlog) -> list[str]:
+def contents(held: SlowConsumerQueue) -> list[str]:
     return [
         item.decode() if isinstance(item, bytes) else item.entry.publication.content.decode()
         for item in held.take(10**9)
@@ -47,7 +49,7 @@ def contents(held: Backlog) -> list[str]:
 def test_its_size_is_the_memory_that_it_takes(
     subprotocol: str, content_bytes: int, fields: dict[str, str] | None
 ) -> None:
-    held = Backlog(WEBSOCKET_FORMS[subprotocol])
+    held = SlowConsumerQueue(WEBSOCKET_FORMS[subprotocol])
     tracemalloc.start()
     try:
         while held.size < 1_000_000:
@@ -85,7 +87,7 @@ def test_taking_gives_frames_of_so_many_bytes(subprotocol: str) -> None:
 
 def test_disconnect_leaves_all_as_it_is() -> None:
     held = backlog(update(seq) for seq in (1, 2, 3))
-    assert not held.relieve(SlowConsumerPolicy.DISCONNECT, held.size - 1)
+    assert not held.apply_policy(SlowConsumerPolicy.DISCONNECT, held.size - 1)
     assert contents(held) == ["content 1", "content 2", "content 3"]
 
 
@@ -100,13 +102,13 @@ def test_dropping_takes_the_oldest_standard_messages_and_no_more_than_needed() -
             update(4, qos=standard),
         ]
     )
-    assert held.relieve(SlowConsumerPolicy.DROP_STANDARD, held.size - 900)
+    assert held.apply_policy(SlowConsumerPolicy.DROP_STANDARD, held.size - 900)
     assert contents(held) == ["content 2", "content 3", "event", "content 4"]
 
 
 def test_dropping_does_not_help_against_guaranteed_messages() -> None:
     held = backlog(update(seq) for seq in range(10))
-    assert not held.relieve(SlowConsumerPolicy.DROP_STANDARD, 100)
+    assert not held.apply_policy(SlowConsumerPolicy.DROP_STANDARD, 100)
     assert len(contents(held)) == 10
 
 
@@ -119,7 +121,7 @@ def test_conflating_keeps_the_latest_content_the_union_of_fields_and_the_last_po
             update(3, fields={"bid": "3"}),
         ]
     )
-    assert held.relieve(SlowConsumerPolicy.CONFLATE, held.size)
+    assert held.apply_policy(SlowConsumerPolicy.CONFLATE, held.size)
     other, last = held.take(10**9)
     assert isinstance(other, Delivery)
     assert isinstance(last, Delivery)
@@ -132,11 +134,11 @@ def test_conflating_keeps_the_latest_content_the_union_of_fields_and_the_last_po
 def test_conflating_keeps_the_order_of_a_subject() -> None:
     """An update stays behind a snapshot that came after an earlier update."""
     held = backlog([update(1), update(2, kind=MessageType.SNAPSHOT), b"event", update(3)])
-    held.relieve(SlowConsumerPolicy.CONFLATE, 0)
+    held.apply_policy(SlowConsumerPolicy.CONFLATE, 0)
     assert contents(held) == ["content 2", "event", "content 3"]
 
 
 def test_binary_frames_are_conflated_as_well() -> None:
     held = backlog((update(seq) for seq in range(100)), SUBPROTOCOL_BINARY)
-    assert held.relieve(SlowConsumerPolicy.CONFLATE, 1000)
+    assert held.apply_policy(SlowConsumerPolicy.CONFLATE, 1000)
     assert contents(held) == ["content 99"]

@@ -80,7 +80,7 @@ async def test_disconnect(subprotocol: str) -> None:
         server,
         slow,
     ):
-        assert len(server.engine.outboxes) == 1
+        assert len(server.sessions.outboxes) == 1
         await slow.messages_until(f"{PUBLISHED - 1} ")
         assert slow.closed_with == CLOSE_SLOW_CONSUMER
 
@@ -91,7 +91,7 @@ async def test_conflate(subprotocol: str) -> None:
         server,
         slow,
     ):
-        outbox = next(outbox for outbox in server.engine.outboxes.values() if outbox.unsent)
+        outbox = next(outbox for outbox in server.sessions.outboxes.values() if outbox.unsent)
         assert outbox.bytes_waiting < 256 * KB
         messages = await slow.messages_until(f"{PUBLISHED - 1} ")
         assert slow.closed_with is None
@@ -145,7 +145,7 @@ async def test_what_a_pattern_brings_waits_in_the_cache_for_a_client_that_does_n
         raw.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * KB)
         await client.send(Subscribe(subjects=["/a/*"]))
         await trio.testing.wait_all_tasks_blocked(0.05)  # longer than any pause between two steps
-        (outbox,) = server.engine.outboxes.values()
+        (outbox,) = server.sessions.outboxes.values()
         assert outbox.unsent
         assert outbox.bytes_waiting < 2 * 20 * 17_000
         messages = await client.messages_until(subjects[-1] + " ")

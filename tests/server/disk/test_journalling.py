@@ -20,7 +20,7 @@ from mdserver.journal.rows import MessageRow, ReceiptRow, StatRow
 from mdserver.journal.writer import JournalWriter, WriterSettings
 from mdserver.server.disk.journalling import STREAMS, Journal, JournalBrokenError
 from mdserver.server.server import Server
-from tests.server.serving import serving
+from tests.server.serving import route, serving
 
 BROKER = BrokerSettings(audit_access=True, audit_message=True, audit_cache=True)
 
@@ -30,7 +30,7 @@ async def journalled(folder: Path, **settings: Any) -> AsyncIterator[tuple[Serve
     async with serving(broker=BROKER) as server:
         writer = JournalWriter(folder, STREAMS, WriterSettings(**settings))
         journal = Journal(writer, "n1", server.engine)
-        server.engine.carry(Log, journal.take)
+        route(server, log=journal.take, committed=journal.committed)
         async with journal.running():
             yield server, journal
 

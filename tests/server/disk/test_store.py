@@ -21,10 +21,10 @@ from mdserver.errors import StartError
 from mdserver.journal import segments
 from mdserver.journal.records import LOG, record_of
 from mdserver.journal.segments import StreamWriter
-from mdserver.server.disk.store import node_of, store_of
-from mdserver.server.member import member_of
+from mdserver.server.disk.store import build_node, open_store
+from mdserver.server.member import open_member
 from mdserver.server.server import Server
-from tests.server.serving import serving
+from tests.server.serving import route, serving
 
 GROUPS = 4
 
@@ -70,11 +70,13 @@ class Life:
 async def life(folder: Path, **settings: str) -> AsyncIterator[Life]:
     """A server in this process; it ends as it should at the end of the block."""
     config = config_of(folder, **settings)
-    store = store_of(config, None)
+    store = open_store(config, None)
     assert store is not None
-    node = node_of(config, None, store)
+    node = build_node(config, None, store)
     async with serving(node=node) as server:
         journal = store.journal(node, server.engine)
+        assert journal.wal is not None
+        route(server, committed=journal.committed, write_wal=journal.wal.record)
         async with journal.running(), trio.open_nursery() as nursery:
             nursery.start_soon(journal.run)
             await journal.settle(node)
@@ -165,7 +167,7 @@ async def test_another_number_of_groups_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         StartError, match="ClusterSubjectGroups = 4, and now ClusterSubjectGroups = 8"
     ):
-        store_of(config_of(tmp_path, ClusterSubjectGroups="8"), None)
+        open_store(config_of(tmp_path, ClusterSubjectGroups="8"), None)
 
 
 async def test_without_all_groups_the_history_begins_anew(tmp_path: Path) -> None:
@@ -217,8 +219,8 @@ def seed_config(folder: Path, fsync: str = "commit") -> Config:
 def found_by_seed(folder: Path, fsync: str = "commit") -> int | None:
     """How many records a start of the seed relies on; None where it writes none."""
     config = seed_config(folder, fsync)
-    member = member_of(config)
-    store = store_of(config, member)
+    member = open_member(config)
+    store = open_store(config, member)
     assert store is not None
     assert member is not None
     assert member.file is not None
@@ -262,7 +264,7 @@ def test_a_seed_with_damaged_records_takes_its_logs_from_others(tmp_path: Path) 
 def test_the_journal_of_another_member_is_refused(tmp_path: Path) -> None:
     found_by_seed(tmp_path)
     with pytest.raises(StartError, match="by a member of a cluster, and this is a single server"):
-        store_of(config_of(tmp_path / "journal"), None)
+        open_store(config_of(tmp_path / "journal"), None)
 
 
 def copied(source: Path, target: Path) -> None:

@@ -202,7 +202,7 @@ async def test_a_stream_speaks_the_whole_protocol() -> None:
             ops = {event["op"]: event for event in [await events.json(), await events.json()]}
             assert ops["message"]["content"] == "x"
             assert (ops["status"]["status"], ops["status"]["closure"]) == ("PUBLISH_OK", "c")
-        while running.engine.streams:
+        while running.sessions.streams:
             await trio.lowlevel.checkpoint()
         code, text = await answer(running, f"POST {path} HTTP/1.1", publish)
         assert (code, b"There is no such stream" in text) == (404, True)
@@ -254,7 +254,7 @@ async def test_head_of_an_event_source_begins_no_session() -> None:
     ):
         code, headers = await status(client)
         assert (code, headers["content-type"]) == (200, "text/event-stream")
-        assert not running.engine.sinks
+        assert not running.sessions.sinks
         assert not client.received
 
 
@@ -342,7 +342,7 @@ async def test_a_slow_reader_that_is_cut_off_comes_back_and_misses_nothing() -> 
                 await produce(running, "/a/b", content)
             for content in published[-20:]:
                 await produce(running, "/a/c", content)
-            (outbox,) = running.engine.outboxes.values()
+            (outbox,) = running.sessions.outboxes.values()
             assert outbox.unsent, "the reader keeps up: nothing is tried"
             events = Events(client, b"\n\n")
             while len(seen) < 20:

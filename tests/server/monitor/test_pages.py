@@ -23,7 +23,7 @@ from tests.server.serving import LOOPBACK, new_node, port_of
 async def monitored(user: str = "", password: str = "") -> AsyncIterator[Server]:
     settings = ServerSettings(listen=LOOPBACK, monitor_listen=LOOPBACK)
     server = Server(settings, new_node(BrokerSettings()), Router(), structlog.get_logger())
-    server.add_monitor(Monitor(server.sessions, lambda: server.unready, user, password))
+    server.add_monitor(Monitor(server.views, lambda: server.unready, user, password))
     async with trio.open_nursery() as nursery:
         await nursery.start(server.serve)
         yield server

@@ -14,10 +14,9 @@ from mdserver.config.values import Address
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Log
 from mdserver.core.settings import BrokerSettings
-from mdserver.server.clients.flusher import Flusher
 from mdserver.server.clock import process_clock
 from mdserver.server.disk.votes import VoteFile, VoteWriter
-from mdserver.server.engine import Engine
+from mdserver.server.engine import Engine, Routes
 from mdserver.server.peers.mutual import MutualIdentity
 from mdserver.server.peers.peers import Peers, PeerSettings
 from mdserver.server.server import run_timers
@@ -70,10 +69,9 @@ class Member:
         file.begin(votes)
         cluster = ClusterSettings(str(self.me), names)
         self.node = Node(BrokerSettings(groups=GROUPS), random.Random(index), cluster, votes)
-        self.engine = Engine(self.node, process_clock(), Flusher())
+        self.engine = Engine(self.node, process_clock())
         self.log = Complaints()
         self.joined = trio.Event()
-        self.engine.carry(Log, self._logged)
         settings = PeerSettings(
             listen=self.me,
             bind=bind or self.me,
@@ -86,6 +84,14 @@ class Member:
         )
         self.peers = Peers(settings, self.engine, self.log)
         self.writer = VoteWriter(file, self.engine)
+        self.engine.routes = Routes(
+            log=self._logged,
+            send_peer=self.peers.send,
+            peer_discovered=self.peers.discovered,
+            close_peer=self.peers.close,
+            persist=self.writer.persist,
+            after_dispatch=(self.peers.flush,),
+        )
 
     def _logged(self, output: Log) -> None:
         if output.name == "joined":

@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from mdserver.codec.peer import Side
-from mdserver.server.clients.outbox import WRITE_BYTES
 from mdserver.server.peers.link import WRITES_PER_TURN, Link, receive, send_all
 from mdserver.server.peers.mutual import MutualIdentity
+from mdserver.server.sockets import WRITE_BYTES
 from mdserver.server.tls import KeyStore
 from tests.server.certificates import Authority
 

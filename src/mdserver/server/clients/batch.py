@@ -38,6 +38,6 @@ class Batch:
         frames = self._frames.copy()
         for alias, (at, introduction) in reversed(self._introductions.items()):
             if alias not in outbox.known:
-                outbox.learn(alias)
+                outbox.remember_alias(alias)
                 frames.insert(at, introduction)
         return frames

@@ -33,13 +33,14 @@ class Budget:
 
 
 class Share:
-    """What one connection holds of a budget. The first `free` bytes of it are not counted, so that
-    newcomers can say who they are while others take all there is.
+    """What one connection holds of a budget: `size` bytes, of which the first `free` do not count,
+    so that newcomers can say who they are while others take all there is.
     """
 
-    __slots__ = ("_budget", "_free", "_held", "_stranger")
+    __slots__ = ("_budget", "_free", "_held", "_stranger", "size")
 
     def __init__(self, budget: Budget, free: int, *, stranger: bool) -> None:
+        self.size = 0
         self._budget = budget
         self._free = free
         self._held = 0
@@ -54,11 +55,12 @@ class Share:
         elif counted < self._held:
             self._budget.give_back(self._held - counted, stranger=self._stranger)
         self._held = counted
+        self.size = size
         return True
 
     def admit(self) -> None:
-        """The client is no stranger any more; what it holds is little until then."""
-        held = self._held
+        """Count what is held as that of a client that has been admitted; it is little until now."""
+        size = self.size
         self.hold(0)
         self._stranger = False
-        self.hold(held + self._free if held else 0)
+        self.hold(size)

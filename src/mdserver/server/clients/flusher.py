@@ -19,7 +19,7 @@ class Flusher:
 
     def __init__(self, batching: int = 0, space: int = 0) -> None:
         self.dirty: list[Outbox] = []
-        self.flushed: Callable[[int], None] = _nobody
+        self.flushed: Callable[[int], None] = _do_nothing
         """Called after all that was dirty was sent, with the time of the first `wake`."""
         self._since = 0
         self._batching_s = batching / NS_PER_S
@@ -28,7 +28,9 @@ class Flusher:
         self._full = trio.Event()
 
     def wake(self, now: int = 0) -> None:
-        """Something is dirty since `now` (ns)."""
+        """Have what is dirty since `now` (ns) sent once the tasks that are ready had their turn."""
+        if not self.dirty:
+            return
         if not self._since:
             self._since = now
         self._lot.unpark()
@@ -53,8 +55,8 @@ class Flusher:
                 await trio.lowlevel.checkpoint()
 
 
-def _nobody(_: int) -> None:
-    """Nobody measures."""
+def _do_nothing(_: int) -> None:
+    """Measure nothing."""
 
 
 def flush_all(dirty: list[Outbox]) -> None:

@@ -4,7 +4,6 @@ An outbox holds frames by reference. It is *dirty* while the flusher has still t
 *parked* while its socket takes no more: then a task of its connection waits until it does.
 """
 
-import ssl
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -15,26 +14,11 @@ from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched, Mark
 from mdserver.core.outputs import Deliver
 from mdserver.limits import CATCH_UP_BYTES_MAX, NS_PER_MS
 from mdserver.server.clients.forms import Form
-from mdserver.server.clients.slow_consumer_queue import Backlog
+from mdserver.server.clients.slow_consumer_queue import SlowConsumerQueue
 from mdserver.server.clients.traffic import Traffic
+from mdserver.server.sockets import WRITE_BLOCKED, WRITE_BYTES, Socket
 
-# After its hand-shake TLS wants to read in order to write for a renegotiation only, and there is
-# none: then it is an error like any other.
-WRITE_BLOCKED = (BlockingIOError, ssl.SSLWantWriteError)
-# OpenSSL wants a refused write repeated with the same bytes: so each write takes as many as there
-# are, up to this.
-WRITE_BYTES = 64 * 1024
 _NONE: frozenset[int] = frozenset()
-
-
-class Socket(Protocol):
-    """A non-blocking socket, plain or TLS."""
-
-    def send(self, data: bytes | memoryview, /) -> int:
-        """Send what it takes; one of WRITE_BLOCKED where that is nothing."""
-
-    def fileno(self) -> int:
-        """The descriptor."""
 
 
 @frozen(kw_only=True)
@@ -60,7 +44,7 @@ class Owner(Protocol):
     def view(self, now: int) -> SessionView:
         """How the session is doing."""
 
-    def agreed(self, keepalive: int) -> None:
+    def keepalive_agreed(self, keepalive: int) -> None:
         """The keep-alive interval (ns) that the client was told."""
 
     def parked(self) -> None:
@@ -69,10 +53,10 @@ class Owner(Protocol):
     def lost(self, reason: str) -> None:
         """The socket is broken."""
 
-    def overflowed(self) -> None:
+    def outbox_overflow(self) -> None:
         """More is waiting than the limit allows."""
 
-    def overwhelmed(self) -> None:
+    def catch_up_overflow(self) -> None:
         """The client asked for more than may wait for it."""
 
     def failed(self) -> None:
@@ -85,14 +69,13 @@ class Owner(Protocol):
 class Outbox:
     """The outbox of one session. Only the flusher and the engine touch its attributes.
 
-    `size` is the number of bytes of `frames`. While it is parked, what comes goes into the backlog;
-    `since` (ns) is when that began, `limit` what the backlog may grow to. What a session asked
+    `size` is the number of bytes of `frames`. While it is parked, what comes goes into the queue;
+    `since` (ns) is when that began, `limit` what the queue may grow to. What a session asked
     for itself (answers, history, snapshots) raises the limit until the outbox is empty again:
     only live messages make a slow consumer. `mistakes` counts commands that were not understood.
     """
 
     __slots__ = (
-        "backlog",
         "control",
         "form",
         "frames",
@@ -102,6 +85,7 @@ class Outbox:
         "limit_least",
         "mistakes",
         "owner",
+        "queue",
         "session",
         "since",
         "size",
@@ -119,7 +103,7 @@ class Outbox:
         self.owner = owner
         self.traffic = traffic
         self.frames: list[bytes] = []
-        self.backlog: Backlog | None = None
+        self.queue: SlowConsumerQueue | None = None
         self.since = 0
         self.size = 0
         self.mistakes = 0
@@ -139,14 +123,14 @@ class Outbox:
         assert not isinstance(event, Fetched), "only asked for by HTTP exchanges"
         if isinstance(event, Delivery):
             if self.limit > self.limit_least + CATCH_UP_BYTES_MAX:
-                self.owner.overwhelmed()
+                self.owner.catch_up_overflow()
                 return False
             if self.unsent:
                 self._wait(event)
                 return False
-            return self.append(self._spelled(event))
+            return self.append(self._encode(event))
         if isinstance(event, Connected):
-            self.owner.agreed(event.keepalive_ms * NS_PER_MS)
+            self.owner.keepalive_agreed(event.keepalive_ms * NS_PER_MS)
         elif isinstance(event, Mark):
             return self.append(self.form.mark(event))
         return self.append(self.form.event(event))
@@ -166,35 +150,35 @@ class Outbox:
     def _wait(self, item: bytes | Delivery) -> None:
         self.limit += self.waiting().add(item)
 
-    def waiting(self) -> Backlog:
+    def waiting(self) -> SlowConsumerQueue:
         """What waits while the outbox is parked."""
-        if self.backlog is None:
-            self.backlog = Backlog(self.form)
-        return self.backlog
+        if self.queue is None:
+            self.queue = SlowConsumerQueue(self.form)
+        return self.queue
 
-    def hold(self, run: Sequence[Deliver]) -> bool:
+    def queue_while_parked(self, run: Sequence[Deliver]) -> bool:
         """Keep messages while the outbox is parked; whether they are within the limit."""
-        backlog = self.waiting()
+        queue = self.waiting()
         for output in run:
-            backlog.add(output.delivery)
-        return backlog.size <= self.limit
+            queue.add(output.delivery)
+        return queue.size <= self.limit
 
-    def relieve(self, policy: SlowConsumerPolicy) -> bool:
+    def apply_policy(self, policy: SlowConsumerPolicy) -> bool:
         """Make less of what waits; whether the limit is kept, with room for more."""
-        return self.waiting().relieve(policy, self.limit * 3 // 4)
+        return self.waiting().apply_policy(policy, self.limit * 3 // 4)
 
     @property
     def bytes_waiting(self) -> int:
         """How many bytes the client still has to be sent."""
-        backlog = self.backlog
-        return len(self.unsent) + self.size + (0 if backlog is None else backlog.size)
+        queue = self.queue
+        return len(self.unsent) + self.size + (0 if queue is None else queue.size)
 
-    def _spelled(self, delivery: Delivery) -> bytes:
+    def _encode(self, delivery: Delivery) -> bytes:
         """The frame of a message, after the introduction of an alias that is new to the client."""
         form = self.form
         frame = form.delivery(delivery)
         if form.aliased and delivery.alias and delivery.alias not in self.known:
-            self.learn(delivery.alias)
+            self.remember_alias(delivery.alias)
             frame = form.alias_frame(delivery.alias) + frame
         return frame
 
@@ -202,7 +186,7 @@ class Outbox:
         """The node wants no more of this session."""
         self.owner.close(code, reason)
 
-    def learn(self, alias: int) -> None:
+    def remember_alias(self, alias: int) -> None:
         """The frame that introduces this alias is on its way to the client."""
         if not self.known:
             self.known = set()
@@ -258,17 +242,17 @@ class Outbox:
             self.size = 0
             self.limit = self.limit_least
             return wire
-        if self.backlog:
-            items = self.backlog.take(WRITE_BYTES)
+        if self.queue:
+            items = self.queue.take(WRITE_BYTES)
             return self.form.wire(
-                [item if isinstance(item, bytes) else self._spelled(item) for item in items]
+                [item if isinstance(item, bytes) else self._encode(item) for item in items]
             )
-        self.backlog = None
+        self.queue = None
         self.limit = self.limit_least
         last, self.last = self.last, b""
         return last
 
-    def urge(self, control: bytes) -> None:
+    def send_control(self, control: bytes) -> None:
         """Send a control frame ahead of what waits; a newer one takes the place of an older."""
         if self.unsent:
             self.control = control
@@ -281,7 +265,7 @@ class Outbox:
         if drop:
             self.frames = []
             self.size = 0
-            self.backlog = None
+            self.queue = None
         self.last = last
         if not self.unsent:
             self._drain_or_park()

@@ -4,13 +4,15 @@ Said is what the client is told as well, which names no token and no secret; its
 repeated, because a query may hold a token.
 """
 
+from collections.abc import Callable
+
 import structlog
 
 from mdserver.core.events import Error, Status
 from mdserver.core.outputs import Send
 from mdserver.core.text import safe_text
 from mdserver.server.clients.measures import REFUSALS
-from mdserver.server.engine import Engine
+from mdserver.server.clients.sessions import Sessions
 
 log = structlog.get_logger()
 
@@ -20,18 +22,18 @@ def tell(address: str, status: str | int, reason: object, **values: object) -> N
     log.debug("client refused", address=address, status=status, reason=safe_text(reason), **values)
 
 
-def watch(engine: Engine, *, on: bool) -> None:
-    """Have the refusals that the node sends logged from now on, or not any more."""
+def send_and_tell(sessions: Sessions) -> Callable[[Send], None]:
+    """Return the route for events that writes the refusals among them to the log."""
 
-    def sent(output: Send) -> None:
+    def send(output: Send) -> None:
         event = output.event
-        sink = engine.sinks.get(output.session)
-        if sink is None:
-            return
-        if isinstance(event, Error):
-            tell(sink.address, event.code, event.reason)
-        elif isinstance(event, Status) and event.status in REFUSALS:
-            subject = {} if event.subject is None else {"subject": safe_text(event.subject)}
-            tell(sink.address, event.status.value, event.reason, **subject)
+        sink = sessions.sinks.get(output.session)
+        if sink is not None:
+            if isinstance(event, Error):
+                tell(sink.address, event.code, event.reason)
+            elif isinstance(event, Status) and event.status in REFUSALS:
+                subject = {} if event.subject is None else {"subject": safe_text(event.subject)}
+                tell(sink.address, event.status.value, event.reason, **subject)
+        sessions.send(output)
 
-    engine.watch_sent(sent if on else None)
+    return send

@@ -3,21 +3,26 @@
 The object is shared by all connections; what belongs to one of them is in its outbox.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from msgspec import structs
+
 from mdserver.codec.websocket import Message
-from mdserver.core.commands import AnyCommand
-from mdserver.core.inputs import Opened, Writability
+from mdserver.core.commands import AnyCommand, Subscribe, Unsubscribe
+from mdserver.core.inputs import Opened, Received, Writability
 from mdserver.errors import RemoteProtocolError
-from mdserver.limits import SUBPROTOCOL_JSON
-from mdserver.server.clients.exchange import give_commands
+from mdserver.limits import COMMANDS_PER_STEP, SUBJECTS_PER_STEP, SUBPROTOCOL_JSON
 from mdserver.server.clients.forms import WEBSOCKET_FORMS, Form, WebSocketForm
 from mdserver.server.clients.outbox import Outbox
-from mdserver.server.engine import Engine
+from mdserver.server.clients.sessions import Sessions
+
+_WITH_SUBJECTS = (Subscribe, Unsubscribe)
+_KINDS_WITH_SUBJECTS: frozenset[type] = frozenset(_WITH_SUBJECTS)
+DELIVERIES_PER_TURN = 2000  # some milliseconds: then the flusher and other readers have a turn
 
 
-class Behaviour(Protocol):
+class SessionHandler(Protocol):
     """What happens on WebSocket connections."""
 
     def form(self, subprotocol: str | None) -> Form:
@@ -42,8 +47,8 @@ class Behaviour(Protocol):
 class NodeSessions:
     """Messages are commands for the node."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
 
     def form(self, subprotocol: str | None) -> Form:
         """JSON where no subprotocol was asked for."""
@@ -51,8 +56,8 @@ class NodeSessions:
 
     def opened(self, outbox: Outbox, opened: Opened) -> None:
         """A session begins."""
-        self._engine.outboxes[outbox.session] = outbox
-        self._engine.opened(outbox.session, outbox, opened)
+        self._sessions.outboxes[outbox.session] = outbox
+        self._sessions.open(outbox.session, outbox, opened)
 
     async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> int:
         """Decode commands and give them to the node, those before a bad message too."""
@@ -68,13 +73,78 @@ class NodeSessions:
                 commands += codec.commands(message.payload, outbox)
         finally:
             if commands:
-                await give_commands(self._engine, outbox.session, commands)
+                await give_commands(self._sessions, outbox.session, commands)
         return len(commands)
 
     def writability(self, outbox: Outbox, *, writable: bool) -> None:
         """Tell the node, which pauses what the session is still to be brought."""
-        self._engine.dispatch(Writability(outbox.session, writable))
+        self._sessions.dispatch(Writability(outbox.session, writable))
 
     def closed(self, outbox: Outbox, reason: str) -> None:
         """A session ends."""
-        self._engine.closed(outbox.session, reason)
+        self._sessions.close(outbox.session, reason)
+
+
+async def give_commands(sessions: Sessions, session: int, commands: Sequence[AnyCommand]) -> None:
+    """Give a session's commands to the node, in steps that leave the others a turn.
+
+    After the last one there is no pause: whoever called waits for what comes next.
+    """
+    turn = sessions.turn
+    if not _KINDS_WITH_SUBJECTS.isdisjoint(map(type, commands)):
+        for step in portions(commands):
+            sessions.dispatch(Received(session, step))
+            if turn.over or sessions.deliveries - sessions.deliveries_at_turn > DELIVERIES_PER_TURN:
+                sessions.deliveries_at_turn = sessions.deliveries
+                await turn.pause()
+        return
+    if len(commands) <= COMMANDS_PER_STEP:
+        sessions.dispatch(Received(session, commands))
+        return
+    start = 0
+    while start < len(commands):
+        size = turn.step
+        sessions.dispatch(Received(session, commands[start : start + size]))
+        start += size
+        many = sessions.deliveries - sessions.deliveries_at_turn > DELIVERIES_PER_TURN
+        over = turn.size_step(many=many, full=start <= len(commands))
+        if over and start < len(commands):
+            sessions.deliveries_at_turn = sessions.deliveries
+            await turn.pause()
+
+
+def portions(commands: Sequence[AnyCommand]) -> Iterator[list[AnyCommand]]:
+    """Divide commands into steps, of which each is about SUBJECTS_PER_STEP subjects at most."""
+    step: list[AnyCommand] = []
+    weight = 0
+    for command in commands:
+        for part in _parts(command):
+            more = len(part.subjects) if isinstance(part, _WITH_SUBJECTS) else 1
+            if step and weight + more > SUBJECTS_PER_STEP:
+                yield step
+                step, weight = [], 0
+            step.append(part)
+            weight += more
+    if step:
+        yield step
+
+
+def _parts(command: AnyCommand) -> Iterator[AnyCommand]:
+    """A command about many subjects as several about some of them, with the same answers."""
+    if not isinstance(command, _WITH_SUBJECTS) or len(command.subjects) <= SUBJECTS_PER_STEP:
+        yield command
+        return
+    subjects = list(dict.fromkeys(command.subjects))
+    positions = command.positions if isinstance(command, Subscribe) else None
+    # Positions that no subject names belong to whichever pattern covers them.
+    named = dict.fromkeys(subjects)
+    covered = {name: after for name, after in (positions or {}).items() if name not in named}
+    for start in range(0, len(subjects), SUBJECTS_PER_STEP):
+        some = subjects[start : start + SUBJECTS_PER_STEP]
+        if positions is None:
+            yield structs.replace(command, subjects=some)
+            continue
+        own = {name: positions[name] for name in some if name in positions}
+        if any("*" in name for name in some):
+            own |= covered
+        yield structs.replace(command, subjects=some, positions=own or None)

@@ -18,7 +18,7 @@ Item = bytes | Delivery
 _Key = tuple[str, str | None]
 
 
-class Backlog:
+class SlowConsumerQueue:
     """Deliveries and the frames of other events, in order. `size` is the memory they take (bytes).
 
     A message counts as if no other session and no cache shared it.
@@ -52,7 +52,7 @@ class Backlog:
             taken.append(item)
         return taken
 
-    def relieve(self, policy: SlowConsumerPolicy, bytes_max: int) -> bool:
+    def apply_policy(self, policy: SlowConsumerPolicy, bytes_max: int) -> bool:
         """Apply the policy; whether no more than `bytes_max` wait then."""
         if policy is SlowConsumerPolicy.DROP_STANDARD:
             self._drop_standard(bytes_max)

@@ -40,7 +40,7 @@ from mdserver.journal.writer import (
     Unblocked,
 )
 from mdserver.limits import JOURNAL_CLOSE_TIMEOUT_S, JOURNAL_SETTLE_S
-from mdserver.server.disk.wal_writer import MESSAGES, Recording
+from mdserver.server.disk.wal_writer import MESSAGES, WalWriter
 from mdserver.server.engine import Engine
 
 STREAMS = (MESSAGES, "access", "publish", "cache", "stats", "receipts")
@@ -67,7 +67,7 @@ class Journal:
         writer: JournalWriter,
         node: str,
         engine: Engine,
-        recording: Recording | None = None,
+        wal: WalWriter | None = None,
         written: set[Place] | None = None,
     ) -> None:
         self.trouble: str | None = None
@@ -75,26 +75,25 @@ class Journal:
         self._engine = engine
         self._refuses = writer.settings.disk_full is JournalDiskFull.REFUSE
         self._writer = writer
-        self._recording = recording
+        self.wal = wal
         self._written = written or set()
         self._failed = trio.Event()
         self._failure = ""
         self._blocked = False
         self._stored = trio.lowlevel.ParkingLot()
-        if recording is not None:
-            recording.when_whole = self._whole
-        engine.carry(Committed, self._committed)
+        if wal is not None:
+            wal.when_whole = self._whole
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Journal"]:
         """Write until the end of the block, and then what is queued still."""
         token = trio.lowlevel.current_trio_token()
-        self._writer.start(lambda event: token.run_sync_soon(self._heard, event))
+        self._writer.start(lambda event: token.run_sync_soon(self._take, event))
         try:
             yield self
         finally:
-            if self._recording is not None:
-                self._recording.end()
+            if self.wal is not None:
+                self.wal.end()
             with trio.CancelScope(shield=True), trio.move_on_after(2 * JOURNAL_CLOSE_TIMEOUT_S):
                 lost = await trio.to_thread.run_sync(self._writer.close, abandon_on_cancel=True)
                 if lost:
@@ -118,8 +117,8 @@ class Journal:
     async def run(self) -> None:
         """Keep the journal in order. Raises JournalBrokenError once it is broken for good."""
         async with trio.open_nursery() as nursery:
-            if self._recording is not None:
-                nursery.start_soon(self._recording.run)
+            if self.wal is not None:
+                nursery.start_soon(self.wal.run)
             await self._failed.wait()
             nursery.cancel_scope.cancel()
         raise self._broken()
@@ -160,7 +159,7 @@ class Journal:
             ],
         )
 
-    def _committed(self, output: Committed) -> None:
+    def committed(self, output: Committed) -> None:
         now = self._engine.clock()
         group, history, node = output.group, output.history, self._node
         entries = self._unwritten(output.entries) if self._written else output.entries
@@ -180,21 +179,21 @@ class Journal:
                 left.append(entry)
         return left
 
-    def _heard(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:
         match event:
             case Blocked(reason, withdrawn):
                 self._blocked = True
                 log.error("journal blocked", reason=reason, refusing=self._refuses)
                 self._troubled(f"The journal cannot be written: {reason}.", withdrawn=withdrawn)
-                if withdrawn and self._recording is not None:
-                    self._recording.withdrawn()
+                if withdrawn and self.wal is not None:
+                    self.wal.withdrawn()
                 self._stored.unpark_all()
             case Unblocked(lost, gap):
                 self._blocked = False
                 log.warning("journal goes on", lines_lost=lost)
-                if gap and self._recording is not None:
+                if gap and self.wal is not None:
                     self._troubled("The journal is written anew: a restart now may forget.")
-                    self._recording.begin_again()
+                    self.wal.begin_again()
                 else:
                     self._troubled(None)
             case Deleted(stream, count, size, unread):
@@ -211,8 +210,8 @@ class Journal:
                 self._failed.set()
                 self._stored.unpark_all()
             case Stored(request):
-                if self._recording is not None:
-                    self._recording.stored(request)
+                if self.wal is not None:
+                    self.wal.stored(request)
                 self._stored.unpark_all()
 
     def _whole(self) -> None:

@@ -22,7 +22,7 @@ from mdserver.journal.writer import JournalWriter
 from mdserver.server.disk.journalling import STREAMS, Journal
 from mdserver.server.disk.log_identity import check_begun, check_log
 from mdserver.server.disk.publisher_secret import publisher_secret
-from mdserver.server.disk.wal_writer import MESSAGES, Recording, tail_of
+from mdserver.server.disk.wal_writer import MESSAGES, WalWriter, tail_of
 from mdserver.server.engine import Engine
 from mdserver.server.member import Member
 from mdserver.server.ownership import give_folder, give_tree
@@ -50,9 +50,9 @@ class Store:
 
     def journal(self, node: Node, engine: Engine) -> Journal:
         """What the running server writes."""
-        recording = None
+        wal = None
         if self.begun is not None:
-            recording = Recording(
+            wal = WalWriter(
                 self.writer,
                 engine,
                 self.begun,
@@ -62,10 +62,10 @@ class Store:
                 replacements=self.replacements,
             )
         rows = written(self.writer.stream(MESSAGES).sealed, tail_of(node))
-        return Journal(self.writer, self.config.node_name, engine, recording, rows)
+        return Journal(self.writer, self.config.node_name, engine, wal, rows)
 
 
-def store_of(config: Config, member: Member | None) -> Store | None:
+def open_store(config: Config, member: Member | None) -> Store | None:
     """The journal with what is in it, None where it is off. The vote file is written as well.
 
     Raises StartError and JournalError if one of them cannot be used; nothing was written then if
@@ -101,13 +101,13 @@ def _opened(config: Config, member: Member | None) -> Store | None:
         if member is not None:
             member.begin(log)
         return None
-    recording = records_logs(config, member)
-    streams = (*STREAMS, LOG) if recording else STREAMS
-    last = LOG if recording else ""
+    wal = writes_wal(config, member)
+    streams = (*STREAMS, LOG) if wal else STREAMS
+    last = LOG if wal else ""
     # What a member records it takes no faster than its disk does: nothing of that is ever dropped.
-    kept = (MESSAGES, LOG) if recording else ()
+    kept = (MESSAGES, LOG) if wal else ()
     # What only this disk has to have is certainly not taken when the disk refuses it.
-    withdraws = recording and member is None
+    withdraws = wal and member is None
     writer = JournalWriter(
         config.journal_folder, streams, writer_settings(config), last, kept, withdraws
     )
@@ -121,7 +121,7 @@ def _opened(config: Config, member: Member | None) -> Store | None:
             torn_bytes=repair.torn_bytes,
         )
     store = Store(config, writer)
-    if recording:
+    if wal:
         try:
             if member is None:
                 _find_alone(store)
@@ -132,7 +132,7 @@ def _opened(config: Config, member: Member | None) -> Store | None:
     return store
 
 
-def records_logs(config: Config, member: Member | None) -> bool:
+def writes_wal(config: Config, member: Member | None) -> bool:
     """Whether this member writes its logs down: a single server, and a seed that acks only what is
     on its disk. Those of other seeds would be of no use: nobody could tell what they lack.
     """
@@ -144,7 +144,7 @@ def records_logs(config: Config, member: Member | None) -> bool:
     return seed and config.journal_fsync is JournalFsync.COMMIT
 
 
-def node_of(config: Config, member: Member | None, store: Store | None) -> Node:
+def build_node(config: Config, member: Member | None, store: Store | None) -> Node:
     """The node, with what the journal holds of it. Raises StartError."""
     cluster = alone(config.node_name) if member is None else member.cluster
     votes = None if member is None else member.votes

@@ -180,9 +180,9 @@ class VoteWriter:
         self._engine = engine
         self._newest: Persist | None = None
         self._wanted = trio.Event()
-        engine.carry(Persist, self._persist)
 
-    def _persist(self, persist: Persist) -> None:
+    def persist(self, persist: Persist) -> None:
+        """Have a record written, unless a newer one comes before it is begun."""
         self._newest = persist
         self._wanted.set()
 

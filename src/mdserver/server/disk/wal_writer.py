@@ -44,7 +44,7 @@ MESSAGES = "messages"
 log = structlog.get_logger()
 
 
-class Recording:
+class WalWriter:
     """Carries `WriteWal` outputs out. `begun` is how this run's part of the stream begins,
     and `begins`: it does not stand there yet. `renewed` comes before it, if what was found has a
     new history id. `replacements` counted what was found.
@@ -94,9 +94,9 @@ class Recording:
             if writer.stream(LOG).gap:  # once it stands there what the gap has led to
                 known = [StreamWriter.sync, StreamWriter.end_gap]
             writer.write(LOG, [*self._beginning, *known])
-        engine.carry(WriteWal, self._record)
 
-    def _record(self, output: WriteWal) -> None:
+    def record(self, output: WriteWal) -> None:
+        """Write entries down, and answer once they are on the disk."""
         if self._hands_on and any(isinstance(one, WalLog | WalCommitted) for one in output.entries):
             # They say that what is committed was handed on: so it has to be, whatever happens.
             self._writer.write(MESSAGES, (StreamWriter.sync,))
@@ -213,8 +213,12 @@ class Recording:
 
         If that comes to nothing, because lines were dropped meanwhile, it is done again.
         """
-        turn, withdrawals, replaced = Turn(), self._withdrawals, self._replacements.count
-        self._writer.write(LOG, (turn.begin, line_of(self._begun)))
+        compaction, withdrawals, replaced = (
+            Compaction(),
+            self._withdrawals,
+            self._replacements.count,
+        )
+        self._writer.write(LOG, (compaction.begin, line_of(self._begun)))
         self._picturing, self._pictured = True, 0
         for group in range(self._begun.groups):
             if not await self._write_picture(group):
@@ -225,22 +229,22 @@ class Recording:
         if self._withdrawals > withdrawals:
             self._grown.set()
             return
-        turn.keeps = self._replacements.count > self._kept_aside
+        compaction.keeps = self._replacements.count > self._kept_aside
         self._size = self._pictured
         self._requests += 1
         end = self._requests
-        self._writer.write(LOG, (turn.end,), end)
+        self._writer.write(LOG, (compaction.end,), end)
         while self._stored < end:
             await self._more_room()
-        if not turn.done:
+        if not compaction.done:
             self._grown.set()
             return
         self._kept_aside = replaced
-        if turn.aside is not None:
+        if compaction.aside is not None:
             log.warning(
                 "journal segments set aside: a subject group has a new history, and they "
                 "may hold messages of the old one that nobody else holds",
-                kept_in=str(turn.aside),
+                kept_in=str(compaction.aside),
             )
         if not self._grown.is_set():
             self.when_whole()
@@ -278,7 +282,7 @@ def _nothing() -> None:
     """Nobody waits for it."""
 
 
-class Turn:
+class Compaction:
     """The steps of the writer's thread around the lines that stand for all before them.
 
     `keeps`: those before them are set aside, in `aside`, and not deleted. `done`: all of it was.

@@ -1,56 +1,20 @@
-"""What the HTTP paths are made of: an answer, an exchange with the node, and reading parameters."""
+"""What the HTTP paths have in common: common answers, and reading parameters."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
-from attrs import frozen
 
 from mdserver import limits
-from mdserver.codec.http import Headers, Request, RequestRefusedError
+from mdserver.codec.http import Request, RequestRefusedError
 from mdserver.codec.streaming import PartedAnswer, StreamAnswer
-from mdserver.core.commands import AnyCommand
-from mdserver.core.events import AnyEvent
 from mdserver.core.text import safe_text
+from mdserver.server.clients.exchange import Answer, Exchange
 
 JSON_TYPE = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 NO_STORE = (b"cache-control", b"no-store")
 encode = msgspec.json.Encoder().encode
-
-
-@frozen
-class Answer:
-    """A whole answer; the length is added where it is sent."""
-
-    status: int
-    headers: Headers = ()
-    body: bytes = b""
-
-
-class Exchange(Protocol):
-    """One request's session with the node."""
-
-    async def ask(self, token: str | None, command: AnyCommand, timeout: float) -> AnyEvent | None:
-        """The answer to a command; None where there is none within `timeout` seconds."""
-
-    async def ask_each(
-        self,
-        token: str | None,
-        commands: Sequence[AnyCommand],
-        timeout: float,
-        idempotency_key: str = "",
-    ) -> list[AnyEvent | None]:
-        """The answer to each command; a repeat under the same key is the same publication."""
-
-    def has_stream(self, secret: str) -> bool:
-        """Whether there is a stream of that secret path."""
-
-    async def ready(self, secret: str) -> None:
-        """Wait until that stream, which is there, takes commands."""
-
-    async def give(self, secret: str, commands: Sequence[AnyCommand]) -> None:
-        """Give commands to that stream, which is there."""
 
 
 Path = Callable[[Request, Exchange], Awaitable[Answer | PartedAnswer | StreamAnswer]]

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from mdserver.codec.http import Request
-from mdserver.server.http.answers import Answer, Exchange, text_answer
+from mdserver.server.clients.exchange import Answer, Exchange
+from mdserver.server.http.answers import text_answer
 
 
 async def live(_request: Request, _exchange: Exchange) -> Answer:

@@ -18,7 +18,8 @@ from mdserver.core.commands import Publish
 from mdserver.core.events import AnyEvent, Error, Status
 from mdserver.core.message import Qos
 from mdserver.core.text import safe_text
-from mdserver.server.http.answers import Answer, Exchange, Parameters, json_answer, token_of
+from mdserver.server.clients.exchange import Answer, Exchange
+from mdserver.server.http.answers import Parameters, json_answer, token_of
 from mdserver.server.http.outcomes import ANSWER_TIMEOUT_S, NO_ANSWER, outcome_of
 
 _PARAMETERS = ("subject", "token", "closure", "retained", "qos")

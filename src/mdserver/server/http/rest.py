@@ -10,11 +10,10 @@ from mdserver.core.commands import Fetch
 from mdserver.core.events import Delivery, Error, Fetched, Status
 from mdserver.core.message import Position
 from mdserver.core.snapshot import fields_bytes
+from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.http.answers import (
     JSON_TYPE,
     NO_STORE,
-    Answer,
-    Exchange,
     Parameters,
     encode,
     json_answer,

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 
 from mdserver.codec.http import CONTENT_POLICY, Request, RequestRefusedError
 from mdserver.codec.streaming import STREAM_PATH, PartedAnswer, StreamAnswer
+from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.http import health, produce, rest, snapshot, sse, stream
-from mdserver.server.http.answers import Answer, Exchange, Path, text_answer
+from mdserver.server.http.answers import Path, text_answer
 
 Methods = Mapping[str, Path]
 SECRET_PATHS = STREAM_PATH + "/{secret}"

@@ -4,7 +4,8 @@ from mdserver.codec.http import Request
 from mdserver.codec.json_form import JSON
 from mdserver.core.commands import Fetch
 from mdserver.core.events import Fetched
-from mdserver.server.http.answers import Answer, Exchange, Parameters, text_answer, token_of
+from mdserver.server.clients.exchange import Answer, Exchange
+from mdserver.server.http.answers import Parameters, text_answer, token_of
 from mdserver.server.http.outcomes import ANSWER_TIMEOUT_S
 from mdserver.server.http.rest import refused
 

@@ -6,7 +6,8 @@ from mdserver.codec.streaming import SSE_TYPE, SseForm, StreamAnswer, read_event
 from mdserver.core.commands import Connect, Ping, Resume, Subscribe
 from mdserver.core.subjects import parse_interest
 from mdserver.errors import InvalidSubjectError
-from mdserver.server.http.answers import Answer, Exchange, Parameters, token_of
+from mdserver.server.clients.exchange import Answer, Exchange
+from mdserver.server.http.answers import Parameters, token_of
 
 HEADERS = stream_headers(SSE_TYPE)
 

@@ -21,7 +21,8 @@ from mdserver.codec.streaming import (
 from mdserver.core.commands import AnyCommand, Connect
 from mdserver.core.text import safe_text
 from mdserver.errors import RemoteProtocolError
-from mdserver.server.http.answers import Answer, Exchange, text_answer
+from mdserver.server.clients.exchange import Answer, Exchange
+from mdserver.server.http.answers import text_answer
 
 SECRET_BYTES = 24
 _JSON_TYPE = "application/json"

@@ -6,16 +6,16 @@ from mdserver.cluster.messages import Operate, Operated
 from mdserver.server.engine import Engine
 
 
-class Operations:
+class AdminCommands:
     """Asks the node what an operator wants; the answer comes with the same step."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._numbers = count(1)
         self._answers: dict[int, Operated] = {}
-        engine.carry(Operated, self._operated)
 
-    def _operated(self, output: Operated) -> None:
+    def operated(self, output: Operated) -> None:
+        """Keep the node's answer for the command that is under way."""
         self._answers[output.request] = output
 
     def __call__(self, action: str, member: str, force: bool) -> Operated:

@@ -11,8 +11,9 @@ import attrs
 from mdserver import limits
 from mdserver.codec.http import Request
 from mdserver.codec.streaming import PartedAnswer, StreamAnswer
+from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.http import health
-from mdserver.server.http.answers import Answer, Exchange, Parameters, json_answer, text_answer
+from mdserver.server.http.answers import Parameters, json_answer, text_answer
 from mdserver.server.http.router import Paths
 
 Rows = Callable[[int], Sequence[Any]]

@@ -46,15 +46,15 @@ INDICATORS = tuple(field.name for field in attrs.fields(Totals))
 
 def totals(server: Server, node: Node) -> Totals:
     """Return what is counted now; takes the same time whatever there is."""
-    engine, entered = server.engine, server.connections_total
+    sessions, entered = server.sessions, server.connections_total
     return Totals(
-        sessions=len(engine.outboxes),
+        sessions=len(sessions.outboxes),
         connections=entered,
         disconnections=entered - server.connections,
         messages_in=node.broker.publications.count,
-        messages_out=engine.deliveries,
-        bytes_in=engine.traffic.received,
-        bytes_out=engine.traffic.sent,
+        messages_out=sessions.deliveries,
+        bytes_in=sessions.traffic.received,
+        bytes_out=sessions.traffic.sent,
     )
 
 
@@ -81,16 +81,16 @@ class Statistics:
         """Count what the node says of elections."""
         if line.stream == "cluster":
             if line.name == "active":
-                self._server.engine.measures.coordinated += 1
+                self._server.sessions.measures.coordinated += 1
             elif line.name == "coordinates":
                 groups = line.values["groups"]
                 assert isinstance(groups, int)
-                self._server.engine.measures.coordinated += groups
+                self._server.sessions.measures.coordinated += groups
 
     async def run(self) -> None:
         """Take samples until cancelled, and measure how late the event loop is."""
         clock = self._server.engine.clock
-        delays = self._server.engine.measures.loop_delay
+        delays = self._server.sessions.measures.loop_delay
         pause = LOOP_DELAY_SAMPLE_MS * NS_PER_MS
         while True:
             due = clock() + pause
@@ -130,7 +130,7 @@ class Statistics:
         server, node = self._server, self._node
         counts, settings = node.broker.counts(), node.settings
         groups = node.groups
-        outboxes = server.engine.outboxes.values()
+        outboxes = server.sessions.outboxes.values()
         return {
             "sessions": len(outboxes),
             "connections": server.connections,
@@ -151,7 +151,7 @@ class Statistics:
 
     def document(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        measures = self._server.engine.measures
+        measures = self._server.sessions.measures
         return {
             "time": self._server.engine.clock() // NS_PER_MS,
             "node": self._server.settings.node_name,

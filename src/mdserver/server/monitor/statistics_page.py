@@ -3,7 +3,8 @@
 from typing import Any
 
 from mdserver.codec.http import Request
-from mdserver.server.http.answers import Answer, Exchange, Parameters, json_answer, text_answer
+from mdserver.server.clients.exchange import Answer, Exchange
+from mdserver.server.http.answers import Parameters, json_answer, text_answer
 from mdserver.server.monitor.pages import FORMATS
 from mdserver.server.monitor.statistics import Statistics
 

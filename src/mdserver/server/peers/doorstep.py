@@ -19,7 +19,7 @@ from mdserver.limits import (
     PEER_UNPROVEN_MAX,
     PEER_UNPROVEN_PER_ADDRESS_MAX,
 )
-from mdserver.server.clients.connection import Logger
+from mdserver.server.logger import Logger
 
 
 @frozen(eq=False)

@@ -10,9 +10,8 @@ import ssl
 import trio
 
 from mdserver.limits import PEER_OUTBOX_BYTES_MAX, PEER_WRITE_TIMEOUT_S
-from mdserver.server.clients.connection import READ_BLOCKED
-from mdserver.server.clients.outbox import WRITE_BLOCKED, WRITE_BYTES
 from mdserver.server.peers.mutual import broken
+from mdserver.server.sockets import READ_BLOCKED, WRITE_BLOCKED, WRITE_BYTES
 
 WRITES_PER_TURN = 16
 TLS_RECORD_BYTES = 16 * 1024  # RFC 8446, 5.1

@@ -44,13 +44,12 @@ from mdserver.limits import (
     PEER_LINKS_MAX,
     PEER_MESSAGE_BYTES_MAX,
 )
-from mdserver.server.clients.connection import Logger
-from mdserver.server.clients.listener import accept_each
 from mdserver.server.engine import Engine
-from mdserver.server.network import TCP, Network
+from mdserver.server.logger import Logger
 from mdserver.server.peers.doorstep import Complaints, Doorstep
 from mdserver.server.peers.link import Link, receive, send_all
 from mdserver.server.peers.mutual import MutualIdentity, begins_with_tls, binding_of, broken
+from mdserver.server.sockets import TCP, SocketFactory, accept_each
 from mdserver.server.tls import say_goodbye
 
 READ_BYTES = 256 * 1024
@@ -95,10 +94,10 @@ class Peers:
     """All links of one member."""
 
     def __init__(
-        self, settings: PeerSettings, engine: Engine, log: Logger, network: Network = TCP
+        self, settings: PeerSettings, engine: Engine, log: Logger, sockets: SocketFactory = TCP
     ) -> None:
         self._settings = settings
-        self._network = network
+        self._sockets = sockets
         self._engine = engine
         self._log = log
         self.links: dict[str, Link] = {}
@@ -108,14 +107,10 @@ class Peers:
         self._complaints = Complaints(log)
         self._dialed: dict[str, None] = {}
         self._nursery: trio.Nursery | None = None
-        engine.carry(SendPeer, self._send)
-        engine.carry(PeerDiscovered, self._meet)
-        engine.carry(ClosePeer, self._close)
-        engine.settled = self._flush
 
-    # The node's side
+    # What the node says (`Routes`).
 
-    def _send(self, output: SendPeer) -> None:
+    def send(self, output: SendPeer) -> None:
         data: bytes | None = None
         for peer in output.peers:
             link = self.links.get(peer)
@@ -127,17 +122,18 @@ class Peers:
                 elif link.put(data):
                     self._dirty.append(link)
 
-    def _flush(self) -> None:
+    def flush(self, now: int) -> None:  # noqa: ARG002 - see `Routes`
+        """Send what was put into links since the last call."""
         for link in self._dirty:
             link.flush()
         self._dirty.clear()
 
-    def _close(self, output: ClosePeer) -> None:
+    def close(self, output: ClosePeer) -> None:
         link = self.links.get(output.peer)
         if link is not None:
             link.close(output.reason)
 
-    def _meet(self, output: PeerDiscovered) -> None:
+    def discovered(self, output: PeerDiscovered) -> None:
         name = output.peer
         if self._nursery is None or name in self._dialed or len(self._dialed) >= PEER_LINKS_MAX:
             return
@@ -158,7 +154,7 @@ class Peers:
             def accepted(sock: socket.socket, address: str) -> None:
                 nursery.start_soon(self._serve, sock, Side.LISTENER, "", address)
 
-            for listening in self._network.listen(self._settings.bind):
+            for listening in self._sockets.listen(self._settings.bind):
                 nursery.start_soon(accept_each, listening, accepted, self._unaccepted)
             for address in self._settings.members:
                 if str(address) != self._settings.me:
@@ -191,7 +187,7 @@ class Peers:
                 return
             try:
                 with trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
-                    sock = await self._network.dial(address)
+                    sock = await self._sockets.dial(address)
             except (OSError, trio.TooSlowError):
                 back_off = min(2 * back_off, PEER_BACK_OFF_MAX_S)
                 pause = back_off * (0.5 + random.random() / 2)  # noqa: S311 - spreads, hides nothing
@@ -214,9 +210,9 @@ class Peers:
             self._complaints.forget(name)
             if side is Side.DIALER:
                 self._doorstep.list(sock.getpeername()[0])
-            await self._carry(Link(handshake.peer, sock), handshake)
+            await self._run_link(Link(handshake.peer, sock), handshake)
         except* (RemoteProtocolError, trio.TooSlowError, OSError) as group:
-            self._complaints.say(name, told(leaves(group)[0]), where)
+            self._complaints.say(name, describe_error(leaves(group)[0]), where)
         except* Exception as group:
             self._log.exception("peer link failed", peer=name, error=repr(leaves(group)[0]))
         finally:
@@ -282,7 +278,7 @@ class Peers:
             raise RemoteProtocolError("the other side closed during the handshake")
         return data
 
-    async def _carry(self, link: Link, handshake: Handshake) -> None:
+    async def _run_link(self, link: Link, handshake: Handshake) -> None:
         """An open link: tell the node, read and write until either side ends it."""
         older = self.links.get(link.peer)
         if older is not None:
@@ -324,8 +320,8 @@ async def refuse(sock: socket.socket, error: RemoteProtocolError, *, proven: boo
         await send_all(sock, refusal(error, proven=proven))
 
 
-def told(error: BaseException) -> str:
-    """Why a link does not come about, in one line."""
+def describe_error(error: BaseException) -> str:
+    """Say in one line why there is no link."""
     if isinstance(error, trio.TooSlowError):
         return "it does not answer"
     return broken(error) if isinstance(error, OSError) else str(error)

@@ -1,12 +1,14 @@
 """Who answers the core's questions about entitlement where the core cannot itself."""
 
+from collections.abc import Callable
+
 import structlog
 
 from mdserver.codec.tokens import TokenVerifier
 from mdserver.core.events import StatusName
 from mdserver.core.inputs import Authorized, Denied, Grants
 from mdserver.core.outputs import Authorize
-from mdserver.server.engine import Engine
+from mdserver.server.clock import Clock
 
 log = structlog.get_logger()
 
@@ -18,9 +20,12 @@ class TokenAuthorizer:
     their tokens expire.
     """
 
-    def __init__(self, verifier: TokenVerifier, engine: Engine) -> None:
+    def __init__(
+        self, verifier: TokenVerifier, clock: Clock, answer: Callable[[Authorized], None]
+    ) -> None:
         self.verifier = verifier
-        self._engine = engine
+        self._clock = clock
+        self._answer = answer
 
     def ask(self, question: Authorize) -> None:
         """Takes a question and answers it at once."""
@@ -29,12 +34,12 @@ class TokenAuthorizer:
             verdict = self._verified(question.token)
         else:
             verdict = Denied("Connect with a token (a JWT).", StatusName.TOKEN_INVALID)
-        self._engine.dispatch(Authorized(question.request, verdict))
+        self._answer(Authorized(question.request, verdict))
 
     def _verified(self, token: str) -> Grants | Denied:
         """The verifier's verdict; a denial if it fails, since it reads what strangers wrote."""
         try:
-            return self.verifier.verify(token, self._engine.clock())
+            return self.verifier.verify(token, self._clock())
         except Exception:
             log.exception("token verification failed")
             return Denied("The server could not check this token.", StatusName.TOKEN_INVALID)

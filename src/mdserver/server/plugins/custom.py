@@ -27,7 +27,7 @@ from mdserver.core.inputs import Authorized, Denied, Grants
 from mdserver.core.outputs import Authorize
 from mdserver.core.text import safe_text
 from mdserver.errors import ConfigError
-from mdserver.server.plugins.task_scope import Backstage
+from mdserver.server.plugins.task_scope import TaskScope
 
 METHODS = {
     "connect": "connect",
@@ -84,7 +84,7 @@ class _Line:
         self.in_turn = False
 
 
-class CustomAuthorizer(Backstage):
+class CustomAuthorizer(TaskScope):
     """Puts the core's questions to the operator's object, each in a task with a deadline.
 
     Sessions take turns, and of each only a few questions are asked at the same time, so however

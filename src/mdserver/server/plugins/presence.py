@@ -19,7 +19,7 @@ from attrs import frozen
 from mdserver import limits
 from mdserver.core.outputs import Log
 from mdserver.core.session import session_name
-from mdserver.server.plugins.task_scope import Backstage
+from mdserver.server.plugins.task_scope import TaskScope
 
 PRESENCE = "presence"
 METHODS = {"join": "joined", "leave": "left"}
@@ -38,7 +38,7 @@ class Subscriber:
     external_token: str | None
 
 
-class PresenceHook(Backstage):
+class PresenceHook(TaskScope):
     """Tells the operator's object what the presence stream says."""
 
     def __init__(self, told: Any, deadline: int, node: str) -> None:

@@ -3,7 +3,7 @@
 import trio
 
 
-class Backstage:
+class TaskScope:
     """A nursery for calls of an operator's object: there are none before `run` and after it."""
 
     def __init__(self) -> None:

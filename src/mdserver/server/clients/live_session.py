@@ -1,0 +1,193 @@
+"""A session whose client stays connected: what WebSocket and streams over HTTP have in common.
+
+A session is *open* from its first moment until `close`, or until its client closes. After that it
+is only about sending what waits, the goodbye last, before the time is up. While it is open the
+timer checks on the client: whoever has to connect first and does not, and whoever is silent for two
+keep-alive intervals, is ended; after one interval it is sent something that a living client
+answers.
+
+A socket that takes no more *parks* the outbox. A task then waits until it does and sends on; the
+node hears of it (`Writability`) and brings the session nothing more until all was sent.
+"""
+
+import trio
+
+from mdserver import limits
+from mdserver.core.inputs import Opened
+from mdserver.core.session import session_name
+from mdserver.limits import NS_PER_MS, NS_PER_S
+from mdserver.server.clients import refusals
+from mdserver.server.clients.connection import Connection
+from mdserver.server.clients.forms import Form
+from mdserver.server.clients.outbox import Outbox, SessionView
+from mdserver.server.clients.sessions import INTERNAL_ERROR
+
+
+class LiveSession:
+    """Owns an outbox; the base of the sessions of single protocols.
+
+    `admitted`: the node has accepted the client.
+    """
+
+    __slots__ = ("_keepalive", "_open", "admitted", "connection", "outbox")
+
+    def __init__(self, connection: Connection, form: Form) -> None:
+        context = connection.context
+        self.connection = connection
+        self.admitted = False
+        self._open = True
+        self._keepalive = context.settings.keepalive
+        self.outbox = Outbox(
+            next(context.sessions.numbers),
+            form,
+            connection.sock,
+            self,
+            context.settings.outbox_bytes_max,
+            context.sessions.traffic,
+        )
+
+    def begin(self, transport: str) -> None:
+        """Take the connection over, and have the node open the session."""
+        connection = self.connection
+        settings = connection.context.settings
+        connection.protocol = self
+        connection.give_time(
+            settings.handshake_timeout if self._must_connect() else self._keepalive
+        )
+        opened = Opened(self.outbox.session, connection.address, transport, connection.secure)
+        connection.context.session_handler.opened(self.outbox, opened)
+
+    def connection_ended(self) -> None:
+        """Have the node close the session."""
+        self.connection.context.session_handler.closed(self.outbox, "the connection ended")
+
+    def timer_due(self, now: int) -> None:
+        """Check on the client while the session is open; after that its time is up."""
+        if not self._open:
+            self.connection.abort()
+            return
+        context, outbox = self.connection.context, self.outbox
+        if self._must_connect() and outbox.session not in context.sessions.authorizations.pending:
+            timeout_s = context.settings.handshake_timeout // NS_PER_S
+            reason = f"No `connect` came within {timeout_s} s."
+            self.close(limits.CLOSE_CONNECT_DENIED, reason, drop=True)
+            return
+        due = self.connection.last_received + self._keepalive
+        if not outbox.form.answers:
+            # The client cannot answer: that it takes what is sent has to be enough.
+            self.connection.last_received = now
+        elif now >= due + self._keepalive:
+            reason = f"Nothing was heard for {2 * self._keepalive // NS_PER_S} s."
+            self.close(limits.CLOSE_KEEPALIVE_MISSED, reason, drop=True)
+            return
+        if now >= due:
+            outbox.send_control(outbox.form.alive())
+            due += self._keepalive
+        context.engine.set_timer(self.connection, due)
+
+    def _must_connect(self) -> bool:
+        """Whether the client is a stranger still: tokens decide, and it has given none."""
+        return self.connection.context.settings.tokens_decide and not self.admitted
+
+    # What the outbox asks of its owner.
+
+    def view(self, now: int) -> SessionView:
+        """Return how the session is doing."""
+        outbox, connection = self.outbox, self.connection
+        return SessionView(
+            session=session_name(connection.context.settings.node_name, outbox.session),
+            address=connection.address,
+            transport=outbox.form.name,
+            secure=connection.secure,
+            outbox_bytes=outbox.bytes_waiting,
+            waiting_ms=(now - outbox.since) // NS_PER_MS if outbox.unsent else 0,
+            silent_ms=(now - connection.last_received) // NS_PER_MS,
+        )
+
+    def keepalive_agreed(self, keepalive: int) -> None:
+        """Take the interval (ns) that the node, which has admitted the client, told it."""
+        if not self.admitted:
+            self.admitted = True
+            self.connection.unfinished.admit()
+        self._keepalive = keepalive
+        self.connection.give_time(keepalive)
+
+    def parked(self) -> None:
+        """Start the task that waits until the socket takes more."""
+        connection = self.connection
+        assert connection.nursery is not None
+        if connection.nursery.cancel_scope.cancel_called:
+            return  # the connection is ending
+        self.outbox.since = connection.context.clock()
+        connection.nursery.start_soon(self._drain)
+        connection.context.session_handler.writability(self.outbox, writable=False)
+
+    def lost(self, reason: str) -> None:
+        """End the session: the socket is broken."""
+        self.connection.context.session_handler.closed(self.outbox, reason)
+        self.connection.abort()
+
+    def outbox_overflow(self) -> None:
+        """Apply the policy for slow consumers; if that does not help the client has to recover."""
+        context = self.connection.context
+        if self.outbox.apply_policy(context.settings.slow_consumers):
+            context.sessions.measures.relieved += 1
+            return
+        self.close(
+            limits.CLOSE_SLOW_CONSUMER,
+            "This client reads too slowly. Reconnect and recover what was missed.",
+            drop=True,
+        )
+
+    def catch_up_overflow(self) -> None:
+        """End the session: the client has to ask for less at a time."""
+        self.close(
+            limits.CLOSE_SLOW_CONSUMER,
+            f"More than {limits.CATCH_UP_BYTES_MAX} bytes wait: ask for fewer subjects at a time.",
+            drop=True,
+        )
+
+    def failed(self) -> None:
+        """End the session with 1011 because of the exception that is being handled, a bug."""
+        log, address = self.connection.context.log, self.connection.address
+        log.exception("session failed", address=address)
+        try:
+            self.close(limits.CLOSE_INTERNAL_ERROR, INTERNAL_ERROR, drop=True)
+        except Exception:
+            log.exception("session could not be closed", address=address)
+            self.connection.abort()
+
+    def close(self, code: int, reason: str, *, drop: bool = False) -> None:
+        """End the session: send what waits (nothing of it with `drop`), then code and reason.
+
+        Does nothing if it is ending already.
+        """
+        if not self._open:
+            return
+        self._open = False
+        connection, outbox = self.connection, self.outbox
+        refusals.tell(connection.address, code, reason, session=outbox.session)
+        connection.context.sessions.measures.close(code)
+        connection.context.session_handler.closed(outbox, reason)
+        connection.give_time(connection.context.settings.close_timeout)
+        outbox.finish(outbox.form.goodbye(code, reason), drop=drop)
+
+    async def _drain(self) -> None:
+        """Send on whenever the socket takes more, until nothing waits."""
+        outbox, connection = self.outbox, self.connection
+        timeout_s = connection.context.settings.write_timeout / NS_PER_S
+        done = False
+        while not done:
+            with trio.move_on_after(timeout_s) as waiting:
+                await trio.lowlevel.wait_writable(connection.sock)
+            if waiting.cancelled_caught:
+                self.lost("the client took no byte in time")
+                return
+            done = outbox.drain()
+            if done:
+                connection.context.session_handler.writability(outbox, writable=True)
+            self._drained()
+            await trio.lowlevel.checkpoint()
+
+    def _drained(self) -> None:
+        """Take notice that the socket took something; for protocols that wait for it."""

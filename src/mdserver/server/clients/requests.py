@@ -1,0 +1,201 @@
+"""HTTP on a client's connection: requests are read and answered, one after the other.
+
+    READING --request--> ANSWERING --answered, connection stays--> READING
+       |                     |
+       |                     +--answered, connection ends--> CLOSING
+       +--refused--> CLOSING
+
+A request for an upgrade, or one whose answer has no end, takes the connection over: `serve` returns
+the session that it is from then on, and nothing of HTTP stays in memory. The timer means something
+else in each phase: a request that has begun and does not go on is answered with 408, in any other
+case the connection just ends.
+"""
+
+import enum
+from contextlib import suppress
+from http import HTTPStatus
+
+import attrs
+
+from mdserver import limits
+from mdserver.codec import proxy
+from mdserver.codec.cors import PREFLIGHT, is_preflight
+from mdserver.codec.http import CONTINUE, Headers, HttpConnection, Request, RequestRefusedError
+from mdserver.codec.streaming import PartedAnswer, StreamAnswer
+from mdserver.codec.websocket import WebSocket, accept_upgrade
+from mdserver.limits import NS_PER_S
+from mdserver.server.clients import refusals
+from mdserver.server.clients.connection import CROWDED, Connection
+from mdserver.server.clients.exchange import Exchange
+from mdserver.server.clients.stream_session import StreamSession
+from mdserver.server.clients.websocket_session import WebSocketSession
+
+REASON_BYTES_MAX = 200  # of an answer, in the server log
+RETRY_AFTER = (b"retry-after", b"5")
+CLOSE_AFTERWARDS = (b"connection", b"close")
+
+
+class Phase(enum.Enum):
+    """What is done at the moment, so what it means when the time is up."""
+
+    READING = "reading a request"
+    ANSWERING = "answering a request"
+    CLOSING = "closing"
+
+
+class HttpRequests:
+    """Serves the requests of one connection."""
+
+    __slots__ = ("_connection", "_context", "_http", "_phase")
+
+    def __init__(self, connection: Connection) -> None:
+        settings = connection.context.settings
+        secure = connection.secure
+        self._connection = connection
+        self._context = connection.context
+        self._http = HttpConnection(
+            body_bytes_max=settings.http_body_bytes_max,
+            transport_security_s=settings.transport_security // NS_PER_S if secure else 0,
+            clock=connection.context.clock,
+        )
+        self._phase = Phase.READING
+
+    def timer_due(self, now: int) -> None:  # noqa: ARG002 - one signature for all protocols
+        """Give up on the client; a request that has begun is refused with 408 first."""
+        if self._phase is Phase.READING and self._http.begun:
+            refusal = RequestRefusedError(408, "The request took too long to arrive.")
+            with suppress(OSError):  # the client has gone, or does not read
+                self._connection.sock.send(self._http.refuse(refusal))
+        self._connection.abort()
+
+    def connection_ended(self) -> None:
+        """Do nothing: between two requests nothing is held."""
+
+    def end_idle(self) -> None:
+        """End the connection, unless a request has begun to come."""
+        if not self._http.begun:
+            self._connection.abort()
+
+    async def serve(self) -> WebSocketSession | StreamSession | None:
+        """Answer requests until one begins a session; None if the connection is at its end.
+
+        Raises OSError if the client has gone.
+        """
+        context, connection = self._context, self._connection
+        received = b""
+        try:
+            while True:
+                request = await self._read(received)
+                if request is None:
+                    return None
+                if connection.proxied is not None:
+                    connection.comes_from(connection.proxied.client_of(request))
+                context.web.check_host(request)
+                cors = context.web.check_origin(request)
+                if request.wants_websocket and request.path in context.upgrade_paths:
+                    return await self._upgrade(request)
+                self._phase = Phase.ANSWERING
+                stream = await self._answer(request, cors)
+                if stream is not None:
+                    return StreamSession(connection, stream)
+                if not self._http.keeps_open or context.draining.is_set():
+                    break
+                if connection.meter is not None:
+                    connection.meter.take(1)
+                    await connection.meter.wait(connection.excuse_silence)
+                self._phase = Phase.READING
+                received = b""
+                if context.sessions.turn.over:
+                    await context.sessions.turn.pause()
+        except RequestRefusedError as error:
+            refusals.tell(connection.address, error.status, error.reason)
+            context.sessions.measures.refuse(f"HTTP {error.status}")
+            self._phase = Phase.CLOSING
+            await connection.send_all(self._http.refuse(error))
+        self._phase = Phase.CLOSING
+        await connection.linger(context.settings.close_timeout)
+        return None
+
+    async def _read(self, received: bytes) -> Request | None:
+        """Return the next request, None at the end of the stream. Raises RequestRefusedError."""
+        context, connection, http = self._context, self._connection, self._http
+        connection.give_time(context.settings.handshake_timeout)
+        continued = False
+        context.awaiting[self] = None
+        try:
+            while (request := http.receive(received)) is None:
+                if not connection.unfinished.hold(http.unfinished_bytes):
+                    raise RequestRefusedError(503, CROWDED, [RETRY_AFTER])
+                if http.wants_continue and not continued:
+                    continued = True
+                    await connection.send_all(CONTINUE)
+                received = await connection.receive()
+                if not received:
+                    return None
+                if not http.begun and proxy.begins_header(received):
+                    raise RequestRefusedError(400, proxy.NOT_TAKEN)
+        finally:
+            del context.awaiting[self]
+        connection.unfinished.hold(len(request.body))
+        return request
+
+    async def _answer(self, request: Request, cors: Headers) -> StreamAnswer | None:
+        """Answer the request; an answer that goes on for as long as its session is returned.
+
+        Raises RequestRefusedError.
+        """
+        context, connection, http = self._context, self._connection, self._http
+        connection.give_time(context.settings.write_timeout)
+        if is_preflight(request):
+            await connection.send_all(http.respond(204, [*cors, *PREFLIGHT]))
+            return None
+        exchange = Exchange(context.sessions, connection.address, secure=connection.secure)
+        try:
+            answer = await context.handler(request, exchange)
+        except RequestRefusedError:
+            raise
+        except Exception:
+            context.log.exception("request failed", method=request.method, path=request.path)
+            raise RequestRefusedError(500, "The server failed to answer.") from None
+        headers = [*answer.headers, *cors]
+        if isinstance(answer, StreamAnswer):
+            await connection.send_all(http.start_stream(200, [*headers, CLOSE_AFTERWARDS]))
+            return answer
+        if isinstance(answer, PartedAnswer):
+            await self._send_parts(request, attrs.evolve(answer, headers=headers))
+            return None
+        if answer.status >= HTTPStatus.BAD_REQUEST and not exchange.answered:
+            reason = answer.body[:REASON_BYTES_MAX].decode(errors="replace").strip()
+            refusals.tell(connection.address, answer.status, reason)
+            context.sessions.measures.refuse(f"HTTP {answer.status}")
+        await connection.send_all(http.respond(answer.status, headers, answer.body))
+        return None
+
+    async def _send_parts(self, request: Request, answer: PartedAnswer) -> None:
+        """Send a long answer as the client takes it; it counts until it is sent."""
+        context, connection, http = self._context, self._connection, self._http
+        if not context.answers.take(answer.held_bytes, stranger=True):
+            raise RequestRefusedError(503, CROWDED, [RETRY_AFTER])
+        try:
+            await connection.send_all(http.start_stream(answer.status, answer.headers))
+            if request.method != "HEAD":
+                for part in answer.parts:
+                    connection.give_time(context.settings.write_timeout)
+                    await connection.send_all(http.chunk(part))
+                    if context.sessions.turn.over:
+                        await context.sessions.turn.pause()
+            await connection.send_all(http.end_stream())
+        finally:
+            context.answers.give_back(answer.held_bytes, stranger=True)
+
+    async def _upgrade(self, request: Request) -> WebSocketSession:
+        """Accept an upgrade (RFC 6455, section 4.2.2). Raises RequestRefusedError."""
+        context, connection = self._context, self._connection
+        accepted = accept_upgrade(request)
+        await connection.send_all(accepted.answer)
+        connection.unfinished.hold(0)
+        # A stranger's first message holds a token and little else.
+        first_bytes_max = limits.FIRST_BYTES_MAX if context.settings.tokens_decide else None
+        websocket = WebSocket(context.settings.websocket_bytes_max, first_bytes_max)
+        form = context.session_handler.form(accepted.subprotocol)
+        return WebSocketSession(connection, websocket, form, self._http.leftover)

@@ -1,0 +1,51 @@
+"""The boundary of one client's connection: what goes wrong on it ends it and nothing else."""
+
+import ssl
+
+import trio
+
+from mdserver.server.clients import refusals
+from mdserver.server.clients.admission import Admission
+from mdserver.server.clients.connection import Connection
+from mdserver.server.clients.requests import HttpRequests
+from mdserver.server.tls import Identity, shake_hands
+
+
+async def serve_connection(
+    connection: Connection, identity: Identity | None = None, admission: Admission | None = None
+) -> None:
+    """Serve a connection until it ends, encrypted if there is an identity for it.
+
+    Its end is told to the `admission` that counts it for its address. Raises nothing but Cancelled.
+    """
+    context = connection.context
+    try:
+        async with trio.open_nursery() as nursery:
+            connection.nursery = nursery
+            if identity is not None:
+                await _encrypt(connection, identity)
+            connection.protocol = requests = HttpRequests(connection)
+            session = await requests.serve()
+            del requests
+            if session is not None:
+                await session.serve()
+    except* (OSError, ssl.SSLError):
+        pass  # the client has gone; `close` says so to the node
+    except* Exception:
+        context.log.exception("connection failed", address=connection.address)
+    finally:
+        try:
+            connection.close()
+        finally:
+            if admission is not None:
+                admission.leave(connection.address)
+
+
+async def _encrypt(connection: Connection, identity: Identity) -> None:
+    connection.give_time(connection.context.settings.handshake_timeout)
+    try:
+        connection.sock = await shake_hands(connection.sock, identity.context)
+    except OSError as error:
+        refusals.tell(connection.address, "no TLS connection", error)
+        connection.context.sessions.measures.refuse("no TLS connection")
+        raise

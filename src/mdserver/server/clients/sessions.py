@@ -1,0 +1,175 @@
+"""All sessions of this server by their numbers: where outputs for clients go.
+
+A session is a number that this module gives out, a *sink* that takes its events, and, if the client
+stays connected, an outbox. The node knows the number only. Deliveries go straight into outboxes,
+many at a time; everything else goes through the sink, one event at a time.
+"""
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Protocol
+
+import structlog
+
+from mdserver.core.events import AnyEvent, Error, Status
+from mdserver.core.inputs import Closed, Opened
+from mdserver.core.outputs import Deliver, Disconnect, Log, Send
+from mdserver.limits import CLOSE_INTERNAL_ERROR
+from mdserver.server.clients.authorizations import Authorizations
+from mdserver.server.clients.batch import Batch
+from mdserver.server.clients.flusher import Flusher, flush_all
+from mdserver.server.clients.forms import Form
+from mdserver.server.clients.measures import Measures
+from mdserver.server.clients.outbox import Outbox
+from mdserver.server.clients.traffic import Traffic
+from mdserver.server.clients.turn import Turn
+from mdserver.server.engine import ClientOutput, Engine, Routes
+
+INTERNAL_ERROR = "The server failed to do this: it is a bug. Reconnect and recover."
+log = structlog.get_logger()
+
+
+class Sink(Protocol):
+    """Where the events of one session go."""
+
+    @property
+    def address(self) -> str:
+        """The IP address of the client."""
+
+    def put(self, event: AnyEvent) -> bool:
+        """Take an event; True if the sink has to be put among the flusher's dirty outboxes."""
+
+    def end(self, code: int, reason: str) -> None:
+        """Close the connection after what was put before."""
+
+
+class Sessions:
+    """The sessions, and what their readers and the flusher share.
+
+    `streams` maps secret paths of HTTP streams to sessions, `deliveries` counts messages put into
+    outboxes since the start; `deliveries_at_turn` is what that was when readers had a turn last.
+    """
+
+    def __init__(self, engine: Engine, flusher: Flusher) -> None:
+        self.engine = engine
+        self.dispatch = engine.dispatch
+        self.flusher = flusher
+        flusher.flushed = self._note_flushed
+        self.numbers = count(1)
+        self.sinks: dict[int, Sink] = {}
+        self.outboxes: dict[int, Outbox] = {}
+        self.streams: dict[str, int] = {}
+        self.authorizations = Authorizations(engine.dispatch)
+        self.traffic = Traffic()
+        self.turn = Turn()
+        self.deliveries = 0
+        self.deliveries_at_turn = 0
+        self.measures = Measures()
+        self._deliveries_flushed = 0
+
+    def routes(self) -> Routes:
+        """Return the routes of a server that has nothing but clients."""
+        return Routes(
+            deliver=self.deliver,
+            send=self.send,
+            disconnect=self.disconnect,
+            failed=self.end_failed,
+            after_dispatch=(self.flusher.wake,),
+        )
+
+    def open(self, session: int, sink: Sink, opened: Opened) -> None:
+        """Begin a session, whose events go to `sink` from now on."""
+        self.sinks[session] = sink
+        self.dispatch(opened)
+
+    def close(self, session: int, reason: str) -> None:
+        """End a session: nothing goes to its sink any more. Does nothing if it has ended."""
+        self.outboxes.pop(session, None)
+        if self.sinks.pop(session, None) is not None:
+            self.dispatch(Closed(session, reason))
+
+    # What the node says (`Routes`).
+
+    def deliver(self, run: Sequence[Deliver]) -> None:
+        """Put messages for the same sessions into the outboxes; a failure ends those sessions."""
+        try:
+            self._deliver(run)
+        except Exception:
+            log.exception("output failed", output="Deliver")
+            for session in run[0].sessions:
+                self._end(session)
+
+    def _deliver(self, run: Sequence[Deliver]) -> None:
+        outboxes = self.outboxes
+        dirty = self.flusher.dirty
+        sessions = run[0].sessions
+        batches: dict[Form, Batch] = {}
+        batch: Batch | None = None
+        full: list[Outbox] = []
+        slow: list[Outbox] = []
+        self.deliveries += len(sessions) * len(run)
+        for session in sessions:
+            outbox = outboxes.get(session)
+            if outbox is None:
+                continue
+            if outbox.unsent:
+                if not outbox.queue_while_parked(run):
+                    slow.append(outbox)
+                continue
+            form = outbox.form
+            if batch is None or batch.form is not form:
+                batch = batches.get(form)
+                if batch is None:
+                    batch = batches[form] = Batch(form, run)
+            frames = outbox.frames
+            if not frames:
+                dirty.append(outbox)
+            frames += batch.frames_for(outbox)
+            outbox.size += batch.size
+            if outbox.size > outbox.limit:
+                full.append(outbox)
+        # The socket was not tried yet, so whoever has too much waiting is not slow for that.
+        if full:
+            flush_all(full)
+        for outbox in slow:
+            outbox.owner.outbox_overflow()
+
+    def send(self, output: Send) -> None:
+        """Give an event to the session's sink."""
+        event = output.event
+        if type(event) is Status:
+            if event.reason is not None:
+                self.measures.note_status(event.status)
+        elif type(event) is Error:
+            self.measures.refuse(event.code)
+        sink = self.sinks.get(output.session)
+        if sink is not None and sink.put(event):
+            self.flusher.dirty.append(sink)  # type: ignore[arg-type]  # True only from outboxes
+
+    def disconnect(self, output: Disconnect) -> None:
+        """Close the session's connection after what was put before."""
+        sink = self.sinks.get(output.session)
+        if sink is not None:
+            sink.end(output.code, output.reason)
+
+    def end_failed(self, output: ClientOutput) -> None:
+        """End the session of an output that could not be carried out."""
+        if not isinstance(output, Log):
+            self._end(output.session)
+
+    def _note_flushed(self, since: int) -> None:
+        """Count how long messages waited that were put into outboxes from `since` (ns) on."""
+        count = self.deliveries - self._deliveries_flushed
+        if count:
+            # All count as late as the first of them: a look at each would cost as much as a send.
+            self._deliveries_flushed = self.deliveries
+            self.measures.sends.add(self.engine.clock() - since, count)
+
+    def _end(self, session: int) -> None:
+        sink = self.sinks.get(session)
+        if sink is not None:
+            try:
+                sink.end(CLOSE_INTERNAL_ERROR, INTERNAL_ERROR)
+            except Exception:
+                log.exception("session could not be closed", session=session)
+        self.close(session, INTERNAL_ERROR)

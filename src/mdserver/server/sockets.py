@@ -1,0 +1,139 @@
+"""Creates listening and outgoing sockets, and accepts; replaced by the simulator.
+
+Trio's own accept helpers answer a lack of descriptors with a traceback every 0.1 s; here the loop
+waits, and whoever listens says so as seldom as it likes.
+"""
+
+import errno
+import socket
+import ssl
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import trio
+from attrs import frozen
+
+from mdserver.config.values import Address
+from mdserver.errors import StartError
+
+BACKLOG = 4096
+ACCEPTS_PER_TURN = 32
+BACK_OFF_S = 0.1
+NOT_SENT_BYTES = 16 * 1024
+# After its hand-shake TLS wants to read in order to write for a renegotiation only, and there is
+# none: then it is an error like any other.
+READ_BLOCKED = (BlockingIOError, ssl.SSLWantReadError)
+WRITE_BLOCKED = (BlockingIOError, ssl.SSLWantWriteError)
+# OpenSSL wants a refused write repeated with the same bytes: so each write takes as many as there
+# are, up to this.
+WRITE_BYTES = 64 * 1024
+_NOT_NOW = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+class Socket(Protocol):
+    """A non-blocking socket, plain or TLS."""
+
+    def send(self, data: bytes | memoryview, /) -> int:
+        """Send what it takes; raise one of WRITE_BLOCKED if that is nothing."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+
+def listen(address: Address) -> list[socket.socket]:
+    """Bind and listen; return two sockets for `*`, one otherwise.
+
+    Raises StartError with one line if that cannot be done.
+    """
+    try:
+        if address.host != "*":
+            return [_listen(address.host, address.port)]
+        sixth = _listen("::", address.port)
+        try:
+            return [_listen("0.0.0.0", sixth.getsockname()[1]), sixth]  # noqa: S104 - as asked
+        except OSError:
+            sixth.close()
+            raise
+    except OSError as error:
+        if address.host == "*" and error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            return listen(Address("0.0.0.0", address.port))  # noqa: S104 - a host without IPv6
+        raise StartError(f"Cannot listen on {address}: {error.strerror or error}") from None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, where = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # Accepted sockets inherit both; see docs/design.md, "Fan-out", for what they are for.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sys.platform == "linux":
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
+        sock.bind(where)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def url_of(sock: socket.socket, *, secure: bool = False) -> str:
+    """Return the URL of a listening socket."""
+    host, port = sock.getsockname()[:2]
+    return f"http{'s' if secure else ''}://{Address(host, port)}"
+
+
+async def accept_each(
+    listening: socket.socket,
+    accepted: Callable[[socket.socket, str], None],
+    complain: Callable[[OSError], None],
+) -> None:
+    """Accept until cancelled, then close: `accepted` gets each socket and its client's address.
+
+    `complain` gets the error if nothing can be accepted for now, for a lack of descriptors or
+    memory.
+    """
+    with listening:
+        while True:
+            await trio.lowlevel.wait_readable(listening)
+            try:
+                for _ in range(ACCEPTS_PER_TURN):
+                    sock, where = listening.accept()
+                    sock.setblocking(False)
+                    accepted(sock, where[0])
+            except (BlockingIOError, ConnectionAbortedError):
+                pass
+            except OSError as error:
+                if error.errno not in _NOT_NOW:
+                    raise
+                complain(error)
+                await trio.sleep(BACK_OFF_S)
+
+
+async def dial(address: Address) -> socket.socket:
+    """Connect to another member. Raises OSError if that fails."""
+    stream = await trio.open_tcp_stream(address.host, address.port)
+    sock = socket.socket(fileno=stream.socket.detach())
+    sock.setblocking(False)
+    return sock
+
+
+@frozen
+class SocketFactory:
+    """Creates the sockets of a server, all of them non-blocking.
+
+    `listen` makes the listening sockets of an address (raises StartError if that is not possible),
+    `dial` a connection to another member (raises OSError if that fails).
+    """
+
+    listen: Callable[[Address], list[socket.socket]] = listen
+    dial: Callable[[Address], Awaitable[socket.socket]] = dial
+
+
+TCP = SocketFactory()
