@@ -17,6 +17,7 @@ from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.dedupe import FORGOTTEN, Publishers, Verdict
 from mdserver.cluster.following import Following
+from mdserver.cluster.group import Group
 from mdserver.cluster.learner import Learner
 from mdserver.cluster.log import GroupLog
 from mdserver.cluster.membership import Membership
@@ -164,12 +165,12 @@ def held_to_nothing(_: object) -> Any:
     return tail
 
 
-def delivered_when_accepted(original: Callable[..., None]) -> Any:
-    def extend(self: Learner, peer: str, item: AcceptItem) -> None:
-        original(self, peer, item)
-        group = self.groups[item.group]
-        if group.log.epoch == item.epoch and group.log.length > group.log.committed:
-            group.commit(group.log.length)
+def delivered_when_accepted(original: Callable[..., bool]) -> Any:
+    def extend(self: Group, coordinator: str, item: AcceptItem) -> bool:
+        fits = original(self, coordinator, item)
+        if self.log.epoch == item.epoch and self.log.length > self.log.committed:
+            self.commit(self.log.length)
+        return fits
 
     return extend
 
@@ -276,7 +277,7 @@ MUTANTS = (
         ((Publishers, "apply", dropped_before_the_commit), (Coordinator, "_tail", held_to_nothing)),
         profiles.hasty,
     ),
-    mutant("delivered when accepted", Learner, "_extend", delivered_when_accepted),
+    mutant("delivered when accepted", Group, "_extend", delivered_when_accepted),
     Mutant(
         "entries below the promise are taken",
         ((Acceptor, "accepts", accepted_below_the_promise),),

@@ -4,7 +4,7 @@ import pytest
 
 from mdserver.cluster.coordinator import Coordinator
 from mdserver.cluster.log import GroupLog, Run
-from mdserver.cluster.pending import PendingPublications
+from mdserver.cluster.pending import GroupQueue, PendingPublications
 from mdserver.core.events import Status, StatusName
 from mdserver.core.message import Entry, Publication
 from mdserver.core.proposal import Origin, Proposal
@@ -25,7 +25,8 @@ def proposals(session: int, first: int, count: int, publisher: str = "p") -> lis
 
 
 def test_a_contact_takes_so_many_numbers_of_a_session_and_refuses_the_rest_for_certain() -> None:
-    queue, other = PendingPublications("m1:1#1", 2, KEPT).queues
+    pending = PendingPublications("m1:1#1", KEPT)
+    queue, other = GroupQueue(pending), GroupQueue(pending)
     refused = queue.take(proposals(1, 1, 6))
     assert [(outcome.origin.id, outcome.certain) for outcome in refused] == [(5, True), (6, True)]
     assert "4 numbers of this publisher have no result yet" in (refused[0].reason or "")
@@ -36,7 +37,7 @@ def test_a_contact_takes_so_many_numbers_of_a_session_and_refuses_the_rest_for_c
 
 
 def test_a_contact_takes_more_once_there_are_results() -> None:
-    (queue,) = PendingPublications("m1:1#1", 1, KEPT).queues
+    queue = GroupQueue(PendingPublications("m1:1#1", KEPT))
     queue.take(proposals(1, 1, KEPT))
     row = queue.unsent()
     assert row is not None

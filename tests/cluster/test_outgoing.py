@@ -25,7 +25,7 @@ ME, ONE, TWO = "m1:1", "m2:1", "m3:1"
 def outgoing(wal: WalBuffer | None = None) -> Outgoing:
     record = VoteRecord(ME, "test", 3, True, [Vote()])
     wal = wal or WalBuffer(enabled=False, acks_wait=False)
-    made = Outgoing(ME, record, PendingPublications(f"{ME}#3", 2), wal)
+    made = Outgoing(ME, record, PendingPublications(f"{ME}#3"), wal)
     made.linked = (ONE, TWO)
     return made
 
@@ -40,11 +40,13 @@ def test_items_of_one_kind_go_together_and_kinds_in_their_order() -> None:
         out.accept(AcceptItem(group, 1, 0, 0, [], []))
         out.forward(ONE, ForwardItem(group, 1, 1, []))
         wal.entries.append(WalCommitted(group, 1))
-    assert out.flush()
+    assert out.collected
+    out.flush()
     kinds = [type(one.message) if isinstance(one, SendPeer) else type(one) for one in out.out]
     assert kinds == [Forward, WriteWal, Accept, Ack, Commit, Answer]
     assert all(len(one.message.items) == 2 for one in out.out if isinstance(one, SendPeer))  # type: ignore[union-attr]
-    assert not out.flush(), "all was said"
+    assert not out.collected, "all was said"
+    out.flush()
     assert len(out.out) == len(kinds)
 
 
@@ -52,9 +54,8 @@ def test_what_it_says_to_itself_stays_within_the_step() -> None:
     out = outgoing()
     out.send((ME,), HandOver([1]))
     out.send((ONE, ME, TWO), HandOver([2]))
-    out.forward(ME, ForwardItem(0, 1, 1, []))
+    out.ack(ME, AckItem(0, 1, 1))
     out.flush()
     assert out.out == [SendPeer((ONE, TWO), HandOver([2]))]
     assert list(out.local)[:2] == [HandOver([1]), HandOver([2])]
-    assert isinstance(out.local[2], Forward)
-    assert out.local[2].contact == f"{ME}#3"
+    assert out.local[2] == Ack(3, [AckItem(0, 1, 1)])

@@ -27,7 +27,7 @@ SUBJECT = "/a/b"
 
 def waiting(*contents: bytes) -> GroupQueue:
     """A queue into which publications with these contents came."""
-    queue = PendingPublications(NAME, 1).queues[0]
+    queue = GroupQueue(PendingPublications(NAME))
     queue.take([proposal(content) for content in contents])
     return queue
 
@@ -108,7 +108,8 @@ def test_what_is_given_up_keeps_nothing_back() -> None:
 
 def test_what_waits_in_a_group_is_bounded_by_bytes_and_the_rest_is_certainly_not_taken() -> None:
     """Without a quorum nothing commits: publishers hear at once that there is no room."""
-    queue, other = PendingPublications(NAME, 2).queues
+    pending = PendingPublications(NAME)
+    queue, other = GroupQueue(pending), GroupQueue(pending)
     block = proposal(bytes(MB))
     count = PENDING_BYTES_PER_GROUP_MAX // MB
     refused = queue.take([block] * (count + 2))
@@ -125,12 +126,13 @@ def test_what_waits_in_a_group_is_bounded_by_bytes_and_the_rest_is_certainly_not
 def test_what_waits_in_all_groups_is_bounded_by_bytes() -> None:
     block = proposal(bytes(8 * MB))
     fit = PENDING_BYTES_MAX // (8 * MB)
-    pending = PendingPublications(NAME, 2 * fit)
-    refused = [outcome for queue in pending.queues[:fit] for outcome in queue.take([block] * 2)]
+    pending = PendingPublications(NAME)
+    queues = [GroupQueue(pending) for _ in range(2 * fit)]
+    refused = [outcome for queue in queues[:fit] for outcome in queue.take([block] * 2)]
     assert [outcome.certain for outcome in refused] == [True] * fit
     assert pending.size_bytes == PENDING_BYTES_MAX
-    commit(pending.queues[0], 1, 1)
-    assert pending.queues[fit].take([block]) == [], "what is committed makes room for any group"
+    commit(queues[0], 1, 1)
+    assert queues[fit].take([block]) == [], "what is committed makes room for any group"
 
 
 def test_fields_count_as_what_waits() -> None:
@@ -146,8 +148,8 @@ def test_fields_count_as_what_waits() -> None:
 @pytest.mark.parametrize("how", ["refused", "unknown", "expired"])
 def test_what_is_given_up_makes_room_for_as_much(how: str) -> None:
     """A publisher that was refused while the disk was full may have all its numbers wait again."""
-    pending = PendingPublications(NAME, 1)
-    (queue,) = pending.queues
+    pending = PendingPublications(NAME)
+    queue = GroupQueue(pending)
     numbered = [
         Proposal(Origin(1, None, None), Publication(SUBJECT, b"x", number=n, time=10 * S))
         for n in range(1, PUBLISHER_NUMBERS_KEPT + 1)

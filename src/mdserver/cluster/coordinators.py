@@ -1,27 +1,22 @@
-"""What a member does with the groups that it coordinates: establish, replicate, commit, hand over.
+"""What a member does about the groups that it coordinates, many of them in one message.
 
-`mdserver.cluster.coordinator` decides (what is numbered, when it is committed, who may count); this
-is where its decisions meet the group's log, the other members and the disk of this one.
+What happens within one group stands elsewhere: `mdserver.cluster.coordinator` decides what is
+numbered, when it is committed and which seeds count, and `Group` carries that out. Here is what a
+coordinator does besides: it establishes the logs with which it was elected, gives members what they
+lack and takes seeds back that started again, holds publications back while the disk is behind,
+forgets idle publishers, and hands groups over to the members that should coordinate them.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
-from mdserver.cluster.forgetting import Forgetting
 from mdserver.cluster.guards import Guard
 from mdserver.cluster.log import MISSING
 from mdserver.cluster.messages import (
-    AcceptItem,
     Ack,
-    AckItem,
-    AnswerItem,
-    CommitItem,
-    Forward,
-    ForwardItem,
     HandOver,
     LedGroup,
     Sync,
@@ -39,10 +34,8 @@ if TYPE_CHECKING:
     import random
 
     from mdserver.cluster.election import Election
-    from mdserver.cluster.group import Group
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.cluster.wal import WalBuffer
-    from mdserver.core.broker import Broker
 
 HAND_OVER_EVERY = NS_PER_S
 FORGET_EVERY = NS_PER_S
@@ -50,25 +43,14 @@ FORGET_EVERY = NS_PER_S
 
 @define(eq=False)
 class Coordinators(MemberPart):
-    """The coordinators of one member, once they are elected.
+    """The coordinators of one member, once they are elected."""
 
-    A coordinator that writes its log down takes no more than its disk takes: what comes beyond is
-    held back (`_held_back`), in the order in which it came.
-    """
-
-    _broker: "Broker"
     _storage: "StableStorage"
     _wal: "WalBuffer"
     _election: "Election"
     _rng: "random.Random"
-    _forgetting: Forgetting = field(init=False)
-    _held_back: deque[tuple[str, ForwardItem]] = field(init=False, factory=deque)
     _next_hand_over: int = field(init=False, default=0)
     _next_forget: int = field(init=False, default=0)
-
-    def __attrs_post_init__(self) -> None:
-        logs = [group.log for group in self.groups]
-        self._forgetting = Forgetting(logs, self._settings.publishers_max)
 
     # From elected to active
 
@@ -85,7 +67,7 @@ class Coordinators(MemberPart):
         for items in portions(logs):
             self._outgoing.send(self._outgoing.linked, Sync(items, known))
         for coordinator in won:
-            self.ack_here(coordinator)
+            self.groups[coordinator.group].ack_here()
 
     def _common(self, coordinator: Coordinator) -> int:
         """Return from where on everybody who promised can take the log."""
@@ -128,132 +110,27 @@ class Coordinators(MemberPart):
             state,
         )
 
-    # Acks and commits
+    # Acks
 
     def ack(self, seed: str, ack: Ack) -> None:
         """A seed holds more."""
         for item in ack.items:
-            coordinator = self.groups[item.group].coordinator
-            # An ack of another epoch is about another log, even if the places are the same.
-            if coordinator is None or coordinator.epoch != item.epoch:
-                self._outgoing.refuse(Guard.ACK_EPOCH)
-                continue
-            agreed = coordinator.ack(seed, ack.incarnation, item.length)
-            if agreed is not None:
-                self._commit(coordinator, agreed)
-
-    def ack_here(self, coordinator: Coordinator) -> None:
-        """Count this member's own seed: it holds what its coordinator holds, they share the log.
-
-        Without votes a coordinator counts on itself alone.
-        """
-        me = self._settings.me
-        if me not in coordinator.seeds:
-            return
-        if not self._storage.on_disk:
-            # Its vote may be what is not on the disk yet: the ack waits, as one to others would.
-            item = AckItem(coordinator.group, coordinator.epoch, coordinator.log.length)
-            self._storage.ack(me, item, changed=False)
-            return
-        incarnation = self._storage.votes.incarnation
-        agreed = coordinator.ack(me, incarnation, coordinator.log.length)
-        if agreed is not None:
-            self._commit(coordinator, agreed)
-
-    def _commit(self, coordinator: Coordinator, agreed: int) -> None:
-        group = self.groups[coordinator.group]
-        first = not group.leadership.active
-        if group.tracing:
-            group.trace("Activate" if first else "Commit", coordinator.epoch, committed=agreed)
-        group.commit(agreed)
-        if coordinator.majority > 1:
-            self._outgoing.commit(CommitItem(group.index, coordinator.epoch, agreed))
-        if coordinator.held:
-            for contact, answer in coordinator.due():
-                self._outgoing.answer(contact, answer)
-        if first:
-            self._outgoing.log("active", group=group.index, epoch=coordinator.epoch, length=agreed)
-            group.follow()
+            self.groups[item.group].step(seed, item, ack.incarnation)
 
     # Publications
 
-    def forward(self, peer: str, forward: Forward) -> None:  # noqa: ARG002
-        """Take publications for groups that this member coordinates.
-
-        Those for another epoch are passed over: their contact learns of the newer one, and knows
-        from its log which publications that has.
-        """
-        for item in forward.items:
-            if self._held_back or (
-                self._wal.enabled and self._wal.unsynced_bytes > self._settings.hold_bytes
-            ):
-                self._held_back.append((forward.contact, item))
-            else:
-                self._take(forward.contact, item)
-        if self._held_back and self._broker.publications.refusing is not None:
-            self.refuse_held_back(self._broker.publications.refusing)
-
-    def _take(self, contact: str, item: ForwardItem) -> None:
-        coordinator = self.groups[item.group].coordinator
-        if (
-            coordinator is None
-            or coordinator.epoch != item.epoch
-            or coordinator.state is not CoordinatorState.ACTIVE
-        ):
-            self._outgoing.refuse(Guard.FORWARD_EPOCH)
-            return
-        log = coordinator.log
-        start, runs = log.length, len(log.runs)
-        self._forgetting.make_room(coordinator, item.publications, self._outgoing.now)
-        for answer in coordinator.append(item.publications, contact, item.first):
-            self._outgoing.answer(contact, answer)
-        if log.length > start:
-            self._replicate(coordinator, start, runs)
-
-    def _replicate(self, coordinator: Coordinator, start: int, runs: int) -> None:
-        """Send and write down the entries from `start` on, and the runs from number `runs` on."""
-        group, log = self.groups[coordinator.group], coordinator.log
-        if self._outgoing.linked:
-            self._outgoing.accept(
-                AcceptItem(
-                    group.index,
-                    coordinator.epoch,
-                    start,
-                    log.committed,
-                    log.since(start),
-                    log.runs[runs:],
-                )
-            )
-        if self._wal.enabled:
-            self._wal.appended(group, start, log.runs[runs:])
-        if group.tracing:
-            self._trace_publish(group, coordinator, start)
-        self.ack_here(coordinator)
-
-    def _trace_publish(self, group: "Group", coordinator: Coordinator, start: int) -> None:
-        """Trace the appended publications by name, and that the seed of this member holds them."""
-        names = [
-            f"{entry.publication.publisher}#{entry.publication.number}"
-            if entry.publication.number
-            else f"{coordinator.epoch}.{at}"
-            for at, entry in enumerate(coordinator.log.since(start), start)
-        ]
-        group.trace("Publish", coordinator.epoch, publications=",".join(names))
-        if group.acceptor is not None:
-            group.trace("Accept", coordinator.epoch)
-
     def take_held_back(self) -> None:
         """Take what was held back, as far as the disk has taken what was on its way to it."""
-        while self._held_back and self._wal.unsynced_bytes <= self._settings.hold_bytes:
-            self._take(*self._held_back.popleft())
+        held_back = self._wal.held_back
+        while held_back and self._wal.unsynced_bytes <= self._settings.hold_bytes:
+            contact, item = held_back.popleft()
+            self.groups[item.group].append(contact, item)
 
     def refuse_held_back(self, reason: str) -> None:
         """Tell the contacts that nothing of what is held back was taken, because of the disk."""
-        while self._held_back:
-            contact, item = self._held_back.popleft()
-            for ticket in range(item.first, item.first + len(item.publications)):
-                answer = AnswerItem(item.group, ticket, 0, 0, False, reason, None)
-                self._outgoing.answer(contact, answer)
+        while self._wal.held_back:
+            contact, item = self._wal.held_back.popleft()
+            self.groups[item.group].refuse(contact, item, reason)
 
     def withdraw(self, reason: str) -> None:
         """Take back what is not committed: the only seed's disk has nothing of it, and refuses."""
@@ -265,7 +142,7 @@ class Coordinators(MemberPart):
                 coordinator.log.truncate(coordinator.log.committed)
                 coordinator.held.clear()
             group.resolve(group.queue.refused(reason))
-            self.ack_here(coordinator)
+            group.ack_here()
 
     def forget_idle(self) -> None:
         """Forget publishers that were idle for long."""
@@ -274,9 +151,7 @@ class Coordinators(MemberPart):
             return
         self._next_forget = now + FORGET_EVERY
         for coordinator in self._active():
-            start, runs = coordinator.log.length, len(coordinator.log.runs)
-            if self._forgetting.idle(coordinator, now):
-                self._replicate(coordinator, start, runs)
+            self.groups[coordinator.group].append()
 
     # Members that lack something
 

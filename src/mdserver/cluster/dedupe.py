@@ -58,12 +58,12 @@ class Publishers:
     `kept` is how many numbers of each can be told again.
     """
 
-    __slots__ = ("_long", "kept", "table")
+    __slots__ = ("kept", "long", "table")
 
     def __init__(self, kept: int = PUBLISHER_NUMBERS_KEPT) -> None:
         self.kept = kept
         self.table: OrderedDict[str, Publisher] = OrderedDict()
-        self._long: dict[str, None] = {}
+        self.long: dict[str, None] = {}
         """Publishers of whom so much is kept that some of it may go at the next commit."""
 
     def verdict(self, publisher: str, number: int) -> tuple[Verdict, int, Position]:
@@ -101,7 +101,7 @@ class Publishers:
         known.last = number
         known.positions.append(Position(entry.epoch, entry.seq))
         if len(known.positions) >= 2 * self.kept:
-            self._long[name] = None
+            self.long[name] = None
 
     def undo(self, entry: Entry) -> None:
         """Take back the newest entry of its publisher."""
@@ -120,30 +120,28 @@ class Publishers:
         `forgetting`: the publishers that entries which are not committed forget. What is known of
         them now began after that.
         """
-        if not self._long:
-            return
         # One that forgets its publisher has no number: what is known now began after it.
         newest = {entry.publication.publisher: entry.publication.number for entry in entries}
         for name in forgetting:
             newest.pop(name, None)
-        for name in [name for name in self._long if name in newest]:
+        for name in [name for name in self.long if name in newest]:
             known = self.table[name]
             uncommitted = max(known.last - newest[name], 0)
             if len(known.positions) - uncommitted >= 2 * self.kept:
                 del known.positions[: -(self.kept + uncommitted)]
             if len(known.positions) < 2 * self.kept:
-                del self._long[name]
+                del self.long[name]
 
     def forget(self, publisher: str) -> Publisher | None:
         """Forget a publisher; returns what was known of it."""
-        self._long.pop(publisher, None)
+        self.long.pop(publisher, None)
         return self.table.pop(publisher, None)
 
     def remember(self, publisher: str, known: Publisher) -> None:
         """Take back that a publisher was forgotten."""
         self.table[publisher] = known
         if len(known.positions) >= 2 * self.kept:
-            self._long[publisher] = None
+            self.long[publisher] = None
 
     def idle(self, at: int) -> Iterator[str]:
         """The publishers without an entry beyond `at` in the log, the longest idle first."""
@@ -169,7 +167,7 @@ class Publishers:
     def take(self, told: dict[str, Numbers], at: int) -> None:
         """Become what another member told of the log that ends `at`."""
         self.table.clear()
-        self._long.clear()
+        self.long.clear()
         for name, numbers in told.items():
             self.remember(name, Publisher(numbers.last, list(numbers.positions), at))
 

@@ -29,7 +29,7 @@ from attrs import define, field
 
 from mdserver.cluster.acceptor import STEP_TRACES
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
-from mdserver.cluster.group import new_history
+from mdserver.cluster.groups import new_history
 from mdserver.cluster.guards import Guard
 from mdserver.cluster.log import MISSING
 from mdserver.cluster.messages import (

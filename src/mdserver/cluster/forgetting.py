@@ -5,7 +5,7 @@ published nothing for the longest. A table is in that order, so nobody looks at 
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -46,22 +46,31 @@ class Idleness:
 
 
 class Forgetting:
-    """For all groups of one member. `most` is how many publishers it knows in all of `logs`."""
+    """Decides for all groups of one member, which knows about `most` publishers in all `logs`.
 
-    __slots__ = ("_share", "logs", "most")
+    `share` is how many of them one group may know, whatever the others do.
+    """
 
-    def __init__(self, logs: Sequence[GroupLog], most: int) -> None:
-        self.logs = logs
+    __slots__ = ("logs", "most", "share")
+
+    def __init__(self, logs: Iterable[GroupLog], most: int) -> None:
+        self.logs: list[GroupLog] = []
         self.most = most
-        self._share = most // len(logs)
+        self.share = most
+        for log in logs:
+            self.add(log)
 
-    def idle(self, coordinator: "Coordinator", now: int) -> bool:
-        """Forget publishers that were idle for long, not all at once; whether there were some."""
+    def add(self, log: GroupLog) -> None:
+        """Count on the log of one more group."""
+        self.logs.append(log)
+        self.share = self.most // len(self.logs)
+
+    def idle(self, coordinator: "Coordinator", now: int) -> None:
+        """Forget publishers that were idle for long, not all at once."""
         log = coordinator.log
         names = coordinator.idleness.names(log, now, PUBLISHERS_FORGOTTEN_AT_ONCE)
         if names:
             self._forget(coordinator, names, now)
-        return bool(names)
 
     def make_room(
         self, coordinator: "Coordinator", coming: Sequence[Publication], now: int
@@ -73,13 +82,13 @@ class Forgetting:
         """
         log = coordinator.log
         table = log.publishers.table
-        if len(table) + len(coming) <= self._share:
+        if len(table) + len(coming) <= self.share:
             return  # nearly always
         new = {one.publisher for one in coming if one.number == 1 and one.publisher not in table}
         if not new:
             return
         known = sum(len(other.publishers.table) for other in self.logs)
-        count = min(known + len(new) - self.most, len(table) + len(new) - self._share, 2 * len(new))
+        count = min(known + len(new) - self.most, len(table) + len(new) - self.share, 2 * len(new))
         if count <= 0:
             return
         names = {one.publisher for one in coming}

@@ -19,6 +19,10 @@ epochs of its own. On each member a `Group` is one of them:
        |           link or coordinator lost          v
        '------------------------------------------- ACTIVE: entries come and are committed
 
+What others say of the group's log comes through `step`, one item of a message at a time, as in
+etcd's raft; what is about many groups at once (elections, catching up, hand-overs) is in the parts
+of the member, which read and change its groups.
+
 Two rules tie the parts together. The learner of a member and its coordinator share one log, so a
 coordinator is stopped before the log takes anything of a newer epoch. And an epoch is *active* here
 only after this member holds all that was committed when it began: from then on publications that
@@ -30,24 +34,32 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mdserver.cluster.acceptor import Acceptor, AcceptorEvent, Standing
+from mdserver.cluster.acceptor import Acceptor, Standing
+from mdserver.cluster.coordinator import Coordinator, CoordinatorState
+from mdserver.cluster.guards import Guard
 from mdserver.cluster.log import FORGET, GroupLog
-from mdserver.cluster.messages import ForwardItem, State
-from mdserver.cluster.settings import delay
+from mdserver.cluster.messages import (
+    AcceptItem,
+    AckItem,
+    AnswerItem,
+    CommitItem,
+    ForwardItem,
+    Nack,
+    NackItem,
+    State,
+)
+from mdserver.cluster.pending import GroupQueue
 from mdserver.core.cache import GroupImage
 from mdserver.core.outputs import Committed, Trace
 from mdserver.limits import NS_PER_S
 
 if TYPE_CHECKING:
-    import random
-
-    from mdserver.cluster.coordinator import Coordinator
+    from mdserver.cluster.forgetting import Forgetting
     from mdserver.cluster.membership import Membership
     from mdserver.cluster.outgoing import Outgoing
     from mdserver.cluster.pending import Batch, PendingPublications
     from mdserver.cluster.settings import ClusterSettings
     from mdserver.cluster.stable_storage import StableStorage
-    from mdserver.cluster.votes import VoteRecord
     from mdserver.cluster.wal import WalBuffer
     from mdserver.core.broker import Broker
     from mdserver.core.message import Entry
@@ -55,6 +67,9 @@ if TYPE_CHECKING:
 
 SYNC_REQUESTED_FOR = 2 * NS_PER_S
 """How long a coordinator has to answer a request for what is missing, before it is asked again."""
+
+LogItem = ForwardItem | AcceptItem | AckItem | CommitItem | AnswerItem
+"""What is said of the log of one group, and of publications for it."""
 
 
 class Leadership:
@@ -98,11 +113,12 @@ class Group:
 
     __slots__ = (
         "_broker",
+        "_forgetting",
         "_members",
         "_outgoing",
         "_pending",
         "_settings",
-        "_votes",
+        "_storage",
         "_wal",
         "acceptor",
         "candidacies_timed_out",
@@ -135,20 +151,24 @@ class Group:
         members: "Membership",
         pending: "PendingPublications",
         outgoing: "Outgoing",
-        votes: "VoteRecord",
+        storage: "StableStorage",
         wal: "WalBuffer",
+        forgetting: "Forgetting",
     ) -> None:
+        votes = storage.votes
         self.index = index
         self._settings = settings
         self._broker = broker
         self._members = members
         self._pending = pending
-        self.queue = pending.queues[index]
+        self.queue = GroupQueue(pending)
         self._outgoing = outgoing
-        self._votes = votes
+        self._storage = storage
         self._wal = wal
+        self._forgetting = forgetting
         self.tracing = settings.trace
         self.log = GroupLog(settings.log_kept, settings.numbers_kept)
+        forgetting.add(self.log)
         self.history = ""
         self.leadership = Leadership()
         self.acceptor = (
@@ -210,56 +230,50 @@ class Group:
         self.sync_requested_epoch = epoch
         return True
 
-    # Entries and their results
+    # What others say of the log
 
-    def commit(self, length: int) -> None:
-        """Commit the log up to a length: subscribers get the entries, publishers their results."""
-        log = self.log
-        start = log.committed
-        entries, runs = log.commit(length)
-        if not entries:
-            return
-        if self.tracing:
-            self.trace("Learn", log.epoch)
-        if self._wal.enabled:
-            self._wal.committed(self.index, length)
-        shown: Sequence[Entry] = entries
-        if log.forgot:
-            shown = [entry for entry in entries if entry.publication.subject != FORGET]
-        out = self._outgoing.out
-        self._broker.committed(self.index, shown, self._outgoing.now, out)
-        if log.forgot:
-            self._broker.reached(self.index, length, self._outgoing.now, out)
-        out.append(Committed(self.index, self.history, shown))
-        contact = self._pending.contact
-        for run in runs:
-            if run.contact == contact:
-                outcomes = self.queue.committed(start, entries, run)
-                if outcomes:  # none when a log is replayed, whose entries may be hours old
-                    # All count as late as their first: a look at each would cost what a call does.
-                    published = entries[run.start - start].publication.time
-                    waited = self._outgoing.now - published
-                    self._pending.commits.add(waited, len(outcomes))
-                self.resolve(outcomes)
-                self.forward_next()
+    def step(self, sender: str, item: LogItem, incarnation: int = 0) -> bool:
+        """Take an item about the log; return False if what stands before it is missing here.
 
-    def resolve(self, outcomes: "Iterable[Outcome]") -> None:
-        """Tell publishers at this member what became of their publications."""
-        self._broker.resolve(outcomes, self._outgoing.now, self._outgoing.out)
+        `sender` is the contact (`address#incarnation`) if the item brings publications, otherwise a
+        member, and `incarnation` is that of a seed that acks.
+        """
+        match item:
+            case ForwardItem():
+                self._coordinate(sender, item)
+            case AcceptItem():
+                return self._extend(sender, item)
+            case AckItem():
+                self._count(sender, incarnation, item)
+            case CommitItem():
+                return self._learn(item)
+            case AnswerItem():
+                outcome = self.queue.answered(item)
+                if outcome is not None:
+                    self.resolve((outcome,))
+        return True
 
-    def propose(self, proposals: "Iterable[Proposal]") -> None:
-        """Take publications of this member's clients, and forward those that can be now."""
-        refused = self.queue.take(proposals)
-        if refused:
-            self.resolve(refused)
-        self.forward_next()
+    # Publications of this member's clients
 
-    def forward_next(self) -> None:
-        """Forward what waits here, once nothing of the group is on its way."""
+    def propose(self, proposals: "Sequence[Proposal]" = ()) -> None:
+        """Take publications, and forward all that wait once nothing of the group is on its way."""
+        queue = self.queue
+        if proposals:
+            refused = queue.take(proposals)
+            if refused:
+                self.resolve(refused)
         if self.leadership.active:
-            batch = self.queue.unsent()
+            batch = queue.unsent()
             if batch is not None:
                 self._forward(batch)
+
+    def _forward(self, batch: "Batch") -> None:
+        leadership, outgoing = self.leadership, self._outgoing
+        item = ForwardItem(self.index, leadership.epoch, *batch)
+        if leadership.coordinator == outgoing.me:
+            outgoing.forwards_here.append(item)
+        else:
+            outgoing.forward(leadership.coordinator, item)
 
     def follow(self) -> None:
         """The coordinator is active, and this member holds all that it has committed so far.
@@ -275,12 +289,224 @@ class Group:
             leadership.forwarded_epoch = leadership.epoch
             for batch in self.queue.not_taken(log.runs_since(log.committed)):
                 self._forward(batch)
-        self.forward_next()
+        self.propose()
 
-    def _forward(self, batch: "Batch") -> None:
-        leadership = self.leadership
-        item = ForwardItem(self.index, leadership.epoch, *batch)
-        self._outgoing.forward(leadership.coordinator, item)
+    def give_up(self, timeout: int) -> None:
+        """Tell publishers that what waits for longer than a timeout (ns) may never be committed."""
+        if self.queue.proposals:
+            given_up = self.queue.expired(self._outgoing.now, timeout)
+            if given_up:
+                self.resolve(given_up)
+                self.propose()
+
+    def resolve(self, outcomes: "Iterable[Outcome]") -> None:
+        """Tell publishers at this member what became of their publications."""
+        self._broker.resolve(outcomes, self._outgoing.now, self._outgoing.out)
+
+    # The coordinator here: number, replicate, count acks
+
+    def _coordinate(self, contact: str, item: ForwardItem) -> None:
+        """Have the coordinator on this member number publications, or hold them back.
+
+        A coordinator that writes its log down takes no more than its disk takes. What comes beyond
+        is held back, in the order in which it came, until the disk took more.
+        """
+        wal = self._wal
+        if wal.enabled and (wal.held_back or wal.unsynced_bytes > self._settings.hold_bytes):
+            refusing = self._broker.publications.refusing
+            if refusing is None:
+                wal.held_back.append((contact, item))
+            else:
+                self.refuse(contact, item, refusing)
+        else:
+            self.append(contact, item)
+
+    def refuse(self, contact: str, item: ForwardItem, reason: str) -> None:
+        """Tell a contact that nothing of what it forwarded was taken."""
+        for ticket in range(item.first, item.first + len(item.publications)):
+            answer = AnswerItem(self.index, ticket, 0, 0, False, reason, None)
+            self._outgoing.answer(contact, answer)
+
+    def append(self, contact: str = "", item: ForwardItem | None = None) -> None:
+        """Number publications and replicate them; without any, forget publishers that are idle.
+
+        Publications for another epoch are passed over: their contact learns of the newer one, and
+        knows from its log which publications that has.
+        """
+        coordinator, log, outgoing = self.coordinator, self.log, self._outgoing
+        if coordinator is None or coordinator.state is not CoordinatorState.ACTIVE:
+            outgoing.refuse(Guard.FORWARD_EPOCH)
+            return
+        start, runs = log.length, len(log.runs)
+        if item is None:
+            self._forgetting.idle(coordinator, outgoing.now)
+        elif item.epoch == coordinator.epoch:
+            publications = item.publications
+            if len(log.publishers.table) + len(publications) > self._forgetting.share:
+                self._forgetting.make_room(coordinator, publications, outgoing.now)
+            for answer in coordinator.append(publications, contact, item.first):
+                outgoing.answer(contact, answer)
+        else:
+            outgoing.refuse(Guard.FORWARD_EPOCH)
+        if log.length == start:
+            return
+        if outgoing.linked:
+            entries, new_runs = log.since(start), log.runs[runs:]
+            outgoing.accept(
+                AcceptItem(self.index, coordinator.epoch, start, log.committed, entries, new_runs)
+            )
+        if self._wal.enabled:
+            self._wal.appended(self, start, log.runs[runs:])
+        if self.tracing:
+            self._trace_publish(coordinator, start)
+        self.ack_here()
+
+    def _trace_publish(self, coordinator: Coordinator, start: int) -> None:
+        """Trace the appended publications by name, and that the seed of this member holds them."""
+        names = [
+            f"{entry.publication.publisher}#{entry.publication.number}"
+            if entry.publication.number
+            else f"{coordinator.epoch}.{at}"
+            for at, entry in enumerate(coordinator.log.since(start), start)
+        ]
+        self.trace("Publish", coordinator.epoch, publications=",".join(names))
+        if self.acceptor is not None:
+            self.trace("Accept", coordinator.epoch)
+
+    def _count(self, seed: str, incarnation: int, item: AckItem) -> None:
+        """Count a seed's ack; commit what a majority holds now."""
+        coordinator = self.coordinator
+        # An ack of another epoch is about another log, even if the places are the same.
+        if coordinator is None or coordinator.epoch != item.epoch:
+            self._outgoing.refuse(Guard.ACK_EPOCH)
+            return
+        agreed = coordinator.ack(seed, incarnation, item.length)
+        if agreed is not None:
+            self._commit_agreed(coordinator, agreed)
+
+    def ack_here(self) -> None:
+        """Count this member's own seed: it holds what its coordinator holds, they share the log.
+
+        Without votes a coordinator counts on itself alone.
+        """
+        coordinator, storage, me = self.coordinator, self._storage, self._settings.me
+        if coordinator is None or me not in coordinator.seeds:
+            return
+        length = self.log.length
+        if self._wal.acks_wait or not storage.record_on_disk:
+            # Its vote may be what is not on the disk yet: the ack waits, as one to others would.
+            storage.ack(me, AckItem(self.index, coordinator.epoch, length), changed=False)
+            return
+        agreed = coordinator.ack(me, storage.votes.incarnation, length)
+        if agreed is not None:
+            self._commit_agreed(coordinator, agreed)
+
+    def _commit_agreed(self, coordinator: Coordinator, agreed: int) -> None:
+        first = not self.leadership.active
+        if self.tracing:
+            self.trace("Activate" if first else "Commit", coordinator.epoch, committed=agreed)
+        self.commit(agreed)
+        if coordinator.majority > 1:
+            self._outgoing.commit(CommitItem(self.index, coordinator.epoch, agreed))
+        if coordinator.held:
+            for contact, answer in coordinator.due():
+                self._outgoing.answer(contact, answer)
+        if first:
+            self._outgoing.log("active", group=self.index, epoch=coordinator.epoch, length=agreed)
+            self.follow()
+
+    # The learner here: take, acknowledge, apply
+
+    def _extend(self, coordinator: str, item: AcceptItem) -> bool:
+        """Take new entries, and acknowledge them if this member is a seed (spec: `Accept`)."""
+        log, acceptor = self.log, self.acceptor
+        if item.epoch != log.epoch or item.start > log.length:
+            self._outgoing.refuse(Guard.ENTRIES_GAP)
+            # An older epoch is answered with the newer one; only a newer one shows a gap here.
+            return not self.is_current(coordinator, item.epoch)
+        if acceptor is not None and not acceptor.accepts(item.epoch):
+            # A newer epoch was promised (its candidate is named), or the seed does not vote yet.
+            below = item.epoch < acceptor.promised.epoch
+            self._outgoing.refuse(Guard.ENTRIES_PROMISED if below else Guard.ENTRIES_NOT_VOTING)
+            self.is_current(coordinator, item.epoch)
+            return True
+        if item.start == log.length:  # else they are here: a link was lost, and they came again
+            log.append(item.entries, item.runs)
+            self._wal.appended(self, item.start, item.runs)
+        if item.committed > log.committed:
+            self.commit(min(item.committed, log.length))
+        if acceptor is not None:
+            if self.tracing:
+                self.trace("Accept", item.epoch)
+            self._storage.ack(
+                coordinator, AckItem(self.index, item.epoch, log.length), changed=False
+            )
+        return True
+
+    def is_current(self, coordinator: str, epoch: int) -> bool:
+        """Return whether an epoch is not below what is known; a seed tells who comes too late.
+
+        Nobody else might tell that coordinator, which would go on numbering in vain.
+        """
+        known = self.log.epoch
+        newer = self.leadership.coordinator
+        acceptor = self.acceptor
+        if epoch < known:
+            self._outgoing.refuse(Guard.LOG_OLDER)
+        if acceptor is None:
+            return epoch >= known
+        if known <= epoch < acceptor.promised.epoch:
+            self._outgoing.refuse(Guard.LOG_PROMISED)
+        if acceptor.promised.epoch > known:
+            known, newer = acceptor.promised.epoch, acceptor.promised.candidate
+        if epoch < known:
+            self._outgoing.send((coordinator,), Nack([NackItem(self.index, epoch, known, newer)]))
+        return epoch >= known
+
+    def _learn(self, item: CommitItem) -> bool:
+        """Commit what a majority holds; return False if the log here does not reach so far."""
+        log, leadership = self.log, self.leadership
+        if item.epoch < log.epoch:
+            self._outgoing.refuse(Guard.COMMIT_OLDER)
+            return True
+        if item.epoch > log.epoch or item.length > log.length:
+            self._outgoing.refuse(Guard.COMMIT_GAP)
+            return False
+        if item.length > log.committed:
+            self.commit(item.length)
+        if not leadership.active and not leadership.maybe_behind:
+            self.follow()
+        return True
+
+    def commit(self, length: int) -> None:
+        """Commit the log up to a length: subscribers get the entries, publishers their results."""
+        log, out, now = self.log, self._outgoing.out, self._outgoing.now
+        start = log.committed
+        entries, runs = log.commit(length)
+        if not entries:
+            return
+        if self.tracing:
+            self.trace("Learn", log.epoch)
+        if self._wal.enabled:
+            self._wal.committed(self.index, length)
+        shown: Sequence[Entry] = entries
+        if log.forgot:
+            shown = [entry for entry in entries if entry.publication.subject != FORGET]
+        self._broker.committed(self.index, shown, now, out)
+        if log.forgot:
+            self._broker.reached(self.index, length, now, out)
+        out.append(Committed(self.index, self.history, shown))
+        queue, contact = self.queue, self._pending.contact
+        for run in runs:
+            if run.contact == contact:
+                outcomes = queue.committed(start, entries, run)
+                if outcomes:  # none when a log is replayed, whose entries may be hours old
+                    # All count as late as their first: a look at each would cost what a call does.
+                    waited = now - entries[run.start - start].publication.time
+                    self._pending.commits.add(waited, len(outcomes))
+                self._broker.resolve(outcomes, now, out)
+                if queue.next_unsent != queue.next_ticket:
+                    self.propose()
 
     # Cache and state
 
@@ -333,166 +559,9 @@ class Group:
             "accepted": log.epoch,
             "length": log.length,
             "committed": log.committed,
-            "incarnation": self._votes.incarnation,
+            "incarnation": self._storage.votes.incarnation,
         }
         if self.acceptor is not None:
             state["promised"] = self.acceptor.promised.epoch
             state["standing"] = self.acceptor.standing.value
         self._outgoing.out.append(Trace(name, {**state, **values}))
-
-
-def new_history(rng: "random.Random", age: int = 0) -> str:
-    """Return a history id that was never used; ids of a greater age sort behind (`Histories`)."""
-    return f"{age:012x}{rng.getrandbits(64):016x}"
-
-
-class Groups(list[Group]):
-    """All groups of a member by their numbers, and what has to be done to many of them at once."""
-
-    def __init__(
-        self,
-        groups: "Iterable[Group]",
-        settings: "ClusterSettings",
-        broker: "Broker",
-        members: "Membership",
-        outgoing: "Outgoing",
-        storage: "StableStorage",
-        wal: "WalBuffer",
-        rng: "random.Random",
-    ) -> None:
-        super().__init__(groups)
-        self._settings = settings
-        self._broker = broker
-        self._members = members
-        self._outgoing = outgoing
-        self._storage = storage
-        self._wal = wal
-        self._rng = rng
-        self._histories_told = 0
-
-    # History ids
-
-    def reset(self, history: str, groups: Sequence[int]) -> None:
-        """Put groups under a new history id: all that is held of them here is void."""
-        for index in groups:
-            self[index].clear()
-        whole = len(groups) == len(self)
-        told = self._note_history(history, groups)
-        self._broker.reset(told, None if whole else groups, self._outgoing.now, self._outgoing.out)
-        for index in groups:
-            self._wal.replaced(self[index], 0, [], [], None)
-
-    def rename(self, history: str, groups: Sequence[int]) -> None:
-        """Put groups under a new history id of which what is held here is the beginning."""
-        told = self._note_history(history, groups)
-        self._broker.rename(told, groups, self._outgoing.now, self._outgoing.out)
-
-    def _note_history(self, history: str, groups: Sequence[int]) -> str:
-        """Note a history id; return the one that clients are told.
-
-        Without votes members may differ in what a history holds: clients are then told an id of
-        this member's own, so that no other member takes a position in it for one of its own.
-        """
-        for index in groups:
-            self[index].history = history
-            self[index].leadership.active = False
-        self._outgoing.log("history", history=history, groups=len(groups))
-        if self._settings.guaranteed:
-            return history
-        self._histories_told += 1
-        return new_history(self._rng, self._histories_told)
-
-    # The standings of this seed over all groups
-
-    @property
-    def not_voting(self) -> list[int]:
-        """The groups in which this seed does not vote; none if it is no seed."""
-        return [
-            group.index
-            for group in self
-            if group.acceptor is not None and group.acceptor.standing is not Standing.NORMAL
-        ]
-
-    @property
-    def record_lost(self) -> bool:
-        """Whether this seed lost its vote record, and waits for an operator."""
-        return any(group.acceptor and group.acceptor.standing is Standing.LOST for group in self)
-
-    @property
-    def returning(self) -> bool:
-        """Whether an operator takes this seed back, and it does not vote everywhere yet."""
-        return any(
-            group.acceptor and group.acceptor.standing is Standing.RETURNING for group in self
-        )
-
-    @property
-    def doubted(self) -> bool:
-        """Whether a log here is as the disk had it, and may be an older copy."""
-        return any(group.acceptor and group.acceptor.doubted for group in self)
-
-    @property
-    def standing_known(self) -> bool:
-        """Whether this seed knows if others know of it: its record says so, or each of them did.
-
-        Without that it promises no cold start: it would not know afterwards whether they know what
-        it is now, or what it was before it lost its record.
-        """
-        settings = self._settings
-        if (
-            self._storage.votes.admitted
-            or not settings.is_seed
-            or self.record_lost
-            or self.returning
-        ):
-            return True
-        peers = self._members.peers
-        return all(peers[seed].greeted for seed in settings.seeds if seed != settings.me)
-
-    def admit(self) -> bool:
-        """Have others count on this vote record once every group took this seed in; return if so.
-
-        The caller stores the record.
-        """
-        votes = self._storage.votes
-        if not self._settings.is_seed or votes.admitted or self.not_voting:
-            return False
-        votes.admitted = True
-        return True
-
-    def lose(self) -> None:
-        """Vote no more until readmitted: others know more of this seed than its record does.
-
-        What an operator said of this loss holds for all groups.
-        """
-        returning = self.returning
-        for group in self:
-            if group.acceptor is not None:
-                group.acceptor.transition(AcceptorEvent.LOSE)
-        if returning:
-            self.readmit()
-
-    def readmit(self) -> None:
-        """Take this seed back, by an operator's word, in the groups in which it waits for that."""
-        for group in self:
-            if group.acceptor is not None and group.acceptor.standing is Standing.LOST:
-                group.acceptor.transition(AcceptorEvent.READMIT)
-
-    # Coordinators
-
-    def depose(self, index: int, epoch: int = 0) -> None:
-        """Stop being a group's candidate or coordinator, and wait a little before a new try.
-
-        `epoch` is the newer one that is the reason, if there is one.
-        """
-        group = self[index]
-        coordinator, group.coordinator = group.coordinator, None
-        group.newest_epoch = max(group.newest_epoch, epoch)
-        if coordinator is not None:
-            coordinator.stop()
-            group.trace("Stop", coordinator.epoch)
-            group.retry_at = self._outgoing.now + delay(self._settings, self._rng, 0)
-
-    @property
-    def coordinated(self) -> list[Group]:
-        """The groups that this member coordinates, or is a candidate for."""
-        return [group for group in self if group.coordinator is not None]

@@ -28,10 +28,8 @@ from mdserver.cluster.copying import Copying, Gaps
 from mdserver.cluster.guards import Guard
 from mdserver.cluster.messages import (
     Accept,
-    AcceptItem,
     AckItem,
     Commit,
-    CommitItem,
     Heartbeat,
     Nack,
     NackItem,
@@ -68,7 +66,7 @@ class Learner(MemberPart):
         taken: list[tuple[SyncItem, AcceptorEvent | None]] = []
         for item in sync.items:
             group = self.groups[item.group]
-            if peer == self._settings.me or not self._is_current(peer, group, item.epoch):
+            if peer == self._settings.me or not group.is_current(peer, item.epoch):
                 continue
             step: AcceptorEvent | None = None
             if group.acceptor is not None:
@@ -82,23 +80,6 @@ class Learner(MemberPart):
             self.groups.reset(history, groups)
         for item, step in taken:
             self.take(peer, item, step)
-
-    def _is_current(self, peer: str, group: "Group", epoch: int) -> bool:
-        """Return whether an epoch is not below what is known; a seed tells who comes too late."""
-        known = group.log.epoch
-        candidate = group.leadership.coordinator
-        acceptor = group.acceptor
-        if epoch < known:
-            self._outgoing.refuse(Guard.LOG_OLDER)
-        if acceptor is None:
-            return epoch >= known
-        if known <= epoch < acceptor.promised.epoch:
-            self._outgoing.refuse(Guard.LOG_PROMISED)
-        if acceptor.promised.epoch > known:
-            known, candidate = acceptor.promised.epoch, acceptor.promised.candidate
-        if epoch < known:
-            self._outgoing.send((peer,), Nack([NackItem(group.index, epoch, known, candidate)]))
-        return epoch >= known
 
     def take(self, peer: str, item: SyncItem, step: AcceptorEvent | None) -> None:
         """Take what a coordinator sent of its log; `step` is what a seed does with it."""
@@ -158,60 +139,23 @@ class Learner(MemberPart):
         if self._wal.unsynced_bytes > self._settings.behind_bytes:
             self._outgoing.refuse(Guard.ENTRIES_DISK_BEHIND)
             return
-        gaps: Gaps = {}
-        for item in accept.items:
-            group = self.groups[item.group]
-            log = group.log
-            if item.epoch != log.epoch or item.start > log.length:
-                self._outgoing.refuse(Guard.ENTRIES_GAP)
-                if self._is_current(peer, group, item.epoch):
-                    gaps[item.group] = item.epoch, item.committed
-                continue
-            self._extend(peer, item)
-        if gaps:
-            self._fill(peer, gaps)
-
-    def _extend(self, peer: str, item: AcceptItem) -> None:
-        group = self.groups[item.group]
-        log, acceptor = group.log, group.acceptor
-        if acceptor is not None and not acceptor.accepts(item.epoch):
-            below = item.epoch < acceptor.promised.epoch
-            self._outgoing.refuse(Guard.ENTRIES_PROMISED if below else Guard.ENTRIES_NOT_VOTING)
-            self._is_current(peer, group, item.epoch)
-            return
-        if item.start == log.length:  # else they are here: a link was lost, and they came again
-            log.append(item.entries, item.runs)
-            self._wal.appended(group, item.start, item.runs)
-        if item.committed > log.committed:
-            group.commit(min(item.committed, log.length))
-        if acceptor is not None:
-            if group.tracing:
-                group.trace("Accept", item.epoch)
-            self._storage.ack(peer, AckItem(item.group, item.epoch, log.length), changed=False)
-
-    def commit(self, peer: str, commit: Commit) -> None:
-        """Commit what a majority holds."""
-        gaps = {
-            item.group: (item.epoch, item.length) for item in commit.items if not self._agree(item)
+        gaps: Gaps = {
+            item.group: (item.epoch, item.committed)
+            for item in accept.items
+            if not self.groups[item.group].step(peer, item)
         }
         if gaps:
             self._fill(peer, gaps)
 
-    def _agree(self, item: CommitItem) -> bool:
-        """Commit up to a length; return False if the log here does not reach so far."""
-        group = self.groups[item.group]
-        log = group.log
-        if item.epoch < log.epoch:
-            self._outgoing.refuse(Guard.COMMIT_OLDER)
-            return True
-        if item.epoch > log.epoch or item.length > log.length:
-            self._outgoing.refuse(Guard.COMMIT_GAP)
-            return False
-        if item.length > log.committed:
-            group.commit(item.length)
-        if not group.leadership.active and not group.leadership.maybe_behind:
-            group.follow()
-        return True
+    def commit(self, peer: str, commit: Commit) -> None:
+        """Commit what a majority holds."""
+        gaps: Gaps = {
+            item.group: (item.epoch, item.length)
+            for item in commit.items
+            if not self.groups[item.group].step(peer, item)
+        }
+        if gaps:
+            self._fill(peer, gaps)
 
     # What may be missing
 

@@ -211,11 +211,20 @@ class GroupLog:
         before = self.committed
         entries = self.entries[before - self.base : length - self.base]
         self.committed = length
-        runs = self._runs_within(before, length)
+        told = self._told
+        if (
+            len(self.runs) - told == 1
+            and self.runs[told].start >= before
+            and (self.runs[told].start + self.runs[told].count == length)
+        ):
+            runs, self._told = [self.runs[told]], told + 1  # nearly always, if little goes on
+        else:
+            runs = self._runs_within(before, length)
         self.forgot = bool(self._removed)
         if self.forgot:
             self._removed = {at: held for at, held in self._removed.items() if at > length}
-        self.publishers.committed(entries, (name for name, _ in self._removed.values()))
+        if self.publishers.long:
+            self.publishers.committed(entries, [name for name, _ in self._removed.values()])
         if length - self.base > 2 * self.kept:
             del self.entries[: length - self.kept - self.base]
             self.base = length - self.kept

@@ -11,14 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from mdserver.cluster.messages import Forward, Heartbeat, Hello, LedGroup
+    from mdserver.cluster.messages import Heartbeat, Hello, LedGroup
 
 
 class Sequencer(Protocol):
-    """Who gives the publications that reach this member their places in the logs of groups."""
-
-    def forward(self, peer: str, forward: "Forward") -> None:
-        """Take publications for groups that this member coordinates."""
+    """What a member does for the groups in which it numbers publications itself."""
 
     def leads(self) -> list["LedGroup"]:
         """Return the groups that this member coordinates, for its heartbeat."""

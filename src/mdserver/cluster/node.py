@@ -9,7 +9,9 @@ from mdserver.cluster.admin import AdminCommands
 from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.election import Election
 from mdserver.cluster.following import Following
-from mdserver.cluster.group import Group, Groups, new_history
+from mdserver.cluster.forgetting import Forgetting
+from mdserver.cluster.group import Group
+from mdserver.cluster.groups import Groups, new_history
 from mdserver.cluster.guaranteed import Guaranteed
 from mdserver.cluster.guards import Guard
 from mdserver.cluster.learner import Learner
@@ -110,7 +112,7 @@ class Node:
         self.broker = broker = Broker(settings, first_history, rng)
         self.members = members = Membership(cluster)
         self.pending = pending = PendingPublications(
-            f"{cluster.me}#{votes.incarnation}", settings.groups, cluster.numbers_kept
+            f"{cluster.me}#{votes.incarnation}", cluster.numbers_kept
         )
         self.wal = WalBuffer(
             enabled=cluster.writes_wal and cluster.is_seed,
@@ -118,9 +120,10 @@ class Node:
         )
         self.outgoing = out = Outgoing(cluster.me, votes, pending, self.wal)
         self.storage = storage = StableStorage(votes, cluster, out, self.wal, start)
+        forgetting = Forgetting((), cluster.publishers_max)
         self.groups = groups = Groups(
             [
-                Group(index, cluster, broker, members, pending, out, votes, self.wal)
+                Group(index, cluster, broker, members, pending, out, storage, self.wal, forgetting)
                 for index in range(settings.groups)
             ],
             cluster,
@@ -136,7 +139,7 @@ class Node:
         self._rng = rng
         self._election = election = Election(*common, storage, self.wal, rng)
         learner = Learner(*common, storage, self.wal)
-        sequencer = Coordinators(*common, broker, storage, self.wal, election, rng)
+        sequencer = Coordinators(*common, storage, self.wal, election, rng)
         self.mode: Mode
         if cluster.guaranteed:
             voter = Voter(*common, storage)
@@ -152,7 +155,7 @@ class Node:
         self._handlers: dict[type, Callable[[str, Any], None]] = {
             msg.Hello: self._hello,
             msg.Heartbeat: self._heartbeat,
-            msg.Forward: self.mode.sequencer.forward,
+            msg.Forward: self._forward,
             msg.Answer: self._answer,
             msg.StandardBatch: self._standard_batch,
             msg.Readmit: lambda *_: self.admin.readmitted(),
@@ -214,7 +217,13 @@ class Node:
                 self.admin.operate(input)
             case msg.PeerUp() | msg.PeerDown():
                 self._link(input)
-        self._run_local()
+        here = outgoing.forwards_here
+        while here or outgoing.local or outgoing.collected or self.wal.entries:
+            if here:
+                item = here.popleft()
+                self.groups[item.group].step(self.pending.contact, item)
+            else:
+                self._run_local()
         outgoing.out = []
         return out
 
@@ -233,7 +242,8 @@ class Node:
             while outgoing.local:
                 message = outgoing.local.popleft()
                 self._handlers[type(message)](outgoing.me, message)
-            if not outgoing.flush():
+            outgoing.flush()
+            if not outgoing.local:
                 return
 
     def _disk(
@@ -265,7 +275,8 @@ class Node:
     def _received(self, input: Received) -> None:  # noqa: A002
         if input.session not in self._sessions:
             return
-        for run in publish_runs(input.commands):
+        commands = input.commands
+        for run in publish_runs(commands) if len(commands) > 1 else (commands,):
             outgoing = self.outgoing
             proposals = self.broker.received(input.session, run, outgoing.now, outgoing.out)
             if proposals:
@@ -326,11 +337,15 @@ class Node:
         """Tell publishers what became of their publications."""
         self.broker.resolve(outcomes, self.outgoing.now, self.outgoing.out)
 
-    def _answer(self, peer: str, answer: msg.Answer) -> None:  # noqa: ARG002
-        found = [self.groups[item.group].queue.answered(item) for item in answer.items]
-        self._resolve([outcome for outcome in found if outcome is not None])
+    def _forward(self, peer: str, forward: msg.Forward) -> None:  # noqa: ARG002
+        for item in forward.items:
+            self.groups[item.group].step(forward.contact, item)
+
+    def _answer(self, peer: str, answer: msg.Answer) -> None:
+        for item in answer.items:
+            self.groups[item.group].step(peer, item)
         for group in dict.fromkeys(item.group for item in answer.items):
-            self.groups[group].forward_next()
+            self.groups[group].propose()
 
     # Members
 
@@ -406,11 +421,8 @@ class Node:
         if due.timer[0] == "broker":
             self.broker.timer(due, self.outgoing.now, self.outgoing.out)
             return
-        given_up = self.pending.expired(self.outgoing.now, self.settings.publish_timeout)
-        if given_up:
-            self._resolve(given_up)
-            for group in self.groups:
-                group.forward_next()
+        for group in self.groups:
+            group.give_up(self.settings.publish_timeout)
         self.mode.sequencer.forget_idle()
         self.wal.note_committed(self.outgoing.now)
         if self.settings.single:
@@ -430,7 +442,7 @@ class Node:
 
     def statistics(self) -> NodeStatistics:
         """Return what this member holds now, as values that do not change."""
-        return node_statistics(self.groups, self.storage.votes, self.outgoing.linked, self.pending)
+        return node_statistics(self.groups, self.storage.votes, self.outgoing.linked)
 
     def group_statistics(self, index: int) -> GroupStatistics:
         """Return what this member holds of one group now."""

@@ -49,8 +49,9 @@ class Outgoing:
     """The outputs of the step under way, and what is still to become a message of it.
 
     `now` is the time of the step (ns), `out` what the driver gets of it. `linked` are the members
-    that can be spoken to, without this one. `local` are messages of this member to itself.
-    `refusals` counts what was refused instead.
+    that can be spoken to, without this one. `local` are messages of this member to itself, and
+    `forwards_here` what its clients publish to groups that it coordinates itself. `collected`:
+    there are items that `flush` has to send. `refusals` counts what was refused instead.
     """
 
     __slots__ = (
@@ -62,6 +63,8 @@ class Outgoing:
         "_pending",
         "_votes",
         "_wal",
+        "collected",
+        "forwards_here",
         "linked",
         "local",
         "me",
@@ -78,6 +81,8 @@ class Outgoing:
         self.out: list[Output] = []
         self.linked: tuple[str, ...] = ()
         self.local: deque[AnyPeerMessage] = deque()
+        self.forwards_here: deque[ForwardItem] = deque()
+        self.collected = False
         self._votes = votes
         self._pending = pending
         self._wal = wal
@@ -108,36 +113,36 @@ class Outgoing:
         """Replicate new entries of a group to all members."""
         if self.linked:
             self._accepts.append(item)
+            self.collected = True
 
     def commit(self, item: CommitItem) -> None:
         """Tell all members that entries of a group are committed."""
         if self.linked:
             self._commits.append(item)
+            self.collected = True
 
     def ack(self, coordinator: str, item: AckItem) -> None:
         """Ack a coordinator's log as this incarnation; what that waits for is on the disk."""
         self._acks.setdefault(coordinator, []).append(item)
+        self.collected = True
 
     def forward(self, coordinator: str, item: ForwardItem) -> None:
-        """Hand publications to a coordinator, which may be this member."""
+        """Hand publications to a coordinator on another member."""
         self._forwards.setdefault(coordinator, []).append(item)
+        self.collected = True
 
     def answer(self, contact: str, item: AnswerItem) -> None:
         """Answer a contact, named by its contact name (`address#incarnation`)."""
         self._answers.setdefault(contact.partition("#")[0], []).append(item)
+        self.collected = True
 
-    def flush(self) -> bool:
-        """Put the items into messages; return whether this member itself may have got one."""
-        said = False
+    def flush(self) -> None:
+        """Put the items into messages. Those to this member are in `local` then."""
+        self.collected = False
         if self._forwards:
             for coordinator, forwards in self._forwards.items():
-                message = Forward(self._pending.contact, forwards)
-                if coordinator == self.me:
-                    self.local.append(message)
-                else:
-                    self.out.append(SendPeer((coordinator,), message))
+                self.send((coordinator,), Forward(self._pending.contact, forwards))
             self._forwards.clear()
-            said = True
         if self._wal.entries:
             self.out.append(self._wal.write())
         if self._accepts:
@@ -147,7 +152,6 @@ class Outgoing:
             for coordinator, acks in self._acks.items():
                 self.send((coordinator,), Ack(self._votes.incarnation, acks))
             self._acks.clear()
-            said = True
         if self._commits:
             self.send(self.linked, Commit(self._commits))
             self._commits = []
@@ -155,8 +159,6 @@ class Outgoing:
             for member, answers in self._answers.items():
                 self.send((member,), Answer(answers))
             self._answers.clear()
-            said = True
-        return said
 
     def log(self, name: str, **values: str | int | bool | None) -> None:
         """Write an event to the server log."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 if TYPE_CHECKING:
-    from mdserver.cluster.group import Groups
+    from mdserver.cluster.groups import Groups
     from mdserver.cluster.membership import Membership
     from mdserver.cluster.outgoing import Outgoing
     from mdserver.cluster.settings import ClusterSettings

@@ -47,7 +47,7 @@ Batch = tuple[int, "list[Publication]"]
 
 
 class PendingPublications:
-    """All that waits at this member, in a queue for each subject group.
+    """What the queues of all groups of this member have in common.
 
     `contact` is the name under which tickets stand in logs (`address#incarnation`).
     `numbers_max` bounds the publications with a number that wait in one queue for one session;
@@ -55,20 +55,13 @@ class PendingPublications:
     publications waited until they were committed.
     """
 
-    __slots__ = ("commits", "contact", "numbers_max", "queues", "size_bytes")
+    __slots__ = ("commits", "contact", "numbers_max", "size_bytes")
 
-    def __init__(
-        self, contact: str, groups: int, numbers_max: int = PUBLISHER_NUMBERS_KEPT
-    ) -> None:
+    def __init__(self, contact: str, numbers_max: int = PUBLISHER_NUMBERS_KEPT) -> None:
         self.contact = contact
         self.numbers_max = numbers_max
         self.size_bytes = 0
         self.commits = Histogram()
-        self.queues = [GroupQueue(self) for _ in range(groups)]
-
-    def expired(self, now: int, timeout: int) -> list[Outcome]:
-        """Give up what waits for longer than a timeout (ns), in all queues."""
-        return [outcome for queue in self.queues for outcome in queue.expired(now, timeout)]
 
 
 class GroupQueue:
@@ -105,7 +98,7 @@ class GroupQueue:
         refused: list[Outcome] = []
         for proposal in proposals:
             publication = proposal.publication
-            size = size_of(publication)
+            size = len(publication.content) if publication.fields is None else size_of(publication)
             if len(waiting) >= PENDING_PER_GROUP_MAX:
                 refused.append(Outcome(proposal.origin, reason="too many publications wait here"))
                 continue
@@ -187,8 +180,11 @@ class GroupQueue:
         for ticket, entry in enumerate(entries[at : at + run.count], run.first):
             proposal = taken(ticket, None)
             if proposal is not None:
-                size += size_of(proposal.publication)
-                if proposal.publication.number:
+                publication = proposal.publication
+                size += (
+                    len(publication.content) if publication.fields is None else size_of(publication)
+                )
+                if publication.number:
                     self._uncount(proposal.origin.session)
                 outcomes.append(Outcome(proposal.origin, entry.epoch, entry.seq))
         self.size_bytes -= size

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 class StableStorage:
     """The vote record of a member, how much of it is on the disk, and what waits for that.
 
-    `start` is a random number of this start of the member. `write_time`: how long the vote record
+    `start` is a random number of this start of the member. `record_on_disk`: the newest vote record
+    is on the disk. `write_time`: how long the vote record
     last took to be on the disk (ns).
     """
 
@@ -48,6 +49,7 @@ class StableStorage:
         "_stored",
         "_waiting",
         "_wal",
+        "record_on_disk",
         "start",
         "votes",
         "write_time",
@@ -64,6 +66,7 @@ class StableStorage:
         self.votes = votes
         self.start = start
         self.write_time = 0
+        self.record_on_disk = True
         self._settings = settings
         self._outgoing = outgoing
         self._wal = wal
@@ -82,6 +85,7 @@ class StableStorage:
         if self._stored == self._requested:
             self._requested_at = self._outgoing.now
         self._requested += 1
+        self.record_on_disk = False
         if not self.votes.admitted:
             self._admitting = None
         elif self._admitting is None:
@@ -109,7 +113,7 @@ class StableStorage:
     @property
     def on_disk(self) -> bool:
         """Whether everything is on the disk that has to be there before this member says more."""
-        if self._requested != self._stored:
+        if not self.record_on_disk:
             return False
         return not self._wal.acks_wait or self._wal.needed <= self._wal.synced
 
@@ -126,6 +130,7 @@ class StableStorage:
         """Send what waited for the vote record of a request, which is on the disk now."""
         self._stored = max(self._stored, request)
         if self._stored == self._requested:
+            self.record_on_disk = True
             self.write_time = self._outgoing.now - self._requested_at
         self._send_waiting()
 

@@ -23,7 +23,7 @@ from attrs import define, field
 
 from mdserver.cluster import messages as msg
 from mdserver.cluster.coordinator import Coordinator
-from mdserver.cluster.group import new_history
+from mdserver.cluster.groups import new_history
 from mdserver.cluster.part import MemberPart
 from mdserver.cluster.placement import ranking
 from mdserver.cluster.settings import delay

@@ -16,7 +16,6 @@ from mdserver.cluster.log import Run
 
 if TYPE_CHECKING:
     from mdserver.cluster.group import Group
-    from mdserver.cluster.pending import PendingPublications
     from mdserver.cluster.votes import VoteRecord
 
 
@@ -140,7 +139,6 @@ def node_statistics(
     groups: "Iterable[Group]",
     votes: "VoteRecord",
     linked: Iterable[str],
-    pending: "PendingPublications",
 ) -> NodeStatistics:
     """Return what a member holds now."""
     return NodeStatistics(
@@ -148,6 +146,6 @@ def node_statistics(
         admitted=votes.admitted,
         known=dict(votes.known),
         linked=tuple(linked),
-        waiting=sum(len(queue.proposals) for queue in pending.queues),
+        waiting=sum(len(group.queue.proposals) for group in groups),
         groups=tuple(group_statistics(group) for group in groups),
     )

@@ -28,7 +28,7 @@ import msgspec
 from attrs import frozen
 
 from mdserver.cluster.log import LogSlice, Run
-from mdserver.cluster.messages import State
+from mdserver.cluster.messages import ForwardItem, State
 from mdserver.core.cache import GroupImage
 from mdserver.core.message import Entry
 from mdserver.core.outputs import ClusterOutput
@@ -153,7 +153,9 @@ class WalBuffer:
 
     `enabled` is False for members that write nothing: they are no seeds, or not told to.
     `acks_wait`: acks name only what is on the disk. `synced` is the last request that is on it.
-    Bytes are those of contents, which are most of what a slow disk makes a member hold.
+    `held_back` are the publications, with their contacts, that coordinators here take once fewer
+    bytes are on their way to the disk. Bytes are those of contents, which are most of what a slow
+    disk makes a member hold.
     """
 
     __slots__ = (
@@ -166,6 +168,7 @@ class WalBuffer:
         "acks_wait",
         "enabled",
         "entries",
+        "held_back",
         "synced",
     )
 
@@ -173,6 +176,7 @@ class WalBuffer:
         self.enabled = enabled
         self.acks_wait = acks_wait
         self.synced = 0
+        self.held_back: deque[tuple[str, ForwardItem]] = deque()
         self.entries: list[AnyWalEntry | WalImage] = []
         self._bytes = 0
         self._requested = 0

@@ -23,7 +23,7 @@ from mdserver.cluster.wal import (
 from mdserver.errors import MdserverError
 
 if TYPE_CHECKING:
-    from mdserver.cluster.group import Groups
+    from mdserver.cluster.groups import Groups
     from mdserver.cluster.outgoing import Outgoing
     from mdserver.core.broker import Broker
 

@@ -139,7 +139,7 @@ class Statistics:
             "cached_messages": counts.cached_messages,
             "cache_bytes": counts.cache_bytes,
             "slow_consumers": sum(bool(outbox.unsent) for outbox in outboxes),
-            "waiting_publications": sum(len(queue.proposals) for queue in node.pending.queues),
+            "waiting_publications": sum(len(group.queue.proposals) for group in node.groups),
             "subject_groups": len(groups),
             "coordinated_groups": sum(
                 group.leadership.coordinator == settings.me for group in groups
