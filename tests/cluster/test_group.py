@@ -1,0 +1,127 @@
+"""What one member holds of one group, alone: results, what is forwarded, what stands for a log."""
+
+import random
+from typing import Any
+
+import pytest
+
+from mdserver.cluster.group import SYNC_REQUESTED_FOR, Group, new_history
+from mdserver.cluster.node import Node
+from mdserver.core.commands import Connect, Publish
+from mdserver.core.inputs import Opened, Received
+from mdserver.core.settings import BrokerSettings
+from mdserver.core.subjects import group_of
+from mdserver.limits import NS_PER_S as S
+from simulation.cluster import Cluster
+
+SUBJECT = "/a/b"
+
+
+def single(*contents: str) -> tuple[Node, Group]:
+    """A single server that took these publications, and their group."""
+    node = Node(BrokerSettings(groups=4), random.Random(1))
+    node.step(Opened(1, "127.0.0.1"), S)
+    node.step(Received(1, [Connect()]), S)
+    for content in contents:
+        node.step(Received(1, [Publish(subject=SUBJECT, content=content)]), S)
+    return node, node.groups[group_of(SUBJECT, 4)]
+
+
+def held(group: Group) -> list[tuple[int, bytes]]:
+    return [
+        (entry.seq, entry.publication.content)
+        for image in group.image().subjects
+        for entry in image.entries
+    ]
+
+
+def test_a_state_stands_for_all_that_is_committed() -> None:
+    _, group = single("one", "two", "three")
+    _, other = single()
+    other.install(group.log.committed, group.state())
+    assert held(other) == held(group) == [(1, b"one"), (2, b"two"), (3, b"three")]
+    assert (other.log.committed, other.log.length, other.log.base) == (3, 3, 3)
+    assert other.log.numbering == {SUBJECT: 3}
+
+
+def test_who_lacks_entries_that_are_gone_gets_a_state_instead() -> None:
+    cluster = Cluster(3, log_kept=2)
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.open("m1:1", 1)
+    for number in range(10):
+        cluster.publish("m1:1", 1, SUBJECT, str(number))
+        cluster.run(S)
+    group = cluster.members["m1:1"].running.groups[cluster.group(SUBJECT)]
+    assert 0 < group.log.base < 10
+    assert group.tail_or_state(group.log.base) == (group.log.base, None)
+    start, state = group.tail_or_state(group.log.base - 1)
+    assert start == group.log.committed
+    assert state is not None
+
+
+def test_a_cleared_group_tells_those_who_wait_that_nothing_is_known() -> None:
+    cluster = Cluster(3)
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.open("m1:1", 1)
+    cluster.publish("m1:1", 1, SUBJECT, "waits")
+    member = cluster.members["m1:1"]
+    group = member.running.groups[cluster.group(SUBJECT)]
+    group.clear()
+    (output,) = group._outgoing.out
+    event: Any = output.event
+    assert (event.id, event.certain) == ("waits", False)
+    assert cluster.statistics("m1:1").waiting == 0
+
+
+def test_what_is_missing_is_asked_for_once_in_a_while_or_of_a_newer_epoch() -> None:
+    node, group = single()
+    outgoing = node.outgoing
+    outgoing.now = 10 * S
+    assert group.request_sync(3)
+    assert not group.request_sync(3)
+    assert not group.request_sync(2)
+    assert group.request_sync(4), "a new coordinator may give what the last one could not"
+    outgoing.now += SYNC_REQUESTED_FOR
+    assert group.request_sync(4)
+
+
+def test_publications_wait_until_a_coordinator_is_active_and_go_to_each_new_one() -> None:
+    cluster = Cluster(3)
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.run(3 * S)
+    contact = next(n for n in cluster.names if n != cluster.coordinator(cluster.group(SUBJECT)))
+    cluster.open(contact, 1)
+    cluster.partition(contact)
+    cluster.publish(contact, 1, SUBJECT, "one")
+    cluster.run(S // 2)
+    assert cluster.statistics(contact).waiting == 1
+    cluster.heal()
+    cluster.until(lambda: cluster.statistics(contact).waiting == 0)
+    (status,) = cluster.members[contact].statuses
+    assert (status.id, status.seq) == ("one", 1)
+
+
+@pytest.mark.parametrize("age", [0, 1, 2**40])
+def test_history_ids_of_a_greater_age_sort_behind(age: int) -> None:
+    rng = random.Random(1)
+    drawn = [new_history(rng, age) for _ in range(100)]
+    assert len(set(drawn)) == 100
+    assert max(drawn) < min(new_history(rng, age + 1) for _ in range(100))
+
+
+def test_groups_that_an_operator_takes_back_vote_once_their_logs_are_here() -> None:
+    cluster = Cluster(3)
+    cluster.start()
+    cluster.until(cluster.ready)
+    groups = cluster.members["m3:1"].running.groups
+    assert (groups.not_voting, groups.record_lost, groups.returning) == ([], False, False)
+    groups.lose()
+    assert groups.record_lost
+    assert groups.not_voting == list(range(4))
+    groups.readmit()
+    assert (groups.record_lost, groups.returning) == (False, True)
+    groups.lose()
+    assert groups.returning, "what an operator said of this loss holds"
