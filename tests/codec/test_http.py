@@ -353,6 +353,15 @@ def test_pieces_do_not_matter(pieces: list[bytes], at: int) -> None:
     assert outcome(stream[:at], stream[at:]) == outcome(stream)
 
 
+def test_nothing_is_kept_of_a_request_that_is_refused() -> None:
+    http = HttpConnection()
+    head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 900\r\n\r\n"
+    assert http.receive(head + b"x" * 800) is None
+    assert http.unfinished_bytes == 800
+    assert http.refuse(RequestRefusedError(503, "Busy.")).startswith(b"HTTP/1.1 503 ")
+    assert http.unfinished_bytes == 0
+
+
 def test_a_body_in_very_many_chunks_is_refused() -> None:
     head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
     connection = HttpConnection()

@@ -52,8 +52,9 @@ def test_what_attackers_hold_is_bounded(attack: str) -> None:
 
 
 @pytest.mark.slow
-def test_unfinished_messages_take_no_more_than_the_documented_sum() -> None:
+@pytest.mark.parametrize("attack", ["unfinished-messages", "unfinished-bodies"])
+def test_what_is_unfinished_takes_no_more_than_the_documented_sum(attack: str) -> None:
     """Those that are refused give back what they hold, and more of them is not kept."""
-    row = hostile.measured(LOAD, "unfinished-messages")
+    row = hostile.measured(LOAD, attack)
     print(f"\n{shown(row)}")
     assert (row.kib_each or 0) < UNFINISHED_KIB_MAX

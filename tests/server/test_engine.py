@@ -66,7 +66,7 @@ def test_after_a_dispatch_and_all_that_came_up_in_it_what_was_collected_is_sent(
     after: list[list[type]] = []
     engine.routes = Routes(
         disconnect=lambda output: engine.dispatch(Closed(output.session, output.reason)),
-        after_dispatch=(lambda: after.append([type(known) for known in node.inputs]),),
+        after_dispatch=(lambda _: after.append([type(known) for known in node.inputs]),),
     )
     engine.dispatch(Received(1, [Ping()]))
     assert after == [[Received, Closed]]

@@ -225,8 +225,13 @@ class HttpConnection:
         return self._h11 is None
 
     def refuse(self, error: RequestRefusedError) -> bytes:
-        """The answer to a request that could not be read; the connection has to close then."""
-        if self._h11 is not None and self._h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+        """The answer to a request that could not be read; the connection has to close then.
+
+        Nothing is kept of the request: the client may take its time to hear of it.
+        """
+        answering, self._h11 = self._h11, None
+        self._buffer, self._body, self._tail = b"", None, None
+        if answering is not None and answering.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return b""
         body = error.reason.encode(errors="backslashreplace") + b"\n"
         exchange = h11.Connection(h11.SERVER)

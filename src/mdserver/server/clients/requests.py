@@ -111,7 +111,9 @@ class HttpRequests:
             refusals.tell(connection.address, error.status, error.reason)
             context.sessions.measures.refuse(f"HTTP {error.status}")
             self._phase = Phase.CLOSING
-            await connection.send_all(self._http.refuse(error))
+            refusal = self._http.refuse(error)
+            connection.unfinished.hold(0)
+            await connection.send_all(refusal)
         self._phase = Phase.CLOSING
         await connection.linger(context.settings.close_timeout)
         return None
