@@ -115,7 +115,8 @@ def accept_upgrade(request: Request) -> Accepted:
 
 def frame_header(length: int, text: bool) -> bytes:
     """The header of an unmasked, unfragmented message of `length` bytes."""
-    return _header(_TEXT if text else _BINARY, length)
+    first = _TEXT if text else _BINARY
+    return bytes((first, length)) if length < 126 else _header(first, length)
 
 
 def ping_frame(payload: bytes = b"") -> bytes:

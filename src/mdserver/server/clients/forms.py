@@ -62,6 +62,8 @@ class WebSocketForm:
         self.codec = codec
         self.delivery = codec.delivery
         self.event = codec.event
+        self._join = codec.join
+        self._text = codec.text
         self.aliased = not codec.text
         self.name = "websocket json" if codec.text else "websocket binary"
 
@@ -78,8 +80,8 @@ class WebSocketForm:
 
     def wire(self, frames: Sequence[bytes]) -> bytes:
         """All frames in one message."""
-        payload = self.codec.join(frames)
-        return frame_header(len(payload), self.codec.text) + payload
+        payload = self._join(frames)
+        return frame_header(len(payload), self._text) + payload
 
     def alive(self) -> bytes:
         """A ping."""

@@ -10,7 +10,7 @@ from typing import Protocol
 from attrs import frozen
 
 from mdserver.config import SlowConsumerPolicy
-from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched, Mark
+from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched, Mark, Status
 from mdserver.core.outputs import Deliver
 from mdserver.limits import CATCH_UP_BYTES_MAX, NS_PER_MS
 from mdserver.server.clients.forms import Form
@@ -120,6 +120,8 @@ class Outbox:
 
     def put(self, event: AnyEvent) -> bool:
         """Append an event for this session alone; whether the flusher has to be told."""
+        if type(event) is Status:  # nearly all: the results of publications
+            return self.append(self.form.event(event))
         assert not isinstance(event, Fetched), "only asked for by HTTP exchanges"
         if isinstance(event, Delivery):
             if self.limit > self.limit_least + CATCH_UP_BYTES_MAX:
@@ -134,6 +136,14 @@ class Outbox:
         elif isinstance(event, Mark):
             return self.append(self.form.mark(event))
         return self.append(self.form.event(event))
+
+    def take(self, run: Sequence[Deliver]) -> None:
+        """Append live messages for this session alone, while the outbox is not parked."""
+        frames = self.frames
+        for output in run:
+            frame = self._encode(output.delivery)
+            frames.append(frame)
+            self.size += len(frame)
 
     def append(self, frame: bytes) -> bool:
         """Append a frame that the session asked for; whether the flusher has to be told."""

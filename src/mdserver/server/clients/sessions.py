@@ -92,22 +92,40 @@ class Sessions:
 
     def deliver(self, run: Sequence[Deliver]) -> None:
         """Put messages for the same sessions into the outboxes; a failure ends those sessions."""
+        sessions = run[0].sessions
+        self.deliveries += len(sessions) * len(run)
         try:
-            self._deliver(run)
+            if len(sessions) == 1:
+                self._deliver_to_one(sessions[0], run)
+            else:
+                self._deliver_to_many(sessions, run)
         except Exception:
             log.exception("output failed", output="Deliver")
-            for session in run[0].sessions:
+            for session in sessions:
                 self._end(session)
 
-    def _deliver(self, run: Sequence[Deliver]) -> None:
+    def _deliver_to_one(self, session: int, run: Sequence[Deliver]) -> None:
+        """Put messages into one outbox: there is nothing to share, which `Batch` is about."""
+        outbox = self.outboxes.get(session)
+        if outbox is None:
+            return
+        if outbox.unsent:
+            if not outbox.queue_while_parked(run):
+                outbox.owner.outbox_overflow()
+            return
+        if not outbox.frames:
+            self.flusher.dirty.append(outbox)
+        outbox.take(run)
+        if outbox.size > outbox.limit:
+            flush_all([outbox])
+
+    def _deliver_to_many(self, sessions: Sequence[int], run: Sequence[Deliver]) -> None:
         outboxes = self.outboxes
         dirty = self.flusher.dirty
-        sessions = run[0].sessions
         batches: dict[Form, Batch] = {}
         batch: Batch | None = None
         full: list[Outbox] = []
         slow: list[Outbox] = []
-        self.deliveries += len(sessions) * len(run)
         for session in sessions:
             outbox = outboxes.get(session)
             if outbox is None:
