@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from mdserver.cluster.group import SYNC_REQUESTED_FOR, Group, new_history
+from mdserver.cluster.group import SYNC_REQUESTED_FOR, Group
+from mdserver.cluster.groups import new_history
 from mdserver.cluster.node import Node
 from mdserver.core.commands import Connect, Publish
 from mdserver.core.inputs import Opened, Received
