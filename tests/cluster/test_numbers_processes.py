@@ -11,7 +11,7 @@ from websockets.sync.client import connect
 from mdserver.core.publishers import PublisherKeys
 from mdserver.core.subjects import group_of
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT
-from mdserver.server.disk.publisher_secret import shared
+from mdserver.server.publisher_secret import shared
 from tests.cluster.live_cluster import LiveCluster
 
 pytestmark = pytest.mark.slow

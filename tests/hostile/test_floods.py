@@ -22,11 +22,10 @@ from mdserver.limits import (
     SUBJECTS_PER_STEP,
     TURN_MS,
 )
-from mdserver.server.clients.rates import RateLimits
 from mdserver.server.clients.session import portions
 from mdserver.server.clients.turn import Turn
 from mdserver.server.http.router import Router
-from mdserver.server.settings import ServerSettings
+from mdserver.server.settings import RateLimits, ServerSettings
 from tests.server.raw import PING, PONG, TEXT, connected, frame, upgraded
 from tests.server.serving import port_of, serving
 

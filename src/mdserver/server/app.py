@@ -29,7 +29,6 @@ from mdserver.server.clients import refusals
 from mdserver.server.clients.admission import lowered
 from mdserver.server.disk.journalling import Journal
 from mdserver.server.disk.statistics_file import StatisticsFile
-from mdserver.server.disk.store import build_node, open_store
 from mdserver.server.engine import Routes, ignore, refuse
 from mdserver.server.http.router import Router
 from mdserver.server.logs import audit_logs
@@ -45,6 +44,7 @@ from mdserver.server.plugins.presence import METHODS, PresenceHook
 from mdserver.server.server import Server
 from mdserver.server.settings import server_settings
 from mdserver.server.start_checks import lowered_sentence
+from mdserver.server.store import build_node, open_store
 from mdserver.server.tracing import tracing
 
 log = structlog.get_logger()

@@ -11,8 +11,24 @@ from mdserver.core.settings import BrokerSettings
 from mdserver.errors import ConfigError
 from mdserver.journal.writer import WriterSettings
 from mdserver.limits import NS_PER_S, WEBSOCKET_SLACK_BYTES
-from mdserver.server.clients.rates import RateLimits
 from mdserver.server.tls import CIPHERS, KeyStore
+
+
+@frozen
+class RateLimits:
+    """How many a second; 0 does not ask."""
+
+    commands: int = 0
+    bytes: int = 0
+    commands_per_address: int = 0
+    bytes_per_address: int = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit at all."""
+        return bool(
+            self.commands or self.bytes or self.commands_per_address or self.bytes_per_address
+        )
 
 
 @frozen(kw_only=True)

@@ -1,7 +1,8 @@
 """Rates of a session and of an address: what is taken now says when more may be."""
 
 from mdserver.limits import NS_PER_S, RATED_ADDRESSES_KEPT
-from mdserver.server.clients.rates import Rate, RateLimits, Rates
+from mdserver.server.clients.rates import Rate, Rates
+from mdserver.server.settings import RateLimits
 
 
 class Clock:

@@ -7,28 +7,11 @@ slows the client down. Bursts of up to a second's worth pass.
 from collections.abc import Callable
 
 import trio
-from attrs import frozen
 
 from mdserver.limits import NS_PER_S, RATED_ADDRESSES_KEPT
+from mdserver.server.settings import RateLimits
 
 _PIECE_S = 1.0
-
-
-@frozen
-class RateLimits:
-    """How many a second; 0 does not ask."""
-
-    commands: int = 0
-    bytes: int = 0
-    commands_per_address: int = 0
-    bytes_per_address: int = 0
-
-    @property
-    def any(self) -> bool:
-        """Whether there is a limit at all."""
-        return bool(
-            self.commands or self.bytes or self.commands_per_address or self.bytes_per_address
-        )
 
 
 class Rate:

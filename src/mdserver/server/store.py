@@ -20,13 +20,13 @@ from mdserver.journal.rows import written
 from mdserver.journal.segments import StreamWriter
 from mdserver.journal.writer import JournalWriter
 from mdserver.server.disk.journalling import STREAMS, Journal
-from mdserver.server.disk.log_identity import check_begun, check_log
-from mdserver.server.disk.publisher_secret import publisher_secret
 from mdserver.server.disk.wal_writer import MESSAGES, WalWriter, tail_of
 from mdserver.server.engine import Engine
+from mdserver.server.log_identity import check_begun, check_log
 from mdserver.server.member import Member
 from mdserver.server.ownership import give_folder, give_tree
 from mdserver.server.privileges import acting_as
+from mdserver.server.publisher_secret import publisher_secret
 from mdserver.server.settings import broker_settings, writer_settings
 
 log = structlog.get_logger()

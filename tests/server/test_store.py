@@ -21,9 +21,9 @@ from mdserver.errors import StartError
 from mdserver.journal import segments
 from mdserver.journal.records import LOG, record_of
 from mdserver.journal.segments import StreamWriter
-from mdserver.server.disk.store import build_node, open_store
 from mdserver.server.member import open_member
 from mdserver.server.server import Server
+from mdserver.server.store import build_node, open_store
 from tests.server.serving import route, serving
 
 GROUPS = 4
@@ -155,7 +155,7 @@ async def test_after_a_power_cut_the_history_goes_on_where_all_was_synced(
         history = first.history
     boot = tmp_path / "boot"
     boot.write_text("another\n")
-    monkeypatch.setattr("mdserver.server.disk.store.BOOT_ID", boot)
+    monkeypatch.setattr("mdserver.server.store.BOOT_ID", boot)
     async with life(folder if ended else left, JournalFsync=fsync) as again:
         assert (again.history == history) is same
         assert again.held() == {"/a/b": ["one"]}
