@@ -113,6 +113,7 @@ DRAIN_TIMEOUT_S = 30
 DRAIN_SESSIONS_PER_S = 2000  # how fast sessions are sent to the other members
 DRAIN_SPREAD_MS_MIN = 200
 DRAIN_HAND_OVER_S = 5  # how long a member that ends waits for others to take its groups
+OUT_OF_SERVICE_LOGGED_S = 10  # a change of coordinators takes 2 to 3 s, all of a start rarely more
 DRAIN_GRACE_MS = 1000  # beyond the spread, for those who were told to come last
 CONFLATION_STEP_MS = 100
 CONFLATION_MS_MAX = 24 * 3600 * 1000

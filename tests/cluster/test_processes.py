@@ -320,3 +320,16 @@ def test_half_of_what_encrypts_links_is_an_error_at_the_start(tmp_path: Path) ->
     process = cluster.processes[0]
     assert process.wait(60) != 0
     assert "ClusterMemberCertificateAuthority go together" in cluster.log(0)
+
+
+def test_a_member_without_a_majority_is_an_error_in_its_log(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 3) as cluster:
+        for index in (1, 2):
+            cluster.kill(index)
+        cluster.wait(lambda: "member out of service" in cluster.log(0), 60, "the error")
+        for index in (1, 2):
+            cluster.start(index)
+        cluster.wait(lambda: "member in service again" in cluster.log(0), 60, "the all-clear")
+        lines = [json.loads(line) for line in cluster.log(0).splitlines() if "service" in line]
+        assert [line["level"] for line in lines] == ["error", "warning"]
+        assert "majority" in lines[0]["reason"]

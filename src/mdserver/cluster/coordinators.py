@@ -211,7 +211,7 @@ class Coordinators(MemberPart):
             return False
         self._outgoing.refuse(Guard.SEED_HOLDS_LESS)
         self._outgoing.log(
-            "older copy",
+            "seed is an older copy",
             seed=peer,
             group=item.group,
             acked=coordinator.acked[peer],

@@ -73,7 +73,7 @@ class Groups(list[Group]):
         for index in groups:
             self[index].history = history
             self[index].leadership.active = False
-        self._outgoing.log("history", history=history, groups=len(groups))
+        self._outgoing.log("new history", history=history, groups=len(groups))
         if self._settings.guaranteed:
             return history
         self._histories_told += 1

@@ -84,7 +84,7 @@ class Guaranteed(MemberPart):
         same = hello.admitted and votes.known.get(peer, 0) == hello.incarnation
         if same and votes.starts.get(peer, hello.start) != hello.start:
             self._outgoing.refuse(Guard.STARTS_DIFFER)
-            self._outgoing.log("older copy", seed=peer, incarnation=hello.incarnation)
+            self._outgoing.log("seed is an older copy", seed=peer, incarnation=hello.incarnation)
             votes.starts.pop(peer)
             self._storage.note({peer: hello.incarnation + 1})
             self._outgoing.send((peer,), self._storage.hello())
@@ -99,7 +99,7 @@ class Guaranteed(MemberPart):
         self._outgoing.refuse(Guard.HELLO_OLDER)
         later = self._members.peers[peer].incarnation
         if peer in self._settings.seeds and self._storage.note({peer: later}):
-            self._outgoing.log("older copy", seed=peer, incarnation=hello.incarnation)
+            self._outgoing.log("seed is an older copy", seed=peer, incarnation=hello.incarnation)
         self._compare_own(peer, hello)
 
     def _lose(self, peer: str, known: int) -> None:
@@ -107,7 +107,7 @@ class Guaranteed(MemberPart):
         for group in self.groups.coordinated:
             self.groups.depose(group.index)
         self._outgoing.refuse(Guard.RECORD_OLDER)
-        self._outgoing.log("lost", known=known, told_by=peer)
+        self._outgoing.log("vote record lost", known=known, told_by=peer)
         self.groups.lose()
         votes = self._storage.votes
         votes.admitted = False

@@ -93,7 +93,7 @@ def build(
         commands=commands,
         statistics=statistics,
         member=member,
-        links=None if member is None else member.connect(server.engine, log),
+        links=None if member is None else member.connect(node, server.engine, log),
         journal=None if store is None else store.journal(node, server.engine),
         authorizer=build_authorizer(config, server),
         presence=build_presence_hook(config),

@@ -8,8 +8,7 @@ from attrs import Factory, define, frozen
 
 from mdserver.cluster.admin import DRAINED
 from mdserver.cluster.identity import Identity
-from mdserver.cluster.log import MISSING
-from mdserver.cluster.node import TICK
+from mdserver.cluster.node import TICK, Node
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.config import Config, DeliveryMode, JournalFsync
@@ -17,6 +16,7 @@ from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Log
 from mdserver.errors import ConfigError
 from mdserver.limits import DRAIN_HAND_OVER_S, NS_PER_MS
+from mdserver.server import cluster_log
 from mdserver.server.disk.votes import VoteFile, VoteWriter
 from mdserver.server.engine import Engine
 from mdserver.server.logger import Logger
@@ -24,6 +24,8 @@ from mdserver.server.monitor.commands import AdminCommands
 from mdserver.server.peers.mutual import MutualIdentity
 from mdserver.server.peers.peers import Peers, PeerSettings
 from mdserver.server.tls import KeyStore
+
+log = structlog.get_logger()
 
 
 @define
@@ -42,27 +44,19 @@ class Member:
     _drained: trio.Event = Factory(trio.Event)
 
     def take(self, line: Log) -> None:
-        """Write what the core says of the cluster to the server log; what it says of one group, for
-        debugging only, unless something was lost.
-        """
-        if line.stream != "cluster":
-            return
-        if line.name == DRAINED:
+        """Write what the node says of the cluster to the server log."""
+        if line.stream == cluster_log.STREAM and line.name == DRAINED:
             self._drained.set()
-        log = structlog.get_logger()
-        if line.name == MISSING:
-            log.warning(line.name, **line.values)
-        else:
-            (log.debug if "group" in line.values else log.info)(line.name, **line.values)
+        cluster_log.write(line)
 
-    def begin(self, log: Logger) -> None:
+    def begin(self) -> None:
         """Store the vote record of this start. Raises StartError."""
         if self.file is None:
             return
         damage = self.file.damage
         aside = self.file.begin(self.votes)
         if damage is not None:
-            log.warning("vote file damaged", problem=damage, kept_as=str(aside))
+            log.error("vote file damaged", problem=damage, kept_as=str(aside))
 
     async def hand_over(self, commands: AdminCommands) -> None:
         """Have others coordinate what this member does, and wait for it, but not for long."""
@@ -76,17 +70,18 @@ class Member:
         if self.peers.identity is not None:
             self.peers.identity.reload()
 
-    def connect(self, engine: Engine, log: Logger) -> "Links":
+    def connect(self, node: Node, engine: Engine, log: Logger) -> "Links":
         """Return what links this member to the others and to its disk; `run` it."""
         file = self.file
         writer = None if file is None else VoteWriter(file, engine)
-        return Links(engine, Peers(self.peers, engine, log), writer)
+        return Links(node, engine, Peers(self.peers, engine, log), writer)
 
 
 @frozen
 class Links:
     """What runs for a member: the links to others, and what writes its vote file, if it votes."""
 
+    node: Node
     engine: Engine
     peers: Peers
     votes: VoteWriter | None
@@ -98,6 +93,7 @@ class Links:
                 nursery.start_soon(self.votes.run)
             await nursery.start(self.peers.run)
             self.engine.dispatch(TimerDue(TICK))
+            nursery.start_soon(cluster_log.watch_service, self.node)
             task_status.started()
 
 

@@ -99,7 +99,7 @@ def _opened(config: Config, member: Member | None) -> Store | None:
     """Open the journal and write the vote file, with the rights that the server will have."""
     if not config.journal:
         if member is not None:
-            member.begin(log)
+            member.begin()
         return None
     wal = writes_wal(config, member)
     streams = (*STREAMS, LOG) if wal else STREAMS
@@ -112,7 +112,7 @@ def _opened(config: Config, member: Member | None) -> Store | None:
         config.journal_folder, streams, writer_settings(config), last, kept, withdraws
     )
     if member is not None:
-        member.begin(log)
+        member.begin()
     for stream, repair in writer.repairs.items():
         log.warning(
             "journal repaired",
