@@ -350,7 +350,7 @@ class Client:
     async def _join_again(self) -> None:
         """On a new connection, after what the others missed was asked for."""
         await trio.lowlevel.checkpoint()
-        self._shared.join_again()
+        self._shared.go_on()
 
     async def caught_up(self, subscription: Subscription) -> None:
         """Wait until a subscription has got all that comes before its live messages.
@@ -401,10 +401,12 @@ class Client:
     def pause(self) -> None:
         """Receive no more messages."""
         self._driver.perform(self._core.pause())
+        self._shared.interrupt()
 
     def resume(self) -> None:
         """Receive messages again, first those that were missed."""
         self._driver.perform(self._core.resume())
+        self._shared.go_on()
 
     # Publishing
 

@@ -81,7 +81,8 @@ class Audience:
             ahead = subscription.session.ahead
             if ahead is not None and subject in ahead:
                 continue
-            if subscription.waits(subject):
+            unbrought = subscription.searching or subscription.pending is not None
+            if unbrought and subscription.waits(subject):
                 if subscription.defers(subject):
                     deferring.append(subscription.session.id)
                 continue

@@ -73,7 +73,8 @@ class Subscription:
     `conflation` is in ns, 0 for none; its windows are counted from `start`. `pending` holds the
     subjects whose first messages are still to be brought: their live ones do not come yet. While
     these are still `searching` for, no live message comes at all; `known` are the positions that
-    the command named, until all is brought. `ahead` are those of `Session.ahead` that are this
+    the command named, until all is brought. One that `renews` a live subscription gets live
+    messages meanwhile, as that did. `ahead` are those of `Session.ahead` that are this
     subscription's.
     """
 
@@ -83,6 +84,7 @@ class Subscription:
         "known",
         "pattern",
         "pending",
+        "renews",
         "searching",
         "session",
         "start",
@@ -104,24 +106,29 @@ class Subscription:
         self.start = start
         self.pending: dict[str, None] | None = None
         self.searching = False
+        self.renews = False
         self.known: KnownPositions | None = None
         self.ahead: dict[str, AheadWait] | None = None
 
     def waits(self, subject: str) -> bool:
         """Return whether the live messages of a subject do not come through this yet."""
-        return self.searching or (self.pending is not None and subject in self.pending)
+        waiting = self.searching or (self.pending is not None and subject in self.pending)
+        return waiting and not (self.renews and not self._names(subject))
 
     def defers(self, subject: str) -> bool:
         """Return whether less exact subscriptions of the session bring a subject for now.
 
-        They do until this one's turn has come, so that they miss nothing if it never comes. But
-        nothing may overtake what is to follow a position that the client named.
+        They do until this one's turn has come, so that they miss nothing if it never comes.
         """
+        return self.waits(subject) and not self._names(subject)
+
+    def _names(self, subject: str) -> bool:
+        """Return whether a position was named: nothing may overtake what follows it."""
         known = self.known
-        if known is None or not self.waits(subject):
+        if known is None:
             return False
         named = subject in known.positions or self.subject in known.positions
-        return not named and known.places is None
+        return named or known.places is not None
 
     @property
     def exactness(self) -> tuple[int, ...]:

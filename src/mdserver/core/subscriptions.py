@@ -17,6 +17,7 @@ from mdserver.core.message import Position
 from mdserver.core.outputs import Output, Send
 from mdserver.core.session import (
     CatchUpRequest,
+    CatchUpState,
     KnownPositions,
     Session,
     SessionState,
@@ -109,6 +110,7 @@ class Subscriptions:
         session = subscription.session
         held = session.subscriptions.get(subscription.subject)
         if held is not None:
+            subscription.renews = held.renews or held.catch_up_state is CatchUpState.LIVE
             self._let_go(held)
         elif self._settings.presence:
             out.append(presence_log("join", session, subscription.subject, now))

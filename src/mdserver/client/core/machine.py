@@ -118,6 +118,11 @@ class ClientCore:
         return len(self._publications)
 
     @property
+    def receiving(self) -> bool:
+        """Whether messages that the server sends are taken, as far as they are not held."""
+        return self.phase is Phase.UP and not self.paused
+
+    @property
     def numbering(self) -> Numbering:
         """How far the publisher has come, for a later run that goes on from here."""
         return self._publications.numbering
@@ -195,7 +200,6 @@ class ClientCore:
         removed = self.subscriptions.remove(subjects)
         if removed and self.phase is Phase.UP and not self.paused:
             self._unsubscribe(removed)
-            self._resubscribe(self.subscriptions.bereft(removed))
         return self._take()
 
     def pause(self) -> list[Output]:
@@ -538,7 +542,6 @@ class ClientCore:
         if event.subject is None:
             return
         if status in {StatusName.DATA_SYNC, StatusName.DATA_RESYNC}:
-            self.subscriptions.answered(event.subject)
             again = self.subscriptions.replays(event.subject)
             for command in again:
                 self._subscribe(command)
@@ -608,7 +611,6 @@ class ClientCore:
             self._subscribe(command)
 
     def _subscribe(self, command: commands.Subscribe) -> None:
-        self.subscriptions.asked(command)
         for fenced in self._fences.put(command):
             self._command(fenced)
 

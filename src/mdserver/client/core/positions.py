@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from mdserver.core.commands import PositionAfter
 from mdserver.core.events import MessageEvent
 from mdserver.core.message import MessageType
-from mdserver.core.subjects import parse_interest, segments_of
+from mdserver.core.subjects import Pattern, parse_interest, segments_of
 from mdserver.limits import CLIENT_POSITIONS_MAX
 
 Seen = tuple[str, int, int]
@@ -25,6 +25,7 @@ class Positions:
         self._positions_max = positions_max
         self._seen: dict[str, Seen] = {}
         self.replayed: dict[str, None] = {}
+        self._patterns_replayed: dict[str, Pattern] = {}
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -36,6 +37,7 @@ class Positions:
         """Messages from now on are numbered in this history."""
         self.history = history
         self.replayed = {}
+        self._patterns_replayed = {}
 
     def reset(self, history: str, subjects: Iterable[str]) -> None:
         """These subjects are numbered anew; the numbering of all others goes on under the new id.
@@ -57,14 +59,21 @@ class Positions:
                 self._seen[subject] = (history, epoch, seq)
 
     def replay(self, subject: str) -> None:
-        """The application asked for the history of this subject, also for what it has seen."""
-        if subject in self._seen:
-            self.replayed[subject] = None
+        """The application asked for what it has seen of a subject as well.
+
+        Also for what it will have seen by the time when the answer comes.
+        """
+        self.replayed[subject] = None
+
+    def replay_pattern(self, text: str, pattern: Pattern) -> None:
+        """The same for all subjects of a pattern."""
+        self._patterns_replayed[text] = pattern
 
     def forget(self, subject: str) -> None:
-        """The subject is not subscribed any more."""
+        """The subject or pattern is not subscribed any more."""
         self._seen.pop(subject, None)
         self.replayed.pop(subject, None)
+        self._patterns_replayed.pop(subject, None)
 
     def get(self, subject: str) -> PositionAfter | None:
         """The position to recover from."""
@@ -73,10 +82,19 @@ class Positions:
 
     def repeats(self, message: MessageEvent) -> bool:
         """Whether the message is one that was seen, and that the application asked for again."""
-        seen = self._seen.get(message.subject) if message.subject in self.replayed else None
-        if seen is None or message.type not in _BROUGHT or not message.seq:
+        if message.type not in _BROUGHT or not message.seq:
             return False
-        return seen[0] == self.history and (self.history, message.epoch, message.seq) <= seen
+        seen = self._seen.get(message.subject)
+        if seen is None or seen[0] != self.history:
+            return False
+        here = (self.history, message.epoch, message.seq)
+        return here <= seen and self._is_replayed(message.subject)
+
+    def _is_replayed(self, subject: str) -> bool:
+        segments = segments_of(subject) if self._patterns_replayed else ()
+        return subject in self.replayed or any(
+            pattern.matches(segments) for pattern in self._patterns_replayed.values()
+        )
 
     def accept(self, message: MessageEvent) -> bool:
         """Whether the message is new; notes its position if so.
@@ -90,7 +108,7 @@ class Positions:
         here = (self.history, message.epoch, message.seq)
         seen = self._seen.get(subject)
         if seen is not None and seen[0] == self.history and here <= seen:
-            return message.type is MessageType.HISTORICAL and subject in self.replayed
+            return False
         if seen is None and len(self._seen) >= self._positions_max:
             self.forget(next(iter(self._seen)))
         self._seen[subject] = here

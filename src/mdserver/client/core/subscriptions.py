@@ -29,7 +29,6 @@ class Subscriptions:
         self._wanted: dict[str, Options] = {}
         self._patterns: dict[str, Pattern] = {}
         self._held: dict[str, None] = {}
-        self._recovering: dict[str, None] = {}
         self._replay_later: dict[str, Options] = {}
         self._replaying: dict[str, None] = {}
         self.lone: dict[str, None] = {}
@@ -55,12 +54,10 @@ class Subscriptions:
             self.lone.pop(subject, None)
             if pattern is not None:
                 self._patterns[subject] = pattern
-            if options.history or replay:
+            if replay and pattern is not None:
+                self._positions.replay_pattern(subject, pattern)
+            elif replay or (options.history and self._positions.get(subject) is not None):
                 self._positions.replay(subject)
-            if pattern is not None and replay:
-                for seen in list(self._positions):
-                    if pattern.matches(segments_of(seen)):
-                        self._positions.replay(seen)
 
     def remove(self, subjects: Iterable[str]) -> list[str]:
         """End subscriptions and forget what was seen through them; gives those that existed."""
@@ -70,6 +67,7 @@ class Subscriptions:
             seen = [gone]
             pattern = self._patterns.pop(gone, None)
             if pattern is not None:
+                self._positions.forget(gone)
                 seen = [s for s in self._positions if pattern.matches(segments_of(s))]
             for subject in seen:
                 if not self.covers(subject):
@@ -87,39 +85,6 @@ class Subscriptions:
                     del self.lone[one]
                 ending = [*ending, *lone]
         return ending
-
-    def asked(self, command: Subscribe) -> None:
-        """Note the positions of a command, about which the server has said nothing yet."""
-        self._recovering.update(dict.fromkeys(command.positions or ()))
-
-    def answered(self, subject: str) -> None:
-        """Note that the server has brought what was missed of a subject, or said that it cannot."""
-        self._recovering.pop(subject, None)
-
-    def bereft(self, removed: Iterable[str]) -> list[str]:
-        """Return the patterns to subscribe again because these subscriptions have ended.
-
-        At the server the most exact subscription of a session brings what was missed of a subject.
-        If it ends before that, the next one gets live messages only.
-        """
-        if not self._recovering or not self._patterns:
-            return []
-        subjects: dict[str, None] = {}
-        for one in removed:
-            pattern = parse_interest(one, segments_min=1)
-            if pattern is not None:
-                matched = (s for s in self._recovering if pattern.matches(segments_of(s)))
-                subjects |= dict.fromkeys(matched)
-            elif one in self._recovering:
-                subjects[one] = None
-        patterns: dict[str, None] = {}
-        for subject in subjects:
-            if subject not in self._wanted:
-                segments = segments_of(subject)
-                patterns |= dict.fromkeys(
-                    text for text, pattern in self._patterns.items() if pattern.matches(segments)
-                )
-        return list(patterns)
 
     def covers(self, subject: str) -> bool:
         """Whether messages of this subject are wanted."""
@@ -151,7 +116,6 @@ class Subscriptions:
     def connected(self) -> None:
         """The server knows of no subscription."""
         self.lone = {}
-        self._recovering = {}
         self._replay_later = {}
         self._replaying = {}
 
