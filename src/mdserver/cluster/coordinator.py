@@ -40,6 +40,8 @@ class CoordinatorEvent(enum.Enum):
     DEPOSED = "deposed"
 
 
+# To look up a member of an enum takes CPython 3.11 as long as a call, and this is for each batch.
+_ACTIVE = CoordinatorState.ACTIVE
 TRANSITIONS: dict[tuple[CoordinatorState, CoordinatorEvent], CoordinatorState] = {
     (CoordinatorState.PRE_VOTING, CoordinatorEvent.PRE_VOTED): CoordinatorState.PREPARING,
     (CoordinatorState.PREPARING, CoordinatorEvent.ELECTED): CoordinatorState.SYNCING,
@@ -257,16 +259,16 @@ class Coordinator:
         self.acked_by[seed] = incarnation
         if length >= acked.get(seed, 0):
             acked[seed] = length
-        if self.state is CoordinatorState.ACTIVE and length <= self.log.committed:
+        active = self.state is _ACTIVE
+        if active and length <= self.log.committed:
             return None
         if len(acked) < self.majority:
             return None
         agreed = sorted(acked.values())[-self.majority] if len(acked) > 1 else acked[seed]
-        if self.state is CoordinatorState.SYNCING and agreed >= self.base:
+        if not active and self.state is CoordinatorState.SYNCING and agreed >= self.base:
             self.transition(CoordinatorEvent.ESTABLISHED)
             return agreed
-        news = self.state is CoordinatorState.ACTIVE and agreed > self.log.committed
-        return agreed if news else None
+        return agreed if active and agreed > self.log.committed else None
 
     def append(
         self, publications: "Sequence[Publication]", contact: str, first: int
@@ -275,7 +277,7 @@ class Coordinator:
 
         A repeat of a publication that is not committed yet is answered when it is (`due`).
         """
-        assert self.state is CoordinatorState.ACTIVE
+        assert self.state is _ACTIVE
         for publication in publications:
             if publication.number:
                 break

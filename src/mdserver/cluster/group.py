@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from mdserver.core.message import Entry
     from mdserver.core.proposal import Outcome, Proposal
 
+# To look up a member of an enum takes CPython 3.11 as long as a call, and this is for each batch.
+_ACTIVE = CoordinatorState.ACTIVE
 SYNC_REQUESTED_FOR = 2 * NS_PER_S
 """How long a coordinator has to answer a request for what is missing, before it is asked again."""
 
@@ -334,7 +336,7 @@ class Group:
         knows from its log which publications that has.
         """
         coordinator, log, outgoing = self.coordinator, self.log, self._outgoing
-        if coordinator is None or coordinator.state is not CoordinatorState.ACTIVE:
+        if coordinator is None or coordinator.state is not _ACTIVE:
             outgoing.refuse(Guard.FORWARD_EPOCH)
             return
         start, runs = log.length, len(log.runs)
