@@ -199,6 +199,7 @@ def test_the_page_of_the_server_is_its_own(browser: webdriver.Chrome, server: Li
     browser.get(server.url.replace("127.0.0.1", "localhost"))
     state = browser.find_element(By.ID, "state")
     WebDriverWait(browser, WAIT_S).until(lambda _: "Connected to" in state.text)
+    assert state.text.startswith("Connected to ")
 
 
 def test_no_page_shows_the_server_in_a_frame(browser: webdriver.Chrome, server: LiveServer) -> None:

@@ -26,13 +26,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         yield running
 
 
-def wait_for_text(browser: webdriver.Chrome, element: str, text: str) -> None:
-    """Until the element with this id shows the text."""
+def wait_for_text(browser: webdriver.Chrome, element: str, text: str) -> list[str]:
+    """Wait until the element with this id shows the text; return its lines."""
 
     def shown(_: webdriver.Chrome) -> bool:
         return text in browser.find_element(By.ID, element).text
 
     WebDriverWait(browser, WAIT_S).until(shown, f"{text!r} is not shown in #{element}")
+    return browser.find_element(By.ID, element).text.splitlines()
 
 
 def publish(url: str, subject: str, content: str) -> None:
@@ -56,7 +57,8 @@ def test_the_page_of_the_server_subscribes_and_publishes(
     browser.find_element(By.CSS_SELECTOR, "#publish button").click()
     wait_for_text(browser, "messages", "/greetings/hello Hello, world")
     publish(server.url, "/other/subject", "from elsewhere")
-    wait_for_text(browser, "messages", "/other/subject from elsewhere")
+    shown = wait_for_text(browser, "messages", "/other/subject from elsewhere")
+    assert sum("Hello, world" in line for line in shown) == 1
 
 
 def test_the_page_of_the_server_says_what_is_wrong_with_a_subject(
@@ -68,7 +70,9 @@ def test_the_page_of_the_server_says_what_is_wrong_with_a_subject(
     subject.clear()
     subject.send_keys("no slash")
     browser.find_element(By.CSS_SELECTOR, "#publish button").click()
-    wait_for_text(browser, "outcome", "Subject 'no slash'")
+    shown = wait_for_text(browser, "outcome", "Subject 'no slash'")
+    assert len(shown) == 1
+    assert "no slash" not in browser.find_element(By.ID, "messages").text
 
 
 def test_a_file_with_the_page_of_the_readme(
@@ -78,7 +82,8 @@ def test_a_file_with_the_page_of_the_readme(
     browser.get(page_of("README.md", server.port, tmp_path))
     wait_for_text(browser, "out", '"content":"203.10"')
     publish(server.url, "/stocks/NYSE/IBM", "203.25")
-    wait_for_text(browser, "out", '"content":"203.25"')
+    shown = wait_for_text(browser, "out", '"content":"203.25"')
+    assert sum('"content"' in line for line in shown) == 2
 
 
 class Relay:
@@ -132,7 +137,6 @@ async def test_an_event_source_gets_what_it_missed_while_it_was_cut_off(
             for number in range(1, 6):
                 await in_thread(publish, server.url, "/http/cut", str(number))
             relay.accepting.set()
-            await in_thread(wait_for_text, browser, "out", "/http/cut 5")
-            shown = await in_thread(lambda: browser.find_element(By.ID, "out").text)
+            shown = await in_thread(wait_for_text, browser, "out", "/http/cut 5")
             nursery.cancel_scope.cancel()
-    assert shown.splitlines() == [f"/http/cut {number}" for number in range(6)]
+    assert shown == [f"/http/cut {number}" for number in range(6)]

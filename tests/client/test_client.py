@@ -189,8 +189,9 @@ async def test_nobody_listens(scripted: Any, at_once: ReconnectSettings) -> None
         await taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         async with Client([address, f"0 {scripted.address}"], reconnect=at_once, encoding="json"):
-            peer = await scripted.accept()
-            await peer.greet()
+            with trio.fail_after(20):
+                peer = await scripted.accept()
+                await peer.greet()
             peer.done.set()
 
 

@@ -55,6 +55,9 @@ def test_a_member_that_is_not_in_the_list_joins_and_serves() -> None:
     cluster.open("m9:1", 5)
     cluster.publish("m9:1", 5, "/a/b", "from outside")
     cluster.until(lambda: acked(cluster, "m9:1"))
+    cluster.run(S)
+    held = [cluster.statistics(name).groups[cluster.group("/a/b")] for name in cluster.members]
+    assert [(one.length, one.committed) for one in held] == [(1, 1)] * 4
 
 
 def test_a_publication_without_a_majority_fails_as_uncertain_after_its_time() -> None:

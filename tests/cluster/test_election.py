@@ -105,3 +105,6 @@ def test_a_cluster_on_disks_slower_than_its_time_outs_elects_all_the_same() -> N
         cluster.until(lambda: cluster.coordinator(group) not in (None, "m1:1"), limit=60 * S)  # noqa: B023
     cluster.publish("m2:1", 1, "/a/b", "x")
     cluster.until(lambda: acked(cluster, "m2:1"))
+    assert list(acked(cluster, "m2:1")) == ["x"]
+    led = [cluster.statistics(name).coordinated for name in ("m2:1", "m3:1")]
+    assert sorted(led[0] + led[1]) == list(range(cluster.groups))

@@ -83,6 +83,8 @@ def test_two_lost_seeds_of_five_are_taken_back_together() -> None:
     cluster.open("m5:1", 1)
     cluster.publish("m5:1", 1, "/a/b", "by those two and another")
     cluster.until(lambda: bool(cluster.members["m5:1"].statuses))
+    (status,) = cluster.members["m5:1"].statuses
+    assert (status.status, status.seq) == (StatusName.PUBLISH_OK, 1)
 
 
 def test_the_word_is_heard_by_coordinators_that_are_elected_after_it_was_given() -> None:
@@ -267,3 +269,5 @@ def test_a_seed_that_dies_before_its_record_says_that_it_is_known_lost_nothing()
     cluster.kill("m3:1")
     cluster.start("m3:1")
     cluster.until(cluster.ready)
+    assert not any(cluster.statistics(name).not_voting for name in cluster.names)
+    assert len({cluster.statistics(name).histories[0] for name in cluster.names}) == 1

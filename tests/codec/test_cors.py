@@ -57,7 +57,7 @@ def test_own_pages(origin: bytes) -> None:
     ],
 )
 def test_names_of_the_server(host: bytes) -> None:
-    WebRule(hosts=frozenset({"md.example"})).check_host(request(host=host))
+    assert WebRule(hosts=frozenset({"md.example"})).check_host(request(host=host)) is None
 
 
 @pytest.mark.parametrize(

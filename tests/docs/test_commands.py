@@ -102,10 +102,11 @@ def test_data_in_blocks_can_be_read(page: Path) -> None:
         if kind == "json":
             decoder, rest = json.JSONDecoder(), body.strip()
             while rest:
-                _, end = decoder.raw_decode(rest)
+                found, end = decoder.raw_decode(rest)
+                assert isinstance(found, dict | list), body
                 rest = rest[end:].lstrip()
         elif kind == "yaml":
-            yaml.safe_load(body)
+            assert isinstance(yaml.safe_load(body), dict | list), body
 
 
 @pytest.mark.parametrize(
