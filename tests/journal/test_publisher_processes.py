@@ -16,7 +16,7 @@ import pytest
 from attrs import define, field
 
 from mdserver.cluster.wal import WalAppended, WalCommitted, WalLog
-from mdserver.journal import records, segments
+from mdserver.journal import segments, wal_lines
 from tests.cluster.live_cluster import LiveCluster
 from tests.journal.test_journal_process import commit_settings, free_port, options
 from tests.live import live_server, post
@@ -156,7 +156,7 @@ def test_an_orderly_end_leaves_nothing_to_commit(tmp_path: Path, fsync: str) -> 
             assert post(server.url, f"/a/{number % 5}")["status"] == "OK"
     lengths: dict[int, int] = {}
     learned: dict[int, int] = {}
-    for record in records.read(segments.sealed(tmp_path / "journal" / "log")).records:
+    for record in wal_lines.read(segments.sealed(tmp_path / "journal" / "log")).entries:
         match record:
             case WalLog(group=group, start=start, entries=entries, committed=committed):
                 lengths[group], learned[group] = start + len(entries), committed

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mdserver.cluster.wal import WalAppended, WalLog
-from mdserver.journal import records, segments
+from mdserver.journal import segments, wal_lines
 from mdserver.limits import JOURNAL_LOG_BYTES_MIN
 from tests.cluster.live_cluster import LiveCluster
 from tests.journal.test_journal_process import commit_settings
@@ -23,7 +23,7 @@ def contents(folder: Path) -> list[bytes]:
     """The messages in the segments of a log, those of what was added to it."""
     return [
         entry.publication.content
-        for record in records.read(segments.sealed(folder)).records
+        for record in wal_lines.read(segments.sealed(folder)).entries
         if isinstance(record, WalAppended | WalLog)
         for entry in record.entries
     ]

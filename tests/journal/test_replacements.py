@@ -1,9 +1,9 @@
-"""Which logs were replaced under another history id, as far as a stream of records says."""
+"""Which logs were replaced under another history id, as far as a stream of entries says."""
 
 from mdserver.cluster.log import Run
 from mdserver.cluster.wal import AnyWalEntry, WalAppended, WalLog
 from mdserver.core.message import Entry, Publication
-from mdserver.journal.records import Replacements
+from mdserver.journal.wal_lines import Replacements
 
 ENTRY = Entry(1, 1, Publication("/a/b", b"x"))
 RUNS = [Run(0, 1, "m1#1", 1)]
@@ -17,8 +17,8 @@ def held(history: str, *entries: Entry, group: int = 0) -> WalLog:
     return WalLog(group, 1, history, 0, list(entries), RUNS[: len(entries)], 0, True, None)
 
 
-def count(*records: AnyWalEntry) -> int:
-    return Replacements(records).count
+def count(*entries: AnyWalEntry) -> int:
+    return Replacements(entries).count
 
 
 def test_a_log_that_held_something_and_is_void_under_another_history_counts() -> None:

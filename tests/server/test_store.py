@@ -19,8 +19,8 @@ from mdserver.cluster.wal import WalAppended
 from mdserver.config import Config, load
 from mdserver.errors import StartError
 from mdserver.journal import segments
-from mdserver.journal.records import LOG, record_of
 from mdserver.journal.segments import StreamWriter
+from mdserver.journal.wal_lines import LOG, entry_of
 from mdserver.server.member import open_member
 from mdserver.server.server import Server
 from mdserver.server.store import build_node, open_store
@@ -76,7 +76,7 @@ async def life(folder: Path, **settings: str) -> AsyncIterator[Life]:
     async with serving(node=node) as server:
         journal = store.journal(node, server.engine)
         assert journal.wal is not None
-        route(server, committed=journal.committed, write_wal=journal.wal.record)
+        route(server, committed=journal.committed, write_wal=journal.wal.write)
         async with journal.running(), trio.open_nursery() as nursery:
             nursery.start_soon(journal.run)
             await journal.settle(node)
@@ -127,7 +127,7 @@ async def test_a_damaged_line_ends_what_is_believed_and_clients_are_told(tmp_pat
         history = first.history
     (segment,) = segments.sealed(folder / LOG)
     lines = segment.path.read_bytes().splitlines(keepends=True)
-    second = [at for at, line in enumerate(lines) if isinstance(record_of(line[:-1]), WalAppended)][
+    second = [at for at, line in enumerate(lines) if isinstance(entry_of(line[:-1]), WalAppended)][
         1
     ]
     lines[second] = lines[second][:40] + b"AAAA" + lines[second][44:]
@@ -217,7 +217,7 @@ def seed_config(folder: Path, fsync: str = "commit") -> Config:
 
 
 def found_by_seed(folder: Path, fsync: str = "commit") -> int | None:
-    """How many records a start of the seed relies on; None where it writes none."""
+    """How many entries a start of the seed relies on; None where it writes none."""
     config = seed_config(folder, fsync)
     member = open_member(config)
     store = open_store(config, member)
@@ -228,10 +228,10 @@ def found_by_seed(folder: Path, fsync: str = "commit") -> int | None:
         store.writer.start(lambda _: None)
     store.writer.close()
     member.file.close()
-    return None if store.begun is None else len(store.records)
+    return None if store.begun is None else len(store.wal)
 
 
-def test_a_seed_relies_on_records_only_if_every_start_since_wrote_them(tmp_path: Path) -> None:
+def test_a_seed_relies_on_entries_only_if_every_start_since_wrote_them(tmp_path: Path) -> None:
     assert [found_by_seed(tmp_path) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(StartError, match="JournalFsync = interval it would not be used"):
         found_by_seed(tmp_path, "interval")
@@ -243,7 +243,7 @@ def test_a_seed_relies_on_records_only_if_every_start_since_wrote_them(tmp_path:
     assert len(list((tmp_path / "journal" / "log" / "aside-1").iterdir())) == 4
 
 
-def test_a_seed_that_lost_its_vote_file_does_not_rely_on_its_records(tmp_path: Path) -> None:
+def test_a_seed_that_lost_its_vote_file_does_not_rely_on_its_log(tmp_path: Path) -> None:
     assert [found_by_seed(tmp_path) for _ in range(2)] == [0, 1]
     (path,) = tmp_path.glob("votes-*.json")
     path.unlink()
@@ -254,7 +254,7 @@ def test_a_seed_that_lost_its_vote_file_does_not_rely_on_its_records(tmp_path: P
     assert len(list((tmp_path / "journal" / "log" / "aside-1").iterdir())) == 2
 
 
-def test_a_seed_with_damaged_records_takes_its_logs_from_others(tmp_path: Path) -> None:
+def test_a_seed_with_a_damaged_log_takes_its_logs_from_others(tmp_path: Path) -> None:
     assert [found_by_seed(tmp_path) for _ in range(2)] == [0, 1]
     segment = segments.sealed(tmp_path / "journal" / LOG)[0]
     segment.path.write_bytes(b"damaged\n")

@@ -73,7 +73,7 @@ class Trouble:
     """The journal cannot be written, for this reason, or it can again (None).
 
     `refusing`: publications that want a place in a log are refused meanwhile. `withdrawn`: nothing
-    that is not `Recorded` yet is on the disk, nor will be.
+    that was not synced yet is on the disk, nor will be.
     """
 
     reason: str | None

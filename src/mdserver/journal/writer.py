@@ -20,8 +20,8 @@ from attrs import frozen
 from mdserver import limits
 from mdserver.config import JournalDiskFull, JournalFsync
 from mdserver.journal import segments
-from mdserver.journal.records import header
 from mdserver.journal.segments import Repair, StreamWriter, SyncError
+from mdserver.journal.wal_lines import header
 from mdserver.limits import NS_PER_S
 
 Step = Callable[[StreamWriter], None]

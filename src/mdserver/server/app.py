@@ -218,7 +218,7 @@ class App:
             peer_discovered=refuse if links is None else links.peers.discovered,
             close_peer=refuse if links is None else links.peers.close,
             persist=refuse if votes is None else votes.persist,
-            write_wal=refuse if wal is None else wal.record,
+            write_wal=refuse if wal is None else wal.write,
             operated=self.commands.operated,
             after_dispatch=(*flush_peers, sessions.flusher.wake),
         )

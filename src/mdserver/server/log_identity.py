@@ -8,8 +8,8 @@ from mdserver.cluster.identity import Identity
 from mdserver.cluster.wal import WalBegun
 from mdserver.config import Config, JournalFsync
 from mdserver.errors import StartError
-from mdserver.journal.records import LOG, beginning
 from mdserver.journal.segments import identified
+from mdserver.journal.wal_lines import LOG, beginning
 from mdserver.server.member import Member
 
 

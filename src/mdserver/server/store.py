@@ -15,9 +15,9 @@ from mdserver.cluster.wal import AnyWalEntry, WalBegun, WalRenamed
 from mdserver.cluster.wal_replay import WalError
 from mdserver.config import Config, JournalFsync
 from mdserver.errors import StartError
-from mdserver.journal.records import LOG, Found, Replacements, cut, line_of, read
 from mdserver.journal.rows import written
 from mdserver.journal.segments import StreamWriter
+from mdserver.journal.wal_lines import LOG, Replacements, WalFound, cut, line_of, read
 from mdserver.journal.writer import JournalWriter
 from mdserver.server.disk.journalling import STREAMS, Journal
 from mdserver.server.disk.wal_writer import MESSAGES, WalWriter, tail_of
@@ -43,7 +43,7 @@ class Store:
     config: Config
     writer: JournalWriter
     begun: WalBegun | None = None
-    records: list[AnyWalEntry] = attrs.Factory(list)
+    wal: list[AnyWalEntry] = attrs.Factory(list)
     has_begun: bool = False
     renewed: WalRenamed | None = None
     replacements: Replacements = attrs.Factory(Replacements)
@@ -161,23 +161,23 @@ def build_node(config: Config, member: Member | None, store: Store | None) -> No
     cluster = attrs.evolve(cluster, writes_wal=True, acks_wait_for_wal=True)
     began = time.monotonic()
     try:
-        node = Node(broker, rng, cluster, votes, store.records, time.time_ns())
+        node = Node(broker, rng, cluster, votes, store.wal, time.time_ns())
     except WalError as error:
         raise StartError(
             f"JournalFolder = {config.journal_folder}: the stream `{LOG}` cannot be used: {error}. "
             "Move its folder away to start without what it holds"
         ) from None
-    if store.records:
+    if store.wal:
         counts = node.broker.counts()
         log.info(
             "journal restored",
             subjects=counts.subjects,
             messages=counts.cached_messages,
-            records=len(store.records),
+            records=len(store.wal),
             history=node.history,
             seconds=round(time.monotonic() - began, 3),
         )
-    store.records = []
+    store.wal = []
     return node
 
 
@@ -196,9 +196,9 @@ def _find_seed(store: Store, member: Member) -> None:
                 reason=reason,
                 kept_in=str(aside),
             )
-        found = Found([], None, 0)
-    store.records = found.records
-    store.replacements = Replacements(found.records)
+        found = WalFound([], None, 0)
+    store.wal = found.entries
+    store.replacements = Replacements(found.entries)
     store.begun = WalBegun(
         member.cluster.me,
         votes.cluster,
@@ -234,7 +234,7 @@ def _begin(store: Store, member: Member) -> None:
     member.file.begin(votes)
 
 
-def _misfit(stream: StreamWriter, votes: VoteRecord, found: Found) -> str | None:
+def _misfit(stream: StreamWriter, votes: VoteRecord, found: WalFound) -> str | None:
     """Why a seed cannot rely on its log, None if it can (docs/cluster.md, "Older copies")."""
     before = votes.incarnation - 1
     begun = 0 if found.begun is None else found.begun.incarnation
@@ -280,19 +280,19 @@ def _find_alone(store: Store) -> None:
     if found.damage is not None:
         aside = cut(stream, found.damage)
         log.warning("journal damaged: what follows is set aside", kept_in=str(aside))
-    store.records = found.records
-    if found.records and reason is not None:
+    store.wal = found.entries
+    if found.entries and reason is not None:
         history = f"{random.SystemRandom().getrandbits(64):016x}"
         log.warning("journal not whole: clients are told of a new history", reason=reason)
         store.renewed = WalRenamed(history)
-        store.records.append(store.renewed)
+        store.wal.append(store.renewed)
     incarnation = 1 if found.begun is None else found.begun.incarnation + 1
     synced = config.journal_fsync is JournalFsync.COMMIT
     groups = config.cluster_subject_groups
     store.begun = WalBegun(config.node_name, "", groups, incarnation, boot_id(), synced)
 
 
-def _gap(found: Found, stream: StreamWriter, groups: int) -> str | None:
+def _gap(found: WalFound, stream: StreamWriter, groups: int) -> str | None:
     """Why the end of the log may be missing; None where nothing that was acknowledged is."""
     if found.damage is not None:
         return str(found.damage)

@@ -1,8 +1,8 @@
 """The logs of this member's seed on its disk: written as the node says, read at the start.
 
 Every `WriteWal` output becomes lines of the stream `log`, and `Stored` the node's `WalSynced`. Once
-the stream has grown to several times what it stands for, the node is asked for a picture of each
-group in turn, and what stands before the first of them goes.
+the stream has grown to several times what it stands for it is compacted: the node is asked for a
+checkpoint of each group in turn, and what stands before the first of them goes.
 """
 
 from collections import deque
@@ -28,9 +28,9 @@ from mdserver.cluster.wal import (
     WriteWal,
 )
 from mdserver.config import JournalFsync
-from mdserver.journal.records import LOG, Large, Replacements, line_of, record_of
 from mdserver.journal.rows import Place
 from mdserver.journal.segments import StreamWriter
+from mdserver.journal.wal_lines import LOG, Replacements, WalLines, entry_of, line_of
 from mdserver.journal.writer import JournalWriter, Step
 from mdserver.limits import (
     JOURNAL_AHEAD_BYTES,
@@ -71,8 +71,8 @@ class WalWriter:
         self._begun = begun
         self._hands_on = fsync is JournalFsync.COMMIT
         self._size = sum(segment.size_bytes for segment in writer.stream(LOG).sealed)
-        self._pictured = 0
-        self._large = Large()
+        self._checkpoint_bytes = 0
+        self._lines = WalLines()
         self._queue: deque[tuple[int, Iterator[bytes], bool]] = deque()
         self._queued = self._fed = 0
         self._requests = 0
@@ -81,8 +81,8 @@ class WalWriter:
         self._given: deque[tuple[int, int, int, list[bytes]]] = deque()
         self._grown = trio.Event()
         self._room = trio.Event()
-        self._picturing = False
-        self._picture: Iterator[bytes] | None = None
+        self._compacting = False
+        self._checkpoint: Iterator[bytes] | None = None
         self._asked = False
         self._withdrawals = 0
         self._replacements = replacements or Replacements()
@@ -95,18 +95,18 @@ class WalWriter:
                 known = [StreamWriter.sync, StreamWriter.end_gap]
             writer.write(LOG, [*self._beginning, *known])
 
-    def record(self, output: WriteWal) -> None:
+    def write(self, output: WriteWal) -> None:
         """Write entries down, and answer once they are on the disk."""
         if self._hands_on and any(isinstance(one, WalLog | WalCommitted) for one in output.entries):
             # They say that what is committed was handed on: so it has to be, whatever happens.
             self._writer.write(MESSAGES, (StreamWriter.sync,))
         for one in output.entries:
             self._replacements.take(one)
-        lines: Iterator[bytes] = chain.from_iterable(map(self._large.lines, output.entries))
+        lines: Iterator[bytes] = chain.from_iterable(map(self._lines.lines, output.entries))
         if self._asked:
-            # How things are at its first line is what a picture shows. The others follow when the
-            # disk has room for them, and let everything else go first.
-            self._picture, lines = lines, islice(lines, 1)
+            # A checkpoint shows how things are at its first line. The others follow when the disk
+            # has room for them, and let everything else go first.
+            self._checkpoint, lines = lines, islice(lines, 1)
         self._queue.append((output.request, lines, self._asked))
         self._queued += 1
         self._feed()
@@ -114,15 +114,15 @@ class WalWriter:
     def _feed(self) -> None:
         """Give the thread what waits here, as far as it may have so much."""
         while self._queue and self._ahead < JOURNAL_AHEAD_BYTES:
-            request, rest, pictured = self._queue[0]
-            if self._give(rest, request, pictured=pictured):
+            request, rest, of_checkpoint = self._queue[0]
+            if self._give(rest, request, of_checkpoint=of_checkpoint):
                 self._queue.popleft()
                 self._fed += 1
 
-    def _give(self, lines: Iterator[bytes], request: int, *, pictured: bool) -> bool:
+    def _give(self, lines: Iterator[bytes], request: int, *, of_checkpoint: bool) -> bool:
         """Give the thread the next lines; True if these were the last, which answer `request`.
 
-        `pictured`: they are lines of a picture.
+        `of_checkpoint`: they are lines of a checkpoint.
         """
         given: list[bytes] = []
         size, ended = 0, True
@@ -132,25 +132,25 @@ class WalWriter:
             if size >= JOURNAL_PORTION_BYTES:
                 ended = False
                 break
-        self._write(given, size, request if ended else 0, pictured=pictured)
-        if not self._picturing and self._size > self._size_max:
+        self._write(given, size, request if ended else 0, of_checkpoint=of_checkpoint)
+        if not self._compacting and self._size > self._size_max:
             self._grown.set()
         return ended
 
     def _write(
-        self, lines: list[bytes], size: int, answered: int, *, pictured: bool = False
+        self, lines: list[bytes], size: int, answered: int, *, of_checkpoint: bool = False
     ) -> None:
         self._size += size
-        if self._picturing:
-            self._pictured += size
+        if self._compacting:
+            self._checkpoint_bytes += size
         self._requests += 1
         self._ahead += size
-        self._given.append((self._requests, size, answered, [] if pictured else lines))
+        self._given.append((self._requests, size, answered, [] if of_checkpoint else lines))
         self._writer.write(LOG, lines, self._requests)
 
     @property
     def _size_max(self) -> int:
-        return max(JOURNAL_LOG_BYTES_MIN, JOURNAL_LOG_GROWTH * self._pictured)
+        return max(JOURNAL_LOG_BYTES_MIN, JOURNAL_LOG_GROWTH * self._checkpoint_bytes)
 
     def stored(self, request: int) -> None:
         """All up to this request is on the disk, as far as the policy asks for it."""
@@ -168,21 +168,21 @@ class WalWriter:
     def withdrawn(self) -> None:
         """Nothing of what is not stored is on the disk: write it again, but not the new entries.
 
-        The node took them out of its logs. A picture may have them too, so it is made anew.
+        The node took them out of its logs. A checkpoint may have them too, so it is made anew.
         """
         lines, newest = [], 0
         for _, _, answered, given in self._given:
             lines += given
             newest = answered or newest
-        for newest, rest, pictured in self._queue:  # noqa: B007 - the last one is answered
-            if not pictured:
+        for newest, rest, of_checkpoint in self._queue:  # noqa: B007 - the last one is answered
+            if not of_checkpoint:
                 lines += rest
         self._queue.clear()
         self._fed = self._queued
         self._given.clear()
         self._ahead = 0
         self._withdrawals += 1
-        kept = [line for line in lines if not isinstance(record_of(line), WalAppended)]
+        kept = [line for line in lines if not isinstance(entry_of(line), WalAppended)]
         again = [*self._beginning, *kept]
         self._writer.open_last()
         self._write(again, sum(map(len, again)), newest)
@@ -219,18 +219,18 @@ class WalWriter:
             self._replacements.count,
         )
         self._writer.write(LOG, (compaction.begin, line_of(self._begun)))
-        self._picturing, self._pictured = True, 0
+        self._compacting, self._checkpoint_bytes = True, 0
         for group in range(self._begun.groups):
-            if not await self._write_picture(group):
+            if not await self._write_checkpoint(group):
                 break
-        self._picturing = False
+        self._compacting = False
         if self._engine.failure is not None:
             return  # the process ends, and what stood before is all there is
         if self._withdrawals > withdrawals:
             self._grown.set()
             return
         compaction.keeps = self._replacements.count > self._kept_aside
-        self._size = self._pictured
+        self._size = self._checkpoint_bytes
         self._requests += 1
         end = self._requests
         self._writer.write(LOG, (compaction.end,), end)
@@ -249,24 +249,26 @@ class WalWriter:
         if not self._grown.is_set():
             self.when_whole()
 
-    async def _write_picture(self, group: int) -> bool:
+    async def _write_checkpoint(self, group: int) -> bool:
         """Have all of a group written once more; False if that is of no use any more.
 
-        Whatever else comes, each turn of the thread has a share for the picture: it is done before
-        the stream has grown by several times its size.
+        Whatever else comes, each turn of the thread has a share for the checkpoint: it is done
+        before the stream has grown by several times its size.
         """
         withdrawals = self._withdrawals
         self._asked = True
         self._engine.dispatch(Checkpoint((group,)))
         self._asked = False
-        picture, self._picture = self._picture, None
-        if picture is None:
+        checkpoint, self._checkpoint = self._checkpoint, None
+        if checkpoint is None:
             return False  # the node failed
         place = self._queued
         while self._fed < place:
             await self._more_room()
         while self._withdrawals == withdrawals:
-            if self._give(picture, 0, pictured=True) or self._give(picture, 0, pictured=True):
+            if self._give(checkpoint, 0, of_checkpoint=True) or self._give(
+                checkpoint, 0, of_checkpoint=True
+            ):
                 return True
             share = self._requests
             while self._given and self._given[0][0] <= share:

@@ -1,6 +1,6 @@
 """The stream `log`: what a seed writes down of its logs, and what is found of it at a start.
 
-A line is the base64 (RFC 4648, section 4) of a CRC-32 (4 bytes, big-endian) and of the record in
+A line is the base64 (RFC 4648, section 4) of a CRC-32 (4 bytes, big-endian) and of the entry in
 MessagePack, which the checksum is of. After a power cut a file may have gaps before its last
 line: what is found ends before the first line that is not whole.
 """
@@ -36,9 +36,9 @@ CHECKSUM_BYTES = 4
 
 
 class Portion(WalEntry, frozen=True, tag=7):
-    """A part of a record that is too large for one line; `number` says which record.
+    """A part of an entry that is too large for one line; `number` says which entry.
 
-    The record says how things were at its `first` portion; other records may stand between that
+    The entry says how things were at its `first` portion; other entries may stand between that
     and its `last`, without which all of it means nothing.
     """
 
@@ -61,7 +61,7 @@ _decoder: msgspec.msgpack.Decoder[AnyLine] = msgspec.msgpack.Decoder(AnyLine)
 
 
 @frozen
-class Damage:
+class WalDamage:
     """Where the first line stands that is not whole: its segment, and the byte it begins at.
 
     `missing`: that line is whole, but the segment before it is not there.
@@ -78,27 +78,27 @@ class Damage:
 
 
 @frozen
-class Found:
-    """The records of a stream up to its first damage, if there is any."""
+class WalFound:
+    """The entries of a stream up to its first damage, if there is any."""
 
-    records: list[AnyWalEntry]
-    damage: Damage | None
+    entries: list[AnyWalEntry]
+    damage: WalDamage | None
     size_bytes: int
 
     @property
     def begun(self) -> WalBegun | None:
         """How the last writer began."""
-        return next((one for one in reversed(self.records) if isinstance(one, WalBegun)), None)
+        return next((one for one in reversed(self.entries) if isinstance(one, WalBegun)), None)
 
     @property
     def ended(self) -> bool:
         """Whether the last writer ended as it should."""
-        return bool(self.records) and isinstance(self.records[-1], WalEnded)
+        return bool(self.entries) and isinstance(self.entries[-1], WalEnded)
 
     @property
     def groups(self) -> int:
         """How many groups are held."""
-        return len({record.group for record in self.records if isinstance(record, WalLog)})
+        return len({entry.group for entry in self.entries if isinstance(entry, WalLog)})
 
 
 class Replacements:
@@ -107,42 +107,42 @@ class Replacements:
     What it held may stand in older segments only, and be held by no other member.
     """
 
-    def __init__(self, records: Iterable[AnyWalEntry] = ()) -> None:
+    def __init__(self, entries: Iterable[AnyWalEntry] = ()) -> None:
         self.count = 0
         self._histories: dict[int, str] = {}
         self._holding: dict[int, None] = {}
-        for record in records:
-            self.take(record)
+        for entry in entries:
+            self.take(entry)
 
-    def take(self, record: AnyWalEntry | WalImage) -> None:
-        """Take the next record."""
-        if isinstance(record, WalAppended):
-            self._holding[record.group] = None
-        elif isinstance(record, WalLog | WalImage):
-            group = record.group
-            if record.start or record.entries:
+    def take(self, entry: AnyWalEntry | WalImage) -> None:
+        """Take the next entry."""
+        if isinstance(entry, WalAppended):
+            self._holding[entry.group] = None
+        elif isinstance(entry, WalLog | WalImage):
+            group = entry.group
+            if entry.start or entry.entries:
                 self._holding[group] = None
-            elif record.state is None and self._histories.get(group) != record.history:
+            elif entry.state is None and self._histories.get(group) != entry.history:
                 self.count += group in self._holding
                 self._holding.pop(group, None)
-            self._histories[group] = record.history
+            self._histories[group] = entry.history
 
 
-class Large:
-    """Lines of records, those of a large one one by one, so that nobody has to hold all of them."""
+class WalLines:
+    """Makes lines of entries, those of a large entry one by one: nobody has to hold all of them."""
 
     def __init__(self, bytes_max: int = JOURNAL_PORTION_BYTES) -> None:
         self._bytes_max = bytes_max
         self._number = 0
 
-    def lines(self, record: AnyWalEntry | WalImage) -> Iterator[bytes]:
-        """The lines of a record, encoded as they are asked for."""
-        if isinstance(record, WalImage):
-            yield from self._portions(pieces_of(record))
-        elif isinstance(record, WalLog) and record.state is not None:
-            yield from self._portions([_encode(record)])
+    def lines(self, entry: AnyWalEntry | WalImage) -> Iterator[bytes]:
+        """Yield the lines of an entry, encoded as they are asked for."""
+        if isinstance(entry, WalImage):
+            yield from self._portions(pieces_of(entry))
+        elif isinstance(entry, WalLog) and entry.state is not None:
+            yield from self._portions([_encode(entry)])
         else:
-            yield line_of(record)
+            yield line_of(entry)
 
     def _portions(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         self._number += 1
@@ -156,7 +156,7 @@ class Large:
 
 
 def pieces_of(image: WalImage) -> Iterator[bytes]:
-    """The record of an image, one message after the other."""
+    """Yield the bytes of an image's entry, one message after the other."""
     before: list[Any] = [
         4,
         image.group,
@@ -187,12 +187,12 @@ def _pieces_of_subject(image: SubjectImage) -> Iterator[bytes]:
 
 
 def array_of(count: int) -> bytes:
-    """What MessagePack begins an array of so many values with (array 32)."""
+    """Return the bytes with which MessagePack begins an array of so many values (array 32)."""
     return b"\xdd" + count.to_bytes(4, "big")
 
 
 def portions(pieces: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
-    """The same bytes in portions of at most so many, and none of them much smaller but the last."""
+    """Yield the same bytes in portions of at most so many, all but the last hardly smaller."""
     waiting: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -208,54 +208,54 @@ def portions(pieces: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
         yield b"".join(waiting)
 
 
-class Assembly:
-    """Records in the order in which they count, large ones put together from their portions."""
+class WalAssembly:
+    """Entries in the order in which they count, large ones put together from their portions."""
 
     def __init__(self) -> None:
-        self._records: list[AnyWalEntry | None] = []
+        self._entries: list[AnyWalEntry | None] = []
         self._parts: dict[int, tuple[int, list[bytes]]] = {}
         self._incarnation = 0
 
-    def take(self, record: AnyWalEntry | Portion) -> None:
-        """Take the record of the next line. Raises ValueError where it cannot be understood."""
-        if not isinstance(record, Portion):
-            if isinstance(record, WalBegun) and record.incarnation != self._incarnation:
-                self._incarnation = record.incarnation
+    def take(self, entry: AnyWalEntry | Portion) -> None:
+        """Take the entry of the next line. Raises ValueError if it cannot be understood."""
+        if not isinstance(entry, Portion):
+            if isinstance(entry, WalBegun) and entry.incarnation != self._incarnation:
+                self._incarnation = entry.incarnation
                 self._parts.clear()  # another process went on: it knows nothing of those
-            if isinstance(record, WalResumed):
+            if isinstance(entry, WalResumed):
                 self._parts.clear()  # some of their portions may be missing
-            self._records.append(record)
+            self._entries.append(entry)
             return
-        if record.first:
-            self._parts[record.number] = len(self._records), []
-            self._records.append(None)
-        if record.number not in self._parts:
+        if entry.first:
+            self._parts[entry.number] = len(self._entries), []
+            self._entries.append(None)
+        if entry.number not in self._parts:
             return  # it began in a segment that is gone
-        at, parts = self._parts[record.number]
-        parts.append(record.data)
-        if record.last:
-            del self._parts[record.number]
-            self._records[at] = _whole(parts)
+        at, parts = self._parts[entry.number]
+        parts.append(entry.data)
+        if entry.last:
+            del self._parts[entry.number]
+            self._entries[at] = _whole(parts)
 
     @property
-    def records(self) -> list[AnyWalEntry]:
+    def entries(self) -> list[AnyWalEntry]:
         """What is whole."""
-        return [record for record in self._records if record is not None]
+        return [entry for entry in self._entries if entry is not None]
 
 
 def _whole(parts: Sequence[bytes]) -> AnyWalEntry:
     try:
-        record = _decoder.decode(b"".join(parts))
+        entry = _decoder.decode(b"".join(parts))
     except msgspec.MsgspecError as error:
-        raise ValueError(f"portions that are no record: {error}") from None
-    if isinstance(record, Portion | Chained):
+        raise ValueError(f"portions that are no entry: {error}") from None
+    if isinstance(entry, Portion | Chained):
         raise ValueError("portions of a portion")
-    return record
+    return entry
 
 
-def line_of(record: AnyLine) -> bytes:
-    """A record as a line, without its line end."""
-    return _line(_encode(record))
+def line_of(entry: AnyLine) -> bytes:
+    """Return the line of an entry, without its line end."""
+    return _line(_encode(entry))
 
 
 def _line(content: bytes) -> bytes:
@@ -268,8 +268,8 @@ def header(stream: str, before: int) -> bytes:
     return line_of(Chained(stream, before))
 
 
-def record_of(line: bytes) -> AnyLine:
-    """The record of a line; ValueError where it is damaged."""
+def entry_of(line: bytes) -> AnyLine:
+    """Return the entry of a line. Raises ValueError if it is damaged."""
     try:
         content = a2b_base64(line, strict_mode=True)
     except Base64Error as error:
@@ -279,12 +279,12 @@ def record_of(line: bytes) -> AnyLine:
     try:
         return _decoder.decode(memoryview(content)[CHECKSUM_BYTES:])
     except msgspec.MsgspecError as error:
-        raise ValueError(f"no record: {error}") from None
+        raise ValueError(f"no entry: {error}") from None
 
 
-def read(segments: Iterable[Segment]) -> Found:
-    """What sealed segments hold. Raises OSError."""
-    records = Assembly()
+def read(segments: Iterable[Segment]) -> WalFound:
+    """Return what sealed segments hold. Raises OSError."""
+    assembly = WalAssembly()
     size = 0
     last: Segment | None = None
     for segment in segments:
@@ -294,31 +294,31 @@ def read(segments: Iterable[Segment]) -> Found:
                 try:
                     if not line.endswith(b"\n"):
                         raise ValueError("no line end")
-                    record = record_of(line[:-1])
-                    if not isinstance(record, Chained):
-                        records.take(record)
-                    elif last is not None and record.before != last.number:
-                        return Found(records.records, Damage(segment, 0, missing=True), size)
+                    entry = entry_of(line[:-1])
+                    if not isinstance(entry, Chained):
+                        assembly.take(entry)
+                    elif last is not None and entry.before != last.number:
+                        return WalFound(assembly.entries, WalDamage(segment, 0, missing=True), size)
                 except ValueError:
-                    return Found(records.records, Damage(segment, offset), size + offset)
+                    return WalFound(assembly.entries, WalDamage(segment, offset), size + offset)
                 offset += len(line)
         size += offset
         last = segment
-    return Found(records.records, None, size)
+    return WalFound(assembly.entries, None, size)
 
 
 def beginning(folder: Path) -> WalBegun | None:
-    """How the oldest segment of a stream begins; None if it does not say. Raises OSError."""
+    """Return how the oldest segment of a stream begins, None if it does not say. Raises OSError."""
     for path in paths(folder)[:1]:
         with path.open("rb") as file, contextlib.suppress(ValueError):
             for line in (file.readline(JOURNAL_BEGUN_BYTES_MAX) for _ in range(2)):
-                record = record_of(line.removesuffix(b"\n"))
-                if isinstance(record, WalBegun):
-                    return record
+                entry = entry_of(line.removesuffix(b"\n"))
+                if isinstance(entry, WalBegun):
+                    return entry
     return None
 
 
-def cut(stream: StreamWriter, damage: Damage) -> Path:
+def cut(stream: StreamWriter, damage: WalDamage) -> Path:
     """Take a damaged line off a stream, and all that follows it; returns where that is kept.
 
     Raises OSError.

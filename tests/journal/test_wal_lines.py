@@ -1,4 +1,4 @@
-"""Large records in portions: between those of others, and a crash at any line."""
+"""Large entries in portions: between those of others, and a crash at any line."""
 
 import random
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mdserver.cluster.wal import AnyWalEntry, Checkpoint, WalBegun, WalImage, WalLog, WalSynced
-from mdserver.journal import records
-from mdserver.journal.records import Assembly, Large, Portion, array_of, pieces_of, record_of
+from mdserver.journal import wal_lines
+from mdserver.journal.wal_lines import Portion, WalAssembly, WalLines, array_of, entry_of, pieces_of
 from tests.cluster.test_wal_replay import GROUPS, Single, running
 
 PIECES = st.lists(st.binary(max_size=40), max_size=30)
@@ -18,7 +18,7 @@ PIECES = st.lists(st.binary(max_size=40), max_size=30)
 
 @given(PIECES, st.integers(1, 50))
 def test_portions_are_the_same_bytes_in_bounded_parts(pieces: list[bytes], size: int) -> None:
-    parts = list(records.portions(pieces, size))
+    parts = list(wal_lines.portions(pieces, size))
     assert b"".join(parts) == b"".join(pieces)
     assert all(len(part) == size for part in parts[:-1])
     assert all(0 < len(part) <= size for part in parts)
@@ -34,7 +34,7 @@ def image_of(single: Single, group: int) -> WalImage:
     return image
 
 
-def test_an_image_is_read_as_the_record_that_it_stands_for() -> None:
+def test_an_image_is_read_as_the_entry_that_it_stands_for() -> None:
     single = running()
     for number in range(6):
         single.publish(1, f"/s/{number % 3}", f"{number}")
@@ -55,9 +55,9 @@ def test_an_image_is_read_as_the_record_that_it_stands_for() -> None:
 def test_what_is_left_after_a_crash_at_any_line_follows(
     seed: int, portion_bytes: int, crashed: bool
 ) -> None:
-    """Portions of pictures stand between the records of what goes on, and may never be whole."""
+    """Portions of checkpoints stand between the entries of what goes on, and may never be whole."""
     rng = random.Random(seed)
-    single, large = running(), Large(portion_bytes)
+    single, large = running(), WalLines(portion_bytes)
     lines: list[bytes] = []
     pictures: list[Iterator[bytes]] = []
     wanted = rng.sample(range(GROUPS), GROUPS)
@@ -93,17 +93,17 @@ def test_what_is_left_after_a_crash_at_any_line_follows(
 
 
 def assembled(lines: list[bytes]) -> list[AnyWalEntry]:
-    assembly = Assembly()
+    assembly = WalAssembly()
     for line in lines:
-        assembly.take(record_of(line))
-    return assembly.records
+        assembly.take(entry_of(line))
+    return assembly.entries
 
 
 def test_portions_of_a_process_that_is_gone_mean_nothing() -> None:
     first, second = (WalBegun("m", "", 1, incarnation, "", False) for incarnation in (1, 2))
-    assembly = Assembly()
+    assembly = WalAssembly()
     assembly.take(first)
     assembly.take(Portion(1, b"x", True, False))
     assembly.take(second)
     assembly.take(Portion(1, b"y", False, True))
-    assert assembly.records == [first, second]
+    assert assembly.entries == [first, second]
