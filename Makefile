@@ -117,7 +117,7 @@ verify: verify-models verify-simulation verify-traces verify-chaos ## the proof'
 verify-models: $(VENV)/.dev ## TLC on the models of the specification and their mutants
 	$(BIN)/python -m spec check
 
-verify-simulation: $(VENV)/.dev ## simulated runs of three levels, and deliberate bugs that they find
+verify-simulation: $(VENV)/.dev ## simulated runs of three levels, what guards refused in them, and deliberate bugs
 	$(BIN)/python -m simulation run --seeds 2000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 2 --seeds 200 --first 5000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 3 --seeds 200 --jobs $(JOBS)

@@ -27,7 +27,7 @@ from simulation.plan import Plan, make
 from simulation.profiles import PROFILES
 from simulation.run import Result
 from simulation.run import run as run_plan
-from simulation.stored import StoredPlan, load
+from simulation.stored import load
 from simulation.world import World
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
@@ -48,11 +48,6 @@ def plan_of(seed: int, level: int, profile: str | None) -> Plan:
 def run_seed(seed: int, level: int, profile: str | None) -> Result:
     """One seed's result; at module level, so that it can run in another process."""
     return LEVELS[level].run(plan_of(seed, level, profile))[0]
-
-
-def run_stored(stored: StoredPlan) -> Result:
-    """The result of a stored plan; at module level, so that it can run in another process."""
-    return run_plan(stored.plan)[0]
 
 
 def hunt_number(number: int, most: int) -> Hunt:
@@ -138,7 +133,7 @@ def check_guards(console: Console, counted: Counter[str], jobs: int, seeds: int)
     reached: Counter[Guard] = Counter()
     plans = load()
     with ProcessPoolExecutor(jobs) as pool:
-        for name, result in zip(plans, pool.map(run_stored, plans.values()), strict=True):
+        for name, result in zip(plans, pool.map(guards.reached_by, plans.values()), strict=True):
             reached.update(guards.refusals(result.coverage))
             wrong += [f"{name}: {problem}" for problem in result.problems]
     drawn = guards.refusals(counted)
