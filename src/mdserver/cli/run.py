@@ -13,6 +13,7 @@ import trio
 from mdserver.cli.configuration import configuration_options, effective
 from mdserver.config import Config, Loaded
 from mdserver.config.concerns import concerns
+from mdserver.config.reloading import Reload
 from mdserver.errors import ConfigError, MdserverError, StartError, leaves
 from mdserver.journal.rotating import LineWriter
 from mdserver.server.app import App, build
@@ -58,6 +59,7 @@ async def serve(
     """Serve until a signal; `read` reads the configuration again, for SIGHUP."""
     gc.disable()  # nothing that is made here becomes garbage, and a journal may bring very much
     app = build(config, trace=trace, log_writer=lines)
+    app.orders.reload = partial(reload, app, read)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             urls = await nursery.start(app.serve)
@@ -91,11 +93,12 @@ async def drain(app: App, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-def reload(app: App, read: Callable[[], Loaded]) -> None:
+def reload(app: App, read: Callable[[], Loaded]) -> Reload:
     """Read the configuration again; a mistake in it changes nothing and is logged."""
     try:
-        app.reload(read().config)
+        done = app.reload(read().config)
     except (ConfigError, StartError) as error:
         log.error("reload refused", reason=str(error))
-        return
+        return Reload(app.config, (), (), str(error))
     set_level(app.config.log_level)
+    return done

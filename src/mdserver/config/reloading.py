@@ -9,12 +9,14 @@ from mdserver.config.table import PARAMETERS, Config
 @frozen
 class Reload:
     """`config` is in force from now on. The names are those of parameters whose value changed:
-    `taken` those that a running server takes, `refused` those that need a restart.
+    `taken` those that a running server takes, `refused` those that need a restart. With a `mistake`
+    nothing was taken.
     """
 
     config: Config
     taken: tuple[str, ...]
     refused: tuple[str, ...]
+    mistake: str | None = None
 
 
 def reloaded(old: Config, new: Config) -> Reload:

@@ -64,6 +64,7 @@ from mdserver.core.inputs import (
     Verdict,
     Writability,
 )
+from mdserver.core.inspection import Inspection
 from mdserver.core.interest import Audience, Interest
 from mdserver.core.marks import Marks
 from mdserver.core.message import Entry, MessageType, Position
@@ -146,6 +147,7 @@ class Broker:
         self.publications = Publications(settings, self._cache, self._histories)
         self._marks = Marks(self._catch_up, self._conflation)
         self.claims = Claims(settings, self._cache, self._interest, self._histories)
+        self.inspection = Inspection(self._sessions, self._cache, self._interest, settings.groups)
         self._handlers: dict[type, Callable[..., None]] = {
             Connect: self._connect,
             Subscribe: self._subscribe,

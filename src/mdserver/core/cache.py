@@ -156,6 +156,10 @@ class Cache:
         """What is known of a subject."""
         return self._subjects.get(subject)
 
+    def names(self) -> list[str]:
+        """Return all subjects."""
+        return list(self._subjects)
+
     def make_room(self, publication: Publication, now: int) -> str | None:
         """Make room for a publication that is about to be proposed.
 

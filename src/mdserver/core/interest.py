@@ -19,6 +19,7 @@ found; what is cut off later hands its mark to the branch above.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from mdserver.core.entitlement import permits
 from mdserver.core.session import Session, Subscription
@@ -220,6 +221,12 @@ class Interest:
         if audience is None or audience.generation != self._generation:
             audience = self._renew(subject, audience)
         return audience
+
+    def subscribers(self, subject: str) -> int:
+        """Count the sessions that subscribe to a subject, by name or pattern; keeps no list."""
+        found, _ = self._matching(segments_of(subject))
+        exact = self._exact.get(subject, {})
+        return len(dict.fromkeys(chain(exact, *found))) if found else len(exact)
 
     def _renew(self, subject: str, audience: Audience | None) -> Audience:
         exact = self._exact.get(subject, {})

@@ -20,7 +20,7 @@ from attrs import define, evolve, field
 from mdserver.cluster.node import Node
 from mdserver.config import Config, Entitlement, LogLevel
 from mdserver.config.keys import token_verifier
-from mdserver.config.reloading import reloaded
+from mdserver.config.reloading import Reload, reloaded
 from mdserver.core.inputs import RulesChanged
 from mdserver.core.outputs import Log, Trace
 from mdserver.journal.audit import AuditLogs
@@ -31,13 +31,14 @@ from mdserver.server.disk.journalling import Journal
 from mdserver.server.disk.statistics_file import StatisticsFile
 from mdserver.server.engine import Routes, ignore, refuse
 from mdserver.server.http.router import Router
-from mdserver.server.logs import audit_logs
+from mdserver.server.logs import audit_logs, set_level
 from mdserver.server.member import Links, Member, open_member
 from mdserver.server.monitor.commands import AdminCommands
 from mdserver.server.monitor.operations import cluster_routes
+from mdserver.server.monitor.orders import Orders
 from mdserver.server.monitor.pages import Monitor
+from mdserver.server.monitor.routes import monitor_routes
 from mdserver.server.monitor.statistics import Statistics
-from mdserver.server.monitor.statistics_page import StatisticsPage
 from mdserver.server.plugins.authorizers import TokenAuthorizer
 from mdserver.server.plugins.custom import CustomAuthorizer, load_class
 from mdserver.server.plugins.presence import METHODS, PresenceHook
@@ -77,14 +78,20 @@ def build(
     def warning() -> str | None:
         return app.warning()
 
+    def config_in_force() -> Config:
+        return app.config
+
+    def log_with(level: LogLevel) -> None:
+        app.log_with(level)
+
     server = Server(server_settings(config), node, Router(unready, warning), log)
     commands = AdminCommands(server.engine)
     password = config.monitor_password if config.monitor_http_authentication else ""
-    monitor = Monitor(server.views, unready, config.monitor_username, password, warning)
-    for path, methods in cluster_routes(commands).items():
-        monitor.add(path, methods)
+    orders = Orders(server.engine, config_in_force, log_with)
+    monitor = Monitor(unready, config.monitor_username, password, warning, orders.audit)
     statistics = Statistics(server, node)
-    monitor.add("/statistics", {"GET": StatisticsPage(statistics)})
+    monitor.routes |= monitor_routes(server, node, statistics, orders, config_in_force)
+    monitor.routes |= cluster_routes(commands)
     server.add_monitor(monitor)
     app = App(
         config=config,
@@ -92,6 +99,7 @@ def build(
         node=node,
         commands=commands,
         statistics=statistics,
+        orders=orders,
         member=member,
         links=None if member is None else member.connect(node, server.engine, log),
         journal=None if store is None else store.journal(node, server.engine),
@@ -132,6 +140,7 @@ class App:
     node: Node
     commands: AdminCommands
     statistics: Statistics
+    orders: Orders
     member: Member | None
     links: Links | None
     journal: Journal | None
@@ -201,11 +210,12 @@ class App:
             for part in (self._audit, self.presence, journal, member, self.statistics)
             if part is not None
         ]
+        self.orders.takers = takers
         flush_peers = () if links is None else (links.peers.flush,)
         votes = None if links is None else links.votes
         return Routes(
             deliver=sessions.deliver,
-            send=self._send_route(),
+            send=self._send_route(self.config.log_level),
             disconnect=sessions.disconnect,
             failed=sessions.end_failed,
             authorize=ignore
@@ -223,11 +233,17 @@ class App:
             after_dispatch=(*flush_peers, sessions.flusher.wake),
         )
 
-    def _send_route(self) -> Callable[..., None]:
+    def _send_route(self, level: LogLevel) -> Callable[..., None]:
         """Return the route for events; at the level debug it logs what clients are refused."""
         sessions = self.server.sessions
-        shown = self.config.log_level is LogLevel.DEBUG
+        shown = level is LogLevel.DEBUG
         return refusals.send_and_tell(sessions) if shown else sessions.send
+
+    def log_with(self, level: LogLevel) -> None:
+        """Log with another level than that of the configuration, until the next reload."""
+        set_level(level)
+        engine = self.server.engine
+        engine.routes = evolve(engine.routes, send=self._send_route(level))
 
     @asynccontextmanager
     async def _journalling(self) -> AsyncIterator[None]:
@@ -266,7 +282,7 @@ class App:
                 nursery.start_soon(self.member.hand_over, self.commands)
             await self.server.drain(self.node.elsewhere() or None)
 
-    def reload(self, config: Config) -> None:
+    def reload(self, config: Config) -> Reload:
         """Take from a new configuration what a running server can take, and log what that is.
 
         All of it is taken, or nothing: raises ConfigError or StartError if something is wrong.
@@ -280,10 +296,11 @@ class App:
             self.authorizer.verifier = verifier
         self.config = new.config
         engine = self.server.engine
-        engine.routes = evolve(engine.routes, send=self._send_route())
+        engine.routes = evolve(engine.routes, send=self._send_route(new.config.log_level))
         networks = new.config.publish_allow_from_address_list
         engine.dispatch(RulesChanged(new.config.entitlement_allow_token, networks))
         log.info("reloaded", taken=new.taken, needs_restart=new.refused)
+        return new
 
 
 def hand_to_each(takers: Sequence[Callable[[Log], None]], line: Log) -> None:

@@ -1,6 +1,5 @@
 """The server: its nurseries, its timers, its start and its end."""
 
-import heapq
 import random
 import socket
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from mdserver.server.clients.context import ServerContext
 from mdserver.server.clients.exchange import Handler
 from mdserver.server.clients.flusher import Flusher
 from mdserver.server.clients.listener import Listener
-from mdserver.server.clients.outbox import SessionView
 from mdserver.server.clients.session import NodeSessions, SessionHandler
 from mdserver.server.clients.sessions import Sessions
 from mdserver.server.clock import Clock, process_clock
@@ -179,13 +177,6 @@ class Server:
             identity = self._identity(address) if encrypted else None
             hosts = hosts_of(address, self.settings.allowed_hosts)
             to += [(sock, identity, hosts) for sock in self._sockets.listen(address)]
-
-    def views(self, count_max: int) -> list[SessionView]:
-        """The sessions for which most waits, at most `count_max` of them."""
-        outboxes = self.sessions.outboxes.values()
-        now = self.engine.clock()
-        most = heapq.nlargest(count_max, outboxes, key=lambda outbox: outbox.bytes_waiting)
-        return [outbox.owner.view(now) for outbox in most]
 
     def _identity(self, address: Address) -> Identity:
         store = dict(self.settings.key_stores).get(address, self.settings.key_store)

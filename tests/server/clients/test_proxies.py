@@ -76,7 +76,7 @@ async def session(port: int, first: bytes, *lines: str) -> AsyncIterator[RawClie
 
 
 def addresses(server: Server) -> list[str]:
-    return sorted(view.address for view in server.views(10))
+    return sorted(outbox.address for outbox in server.sessions.outboxes.values())
 
 
 async def until_empty(server: Server) -> None:

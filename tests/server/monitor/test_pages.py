@@ -12,6 +12,7 @@ import trio
 from mdserver.core.settings import BrokerSettings
 from mdserver.server.http.router import Router
 from mdserver.server.monitor.pages import Monitor
+from mdserver.server.monitor.sessions import SessionsPage
 from mdserver.server.server import Server
 from mdserver.server.settings import ServerSettings
 from tests.server.http.test_rest import Http
@@ -22,8 +23,11 @@ from tests.server.serving import LOOPBACK, new_node, port_of
 @asynccontextmanager
 async def monitored(user: str = "", password: str = "") -> AsyncIterator[Server]:
     settings = ServerSettings(listen=LOOPBACK, monitor_listen=LOOPBACK)
-    server = Server(settings, new_node(BrokerSettings()), Router(), structlog.get_logger())
-    server.add_monitor(Monitor(server.views, lambda: server.unready, user, password))
+    node = new_node(BrokerSettings())
+    server = Server(settings, node, Router(), structlog.get_logger())
+    monitor = Monitor(lambda: server.unready, user, password)
+    monitor.add("/sessions", {"GET": SessionsPage(server, node)})
+    server.add_monitor(monitor)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.serve)
         yield server

@@ -6,17 +6,14 @@ import hmac
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import attrs
-
-from mdserver import limits
 from mdserver.codec.http import Request
 from mdserver.codec.streaming import PartedAnswer, StreamAnswer
 from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.http import health
-from mdserver.server.http.answers import Parameters, json_answer, text_answer
+from mdserver.server.http.answers import text_answer
 from mdserver.server.http.router import Paths
 
-Rows = Callable[[int], Sequence[Any]]
+Audit = Callable[[Request, Exchange, Answer], None]
 _CHALLENGE = (b"www-authenticate", b'Basic realm="mdserver monitor", charset="UTF-8"')
 # A browser asks before it sends such a header for a page, and the answer is no.
 _ORDER = b"x-mdserver"
@@ -29,19 +26,19 @@ class Monitor(Paths):
 
     def __init__(
         self,
-        sessions: Rows,
         unready: Callable[[], str | None],
         user: str = "",
         password: str = "",
         warning: Callable[[], str | None] = health.nothing,
+        audit: Audit | None = None,
     ) -> None:
         super().__init__(
             {
-                "/sessions": {"GET": Table(sessions)},
                 "/health/live": {"GET": health.live},
                 "/health/ready": {"GET": health.Ready(unready, warning)},
             }
         )
+        self._audit = audit
         self._expected = f"{user}:{password}".encode() if password else None
 
     async def __call__(
@@ -53,7 +50,11 @@ class Monitor(Paths):
                 "Orders need the header `X-Mdserver: 1`, which no web page can send.\n", 403
             )
         if self._allowed(request):
-            return await super().__call__(request, exchange)
+            answer = await super().__call__(request, exchange)
+            if request.method not in _READING and self._audit is not None:
+                assert isinstance(answer, Answer), "orders have short answers"
+                self._audit(request, exchange, answer)
+            return answer
         refused = text_answer("The monitor asks for its user and password.\n", 401)
         return Answer(401, [*refused.headers, _CHALLENGE], refused.body)
 
@@ -66,23 +67,6 @@ class Monitor(Paths):
         except (binascii.Error, ValueError):
             return False
         return scheme.lower() == "basic" and hmac.compare_digest(credentials, self._expected)
-
-
-class Table:
-    """A page of rows, each an attrs object: `?limit=` of them, as JSON or `?format=text`."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-
-    async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
-        """The rows as they are now."""
-        parameters = Parameters(request, ("limit", "format"))
-        parameters.check()
-        limit = parameters.count("limit", limits.SESSIONS_SHOWN_MAX)
-        rows = [attrs.asdict(row) for row in self._rows(100 if limit is None else limit)]
-        if parameters.choice("format", FORMATS, False):
-            return text_answer(aligned(rows))
-        return json_answer(rows)
 
 
 def aligned(rows: Sequence[dict[str, Any]]) -> str:

@@ -1,0 +1,61 @@
+"""`/configuration` and `/version` of the monitor: what runs here, and with which settings."""
+
+import platform
+from collections.abc import Callable
+
+from mdserver import __version__
+from mdserver.codec.http import Request
+from mdserver.config import PARAMETERS, Config
+from mdserver.limits import NS_PER_MS, PROTOCOL_VERSION
+from mdserver.server.clients.exchange import Answer, Exchange
+from mdserver.server.clock import Clock
+from mdserver.server.http.answers import Parameters, json_answer, text_answer
+from mdserver.server.monitor.pages import FORMATS
+
+
+class ConfigurationPage:
+    """The configuration in force; values of secret parameters are not shown."""
+
+    def __init__(self, config: Callable[[], Config]) -> None:
+        self._config = config
+
+    async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
+        """Return name and value of each parameter, as they would stand in a file."""
+        asked = Parameters(request, ("format",))
+        asked.check()
+        current = self._config()
+        shown = {
+            name: text
+            for row in PARAMETERS.values()
+            for name, text in row.shown(getattr(current, row.attribute)).items()
+        }
+        if asked.choice("format", FORMATS, False):
+            return text_answer(
+                "".join(f"{name} = {text}".rstrip() + "\n" for name, text in shown.items())
+            )
+        return json_answer(shown)
+
+
+class VersionPage:
+    """Which versions run here, and for how long."""
+
+    def __init__(self, node: str, clock: Clock) -> None:
+        self._node = node
+        self._clock = clock
+        self._started = clock()
+
+    async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
+        """Return the versions."""
+        asked = Parameters(request, ("format",))
+        asked.check()
+        facts = {
+            "node": self._node,
+            "version": __version__,
+            "protocol": PROTOCOL_VERSION,
+            "python": platform.python_version(),
+            "started": self._started // NS_PER_MS,
+            "running_ms": (self._clock() - self._started) // NS_PER_MS,
+        }
+        if asked.choice("format", FORMATS, False):
+            return text_answer("".join(f"{name} {value}\n" for name, value in facts.items()))
+        return json_answer(facts)

@@ -1,0 +1,34 @@
+"""Which paths of the monitor show and order what."""
+
+from collections.abc import Callable
+
+from mdserver.cluster.node import Node
+from mdserver.config import Config
+from mdserver.server.http.router import Methods
+from mdserver.server.monitor.facts import ConfigurationPage, VersionPage
+from mdserver.server.monitor.orders import Orders
+from mdserver.server.monitor.sessions import Disconnect, SessionsPage
+from mdserver.server.monitor.statistics import Statistics
+from mdserver.server.monitor.statistics_page import StatisticsPage
+from mdserver.server.monitor.subjects import SubjectsPage
+from mdserver.server.server import Server
+
+
+def monitor_routes(
+    server: Server,
+    node: Node,
+    statistics: Statistics,
+    orders: Orders,
+    config: Callable[[], Config],
+) -> dict[str, Methods]:
+    """Return what is about one server, beside the cluster and `/health`."""
+    clock = server.engine.clock
+    return {
+        "/statistics": {"GET": StatisticsPage(statistics)},
+        "/sessions": {"GET": SessionsPage(server, node)},
+        "/sessions/disconnect": {"POST": Disconnect(server)},
+        "/subjects": {"GET": SubjectsPage(node.broker.inspection, clock)},
+        "/configuration": {"GET": ConfigurationPage(config)},
+        "/version": {"GET": VersionPage(server.settings.node_name, clock)},
+        **orders.routes(),
+    }

@@ -1,0 +1,108 @@
+"""`/sessions` of the monitor: who is connected and how it goes, and the order to disconnect one."""
+
+import heapq
+from collections.abc import AsyncIterator
+from typing import Any
+
+import attrs
+import trio
+
+from mdserver import limits
+from mdserver.cluster.node import Node
+from mdserver.codec.http import Request
+from mdserver.core.session import session_name
+from mdserver.core.text import safe_text
+from mdserver.limits import CLOSE_MOVED
+from mdserver.server.clients.exchange import Answer, Exchange
+from mdserver.server.clients.outbox import Outbox, SessionView
+from mdserver.server.http.answers import Parameters, json_answer, text_answer
+from mdserver.server.monitor.pages import FORMATS, aligned
+from mdserver.server.server import Server
+
+SORTS = {name: name for name in ("outbox_bytes", "waiting_ms", "silent_ms")}
+BOOLEANS = {"false": False, "true": True}
+SESSIONS_AT_ONCE = 1000  # that are looked at before others have a turn, some 5 ms
+DISCONNECTED = "An operator disconnected this session."
+
+
+class SessionsPage:
+    """The sessions as they are now, those that `sort` names first: JSON, or `?format=text`."""
+
+    def __init__(self, server: Server, node: Node) -> None:
+        self._server = server
+        self._node = node
+
+    async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
+        """Return a page of the sessions that the filters leave."""
+        known = ("limit", "offset", "sort", "slow", "address", "session", "subscriptions", "format")
+        asked = Parameters(request, known)
+        asked.check()
+        limit = asked.count("limit", limits.SESSIONS_SHOWN_MAX)
+        limit = 100 if limit is None else limit
+        offset = asked.count("offset", limits.CONNECTIONS_MAX * 10) or 0
+        sort = asked.choice("sort", SORTS, "outbox_bytes")
+        slow = asked.choice("slow", BOOLEANS, False)
+        address, session = asked.text("address"), asked.text("session")
+        names = asked.choice("subscriptions", BOOLEANS, False)
+        as_text = asked.choice("format", FORMATS, False)
+        found = [
+            (getattr(view, sort), -outbox.session, view)
+            async for outbox, view in self._views()
+            if (outbox.unsent or not slow)
+            and address in (None, view.address)
+            and session in (None, view.session)
+        ]
+        shown = heapq.nlargest(offset + limit, found)[offset:]
+        most = limits.SUBSCRIPTIONS_SHOWN_MAX if names else 0
+        rows = [self._row(view, -number, most) for _, number, view in shown]
+        if not names:
+            for row in rows:
+                del row["names"]
+        return text_answer(aligned(rows)) if as_text else json_answer(rows)
+
+    async def _views(self) -> AsyncIterator[tuple[Outbox, SessionView]]:
+        now = self._server.engine.clock()
+        for looked, outbox in enumerate(list(self._server.sessions.outboxes.values()), 1):
+            yield outbox, outbox.owner.view(now)
+            if looked % SESSIONS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _row(self, view: SessionView, number: int, names_max: int) -> dict[str, Any]:
+        row = attrs.asdict(view)
+        described = self._node.broker.inspection.session(number, names_max)
+        row["client"] = None if described is None else safe_text(described.client or "", 128)
+        row["user"] = None if described is None else safe_text(described.user or "", 128)
+        row["subscriptions"] = 0 if described is None else described.subscriptions
+        row["names"] = [] if described is None else described.names
+        return row
+
+
+class Disconnect:
+    """`POST /sessions/disconnect?session=NAME`: the client is told to connect elsewhere."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
+        """End the session; 404 if there is none of this name."""
+        asked = Parameters(request, ("session",))
+        asked.check()
+        name = asked.required("session")
+        outbox = self._called(name)
+        if outbox is None:
+            node = self._server.settings.node_name
+            return text_answer(
+                f"There is no session {safe_text(name, 256)} here: the sessions of this member are "
+                f"called {node}-1 and so on, as /sessions lists them.\n",
+                404,
+            )
+        outbox.end(CLOSE_MOVED, DISCONNECTED)
+        return json_answer({"disconnected": name})
+
+    def _called(self, name: str) -> Outbox | None:
+        number = name.rpartition("-")[2]
+        if not (number.isascii() and number.isdigit() and len(number) < 20):
+            return None
+        if name != session_name(self._server.settings.node_name, int(number)):
+            return None
+        return self._server.sessions.outboxes.get(int(number))
