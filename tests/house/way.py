@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from types import FrameType
@@ -34,6 +35,7 @@ WARM_UP = 30
 WAYS = 40
 TIMEOUT_S = 30
 SUBJECT = "/house/way"
+SETTINGS = ("Listen=127.0.0.1:0", "Entitlement=None")
 
 
 @frozen
@@ -64,10 +66,10 @@ class Way:
         return Way(tuple(call for call in self.calls if call.startswith(package + "/")))
 
 
-def measured() -> Way:
-    """Measure in a process of its own."""
+def measured(*settings: str) -> Way:
+    """Measure in a process of its own; `settings` are more of `--set`, such as `Journal=on`."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.house.way"],
+        [sys.executable, "-m", "tests.house.way", *settings],
         capture_output=True,
         text=True,
         timeout=2 * TIMEOUT_S,
@@ -183,7 +185,7 @@ class ReadyLine:
         """Everything is written at once."""
 
 
-def run() -> int:
+def run(settings: Sequence[str]) -> int:
     """Run the server and the client; print the shortest way as JSON."""
     recorder = Recorder()
     ways: list[list[str]] = []
@@ -200,7 +202,8 @@ def run() -> int:
     stdout, sys.stdout = sys.stdout, ReadyLine(ready)  # type: ignore[assignment]
     sys.setprofile(recorder)
     try:
-        status = exit_status(["run", "--set", "Listen=127.0.0.1:0", "--set", "Entitlement=None"])
+        given = [word for one in (*SETTINGS, *settings) for word in ("--set", one)]
+        status = exit_status(["run", *given])
     finally:
         sys.setprofile(None)
         sys.stdout = stdout
@@ -210,4 +213,4 @@ def run() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run(sys.argv[1:]))
