@@ -271,7 +271,7 @@ MUTANTS = (
         "answers leave before the vote file", StableStorage, "send_stored", sent_before_the_disk
     ),
     mutant("repeats are taken again", Publishers, "verdict", no_dedupe),
-    mutant("numbers may have gaps", Publishers, "verdict", gaps_are_taken),
+    Mutant("numbers may have gaps", ((Publishers, "verdict", gaps_are_taken),), profiles.hasty),
     Mutant(
         "positions go before they are committed",
         ((Publishers, "apply", dropped_before_the_commit), (Coordinator, "_tail", held_to_nothing)),

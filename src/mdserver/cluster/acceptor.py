@@ -127,7 +127,7 @@ class Acceptor:
 
     @property
     def promised(self) -> Vote:
-        """The newest epoch that was promised, and to whom."""
+        """Return the newest epoch that was promised, and to whom."""
         return self._votes.promised[self._group]
 
     def may(self, step: AcceptorEvent) -> bool:
@@ -200,7 +200,7 @@ class Acceptor:
 
 @define(eq=False)
 class Voter(MemberPart):
-    """What a seed answers to candidates, for all its groups."""
+    """Answers candidates as the seed of this member, for all its groups."""
 
     _storage: "StableStorage"
 
@@ -238,12 +238,15 @@ class Voter(MemberPart):
         All promises of the message take one write of the vote record.
         """
         groups, storage = self.groups, self._storage
-        # The quorum that takes a seed back is made of other seeds only (spec: `FreshElection`).
+        # The quorum that takes a seed back is made of other seeds only (spec: `Readmit!RPromise`):
+        # its own promise would be worth what its lost record is worth.
         if not self._settings.is_seed:
             return
         if self._settings.me in prepare.readmit:
             self._outgoing.refuse(Guard.PREPARE_READMITS)
             return
+        # A seed of which nobody knows whether it lost its record must not help to say that nobody
+        # holds more (spec: `ColdPromise`), unless an operator answers for it.
         if prepare.cold and not prepare.ordered and not groups.standing_known:
             self._outgoing.refuse(Guard.PREPARE_COLD_EARLY)
             return
@@ -260,6 +263,8 @@ class Voter(MemberPart):
                 refused.append(NackItem(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
                 continue
             if candidate != self._settings.me:
+                # A candidate or coordinator here shares its log with the seed: it stops before the
+                # seed promises that log to somebody else.
                 groups.depose(ballot.group, ballot.epoch)
             acceptor.promise(ballot.epoch, candidate, cold=prepare.cold)
             # Whoever got the promise needs its write, and those of others, before it can go on.

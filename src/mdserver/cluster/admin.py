@@ -1,4 +1,16 @@
-"""What an operator asks of a member: status, drain, readmit, cold start (docs/cluster.md)."""
+"""The commands of an operator: status, drain, readmit, cold start (docs/cluster.md, "Operation").
+
+An operator speaks to any member, about any member. What a command sets in motion may take several
+attempts, because links break and candidacies fail; so a command is answered at once, with a refusal
+if it makes no sense now, and `tick` goes on with what was accepted until it is done or its patience
+ends. Three of them could do harm, and are refused unless they are forced or the loss is accepted:
+
+- *drain* takes a member out of service before it is stopped. If too few seeds would be left then,
+  nothing could be committed any more.
+- *readmit* says that the lost promises of a seed no longer matter. The word is kept by the seed
+  that it is about, so a seed that was not lost cannot be given it by mistake.
+- *cold-start* begins with the seeds that are left. What only the others hold is given up.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -23,7 +35,7 @@ COLD_START_PATIENCE = 30 * NS_PER_S
 
 @define(eq=False)
 class AdminCommands(MemberPart):
-    """The operator's side of one member. Every command may be given to any member.
+    """Carries out the commands of operators on one member.
 
     `_cold`: the groups that an operator wants started with what is left, until `_cold_until` (ns),
     each with its epoch when that was ordered. `_readmitting`: the seeds that an operator takes
@@ -77,7 +89,7 @@ class AdminCommands(MemberPart):
         return "", f"there is no member {given}; the members are {known}"
 
     def _names(self) -> dict[str, str]:
-        """The addresses of all members with what people call them."""
+        """Return the addresses of all members, each with what people call the member."""
         peers = self._members.peers.items()
         mine = {self._settings.me: self._settings.name or self._settings.me}
         return mine | {address: peer.name or address for address, peer in peers}
@@ -85,7 +97,7 @@ class AdminCommands(MemberPart):
     # Status
 
     def status(self) -> dict[str, object]:
-        """Members, groups, quorum and trouble with the disk, as plain values."""
+        """Return members, groups, quorum and trouble with the disk, as plain values."""
         now = self._outgoing.now
         histories: dict[str, list[int]] = {}
         for group in self.groups:
@@ -150,9 +162,9 @@ class AdminCommands(MemberPart):
         return None
 
     def _needed(self, member: str) -> str | None:
-        """Why a member may not be drained beside those that are; None if it may.
+        """Return why a member may not be drained beside those that are; None if it may.
 
-        Who is drained is about to be stopped, so it is no vote to rely on.
+        A member that is drained is about to be stopped, so its vote is not relied on.
         """
         drained = [name for name in self._drained_members() if name != member]
         if member in self._settings.seeds:
@@ -174,7 +186,7 @@ class AdminCommands(MemberPart):
         ]
 
     def _others(self, member: str) -> list[str]:
-        """The members in sight, without this one, that take groups."""
+        """Return the members in sight, without this one, that take groups."""
         mine = (
             [self._settings.me]
             if self._members.joined and self._members.weight and member != self._settings.me
@@ -190,7 +202,7 @@ class AdminCommands(MemberPart):
         ]
 
     def breaks(self, member: str, drained: Sequence[str] = ()) -> str | None:
-        """Why groups would have no majority without this seed and drained ones; None if they have.
+        """Return why groups would have no majority without some seeds; None if all would have one.
 
         Drained seeds vote until they are stopped.
         """
@@ -207,13 +219,13 @@ class AdminCommands(MemberPart):
         return None
 
     def set_weight(self, order: SetWeight) -> None:
-        """This member's share of the groups changed."""
+        """Take an operator's order to coordinate more or fewer groups."""
         self._members.weight = order.weight
         self._draining = not order.weight
         self._outgoing.log("drain" if self._draining else "undrain")
 
     def _drained(self) -> bool:
-        """Whether it coordinates nothing any more, or nobody is there to coordinate instead."""
+        """Return whether it coordinates nothing any more, or nobody is there to take over."""
         return not self.groups.coordinated or not self._others(self._settings.me)
 
     # Readmission
@@ -248,7 +260,11 @@ class AdminCommands(MemberPart):
                 self._outgoing.send((member,), Readmit())
 
     def _go_on_cold(self) -> None:
-        """An order ends for each group as it has a coordinator: what fails later is a new loss."""
+        """Try again to start the groups of an order that have no coordinator yet.
+
+        The order ends for each group once it has one: what fails later is a new loss, for which
+        the operator did not answer.
+        """
         silent = dict.fromkeys(self._silent())
         if self._cold_until <= self._outgoing.now:
             self._cold = {}
@@ -261,16 +277,17 @@ class AdminCommands(MemberPart):
         self._start_cold([group for group in self._cold if group in silent])
 
     def readmitted(self) -> None:
-        """Another member passes the operator's word on to this seed."""
+        """Take the operator's word from the member that it was given to."""
         if self.groups.record_lost:
             self._take_word()
 
     def _take_word(self) -> str | None:
-        """This seed has the operator's word: from now on its `SyncRequest` says so.
+        """Say in each `SyncRequest` from now on that an operator takes this seed back.
 
-        The word stays with whom it is about, so whoever coordinates a group, now or later, hears it
-        from the seed itself, until the seed votes again or ends. It has to have heard a majority
-        of seeds first: at least one of them knows of the last loss, if there was one.
+        The word stays with the seed that it is about, so that every coordinator, present or later,
+        hears it from the seed itself, until the seed votes again or ends. The seed has to have
+        heard a majority of seeds first: at least one of them knows of its last loss, if there was
+        one, so the word is about that loss and about no earlier one.
         """
         seeds = [seed for seed in self._settings.seeds if seed != self._settings.me]
         heard = sum(self._members.peers[seed].greeted for seed in seeds)
@@ -285,7 +302,7 @@ class AdminCommands(MemberPart):
     # Cold start
 
     def _silent(self) -> list[int]:
-        """The groups in which no majority of the seeds in sight votes, or soon will by itself."""
+        """Return the groups in which no majority votes, nor will soon without an operator."""
         return [
             group
             for group in range(len(self.groups))
@@ -293,9 +310,9 @@ class AdminCommands(MemberPart):
         ]
 
     def _recovers(self, group: int) -> bool:
-        """Whether a group has a coordinator, and that may take a majority of the seeds back.
+        """Return whether a group has a coordinator that may take a majority of the seeds back.
 
-        It does so with seeds that restarted. Those that are LOST wait for an operator.
+        It takes seeds back that restarted. Those that are LOST wait for an operator.
         """
         now = self._outgoing.now
         led = self.groups[group].led or any(
@@ -317,7 +334,7 @@ class AdminCommands(MemberPart):
         return led and len(hopeful) >= self._settings.majority
 
     def _start_cold(self, silent: list[int]) -> str | None:
-        """Start groups with the seeds in sight; returns why that cannot be."""
+        """Start groups with the seeds in sight; return why that is refused, None if it is not."""
         left = sum(self._members.alive(seed, self._outgoing.now) for seed in self._settings.seeds)
         if left < self._settings.majority:
             return f"only {left} seeds are in sight: a majority is needed to start anything"
@@ -343,7 +360,7 @@ class AdminCommands(MemberPart):
 
 
 def standing(lost: bool, away: list[int], ready: bool, weight: int) -> str:
-    """A member's state in one word."""
+    """Return a member's state in one word."""
     if lost:
         return "LOST"
     if away:

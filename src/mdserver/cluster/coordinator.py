@@ -1,8 +1,30 @@
-"""The proposer of one epoch of one group (docs/cluster.md, "Coordinator").
+"""The coordinator of one epoch of one group: the proposer of Paxos, the leader of raft.
 
-PRE_VOTING asks seeds whether they would promise (so that a member that merely sees badly disturbs
-nobody), PREPARING collects promises, SYNCING re-establishes the best log on a majority, ACTIVE
-numbers, replicates and commits. A coordinator is of one epoch for ever: deposed, it is STOPPED.
+           a majority would promise    a majority promised         a majority holds the log
+    PRE_VOTING -------------> PREPARING -------------> SYNCING -------------------> ACTIVE
+        |                         |                       |                            |
+        '-------------------------'---- a newer epoch ----'---- no majority in sight --'
+                                              v
+                                           STOPPED
+
+It decides, and carries nothing out: whether there are enough promises, and which log is the best of
+them; what number a publication gets; up to where the log is committed; whether a seed that comes
+back may count. `Group` does what follows from that. A coordinator is of one epoch for ever: one
+that was deposed is STOPPED, and the next candidacy takes a new epoch. Why it is safe:
+
+- *One coordinator an epoch* (invariant I5). A seed promises an epoch to one candidate, and any two
+  majorities share a seed (`Candidates.tla`).
+- *Nothing committed is lost* (I1). What is committed is on a majority, so some seed of the majority
+  that promises holds it; taking the log of the highest (accepted epoch, length) takes the one that
+  has it (`Elect`). Before anything new is numbered, a majority holds that log under the new epoch
+  (SYNCING, `Activate`), and so its accepted epoch is the highest at every later election.
+- *Only entries that a majority acked in this epoch are committed* (`Commit`). An ack of another
+  epoch is about another log; one of an older incarnation of a seed is about a memory that is gone.
+- *A publication is taken once* (I6), since numbers of a publisher are taken in order, and the log
+  itself says which were (`mdserver.cluster.dedupe`).
+
+A pre-vote changes nothing at the seeds, so a member that merely sees badly disturbs nobody. It is
+skipped if a candidacy is meant to depose (`mdserver.cluster.election`).
 """
 
 import enum
@@ -21,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatorState(enum.Enum):
-    """How far a coordinator got."""
+    """How far a candidacy came; the module says what leads from one state to the next."""
 
     PRE_VOTING = "pre-voting"
     PREPARING = "preparing"
@@ -31,7 +53,7 @@ class CoordinatorState(enum.Enum):
 
 
 class CoordinatorEvent(enum.Enum):
-    """What moves a coordinator on."""
+    """What changes the state of a coordinator."""
 
     PRE_VOTED = "pre-voted"
     ELECTED = "elected"
@@ -55,7 +77,7 @@ TRANSITIONS: dict[tuple[CoordinatorState, CoordinatorEvent], CoordinatorState] =
 
 
 class Coordinator:
-    """One candidacy and what may become of it.
+    """The candidacy for one epoch, and the coordinator that it becomes if enough seeds promise.
 
     `seeds` are all seeds, `needed` how many have to promise: a majority, or all for a `cold` start.
     `own` is the seed of the candidate's member, if it is one. `readmit` are the incarnations that
@@ -123,7 +145,7 @@ class Coordinator:
         self.state = target
 
     def stop(self) -> None:
-        """A newer epoch is known, or the majority is out of sight."""
+        """Stop for good: a newer epoch is known, or no majority is in sight."""
         if self.state is not CoordinatorState.STOPPED:
             self.transition(CoordinatorEvent.DEPOSED)
 
@@ -138,7 +160,7 @@ class Coordinator:
         return True
 
     def assume(self) -> None:
-        """Be active without being elected: where nobody votes, its own log is what counts."""
+        """Become active without an election: if nobody votes, its own log is what counts."""
         self.transition(CoordinatorEvent.ASSUMED)
 
     def prepare_at_once(self) -> None:
@@ -148,7 +170,7 @@ class Coordinator:
     def promised(
         self, seed: str, incarnation: int, known: dict[str, int], item: PromiseItem
     ) -> PromiseItem | None:
-        """Note a promise; once there are enough, returns the one whose log is the best.
+        """Note a promise; once there are enough, return the one whose log is the best.
 
         A promise by an incarnation older than another promise tells of does not count: that seed
         lost its record meanwhile (spec: `NoteInPromise`). The best log is the one of the highest
@@ -184,13 +206,16 @@ class Coordinator:
         return max((item for _, item in valid.values()), key=lambda i: (i.accepted, i.length))
 
     def adopted(self) -> None:
-        """The log now holds the best promise's entries: they are to be re-established."""
+        """Begin to establish the log, which holds the entries of the best promise now."""
         assert self.state is CoordinatorState.SYNCING
         self.log.epoch = self.epoch
         self.base = self.log.length
 
     def register(self, seed: str, incarnation: int) -> None:
-        """From now on only this incarnation's acks of a seed count."""
+        """Count only this incarnation's acks of a seed from now on (spec: `Register`).
+
+        What an earlier incarnation acked is forgotten: the seed may not hold it any more.
+        """
         assert self.state is CoordinatorState.ACTIVE
         if self.incarnations.get(seed) != incarnation:
             self.incarnations[seed] = incarnation
@@ -199,7 +224,7 @@ class Coordinator:
     def may_register(
         self, seed: str, incarnation: int, admitted: bool, known: dict[str, int]
     ) -> bool:
-        """Whether a recovering seed may be taken back by this coordinator.
+        """Return whether a recovering seed may be taken back by this coordinator.
 
         One that lost its record (others know it, but it was not `admitted`) only by the
         coordinator of an epoch that was elected for this loss (spec: `FreshElection`).
@@ -216,21 +241,24 @@ class Coordinator:
         return False
 
     def lacks(self, seed: str, incarnation: int) -> bool:
-        """Whether a seed that lost its record needs an epoch that is elected for this loss."""
+        """Return whether a seed that lost its record needs an epoch elected for this loss."""
         if seed not in self.seeds or incarnation < self.known.get(seed, 0):
             return False
         return self.readmit.get(seed) != incarnation
 
     def holds_less(self, seed: str, incarnation: int, accepted: int, length: int) -> bool:
-        """Whether a seed holds less than it acked before it started again: its disk is older."""
+        """Return whether a seed holds less than it acked before it started again.
+
+        Its disk is then an older copy, and may lack promises as well.
+        """
         if seed not in self.acked or incarnation <= self.acked_by.get(seed, incarnation):
             return False
         return (accepted, length) < (self.epoch, self.acked[seed])
 
     def lacking(self, accepted: int, committed: int, last: int) -> bool:
-        """Whether this log lacks what was committed in an epoch: older copies elected it.
+        """Return whether this log lacks what was committed in an epoch: older copies elected it.
 
-        Whatever was committed before is in the log with which an epoch begins. `last` is the
+        An epoch begins with a log that holds all that was committed before. `last` is the
         checksum of the last committed entry, 0 if that is not known; so is `accepted`.
         """
         if not 0 < accepted <= self.epoch or not committed:
@@ -241,7 +269,7 @@ class Coordinator:
         return bool(last and here) and last != here
 
     def unregistered(self) -> dict[str, int]:
-        """The seeds that this epoch was elected for and that were not taken back yet."""
+        """Return the seeds that this epoch was elected for and that were not taken back yet."""
         return {
             seed: incarnation
             for seed, incarnation in self.readmit.items()
@@ -249,7 +277,10 @@ class Coordinator:
         }
 
     def ack(self, seed: str, incarnation: int, length: int) -> int | None:
-        """Note what a seed holds; returns how far the log is now committed, if that is news."""
+        """Note what a seed holds; return how far the log is committed now, None if that is no news.
+
+        In the specification `Activate` for a coordinator that is SYNCING, then `Commit`.
+        """
         if seed not in self.seeds:
             return None
         if incarnation < self.incarnations.get(seed, 0):
@@ -273,7 +304,7 @@ class Coordinator:
     def append(
         self, publications: "Sequence[Publication]", contact: str, first: int
     ) -> list[AnswerItem]:
-        """Number publications at the end of the log; returns what can be answered at once.
+        """Number publications at the end of the log; return what can be answered at once.
 
         A repeat of a publication that is not committed yet is answered when it is (`due`).
         """
@@ -300,7 +331,7 @@ class Coordinator:
         return answers
 
     def _tail(self, more: int) -> dict[str, int] | None:
-        """How many numbers of each publisher are not committed; None if no bound is in reach."""
+        """Count each publisher's numbers that are not committed; None if no bound is near."""
         log = self.log
         if log.length - log.committed + more <= log.numbers_kept:
             return None  # nearly always
@@ -309,7 +340,7 @@ class Coordinator:
     def _check(
         self, publication: "Publication", ticket: int, tail: dict[str, int] | None
     ) -> AnswerItem | None:
-        """The answer to a number that has no place in the log; None if it goes there now."""
+        """Return the answer to a number that gets no place in the log; None if it gets one."""
         number, name, kept = publication.number, publication.publisher, self.log.numbers_kept
         verdict, expected, position = self.log.publishers.verdict(name, number)
         if verdict is Verdict.NEXT:
@@ -330,7 +361,7 @@ class Coordinator:
         return AnswerItem(self.group, ticket, 0, 0, False, reason, expected)
 
     def due(self) -> Iterable[tuple[str, AnswerItem]]:
-        """The answers that waited for what is committed now."""
+        """Return the answers that waited for what is committed now, and hold them no longer."""
         committed = self.log.committed
         ready = [(contact, answer) for at, contact, answer in self.held if at <= committed]
         if ready:

@@ -43,7 +43,7 @@ FORGET_EVERY = NS_PER_S
 
 @define(eq=False)
 class Coordinators(MemberPart):
-    """The coordinators of one member, once they are elected."""
+    """Runs the coordinators of one member once they are elected."""
 
     _storage: "StableStorage"
     _wal: "WalBuffer"
@@ -73,6 +73,7 @@ class Coordinators(MemberPart):
         """Return from where on everybody who promised can take the log."""
         if coordinator.cold:
             return 0
+        # What all of them have committed is the same everywhere, and need not be sent.
         least = min(item.committed for _, item in coordinator.promises.values())
         start = min(least, coordinator.log.committed)
         # With one entry more, everybody can see that what is committed there is in it.
@@ -113,7 +114,7 @@ class Coordinators(MemberPart):
     # Acks
 
     def ack(self, seed: str, ack: Ack) -> None:
-        """A seed holds more."""
+        """Count what a seed holds of the logs of coordinators here."""
         for item in ack.items:
             self.groups[item.group].step(seed, item, ack.incarnation)
 
@@ -156,7 +157,13 @@ class Coordinators(MemberPart):
     # Members that lack something
 
     def sync_request(self, peer: str, request: SyncRequest) -> None:
-        """A member lacks something of groups; a recovering seed is registered with it."""
+        """Give a member what it lacks of groups, and take recovering seeds back with it.
+
+        Before that, what the member says is compared with what is known here. In the order of the
+        checks: it may have promised a newer epoch, hold less than it acked, hold as committed what
+        is missing here, or be an incarnation that may not count again. In the specification a seed
+        that is taken back is `Register`, after a readmission `Readmit`.
+        """
         items: list[SyncItem] = []
         returning: list[Coordinator] = []
         least = 0
@@ -195,7 +202,11 @@ class Coordinators(MemberPart):
         self._take_back(peer, request.incarnation, returning)
 
     def _take_back(self, seed: str, incarnation: int, found: list[Coordinator]) -> None:
-        """Have groups elected anew for a seed's loss, and for those that are still under way."""
+        """Have groups elected anew for the loss of a seed, and for earlier ones (spec: `Readmit`).
+
+        The quorum of the new epoch leaves these seeds out and notes their incarnations, so that
+        no promise counts again that was made before the loss.
+        """
         rounds: dict[tuple[tuple[str, int], ...], list[int]] = {}
         for coordinator in found:
             readmit = {**coordinator.unregistered(), seed: incarnation}

@@ -1,4 +1,4 @@
-"""How a member that is no seed catches up: from any other one, then from the coordinator.
+"""Catching up of members that are no seeds: from any other member, then from the coordinator.
 
 What it copies is committed, so it is the same everywhere (spec: `Delivery!Copy`); the coordinator
 then only gives what came since. A seed's log counts, so a seed takes its log from coordinators
@@ -22,7 +22,7 @@ Gaps = dict[int, tuple[int, int]]
 
 @define(eq=False)
 class Copying(MemberPart):
-    """Both sides of it, for one member."""
+    """Asks for copies of groups, gives them, and takes them."""
 
     def ask(self, coordinator: str, gaps: Gaps) -> dict[int, int]:
         """Ask others for copies; return what the coordinator is to be asked for (-> epochs).
@@ -79,11 +79,11 @@ class Copying(MemberPart):
         )
 
     def take(self, peer: str, reply: CopyReply) -> None:
-        """Begin with copies; whatever is missing after them, the coordinator is asked for."""
+        """Begin with copies; what is missing after them, the coordinator is asked for."""
         if self._settings.is_seed:
             return
         first: dict[str, list[int]] = {}
-        # Whoever became a candidate meanwhile shares its log with that: it has a newer one.
+        # A candidate here shares the log, which it may just have adopted: a copy is older.
         items = [item for item in reply.items if self.groups[item.group].coordinator is None]
         if len(items) < len(reply.items):
             self._outgoing.refuse(Guard.COPY_CANDIDATE)

@@ -1,9 +1,21 @@
-"""Which numbers of which publisher stand in a group's log (docs/protocol.md, "Exactly once").
+"""Exactly once: which numbers of which publisher a group's log holds (docs/protocol.md).
 
-The table follows from the log alone: every member that holds the same entries holds the same
-table. It is kept for the end of the log; `undo` takes an entry back that a later epoch dropped.
-Positions go only at commit, and never those of numbers that are not committed: as many of them as
-there are can be taken back.
+A publisher that hears nothing of a publication sends it again, perhaps to another member, and the
+first one may have been committed all the same. So publishers number what they publish to a group,
+from 1 on without gaps, and the coordinator takes a number only if it is the next one. A lower one
+is a repeat, which is answered with the position that it has; a higher one would let publications
+pass each other, and is refused. (Invariants: I6, once; I9, order of a publisher. In the
+specification `IsNext`.)
+
+The table follows from the log alone, so members that hold the same entries hold the same table, and
+a new coordinator knows what its predecessor took. It stands for the end of the log, not for what is
+committed, because the next number depends on the tail as well: `apply` takes an entry in, and
+`undo` takes it back if a later epoch drops it. Two rules bound the memory:
+
+- Of each publisher the positions of its newest `kept` numbers are kept. They are dropped at commits
+  only, and those of numbers that are not committed never, since any of these may be taken back.
+- Publishers that are idle for long are forgotten (`mdserver.cluster.forgetting`), by entries of the
+  log, so that all members forget the same ones at the same place.
 """
 
 import enum
@@ -19,7 +31,7 @@ FORGOTTEN = Position(0, 0)
 
 
 class Verdict(enum.Enum):
-    """What a number is to the table."""
+    """What a publisher's number is: the next one, one that was taken, or one too far on."""
 
     NEXT = "next"
     TAKEN = "taken"
@@ -27,16 +39,16 @@ class Verdict(enum.Enum):
 
 
 class Numbers(msgspec.Struct, array_like=True):
-    """One publisher as others are told of it: its last number, and the positions of its newest."""
+    """One publisher as other members are told of it: its last number, its newest positions."""
 
     last: int = 0
     positions: list[Position] = msgspec.field(default_factory=list)
 
 
 class Publisher:
-    """One publisher: its last number, the positions of its newest ones, and where the log ended
-    when it published last.
+    """One publisher: its last number, and the positions of its newest numbers.
 
+    `at`: how long the log was when it published last.
     Up to twice as many committed positions as promised are kept, so that dropping is rare.
     """
 
@@ -48,7 +60,7 @@ class Publisher:
         self.at = at
 
     def copied(self) -> "Publisher":
-        """The same as a value of its own."""
+        """Return a copy that does not change with this one."""
         return Publisher(self.last, list(self.positions), self.at)
 
 
@@ -67,7 +79,7 @@ class Publishers:
         """Publishers of whom so much is kept that some of it may go at the next commit."""
 
     def verdict(self, publisher: str, number: int) -> tuple[Verdict, int, Position]:
-        """What a number is, the number that is expected next, and the position of a taken one.
+        """Return what a number is, the next number, and the position of one that was taken.
 
         The position of a number that was taken too long ago is `FORGOTTEN`.
         """
@@ -115,7 +127,7 @@ class Publishers:
             self.forget(name)
 
     def committed(self, entries: Iterable[Entry], forgetting: Iterable[str]) -> None:
-        """Let positions go that nobody can ask for: these entries are committed now.
+        """Drop positions that nobody can ask for any more, now that these entries are committed.
 
         `forgetting`: the publishers that entries which are not committed forget. What is known of
         them now began after that.
@@ -133,7 +145,7 @@ class Publishers:
                 del self.long[name]
 
     def forget(self, publisher: str) -> Publisher | None:
-        """Forget a publisher; returns what was known of it."""
+        """Forget a publisher; return what was known of it."""
         self.long.pop(publisher, None)
         return self.table.pop(publisher, None)
 
@@ -144,21 +156,21 @@ class Publishers:
             self.long[publisher] = None
 
     def idle(self, at: int) -> Iterator[str]:
-        """The publishers without an entry beyond `at` in the log, the longest idle first."""
+        """Give the publishers without an entry beyond `at` in the log, the longest idle first."""
         for name, known in self.table.items():
             if known.at > at:
                 return
             yield name
 
     def copied(self) -> "Publishers":
-        """The same table as a value of its own."""
+        """Return a copy that does not change with this one."""
         copy = Publishers(self.kept)
         for name, known in self.table.items():
             copy.remember(name, known.copied())
         return copy
 
     def told(self) -> dict[str, Numbers]:
-        """The table for others, in the order in which publishers were heard last."""
+        """Return the table for other members, in the order in which publishers published last."""
         return {
             name: Numbers(known.last, known.positions[-self.kept :])
             for name, known in self.table.items()
@@ -173,7 +185,7 @@ class Publishers:
 
 
 def too_many(numbers: int) -> str:
-    """Why a number is refused whose publisher has so many without a result."""
+    """Return why a number is refused if its publisher has so many without a result."""
     return (
         f"{numbers:,} numbers of this publisher have no result yet in this subject group, and no "
         "more may: send this one again once one of them has its result"

@@ -64,7 +64,7 @@ LATE_MAX = 4
 
 @define(eq=False)
 class Election(MemberPart):
-    """The candidacies of one member.
+    """Decides when this member stands for groups, and runs its candidacies.
 
     `round_history` is the history id of the cold start under way; `first_history` that of the
     first one, if it is given. `_attended_since`: since when every seed is in contact (ns).
@@ -205,7 +205,7 @@ class Election(MemberPart):
             self._outgoing.send(self._settings.seeds, prepare)
 
     def pre_vote_granted(self, seed: str, granted: PreVoteGranted) -> None:
-        """A seed would promise."""
+        """Ask for promises in the groups in which a majority of seeds would give them."""
         ballots: list[Ballot] = []
         for ballot in granted.ballots:
             coordinator = self.groups[ballot.group].coordinator
@@ -217,7 +217,10 @@ class Election(MemberPart):
             self._outgoing.send(self._settings.seeds, Prepare(ballots, {}, False))
 
     def promise(self, seed: str, promise: Promise) -> list[Coordinator]:
-        """A seed promised; return the coordinators that thereby adopted the best log."""
+        """Count a seed's promises; return the coordinators that thereby adopted the best log.
+
+        That is the action `Elect` of the specification, `ColdElect` in a cold start.
+        """
         won: list[Coordinator] = []
         for item in promise.items:
             group = self.groups[item.group]
@@ -287,7 +290,7 @@ class Election(MemberPart):
             self._wal.replaced(group, best.start, best.entries, best.runs, best.state)
 
     def nack(self, nack: Nack) -> None:
-        """Somebody knows a newer epoch."""
+        """Give candidacies and coordinators up of which somebody knows a newer epoch."""
         for item in nack.items:
             group = self.groups[item.group]
             group.newest_epoch = max(group.newest_epoch, item.promised)
@@ -314,7 +317,7 @@ class Election(MemberPart):
         self.force([index], cold=True, needed=self._settings.majority)
 
     def _look_for_cold_start(self, leaderless: list[int]) -> None:
-        """With every seed in contact and no majority left that votes, waiting brings nothing."""
+        """Start groups anew if waiting brings nothing: every seed is there, and too few vote."""
         settings, now = self._settings, self._outgoing.now
         if not settings.is_seed or not self._full_attendance():
             self._outgoing.refuse(Guard.COLD_INCOMPLETE)

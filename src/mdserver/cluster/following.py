@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class Following(MemberPart):
-    """What this member lacks.
+    """Tells what this member lacks to be a place for clients.
 
     `late_groups`: the groups that are not followed for so long that other members serve clients
     better;

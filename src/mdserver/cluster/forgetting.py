@@ -1,7 +1,17 @@
-"""Which publishers a coordinator forgets, each by an entry of its log.
+"""Forgetting publishers, so that their tables stay bounded.
 
-Those that published nothing for long, and where there are too many on this member, those that
-published nothing for the longest. A table is in that order, so nobody looks at the others.
+A publisher that is known may repeat its numbers and is told their positions; one that was forgotten
+begins anew, and what it repeats would be taken a second time. So it matters that all members forget
+the same publishers at the same place: to forget is an entry of the log (`FORGET`), which the
+coordinator writes and every member applies. It is written in two cases:
+
+- A publisher published nothing for `IDLE`, measured by the coordinator's own clock from what it has
+  seen itself (`Idleness`). The time of a publication is no measure: it is of another member's
+  clock, and one that is an hour behind would have its publishers forgotten at once.
+- A member knows more publishers than it should, and a new one comes: those that published nothing
+  for the longest go (`Forgetting.make_room`), in groups that have more than their share.
+
+Tables are in the order in which publishers published last, so only the first ones are looked at.
 """
 
 from collections import deque
@@ -21,10 +31,9 @@ MARK_EVERY = 60 * NS_PER_S
 
 
 class Idleness:
-    """What one coordinator has seen of a log's publishers, by its own clock alone.
+    """How long one coordinator has seen nothing of publishers, by its own clock alone.
 
-    The time of a publication is that of another member's clock, which may be wrong, and who is
-    forgotten too soon is taken twice. `marks`: when (ns) the log had which length.
+    `marks`: the times (ns) at which it looked, and how long the log was then.
     """
 
     __slots__ = ("_since", "marks")
@@ -34,7 +43,7 @@ class Idleness:
         self._since = -1
 
     def names(self, log: GroupLog, now: int, most: int) -> list[str]:
-        """At most so many publishers without an entry in the log for as long as `IDLE`."""
+        """Return at most so many publishers that have had no entry in the log for `IDLE`."""
         marks = self.marks
         if not marks or marks[-1][0] + MARK_EVERY <= now:
             marks.append((now, log.length))

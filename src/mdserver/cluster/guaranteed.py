@@ -1,4 +1,16 @@
-"""`ClusterDeliveryMode = Guaranteed`: what a member does so that seeds decide by majority."""
+"""`ClusterDeliveryMode = Guaranteed`: a majority of seeds decides, and remembers.
+
+Which message goes to which part, what is done a few times a second, and above all what seeds know
+of each other's starts. A seed whose vote record is gone, or an older copy, may have given promises
+that it does not know of, and cannot see that by itself. But others noted its incarnations (the
+number of its starts) with their own records, and tell it in their first message (`Hello.known`):
+
+- They know a later incarnation: the record is an older copy, or a new one after a loss. The seed is
+  LOST, and votes no more until an operator takes it back (docs/cluster.md, "Lost memory").
+- They know the same incarnation, but as another start (each start has a random number): somebody
+  put an older copy back that gave the same incarnation a second time. They note a later one, so the
+  seed is told the next time.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -22,7 +34,7 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class Guaranteed(MemberPart):
-    """Elections, replication to a majority of seeds, and the seeds that lost their memory.
+    """The mode in which a majority of seeds decides.
 
     A `Mode`; `Standard` is its counterpart.
     """
@@ -58,7 +70,7 @@ class Guaranteed(MemberPart):
     # What other members say of themselves and of this one
 
     def greeted(self, peer: str, hello: msg.Hello) -> None:
-        """A member said who it is, and what it knows of this one."""
+        """Compare what a member knows of this one, and what is known of it here."""
         self._compare_starts(peer, hello)
         self._compare_own(peer, hello)
 

@@ -1,4 +1,10 @@
-"""What a member's files belong to: which member, of which cluster, with how many subject groups."""
+"""Which member of which cluster the files of a member belong to.
+
+Vote record and write-ahead log mean nothing to another cluster, and would do harm there: a promise
+of one cluster is none in another, and with another number of subject groups the same group has
+other subjects. So files carry the identity of their member, and a start compares it with the
+configuration and says which parameter differs instead of guessing.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,7 +14,7 @@ from attrs import frozen
 
 @frozen
 class Identity:
-    """One member of one cluster. A single server has no `seeds`, and its name is of no matter."""
+    """One member of one cluster. A single server has no `seeds`, and may be called anything."""
 
     member: str
     seeds: tuple[str, ...]
@@ -16,13 +22,13 @@ class Identity:
 
     @property
     def cluster(self) -> str:
-        """What the files of a cluster carry; empty for a single server."""
+        """Return what the files of a cluster carry; empty for a single server."""
         if not self.seeds:
             return ""
         return hashlib.sha256("\n".join([*self.seeds, str(self.groups)]).encode()).hexdigest()[:32]
 
     def differs(self, member: str, cluster: str, groups: int, seeds: Sequence[str]) -> str | None:
-        """How what a file says differs from this, with the parameters by name; None if it fits.
+        """Return how what a file says differs from this, by parameters; None if it fits.
 
         Files of earlier versions do not list their seeds: those differ in `cluster` alone.
         """

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class Learner(MemberPart):
-    """The learner of all groups of one member."""
+    """Learns the logs of other coordinators, for all groups of one member."""
 
     _storage: "StableStorage"
     _wal: "WalBuffer"
@@ -60,7 +60,10 @@ class Learner(MemberPart):
     # A coordinator's log
 
     def sync(self, peer: str, sync: Sync) -> None:
-        """A coordinator establishes its log here."""
+        """Take the logs of a coordinator (spec: `Sync`, `Install`; in a cold start `ColdSync`).
+
+        Groups under another history id begin anew, together, so that clients hear of it once.
+        """
         self._storage.note(sync.known)
         renewed: dict[str, list[int]] = {}
         taken: list[tuple[SyncItem, AcceptorEvent | None]] = []
@@ -238,7 +241,7 @@ class Learner(MemberPart):
             self._outgoing.send((peer,), request)
 
     def link_lost(self, peer: str) -> None:
-        """What went to this coordinator may not have arrived, and what it sent neither."""
+        """Take what went to this coordinator, and what it sent, as possibly lost."""
         for group in self.groups:
             leadership = group.leadership
             if leadership.coordinator == peer:

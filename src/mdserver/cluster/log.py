@@ -1,9 +1,26 @@
 """The log of one subject group, as one member holds it.
 
 A log is a row of entries of which the first `committed` are agreed for ever; the rest is a tail
-that a later epoch may replace. Entries at the beginning are dropped once they are committed and
-newer ones are plenty: the cache and the tables below stand for them. The tables (numbering of
-subjects, publishers) follow from the log alone and are kept for its end.
+that a later epoch may replace:
+
+    0        base             committed        length
+    | dropped | kept, agreed  | may be replaced |
+    '- tables and cache -'
+
+- *Places* are counted from 0 and never change their meaning while they are committed. An entry at a
+  place is known by (epoch, seq): `epoch` is that of the coordinator that numbered it, `seq` counts
+  per subject, without gaps and across epochs. A coordinator appends to one log only, and begins
+  with an established one, so an entry decides all that stands before it (invariants I3 and I4):
+  that is why `agrees` compares one entry only.
+- *Accepted epoch*: `GroupLog.epoch` says with whose log this one agrees, which is not that of its
+  last entry: a new coordinator establishes the entries of the one before. An election takes the log
+  of the highest (accepted epoch, length), not the longest: the merely longest may be the tail of a
+  coordinator that was replaced (in the specification `NotWorse`).
+- *Taking over* a log keeps what is committed and replaces the tail (`take_over`). A log that does
+  not hold what is committed here is not taken over; its caller says so (`agrees`).
+- *Dropping*: committed entries beyond `kept` go, and the cache and the tables (numbering of
+  subjects, publishers) stand for them. The tables follow from the log alone and stand for its end;
+  `tables` winds them back to what is committed, for a member that has nothing.
 
 A *run* says which entries came from one contact: entry `start + i` answers its ticket `first + i`.
 """
@@ -55,7 +72,7 @@ class LogSlice(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupLog:
-    """Entries `base` to `length` of a group, the tables for its end, and how far it is committed.
+    """The entries of a group that are kept, the tables, and how far the log is committed.
 
     `epoch` is the newest epoch whose coordinator's log this one is a prefix of: the *accepted
     epoch* of a seed. `kept` bounds the committed entries that stay for members that were away,
@@ -135,7 +152,7 @@ class GroupLog:
             self.publishers.apply(entry, self.length)
 
     def forget_publishers(self) -> None:
-        """No publisher is known any more; every entry is committed."""
+        """Forget all publishers. Every entry is committed, so nothing of them is taken back."""
         self.publishers = Publishers(self.numbers_kept)
 
     def truncate(self, length: int) -> None:
@@ -181,7 +198,7 @@ class GroupLog:
         )
 
     def uncommitted(self) -> dict[str, int]:
-        """How many numbers of each publisher are not committed."""
+        """Return how many numbers of each publisher are not committed."""
         found: dict[str, int] = {}
         for entry in self.since(self.committed):
             if entry.publication.number:
@@ -190,7 +207,7 @@ class GroupLog:
         return found
 
     def checksum_at(self, place: int) -> int:
-        """A checksum of the entry at a place, and not 0; 0 if it is not held."""
+        """Return a checksum of the entry at a place, never 0; or 0 if it is not held."""
         if not self.base <= place < self.length:
             return 0
         entry = self.entries[place - self.base]
@@ -198,15 +215,15 @@ class GroupLog:
         return 1 + checksum(publication.subject, entry.epoch, entry.seq, publication.content)
 
     def since(self, start: int) -> list[Entry]:
-        """The entries from `start` on, which is not before `base`."""
+        """Return the entries from `start` on, which is not before `base`."""
         return self.entries[start - self.base :]
 
     def runs_since(self, start: int) -> list[Run]:
-        """The runs that reach beyond `start`, of entries that are still here."""
+        """Return the runs that reach beyond `start`, of entries that are still here."""
         return [run for run in self.runs if run.start + run.count > start]
 
     def commit(self, length: int) -> tuple[list[Entry], list[Run]]:
-        """Commit the entries up to `length`; returns the new ones and their runs."""
+        """Commit the entries up to `length`; return the new ones and their runs."""
         assert self.committed <= length <= self.length
         before = self.committed
         entries = self.entries[before - self.base : length - self.base]
@@ -255,7 +272,7 @@ class GroupLog:
         return found
 
     def tables(self) -> Tables:
-        """The tables as they are at `committed`: what a member needs that has none of the log."""
+        """Return the tables as they are at `committed`, for a member that has none of the log."""
         numbering, publishers = dict(self.numbering), self.publishers.copied()
         for at in range(self.length, self.committed, -1):
             entry = self.entries[at - 1 - self.base]
@@ -284,7 +301,7 @@ def _take_back(
     publishers: Publishers,
     removed: tuple[str, Publisher | None] | None,
 ) -> None:
-    """Have tables forget the last entry of a log; `removed` is whom it made them forget."""
+    """Take the last entry of a log out of tables; `removed` is the publisher that it forgot."""
     publication = entry.publication
     if entry.seq > 1:
         numbering[publication.subject] = entry.seq - 1

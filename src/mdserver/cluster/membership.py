@@ -1,11 +1,18 @@
 """Which members are in sight, and what each says of itself.
 
-Knows no protocol of a group: it remembers what links and heartbeats told, and answers who is alive
-at a time. A member is in sight while its link is up, something came over it lately, and it says
-that something of this one came: a link that carries one way only is none.
+This is a failure detector, and like all of them it may be wrong: a member out of sight may be well
+behind a broken link. So nothing that keeps messages safe depends on it; it decides when to try (to
+stand for a group, to hand one over, to send clients elsewhere), and a wrong answer costs time.
 
-A member that others see and this one does not is *missed*. Each member tells the others whom it
-misses, so that all of them give groups to coordinators that miss nobody.
+A member is *in sight* while its link is up, something came over the link lately, and the member
+says that something of this one came. The last condition is there because a link may carry one way
+only: without it two members would disagree for ever about who of them is gone.
+
+A member that others see and this one does not is *missed*. Members tell each other whom they miss,
+and all of them give groups only to coordinators that miss nobody, because entries go from the
+coordinator to each member directly. If every member misses somebody, one of them coordinates
+everything (`weights`). Being missed begins late and ends late, so that a link that comes and goes
+does not move groups each time.
 """
 
 from typing import TYPE_CHECKING
@@ -28,9 +35,10 @@ if TYPE_CHECKING:
 
 
 class Peer:
-    """Another member. `heard`: when something last came from it (ns); `greeted`: it said Hello.
+    """Another member, as it describes itself (`messages.Heartbeat`, `messages.Hello`).
 
-    `hears` is None until it said so.
+    `up`: there is a link; `greeted`: it said Hello on it; `heard`: when something last came from
+    it (ns). `hears` and `not_voting` are None until its first heartbeat.
     """
 
     __slots__ = (
@@ -67,7 +75,7 @@ class Peer:
         self.forget()
 
     def forget(self) -> None:
-        """Nothing that it said of itself holds any more."""
+        """Forget what it said of itself: a new link begins with a new description."""
         self.greeted = False
         self.ready = False
         self.admitted = False
@@ -86,7 +94,7 @@ class Peer:
 
 
 class Membership:
-    """All other members, in a fixed order: the configured ones, then as they came.
+    """Remembers all other members: the configured ones in their order, then as they came.
 
     `listed` are the configured ones, with this member; the others are forgotten some time after
     they went. `joined`: this member serves clients; `weight`: its share of the groups, 0 while it
@@ -121,20 +129,20 @@ class Membership:
         self._known: dict[str, None] = {}
 
     def up(self, name: str, now: int) -> None:
-        """A link is up; what the member is, its Hello says."""
+        """Note a new link; what the member is, its Hello says."""
         peer = self.peers.setdefault(name, Peer())
         peer.forget()
         peer.up = True
         peer.heard = now
 
     def down(self, name: str) -> None:
-        """The link is gone."""
+        """Note that a link is gone."""
         peer = self.peers[name]
         peer.up = False
         peer.forget()
 
     def stranger(self, name: str) -> bool:
-        """Whether it is in no list, and there is no link to it."""
+        """Return whether a member is in no list, and there is no link to it."""
         peer = self.peers.get(name)
         return name not in self.listed and (peer is None or not peer.up)
 
@@ -151,7 +159,7 @@ class Membership:
             del self.peers[name]
 
     def hello(self, name: str, hello: "Hello") -> bool:
-        """Note who came; False for an incarnation older than one that is known.
+        """Note who a member is; return False for an incarnation older than one that is known.
 
         A member that lost its vote record starts counting anew: it is let in so that it can be
         told what is known of it, and comes back under a newer incarnation.
@@ -170,7 +178,7 @@ class Membership:
         return True
 
     def heartbeat(self, name: str, heartbeat: "Heartbeat") -> bool:
-        """Note what a member says of itself; True if it misses other members than before."""
+        """Note what a member says of itself; return whether it misses others than before."""
         peer = self.peers[name]
         changed = list(peer.misses) != list(heartbeat.misses)
         peer.ready = heartbeat.ready
@@ -189,11 +197,11 @@ class Membership:
         return changed
 
     def linked(self) -> tuple[str, ...]:
-        """The members that can be spoken to."""
+        """Return the members that can be spoken to."""
         return tuple(name for name, peer in self.peers.items() if peer.up)
 
     def alive(self, name: str, now: int) -> bool:
-        """Whether a member is in sight; this one always is."""
+        """Return whether a member is in sight; this one always is."""
         peer = self.peers.get(name)
         if peer is None:
             return name == self.me
@@ -201,7 +209,7 @@ class Membership:
         return heard and (peer.hears is None or self.me in peer.hears)
 
     def hears(self, now: int) -> list[str]:
-        """The members from which something came lately."""
+        """Return the members from which something came lately."""
         return [
             name
             for name, peer in self.peers.items()
@@ -209,11 +217,11 @@ class Membership:
         ]
 
     def sees(self, now: int) -> list[str]:
-        """The members in sight, without this one."""
+        """Return the members in sight, without this one."""
         return [name for name in self.peers if self.alive(name, now)]
 
     def reported(self, now: int) -> dict[str, None]:
-        """The members that others in sight see."""
+        """Return the members that others in sight see."""
         found: dict[str, None] = {}
         for name, peer in self.peers.items():
             if peer.sees and self.alive(name, now):
@@ -223,15 +231,15 @@ class Membership:
 
     @property
     def misses(self) -> list[str]:
-        """The members that others see and this one does not, for a while already.
+        """Return the members that others see and this one does not, for a while already.
 
-        Who was missed is named for a while longer, so that a link that comes and goes does not move
-        groups each time.
+        A member that was missed is named for a while longer, so that a link that comes and goes
+        does not move groups each time.
         """
         return list(self._missed)
 
     def look(self, now: int) -> bool:
-        """Note whom this member misses; True if it is one more than before."""
+        """Note whom this member misses; return whether it is one more than before."""
         reported = self.reported(now)
         for gone in [name for name in self._known if name not in reported]:
             if not self.alive(gone, now):
@@ -254,11 +262,11 @@ class Membership:
         return len(self._missed) > before
 
     def quorum(self, now: int) -> bool:
-        """Whether a majority of seeds is in sight."""
+        """Return whether a majority of seeds is in sight."""
         return 2 * sum(self.alive(seed, now) for seed in self.seeds) > len(self.seeds)
 
     def voting(self, group: int, now: int, *, here: bool) -> list[str]:
-        """The seeds in sight that vote in a group; `here`: this member does."""
+        """Return the seeds in sight that vote in a group; `here`: this member does."""
         found: list[str] = []
         for seed in self.seeds:
             if seed == self.me:
@@ -271,7 +279,7 @@ class Membership:
         return found
 
     def without_majority(self, groups: int, away: list[int], now: int) -> int:
-        """In how many groups no majority of seeds votes."""
+        """Count the groups in which no majority of seeds votes."""
         whole = sum(
             self.alive(seed, now)
             and (away if seed == self.me else self.peers[seed].not_voting) == []
@@ -285,10 +293,11 @@ class Membership:
         )
 
     def weights(self, now: int) -> dict[str, int]:
-        """Who may coordinate, with what share.
+        """Return the members that may coordinate, with their shares.
 
-        The share of members that miss others is 0: their groups would not reach everybody. Where
-        all of them miss somebody, one coordinates: who misses fewest seeds, then fewest members.
+        The share of members that miss others is 0: their groups would not reach everybody. If all
+        of them miss somebody, one coordinates: the one that misses fewest seeds, then fewest
+        members.
         """
         found = {self.me: self.weight} if self.joined else {}
         missing = {self.me: self._missing(self._missed)}
@@ -303,6 +312,6 @@ class Membership:
         return {name: share if name in chosen else 0 for name, share in found.items()}
 
     def _missing(self, names: "Iterable[str]") -> tuple[int, int]:
-        """How many seeds and how many members these are."""
+        """Count how many seeds and how many members these are."""
         missed = list(names)
         return sum(name in self.seeds for name in missed), len(missed)

@@ -1,8 +1,13 @@
-"""What a member must still know after a crash: its vote record (docs/cluster.md, "Vote file").
+"""The vote record: what a member must still know after a crash (docs/cluster.md, "Vote file").
 
-The record is small and changes only when a newer epoch is promised, a seed is met for the first
-time, or the member starts; nothing is written for a publication. A change takes effect towards
-others only once the driver has said that it is on the disk.
+Paxos asks of an acceptor that it never forgets a promise, so promises are on the disk before they
+are given (`mdserver.cluster.stable_storage` sees to that). The record is small and is written
+whole; it changes only when a newer epoch is promised, a seed is met for the first time, or the
+member starts. Nothing is written for a publication.
+
+Besides promises it has *incarnations*: how often each seed has started. They are how a seed that
+lost its memory is found out (`mdserver.cluster.guaranteed`), and how acks of an earlier life are
+told from those of the present one.
 """
 
 import msgspec
@@ -54,12 +59,12 @@ class VoteRecord(msgspec.Struct):
     starts: dict[str, int] = {}
 
     def encode(self) -> bytes:
-        """The content of the vote file."""
+        """Return the content of the vote file."""
         return msgspec.json.encode(self)
 
 
 def after_loss(known: int) -> int:
-    """The incarnation that follows on a loss: above all that may have promised, noted or not.
+    """Return the incarnation that follows a loss: above all that may have promised.
 
     `known` is the newest that anybody told of. Starts after it may have gone unnoticed by them.
     """
@@ -67,7 +72,7 @@ def after_loss(known: int) -> int:
 
 
 def follows_on_record(incarnation: int) -> bool:
-    """Whether an older copy of a record gives this incarnation.
+    """Return whether a start from an older copy of a record could have this incarnation.
 
     The first one and the first after a loss follow on none: a seed that lost its record, and was
     taken back while others were away, has them again, and is no older copy.
