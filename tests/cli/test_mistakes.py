@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -168,10 +169,24 @@ def test_no_token(with_tokens: LiveServer, tmp_path: Path) -> None:
 
 def test_a_wrong_token_and_what_the_server_log_says(with_tokens: LiveServer) -> None:
     wrong = token(secret=SECRET[::-1], all=["/**"])
-    for given in (wrong, "nonsense.of.mine"):
+    no_token = "That is no JSON Web Token that can be used here: "
+    for given, told in (
+        (wrong, "The token's signature is not valid."),
+        ("s3cret", f"{no_token}it has 1 part, not three with dots between them."),
+        (
+            "nonsense.of.mine",
+            f"{no_token}a part of it cannot be read, as if it was not copied whole.",
+        ),
+        (wrong[3:], f"{no_token}a part of it cannot be read, as if it was not copied whole."),
+    ):
         ran = mdserver("sub", "/a/b", "-s", with_tokens.url, MDSERVER_TOKEN=given)
-        assert (ran.status, len(ran.told)) == (1, 1)
-        assert "(the token is what --token or MDSERVER_TOKEN gave)" in ran.told[0]
+        assert (ran.status, ran.out, len(ran.told)) == (1, "", 1)
+        # Whether the server's word comes before the end of the connection decides how it begins.
+        assert re.fullmatch(
+            rf"mdserver: (cannot connect to \S+: )?{re.escape(told)}( \(close code 4101\))?"
+            r" \(the token is what --token or MDSERVER_TOKEN gave\)",
+            ran.told[0],
+        ), ran.told[0]
     ran = mdserver("pub", "/a/b", "x", "-s", with_tokens.url, MDSERVER_TOKEN=wrong)
     assert (ran.status, len(ran.told)) == (1, 1)
     assert "The token's signature is not valid. (the token is what" in ran.told[0]
@@ -254,15 +269,28 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert ran == Ran(1, "", [f"mdserver: Cannot listen on {where}: Address already in use"])
 
 
+@pytest.mark.parametrize(
+    ("listen", "told"),
+    [
+        ("127.0.0.1:70000", "a port is a number up to 65535"),
+        ("127.0.0.1:0, 127.0.0.1:70000", "127.0.0.1:70000: a port is a number up to 65535"),
+        ("127.0.0.1:http", "expected `host:port`, `*:port` or `[IPv6]:port`"),
+    ],
+)
+def test_a_port_that_is_none(listen: str, told: str) -> None:
+    ran = mdserver("run", "--set", f"Listen={listen}")
+    assert ran == Ran(2, "", [f"--set: Listen = {listen}: {told}"])
+
+
 def test_two_servers_with_one_journal(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     arguments = settings(Entitlement="Basic", Journal="on", JournalFolder=journal)
     with live_server(tmp_path, *arguments) as server:
-        ran = mdserver("run", *arguments)
-        assert (ran.status, ran.out) == (1, "")
-        assert [line for line in ran.told if line.startswith("mdserver: ")] == ran.told[-1:]
-        assert str(journal) in ran.told[-1]
-        assert "another" in ran.told[-1]
+        told = (
+            f"mdserver: {journal / 'messages'}: another process writes this journal: stop that "
+            "server, or give each one a JournalFolder of its own"
+        )
+        assert mdserver("run", *arguments) == Ran(1, "", [told])
         assert server.process.poll() is None
 
 

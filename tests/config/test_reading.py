@@ -170,7 +170,7 @@ def test_a_family_has_a_value_for_each_member(write) -> None:
     assert loaded.origins["KeyStore.*:443"] == f"{file}:4"
     with pytest.raises(ConfigError, match=r"KeyStore\.host:1 is already set at --set"):
         load(overrides=["KeyStore.host:1=a", "KeyStore.host:1=b"])
-    with pytest.raises(ConfigError, match=r"^--set: KeyStore\.host:x = a: host:x: expected"):
+    with pytest.raises(ConfigError, match=r"^--set: KeyStore\.host:x: host:x: expected"):
         load(overrides=["KeyStore.host:x=a"])
 
 

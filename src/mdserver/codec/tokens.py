@@ -39,6 +39,7 @@ _SIGNATURE_ONLY: Any = {
     "verify_jti": False,
 }
 
+_PARTS = 3
 _NO_TOKEN = (jwt.PyJWTError, ValueError, TypeError, RecursionError)
 
 
@@ -136,10 +137,14 @@ class TokenVerifier:
         """
         if len(token) > limits.TOKEN_BYTES_MAX:
             return _invalid(f"A token may have {limits.TOKEN_BYTES_MAX} bytes.")
+        parts = token.count(".") + 1
+        if parts != _PARTS:
+            count = "1 part" if parts == 1 else f"{parts} parts"
+            return _no_token(f"it has {count}, not three with dots between them")
         try:
             header = jwt.get_unverified_header(token)
         except _NO_TOKEN as error:
-            return _no_token(error)
+            return _unreadable(error)
         claims = self._signed_claims(token, header)
         if isinstance(claims, Denied):
             return claims
@@ -163,7 +168,7 @@ class TokenVerifier:
             except jwt.InvalidSignatureError:
                 continue
             except _NO_TOKEN as error:
-                return _no_token(error)
+                return _unreadable(error)
             return dict(claims)
         return _invalid("The token's signature is not valid.")
 
@@ -251,9 +256,15 @@ def _is_unicode(part: dict[str, Any]) -> bool:
     return True
 
 
-def _no_token(error: Exception) -> Denied:
-    # The library's text may quote what the token says.
-    return _invalid(f"That is no JSON Web Token that can be used here: {safe_text(error)}.")
+def _unreadable(error: Exception) -> Denied:
+    if isinstance(error, jwt.PyJWTError) and not isinstance(error, jwt.DecodeError):
+        # The library's text may quote what the token says.
+        return _no_token(safe_text(error))
+    return _no_token("a part of it cannot be read, as if it was not copied whole")
+
+
+def _no_token(reason: str) -> Denied:
+    return _invalid(f"That is no JSON Web Token that can be used here: {reason}.")
 
 
 def _shown(value: object) -> str:

@@ -261,7 +261,13 @@ def _known(setting: Setting) -> tuple[Parameter, object]:
         for family in (row for row in PARAMETERS.values() if row.per is not None):
             if setting.name.startswith(family.prefix):
                 assert family.per is not None
-                return family, _parsed(family.per, setting.name[len(family.prefix) :], setting)
+                member = setting.name[len(family.prefix) :]
+                try:
+                    return family, family.per.parse(member)
+                except ValueError as error:
+                    raise ConfigError(
+                        f"{setting.origin}: {setting.name}: {member or 'nothing'}: {error}"
+                    ) from None
         raise ConfigError(
             f"{setting.origin}: {setting.name}: no such parameter"
             f"{_nearest(setting.name, PARAMETERS)}"

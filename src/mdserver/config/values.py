@@ -192,8 +192,17 @@ def text(characters_max: int) -> Kind[str]:
 def listed(kind: Kind[T], items_max: int, form: str) -> Kind[tuple[T, ...]]:
     """Values of one kind with commas between them, each at most once; nothing is an empty list."""
 
+    def parse_item(word: str, count: int) -> T:
+        try:
+            return kind.parse(word)
+        except ValueError as error:
+            if count == 1 or word in str(error):
+                raise
+            raise ValueError(f"{word}: {error}") from None
+
     def parse(value: str) -> tuple[T, ...]:
-        items = tuple(kind.parse(item.strip()) for item in value.split(",")) if value else ()
+        words = [word.strip() for word in value.split(",")] if value else []
+        items = tuple(parse_item(word, len(words)) for word in words)
         if len(items) > items_max:
             raise ValueError(f"expected at most {items_max} values")
         if len(dict.fromkeys(items)) < len(items):
@@ -214,7 +223,7 @@ def address(default_port: int) -> Kind[Address]:
         host, port = _split_port(value, form)
         number = int(port) if port else default_port
         if not 0 <= number <= 65535:
-            raise ValueError(f"{value}: a port is a number up to 65535")
+            raise ValueError("a port is a number up to 65535")
         return Address(host, number)
 
     return Kind(form, parse, str)
@@ -226,11 +235,11 @@ def _split_port(value: str, form: str) -> tuple[str, str]:
         try:
             ipaddress.IPv6Address(bracketed[1])
         except ValueError:
-            raise ValueError(f"{value}: not an IPv6 address between the brackets") from None
+            raise ValueError("not an IPv6 address between the brackets") from None
         return bracketed[1], bracketed[2] or ""
     plain = re.fullmatch(r"(\*|[^:\[\]]+)(?::([0-9]{1,5}))?", value, re.ASCII)
     if plain is None or not (plain[1] == "*" or _HOST.fullmatch(plain[1])):
-        raise ValueError(f"{value or 'nothing'}: expected {form}")
+        raise ValueError(f"expected {form}" if value else f"nothing: expected {form}")
     return plain[1], plain[2] or ""
 
 

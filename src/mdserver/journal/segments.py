@@ -268,7 +268,8 @@ class StreamWriter:
             return locked(self.folder / "writer.lock")
         except BlockingIOError as error:
             raise JournalError(
-                f"{self.folder}: another process writes this journal; give each member its own"
+                f"{self.folder}: another process writes this journal: stop that server, or give "
+                "each one a JournalFolder of its own"
             ) from error
         except OSError as error:
             raise JournalError(f"{self.folder}: {error.strerror}") from error
