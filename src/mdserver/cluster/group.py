@@ -99,18 +99,23 @@ class Leadership:
 
 
 class Group:
-    """One subject group of one member.
+    """One subject group of one member. Times are in nanoseconds.
 
-    `no_vote_until`: until when this seed supports no candidate (ns), since it expects to hear of a
-    coordinator. `leaderless_since`: since when nobody coordinates the group (ns), 0 while somebody
-    does. `retry_at`: when this member may stand again (ns). `newest_epoch`: the highest that it
-    heard of. `candidacies_timed_out`: how many in a row.
-    `sync_requested_until`: until when the coordinator of `sync_requested_epoch` is not asked again
-    for what is missing (ns). `copy_requested_epoch`: the newest epoch in which another member was
-    asked for a copy, and `log_is_copy`: what is held came so, of an epoch that is not known.
-    `followed_at`: when this member last followed the group (ns), and
-    `followed_length`: how much was committed here then. Standard mode only: `leading_since`: when
-    this member's leadership began (ns), `log_incomplete`: the coordinator's log is not held here.
+    For elections: `no_vote_until`, until when this seed supports no candidate, since it expects to
+    hear of a coordinator; `leaderless_since`, since when nobody coordinates the group, 0 while
+    somebody does; `retry_at`, when this member may stand again; `newest_epoch`, the highest that
+    it heard of; `candidacies_timed_out`, how many of its candidacies in a row did.
+
+    For what is missing: `sync_requested_until`, until when the coordinator of
+    `sync_requested_epoch` is not asked again; `copy_requested_epoch`, the newest epoch in which
+    another member was asked for a copy; `log_is_copy`: the log came so, of an epoch that is not
+    known.
+
+    For clients: `followed_at`, when this member last followed the group, and `followed_length`,
+    how much was committed here then.
+
+    In Standard mode: `leading_since`, when this member's leadership began; `log_incomplete`: it
+    does not hold all of the coordinator's log.
     """
 
     __slots__ = (
@@ -195,7 +200,7 @@ class Group:
 
     @property
     def led(self) -> bool:
-        """Whether a coordinator is in sight that says that it is active, or stands here."""
+        """Return whether an active coordinator is in sight, or one stands on this member."""
         coordinator = self.leadership.coordinator
         if coordinator == self._settings.me:
             return self.coordinator is not None
@@ -205,22 +210,22 @@ class Group:
 
     @property
     def promised_epoch(self) -> int:
-        """The newest epoch that this seed promised; 0 if it is none."""
+        """Return the newest epoch that this seed promised; 0 if it is none."""
         return 0 if self.acceptor is None else self.acceptor.promised.epoch
 
     @property
     def votes_here(self) -> bool:
-        """Whether this member is a seed that counts in the group."""
+        """Return whether this member is a seed that counts in the group."""
         return self.acceptor is not None and self.acceptor.standing is Standing.NORMAL
 
     def voting(self) -> list[str]:
-        """The seeds in sight that vote in the group."""
+        """Return the seeds in sight that vote in the group."""
         votes = self.votes_here
         return self._members.voting(self.index, self._outgoing.now, here=votes)
 
     @property
     def votable(self) -> bool:
-        """Whether a majority of seeds is in sight and votes."""
+        """Return whether a majority of seeds is in sight and votes."""
         return 2 * len(self.voting()) > len(self._settings.seeds)
 
     def request_sync(self, epoch: int) -> bool:
@@ -278,10 +283,12 @@ class Group:
             outgoing.forward(leadership.coordinator, item)
 
     def follow(self) -> None:
-        """The coordinator is active, and this member holds all that it has committed so far.
+        """Follow the coordinator, which is active, and of which this member has all that is
+        committed.
 
-        What an older coordinator did not bring into this log was lost with it, for certain, so it
-        is forwarded anew; what stands in the uncommitted tail will be committed where it is.
+        What was forwarded to an older coordinator and is not in this log was lost with it, for
+        certain: this log was taken from a majority, and whatever was committed is in it. So it is
+        forwarded again. What stands in the uncommitted tail will be committed where it is.
         """
         leadership, log = self.leadership, self.log
         leadership.active = True
@@ -481,7 +488,11 @@ class Group:
         return True
 
     def commit(self, length: int) -> None:
-        """Commit the log up to a length: subscribers get the entries, publishers their results."""
+        """Commit the log up to a length: subscribers get the entries, publishers their results.
+
+        The only place at which anything is delivered or acknowledged (invariants I7 and I8; in the
+        specification `Learn`).
+        """
         log, out, now = self.log, self._outgoing.out, self._outgoing.now
         start = log.committed
         entries, runs = log.commit(length)
@@ -513,15 +524,15 @@ class Group:
     # Cache and state
 
     def image(self) -> GroupImage:
-        """The cache of the group; its objects do not change any more."""
+        """Return the cache of the group; the objects in it do not change any more."""
         return self._broker.export_group(self.index)
 
     def state(self) -> State:
-        """What stands for the committed part of the log, for a member that has none of it."""
+        """Return what stands for the committed part of the log, for a member without it."""
         return State(self.log.tables(), msgspec.Raw(msgspec.msgpack.encode(self.image())))
 
     def tail_or_state(self, start: int) -> "tuple[int, State | None]":
-        """Where to begin so that a member that holds `start` entries gets the rest, and after what.
+        """Return from where on, and after which state, a member with `start` entries gets the rest.
 
         If the entries from there on are gone, the state stands for all that is committed.
         """
@@ -536,7 +547,7 @@ class Group:
         self.import_cache(state.cache)
 
     def clear(self) -> None:
-        """Hold nothing any more; what waits for a result gets none."""
+        """Drop the log; what was forwarded and waits for its result may have been committed."""
         self.log.clear()
         self.resolve(self.queue.unknown())
 

@@ -1,4 +1,9 @@
-"""All subject groups of one member, and what has to be done to many of them at once."""
+"""All subject groups of one member, and what has to be done to many of them at once.
+
+Clients know one history id of a server as long as all groups have the same, so groups get a new one
+together. And a seed has one vote record for all its groups: it is lost, taken back and counted on
+by others as a whole, although each group has a standing of its own.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -83,7 +88,7 @@ class Groups(list[Group]):
 
     @property
     def not_voting(self) -> list[int]:
-        """The groups in which this seed does not vote; none if it is no seed."""
+        """Return the groups in which this seed does not vote; none if it is no seed."""
         return [
             group.index
             for group in self
@@ -92,24 +97,24 @@ class Groups(list[Group]):
 
     @property
     def record_lost(self) -> bool:
-        """Whether this seed lost its vote record, and waits for an operator."""
+        """Return whether this seed lost its vote record, and waits for an operator."""
         return any(group.acceptor and group.acceptor.standing is Standing.LOST for group in self)
 
     @property
     def returning(self) -> bool:
-        """Whether an operator takes this seed back, and it does not vote everywhere yet."""
+        """Return whether an operator takes this seed back, and it does not vote everywhere yet."""
         return any(
             group.acceptor and group.acceptor.standing is Standing.RETURNING for group in self
         )
 
     @property
     def doubted(self) -> bool:
-        """Whether a log here is as the disk had it, and may be an older copy."""
+        """Return whether a log here is as the disk had it, and may be an older copy."""
         return any(group.acceptor and group.acceptor.doubted for group in self)
 
     @property
     def standing_known(self) -> bool:
-        """Whether this seed knows if others know of it: its record says so, or each of them did.
+        """Return whether this seed knows if others know of it: its record or all others say so.
 
         Without that it promises no cold start: it would not know afterwards whether they know what
         it is now, or what it was before it lost its record.
@@ -137,7 +142,7 @@ class Groups(list[Group]):
         return True
 
     def lose(self) -> None:
-        """Vote no more until readmitted: others know more of this seed than its record does.
+        """Stop voting until readmitted: others know more of this seed than its record does.
 
         What an operator said of this loss holds for all groups.
         """
@@ -171,5 +176,5 @@ class Groups(list[Group]):
 
     @property
     def coordinated(self) -> list[Group]:
-        """The groups that this member coordinates, or is a candidate for."""
+        """Return the groups that this member coordinates, or is a candidate for."""
         return [group for group in self if group.coordinator is not None]

@@ -1,7 +1,13 @@
-"""What members say to each other, and what a driver exchanges with a node about it.
+"""The messages between members, and what a driver exchanges with a node about them.
 
-Each message carries many groups. A link delivers in order, and delivers nothing of an older
-connection once it said `PeerUp` again. docs/cluster.md, "Messages", says when each is sent.
+A message carries the share of many groups, each as an item that is named after it (`AckItem`), so
+what a failure or a busy link costs does not grow with the number of groups. Messages and items are
+arrays on the wire, and messages are numbered (`tag`): names are of no matter there, the order of
+fields is. New fields go last, with a default, so that members of an earlier version are understood.
+
+What the protocol relies on: a link delivers in order, and nothing of an older connection once it
+said `PeerUp` again. It may lose the end of what was sent, which is why coordinators and members
+compare lengths in heartbeats. docs/cluster.md, "Messages", says when each is sent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +56,7 @@ class LedGroup(Item, frozen=True):
 
 
 class Heartbeat(PeerMessage, frozen=True, tag=2):
-    """The sender lives.
+    """A member is alive, and says how it is.
 
     `ready`: it serves clients. `standing_known`: it knows whether others know of it (see
     `Groups.standing_known`). `record_lost`: it lost its vote record, and waits for an operator.
@@ -86,7 +92,7 @@ class Ballot(Item, frozen=True):
 
 
 class PreVote(PeerMessage, frozen=True, tag=3):
-    """Before a PREPARE: would you promise? Changes nothing at the seed."""
+    """A candidate asks, before a PREPARE, whether a seed would promise; nothing changes there."""
 
     ballots: list[Ballot]
 
@@ -145,7 +151,7 @@ class Promise(PeerMessage, frozen=True, tag=6):
 
 
 class NackItem(Item, frozen=True):
-    """Why not: the seed promised `promised` to `candidate`, or does not vote (0 and "")."""
+    """A refusal: the seed promised `promised` to `candidate`, or does not vote (0 and "")."""
 
     group: int
     epoch: int
@@ -176,7 +182,7 @@ L = TypeVar("L", PromiseItem, SyncItem)
 
 
 def portions(logs: Iterable[L]) -> Iterator[list[L]]:
-    """Logs in portions that fit a message: a few groups, fewer where they hold much."""
+    """Give logs in portions that fit a message: a few groups, fewer if they hold much."""
     portion: list[L] = []
     size = 0
     for log in logs:
@@ -191,7 +197,7 @@ def portions(logs: Iterable[L]) -> Iterator[list[L]]:
 
 
 class Sync(PeerMessage, frozen=True, tag=8):
-    """A coordinator establishes its log: after an election, and for who asks with `SyncRequest`.
+    """A coordinator gives its log: after an election to all, and in answer to `SyncRequest`.
 
     `known`: after a cold start the incarnations of those who promised, to be noted before an ack.
     """
@@ -292,7 +298,7 @@ class Forward(PeerMessage, frozen=True, tag=13):
 
 
 class AnswerItem(Item, frozen=True):
-    """What became of a ticket that is not in the log under its number."""
+    """The result of a ticket that gets no place in the log."""
 
     group: int
     ticket: int
@@ -304,7 +310,7 @@ class AnswerItem(Item, frozen=True):
 
 
 class Answer(PeerMessage, frozen=True, tag=14):
-    """Repeats and refusals; what is committed answers by itself."""
+    """A coordinator answers repeats and refusals; what is committed answers by itself."""
 
     items: list[AnswerItem]
 

@@ -1,4 +1,4 @@
-"""What a delivery mode has to say, so that `Node` can run it.
+"""The delivery modes: what `Node` asks of one, and what every mode has of its own.
 
 A mode decides who numbers the publications of a group, and when a number counts. `Guaranteed` has
 seeds vote, `Standard` takes whoever is in sight; one that leaves numbering to an outside log
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Sequencer(Protocol):
-    """What a member does for the groups in which it numbers publications itself."""
+    """Runs the groups in which this member numbers publications."""
 
     def leads(self) -> list["LedGroup"]:
         """Return the groups that this member coordinates, for its heartbeat."""
@@ -24,40 +24,40 @@ class Sequencer(Protocol):
         """Forget publishers that were idle for long; a single server does so too."""
 
     def take_held_back(self) -> None:
-        """The write-ahead log took more: go on with what was held back for it."""
+        """Take what was held back for the write-ahead log, which took more."""
 
     def refuse_held_back(self, reason: str) -> None:
-        """The disk takes nothing more: refuse what was held back for it."""
+        """Refuse what was held back for the disk, which takes nothing more."""
 
     def withdraw(self, reason: str) -> None:
-        """The only seed's disk has nothing of what is not committed, and refuses: take it back."""
+        """Take back what is not committed: the only seed's disk has none of it, and refuses."""
 
 
 class Mode(Protocol):
-    """A delivery mode of one member. Called within steps, with `Outgoing.now` set."""
+    """Runs one member in a delivery mode. Called within steps, with `Outgoing.now` set."""
 
     @property
     def sequencer(self) -> Sequencer:
-        """Who numbers publications."""
+        """Return what numbers publications."""
 
     @property
     def handlers(self) -> Mapping[type, Callable[[str, Any], None]]:
-        """What it does with the messages of this mode; others have their links closed for them."""
+        """Return the handlers of messages; a link that brings any other message is closed."""
 
     def greeted(self, peer: str, hello: "Hello") -> None:
-        """A member said who it is, and what it knows of this one."""
+        """Handle the first message of a link: who a member is, and what it knows of this one."""
 
     def outdated(self, peer: str, hello: "Hello") -> None:
-        """A member came as an incarnation older than a known one; its link is closed after this."""
+        """Handle a member of an incarnation older than a known one, before its link is closed."""
 
     def heartbeat(self, peer: str, heartbeat: "Heartbeat") -> None:
-        """A member said how it is, and what it coordinates."""
+        """Handle what a member says of itself, and of the groups that it coordinates."""
 
     def link_lost(self, peer: str) -> None:
-        """What was on its way to or from a member may be lost."""
+        """Take what was on its way to or from a member as possibly lost."""
 
     def member_unreachable(self) -> None:
-        """A link is gone: look at once whose turn it is to coordinate."""
+        """Handle a member that became unreachable: look at once whose turn it is to coordinate."""
 
     def tick(self) -> None:
         """Do what is to be done a few times a second."""

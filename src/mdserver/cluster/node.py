@@ -180,17 +180,17 @@ class Node:
 
     @property
     def history(self) -> str:
-        """The history id that a new session is told."""
+        """Return the history id that a new session is told."""
         return self.broker.history
 
     @property
     def settled(self) -> bool:
-        """Whether every group has a coordinator that this member follows."""
+        """Return whether every group has a coordinator that this member follows."""
         return all(group.leadership.active for group in self.groups)
 
     @property
     def refused(self) -> dict[Guard, int]:
-        """How often each guard of the protocol refused something since this node started."""
+        """Return how often each guard of the protocol refused something since the start."""
         return dict(self.outgoing.refusals.counts)
 
     def step(self, input: Input, now: int) -> list[Output]:  # noqa: A002 - the design's word
@@ -217,6 +217,8 @@ class Node:
                 self.admin.operate(input)
             case msg.PeerUp() | msg.PeerDown():
                 self._link(input)
+        # What this member publishes to groups that it coordinates itself comes first: it is part of
+        # what the step says, and its own messages may follow from it.
         here = outgoing.forwards_here
         while here or outgoing.local or outgoing.collected or self.wal.entries:
             if here:
@@ -449,27 +451,27 @@ class Node:
         return group_statistics(self.groups[index])
 
     def unready(self) -> str | None:
-        """Why this member serves no clients now; None if it does."""
+        """Return why this member serves no clients now; None if it does."""
         return self.mode.unready() if not self.settings.single else None
 
     def drained(self) -> str | None:
-        """Why no more clients should come although those that are here are served."""
+        """Return why no more clients should come although those that are here are served."""
         if self.members.weight:
             return None
         return "drained by an operator (`mdserver cluster drain --undo` takes that back)"
 
     def elsewhere(self) -> list[str]:
-        """Where clients can go instead: the client addresses of the other members."""
+        """Return where clients can go instead: the client addresses of the other members."""
         return [peer.client for peer in self.members.peers.values() if peer.client]
 
     def missed(self) -> str | None:
-        """Why the cluster would take no publications without this member; None if it would."""
+        """Return why the cluster would take no publications without this member, or None."""
         if self.settings.single or not self.settings.is_seed:
             return None
         return self.admin.breaks(self.settings.me)
 
     def _serve_or_move(self) -> None:
-        """Without a quorum or some groups for a while: clients are sent to where they are."""
+        """Send clients elsewhere after a while without a quorum, or without some groups."""
         reason = self.unready()
         if reason is None or not self._sessions:
             self._unserved = 0

@@ -1,4 +1,4 @@
-"""What a member says in one step.
+"""What a step says: the outputs that the driver gets, one message a kind and receiver.
 
 A step may touch many groups: a read of one link brings entries of twenty of them, the failure of a
 member has a hundred elected anew. If each group sent its own message, the cost of a cluster would
@@ -11,11 +11,12 @@ own seed. These messages do not leave the process. They wait in `local`, and the
 them within the same step, so that a group whose coordinator is here needs no code of its own, and
 a single server is a cluster of one.
 
-The order within a flush is fixed, and it matters to the receiver. Publications go first: whoever
-coordinates them here may append to a log, and has its entries leave with the same flush. What goes
-to the write-ahead log stands before the acks of the same step: an ack that has to wait for the disk
-then names a write that the driver was already given. Entries go before the commit that covers them,
-since a link delivers in order.
+The order within a flush is fixed, and it matters to the receiver. What goes to the write-ahead log
+stands before the acks of the same step: an ack that has to wait for the disk then names a write
+that the driver was already given. Entries go before the commit that covers them, since a link
+delivers in order. What this member's clients publish to groups that it coordinates itself
+(`forwards_here`) is numbered before anything is flushed, so its entries leave with the step that
+brought it.
 """
 
 from collections import deque
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Outgoing:
-    """The outputs of the step under way, and what is still to become a message of it.
+    """Collects the outputs of the step under way, and what is still to become a message of it.
 
     `now` is the time of the step (ns), `out` what the driver gets of it. `linked` are the members
     that can be spoken to, without this one. `local` are messages of this member to itself, and

@@ -1,5 +1,8 @@
 """Which member should coordinate a group: weighted rendezvous hashing.
 
+The protocol does not depend on it: any member may coordinate, and members that disagree about who
+is in sight only take longer to agree.
+
 Every member computes the same order from the same list of members, without a word exchanged; when
 one comes or goes, only the groups move that it gains or loses (Thaler and Ravishankar, "Using
 name-based mappings to increase hit rates", 1998; weights as in Schindelhauer and Schomaker, 2005).
@@ -12,7 +15,7 @@ import math
 
 @functools.lru_cache(maxsize=65_536)
 def score(member: str, group: int, weight: int) -> float:
-    """How much a member wants a group; of weight 0, last of all."""
+    """Return how much a member wants a group; with weight 0 it comes last of all."""
     if not weight:
         return -math.inf
     digest = hashlib.blake2b(f"{member}\0{group}".encode(), digest_size=8).digest()
@@ -21,5 +24,5 @@ def score(member: str, group: int, weight: int) -> float:
 
 
 def ranking(group: int, weights: dict[str, int]) -> list[str]:
-    """The members in the order in which they should coordinate the group."""
+    """Return the members in the order in which they should coordinate the group."""
     return sorted(weights, key=lambda name: (score(name, group, weights[name]), name), reverse=True)

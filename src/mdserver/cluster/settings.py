@@ -1,4 +1,4 @@
-"""What a member is told of its cluster at its start."""
+"""The settings of a cluster, as one member is told of them at its start."""
 
 from typing import TYPE_CHECKING
 
@@ -43,31 +43,31 @@ class ClusterSettings:
 
     @property
     def seeds(self) -> tuple[str, ...]:
-        """The members that vote."""
+        """Return the members that vote."""
         if not self.guaranteed:
             return ()
         return self.members[: self.seed_count or (5 if len(self.members) >= 5 else 3)]
 
     @property
     def is_seed(self) -> bool:
-        """Whether this member votes."""
+        """Return whether this member votes."""
         return self.me in self.seeds
 
     @property
     def single(self) -> bool:
-        """Whether this is a single server: its majority is itself, so it needs no vote record."""
+        """Return whether this is a single server, a majority by itself without a vote record."""
         return self.guaranteed and len(self.members) == 1
 
     @property
     def majority(self) -> int:
-        """How many seeds are a majority of them."""
+        """Return how many seeds are a majority of them."""
         return len(self.seeds) // 2 + 1
 
 
 def alone(
     member: str, *, writes_wal: bool = False, acks_wait_for_wal: bool = False
 ) -> ClusterSettings:
-    """A single server: a cluster of one seed."""
+    """Return the settings of a single server: a cluster of one seed."""
     return ClusterSettings(
         member, (member,), log_kept=0, writes_wal=writes_wal, acks_wait_for_wal=acks_wait_for_wal
     )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class StableStorage:
-    """The vote record of a member, how much of it is on the disk, and what waits for that.
+    """Holds the vote record of a member, and what waits until it is on the disk.
 
     `start` is a random number of this start of the member. `record_on_disk`: the newest vote record
     is on the disk. `write_time`: how long the vote record
@@ -112,7 +112,7 @@ class StableStorage:
 
     @property
     def on_disk(self) -> bool:
-        """Whether everything is on the disk that has to be there before this member says more."""
+        """Return whether all is on the disk that has to be there before this member says more."""
         if not self.record_on_disk:
             return False
         return not self._wal.acks_wait or self._wal.needed <= self._wal.synced
@@ -123,7 +123,7 @@ class StableStorage:
 
     @property
     def admitted(self) -> bool:
-        """Whether the record on the disk says so: others may know this seed from then on."""
+        """Return whether the record on the disk says so: others may know this seed from then on."""
         return self._admitting is not None and self._admitting <= self._stored
 
     def stored(self, request: int) -> None:
@@ -174,7 +174,7 @@ class StableStorage:
 
     @property
     def contact_name(self) -> str:
-        """The name under which this incarnation's tickets stand in logs; it is never used again."""
+        """Return the name for this incarnation's tickets in logs; it is never used again."""
         return f"{self._settings.me}#{self.votes.incarnation}"
 
     def hello(self) -> Hello:

@@ -45,7 +45,7 @@ CLAIM_EVERY = NS_PER_S
 
 @define(eq=False)
 class Standard(MemberPart):
-    """Leaderships of this member, and how it follows those of others.
+    """The mode in which members in sight of each other coordinate, without votes.
 
     A `Mode`; `Guaranteed` is its counterpart. `_wait_until`: until when a member that has nothing
     waits for others that have something (ns), None before its first tick. `_sighted`: the members
@@ -274,10 +274,10 @@ class Standard(MemberPart):
     # Leaderships of others
 
     def greeted(self, peer: str, hello: msg.Hello) -> None:
-        """A member said who it is; there is no vote record to compare."""
+        """Do nothing: there is no vote record to compare."""
 
     def outdated(self, peer: str, hello: msg.Hello) -> None:
-        """A member came with an incarnation older than a known one: its link is closed."""
+        """Do nothing: incarnations count for nothing here."""
 
     def heartbeat(self, peer: str, heartbeat: msg.Heartbeat) -> None:
         """Follow who coordinates; ask for what is missing here."""

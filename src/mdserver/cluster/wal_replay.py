@@ -1,4 +1,4 @@
-"""Takes over what a member wrote down of its logs before it started again (`mdserver.cluster.wal`).
+"""Replay of the write-ahead log: takes over what a member wrote down before it started again.
 
 Entries are replayed in the order in which they were written, into groups that hold nothing yet.
 Nobody is told anything: what is committed in the log was told before. What comes of it may still be
