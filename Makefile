@@ -95,6 +95,9 @@ browser: ## install the browser that tests of pages need
 proxies: ## install the proxies that tests run in front of a server
 	@{ command -v haproxy && PATH=$$PATH:/usr/sbin command -v nginx; } > /dev/null || { $(INSTALL) nginx-light haproxy > /dev/null; } || true
 
+prometheus: ## install the Prometheus with which tests try metrics and alerts
+	@{ command -v promtool; } > /dev/null || { $(INSTALL) prometheus > /dev/null; } || true
+
 networks: ## install what gives each member of a chaos run a network of its own
 	@{ command -v ip && command -v nft; } > /dev/null || { $(INSTALL) iproute2 nftables > /dev/null; } || true
 	@ls /usr/lib/*/faketime/libfaketime.so.1 > /dev/null 2>&1 || { $(INSTALL) libfaketime > /dev/null; } || true
@@ -106,7 +109,7 @@ test-pure: $(VENV)/.dev ## the tests of core and codec, with their branch covera
 	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
 	$(BIN)/python -m coverage report
 
-test-server: $(VENV)/.dev browser proxies networks jars ## the tests of all else but the pipeline
+test-server: $(VENV)/.dev browser proxies prometheus networks jars ## the tests of all else but the pipeline
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline
 
 test-pipeline: $(VENV)/.dev jars ## the tests of the pipeline, with Spark and a Kafka broker

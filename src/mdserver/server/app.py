@@ -18,7 +18,7 @@ import trio
 from attrs import define, evolve, field
 
 from mdserver.cluster.node import Node
-from mdserver.config import Config, Entitlement, LogLevel
+from mdserver.config import Config, Entitlement, LogLevel, MonitorKind
 from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import Reload, reloaded
 from mdserver.core.inputs import RulesChanged
@@ -37,6 +37,7 @@ from mdserver.server.monitor.commands import AdminCommands
 from mdserver.server.monitor.operations import cluster_routes
 from mdserver.server.monitor.orders import Orders
 from mdserver.server.monitor.pages import Monitor
+from mdserver.server.monitor.prometheus import Metrics, MetricsPage
 from mdserver.server.monitor.routes import monitor_routes
 from mdserver.server.monitor.statistics import Statistics
 from mdserver.server.plugins.authorizers import TokenAuthorizer
@@ -90,8 +91,11 @@ def build(
     orders = Orders(server.engine, config_in_force, log_with)
     monitor = Monitor(unready, config.monitor_username, password, warning, orders.audit)
     statistics = Statistics(server, node)
-    monitor.routes |= monitor_routes(server, node, statistics, orders, config_in_force)
-    monitor.routes |= cluster_routes(commands)
+    if MonitorKind.HTTP in config.monitor:
+        monitor.routes |= monitor_routes(server, node, statistics, orders, config_in_force)
+        monitor.routes |= cluster_routes(commands)
+    if MonitorKind.PROMETHEUS in config.monitor:
+        monitor.add("/metrics", {"GET": MetricsPage(Metrics(statistics, unready))})
     server.add_monitor(monitor)
     app = App(
         config=config,

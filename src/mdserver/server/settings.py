@@ -3,7 +3,7 @@
 from attrs import field, frozen
 
 from mdserver import limits
-from mdserver.config import Address, Config, Entitlement, MonitorKind, SlowConsumerPolicy
+from mdserver.config import Address, Config, Entitlement, SlowConsumerPolicy
 from mdserver.config.sections.listening import ProxyProtocol
 from mdserver.config.values import Network, loopback
 from mdserver.core.entitlement import Policy
@@ -135,7 +135,7 @@ def writer_settings(config: Config) -> WriterSettings:
 def monitor_listen(config: Config) -> tuple[Address, ...]:
     """Where operators ask, if anywhere. Raises ConfigError where strangers could ask as well."""
     address = config.monitor_http_listen
-    if MonitorKind.HTTP not in config.monitor or address is None:
+    if not config.monitor or address is None:
         return ()
     guarded = config.monitor_http_authentication and config.monitor_password
     if not guarded and not loopback(address.host):

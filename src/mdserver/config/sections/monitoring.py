@@ -13,6 +13,7 @@ class MonitorKind(enum.Enum):
     """By which way operators watch the server."""
 
     HTTP = "HTTP"
+    PROMETHEUS = "PROMETHEUS"
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -22,9 +23,10 @@ class Monitoring:
     monitor: tuple[MonitorKind, ...] = parameter(
         "Monitor",
         values.listed(values.choice(MonitorKind), 8, "a comma list"),
-        (MonitorKind.HTTP,),
-        """By which ways operators watch the server: `HTTP` is a listener of its own with pages for
-        people and programs, if `MonitorHTTP.Listen` says where. Empty: not at all.""",
+        (MonitorKind.HTTP, MonitorKind.PROMETHEUS),
+        """By which ways operators watch the server, at a listener of its own if
+        `MonitorHTTP.Listen` says where: `HTTP` has pages for people and programs, `PROMETHEUS` the
+        path `/metrics`. `/health` is there in any case. Empty: not at all.""",
     )
     monitor_http_listen: Address | None = parameter(
         "MonitorHTTP.Listen",

@@ -22,6 +22,7 @@ from mdserver.limits import (
     NS_PER_S,
     STATISTICS_SAMPLE_MS,
 )
+from mdserver.server.clients.measures import Measures
 from mdserver.server.server import Server
 
 QUANTILES = (0.5, 0.99, 0.999)
@@ -181,6 +182,15 @@ class Statistics:
             },
             "elections_won": measures.coordinated,
         }
+
+    def totals(self) -> Totals:
+        """Return what was counted since the start."""
+        return totals(self._server, self._node)
+
+    @property
+    def measures(self) -> Measures:
+        """What the network side counts."""
+        return self._server.sessions.measures
 
     @property
     def commits(self) -> Histogram:

@@ -1,0 +1,141 @@
+"""`/metrics` of the monitor, for Prometheus and whatever reads its formats.
+
+The library writes the exposition formats; this module says which metrics there are. Names and units
+follow the conventions of Prometheus: base units (seconds, bytes), `_total` for counters. Labels are
+the reason of a refusal and the close code of a session, of which there are some dozens: nothing
+that a client chose becomes a label.
+"""
+
+from collections.abc import Callable, Iterator
+
+import attrs
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from mdserver import __version__
+from mdserver.codec.http import Request
+from mdserver.core.histogram import Histogram
+from mdserver.limits import NS_PER_S
+from mdserver.server.clients.exchange import Answer, Exchange
+from mdserver.server.http.answers import NO_STORE, Parameters
+from mdserver.server.monitor.statistics import Statistics
+
+GAUGES = {
+    "sessions": ("sessions", "WebSocket sessions and HTTP streams that are connected."),
+    "connections": ("connections", "Connections of clients that are open."),
+    "subscriptions": ("subscriptions", "Subscriptions of all sessions."),
+    "subjects": ("subjects", "Subjects of which something is remembered."),
+    "cached_messages": ("cached_messages", "Messages in the cache."),
+    "cache_bytes": ("cache_bytes", "What the cache counts for MaxCacheBytes."),
+    "slow_consumers": ("slow_consumers", "Sessions whose socket takes no more for now."),
+    "waiting_publications": ("waiting_publications", "Publications that have no result yet."),
+    "subject_groups": ("subject_groups", "Subject groups of the cluster."),
+    "coordinated_groups": ("coordinated_groups", "Subject groups that this member coordinates."),
+    "groups_without_coordinator": (
+        "groups_without_coordinator",
+        "Subject groups without a coordinator, as far as this member knows.",
+    ),
+    "lag_entries": ("uncommitted_entries", "Entries in the logs here that are not committed yet."),
+    "members_in_sight": ("members_in_sight", "Members that this one has a link to, and itself."),
+}
+"""Names in the statistics -> names of metrics without their prefix, and what they say."""
+
+COUNTERS = {
+    "connections": ("connections_opened", "Connections of clients that were let in."),
+    "disconnections": ("connections_closed", "Connections of clients that ended."),
+    "messages_in": ("messages_received", "Publications of clients here that were allowed."),
+    "messages_out": ("messages_sent", "Deliveries to sessions here."),
+    "bytes_in": ("received_bytes", "Bytes that clients sent, without TLS."),
+    "bytes_out": ("sent_bytes", "Bytes that clients were sent, without TLS."),
+}
+
+
+class Metrics(Collector):
+    """All metrics of one server, made when they are asked for."""
+
+    def __init__(self, statistics: Statistics, unready: Callable[[], str | None]) -> None:
+        self._statistics = statistics
+        self._unready = unready
+
+    def collect(self) -> Iterator[Metric]:
+        """Give each metric with its values now."""
+        statistics = self._statistics
+        measures = statistics.measures
+        yield InfoMetricFamily("mdserver", "The version that runs.", {"version": __version__})
+        ready = float(self._unready() is None)
+        yield GaugeMetricFamily("mdserver_ready", "Whether clients should be sent here.", ready)
+        for name, value in statistics.gauges().items():
+            metric, meaning = GAUGES[name]
+            yield GaugeMetricFamily(f"mdserver_{metric}", meaning, value)
+        counted = attrs.asdict(statistics.totals())
+        for name, (metric, meaning) in COUNTERS.items():
+            yield CounterMetricFamily(f"mdserver_{metric}", meaning, counted[name])
+        yield labelled(
+            "mdserver_refusals", "What clients were refused.", "reason", measures.refused
+        )
+        closed = {str(code): count for code, count in measures.closed.items()}
+        yield labelled("mdserver_sessions_ended", "Sessions that the server ended.", "code", closed)
+        yield CounterMetricFamily(
+            "mdserver_slow_consumers_relieved",
+            "How often what waits for a slow consumer was made less.",
+            measures.relieved,
+        )
+        yield CounterMetricFamily(
+            "mdserver_elections_won",
+            "How often this member became coordinator of a subject group.",
+            measures.coordinated,
+        )
+        yield histogram(
+            "mdserver_commit_latency_seconds",
+            "From a publication of a client here to its commit.",
+            statistics.commits,
+        )
+        yield histogram(
+            "mdserver_send_latency_seconds",
+            "From the commit of messages to their sending to the sockets.",
+            measures.sends,
+        )
+        yield histogram(
+            "mdserver_loop_delay_seconds", "How late tasks are woken up.", measures.loop_delay
+        )
+
+
+def labelled(name: str, meaning: str, label: str, counts: dict[str, int]) -> Metric:
+    """Return a counter with one label."""
+    family = CounterMetricFamily(name, meaning, labels=[label])
+    for value, count in sorted(counts.items()):
+        family.add_metric([value], count)
+    return family
+
+
+def histogram(name: str, meaning: str, counted: Histogram) -> Metric:
+    """Return a histogram with its buckets by powers of two."""
+    buckets = [
+        ("+Inf" if bound == float("inf") else repr(bound), float(count))
+        for bound, count in counted.buckets()
+    ]
+    return HistogramMetricFamily(name, meaning, buckets, counted.total / NS_PER_S)
+
+
+class MetricsPage:
+    """The metrics in the format that `Accept` asks for: OpenMetrics, or Prometheus's own text."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._registry)
+        self._registry.register(metrics)
+
+    async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
+        """Return all metrics."""
+        Parameters(request, ("format",)).check()
+        encode, content_type = choose_encoder(request.header(b"accept") or "")
+        headers = [(b"content-type", content_type.encode()), NO_STORE]
+        return Answer(200, headers, encode(self._registry))

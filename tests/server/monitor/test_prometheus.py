@@ -1,0 +1,137 @@
+"""Parsers and promtool read `/metrics`; alerts and board ask for metrics that there are."""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.live import live_server, post
+from tests.server.monitor.test_statistics import arguments, monitor, monitor_port
+
+FOLDER = Path(__file__).parents[3] / "conf" / "monitoring"
+BASE_UNITS = ("_seconds", "_bytes")
+OTHER_UNITS = ("_ms", "_milliseconds", "_kb", "_minutes", "_percent")
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def promtool(*arguments: str, stdin: str = "") -> None:
+    """Runs it; without it tests are skipped, which CI takes for a failure."""
+    path = shutil.which("promtool")
+    if path is None:
+        missing = "promtool is not on the PATH: `make prometheus` installs it"
+        if os.environ.get("CI"):
+            pytest.fail(f"TESTS WITH PROMETHEUS CANNOT RUN: {missing}")
+        pytest.skip(f"TESTS WITH PROMETHEUS SKIPPED: {missing}")
+    done = subprocess.run(
+        [path, *arguments],
+        input=stdin,
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def metrics(port: int, accept: str) -> tuple[str, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/metrics", headers={"Accept": accept})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    assert answer.status == 200, text
+    return str(answer.getheader("content-type")), text
+
+
+@pytest.fixture(scope="module")
+def exposed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """What a server that did something exposes, in both formats."""
+    folder = tmp_path_factory.mktemp("server")
+    options = arguments("Entitlement=Basic", "EntitlementAllowToken=right")
+    with live_server(folder, *options) as server:
+        port = monitor_port(server)
+        post(server.url, "/a/b", token="right")
+        post(server.url, "/a/b", token="wrong")
+        kind, text = metrics(port, "text/plain;version=0.0.4")
+        assert kind.startswith("text/plain; version=0.0.4")
+        kind, other = metrics(port, f"{OPENMETRICS},text/plain;q=0.5")
+        assert kind.startswith("application/openmetrics-text; version=1.0.0")
+    return text, other
+
+
+@pytest.mark.slow
+def test_both_formats_are_read_by_the_parsers_of_the_library(exposed: tuple[str, str]) -> None:
+    text, other = exposed
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    again = {family.name: family for family in openmetrics.text_string_to_metric_families(other)}
+    ours = {name for name in again if name.startswith("mdserver_")}
+    assert len(ours) > 25
+    values = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    assert values["mdserver_messages_received_total",] == 1
+    assert values["mdserver_refusals_total", "PUBLISH_DENIED"] == 1
+    assert values["mdserver_commit_latency_seconds_count",] == 1
+    assert values["mdserver_subjects",] == 1
+    assert values["mdserver_ready",] == 1
+
+
+@pytest.mark.slow
+def test_names_units_and_labels_follow_the_conventions(exposed: tuple[str, str]) -> None:
+    for family in openmetrics.text_string_to_metric_families(exposed[1]):
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", family.name)
+        assert family.documentation.endswith("."), family.name
+        assert not family.name.endswith(OTHER_UNITS), family.name
+        assert len(family.samples) < 60, "low cardinality"
+        if family.type == "counter":
+            assert all(sample.name.endswith("_total") for sample in family.samples)
+        else:
+            assert not family.name.endswith("_total")
+        if family.type == "histogram":
+            assert family.name.endswith(BASE_UNITS)
+
+
+@pytest.mark.slow
+def test_promtool_finds_nothing_to_complain_about(exposed: tuple[str, str]) -> None:
+    promtool("check", "metrics", stdin=exposed[0])
+
+
+def test_each_alert_fires_and_none_while_all_is_well() -> None:
+    promtool("check", "rules", "alerts.yml")
+    promtool("test", "rules", "alerts_test.yml")
+    alerts = re.findall(r"alert: (\w+)", (FOLDER / "alerts.yml").read_text())
+    tried = re.findall(r'alertname="(\w+)"', (FOLDER / "alerts_test.yml").read_text())
+    assert sorted(alerts) == sorted(tried)
+
+
+@pytest.mark.slow
+def test_alerts_and_board_ask_for_metrics_that_there_are(exposed: tuple[str, str]) -> None:
+    families = text_string_to_metric_families(exposed[0])
+    there = {sample.name for family in families for sample in family.samples} | {"up"}
+    there |= {"mdserver_sessions_ended_total"}  # no session was ended here
+    board = json.loads((FOLDER / "grafana.json").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    asked += re.findall(r"expr: (.*)", (FOLDER / "alerts.yml").read_text())
+    for expression in asked:
+        names = re.findall(r"\b(?:mdserver|process)_[a-z_]+", expression) or ["up"]
+        assert set(names) <= there, expression
+
+
+@pytest.mark.slow
+def test_with_prometheus_alone_there_is_nothing_else(tmp_path: Path) -> None:
+    with live_server(tmp_path, *arguments("Monitor=PROMETHEUS")) as server:
+        port = monitor_port(server)
+        assert monitor(port, "GET", "/metrics")[0] == 200
+        assert monitor(port, "GET", "/health/live")[0] == 200
+        assert monitor(port, "GET", "/sessions")[0] == 404
+        assert monitor(port, "POST", "/cluster/drain")[0] == 404
