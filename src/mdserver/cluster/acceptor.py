@@ -110,7 +110,7 @@ class Acceptor:
     """The vote and the standing of a seed in one group.
 
     `doubted`: the log is as the disk had it, and no coordinator has compared it since. The disk may
-    be an older copy, so whoever is elected with this log waits for every seed in sight.
+    be an older copy, so a candidate with this log waits for every seed in sight.
     """
 
     __slots__ = ("_group", "_log", "_refusals", "_votes", "doubted", "standing")

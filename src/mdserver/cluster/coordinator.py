@@ -145,7 +145,7 @@ class Coordinator:
         self.state = target
 
     def stop(self) -> None:
-        """Stop for good: a newer epoch is known, or no majority is in sight."""
+        """Become STOPPED: a newer epoch is known, or no majority is in sight."""
         if self.state is not CoordinatorState.STOPPED:
             self.transition(CoordinatorEvent.DEPOSED)
 

@@ -99,7 +99,7 @@ class Election(MemberPart):
         not_voting = set(self.groups.not_voting)
         weights = members.weights(now)
         if not weights:
-            # Nobody is ready yet: the seeds start the cluster, whoever has a log of the group.
+            # No member is ready yet: the seeds start the cluster, with or without a log.
             weights = {seed: 1 for seed in settings.seeds if members.alive(seed, now)}
         mine: list[int] = []
         for group in leaderless:

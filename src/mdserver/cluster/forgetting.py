@@ -70,7 +70,7 @@ class Forgetting:
             self.add(log)
 
     def add(self, log: GroupLog) -> None:
-        """Count on the log of one more group."""
+        """Watch the log of a further group."""
         self.logs.append(log)
         self.share = self.most // len(self.logs)
 

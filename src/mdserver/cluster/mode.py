@@ -1,7 +1,7 @@
 """The delivery modes: what `Node` asks of one, and what every mode has of its own.
 
 A mode decides who numbers the publications of a group, and when a number counts. `Guaranteed` has
-seeds vote, `Standard` takes whoever is in sight; one that leaves numbering to an outside log
+seeds vote, `Standard` takes the members in sight; one that leaves numbering to an outside log
 (Kafka's offsets, say) would be the third. All of them use the same group logs, caches and
 publishers' queues, so what is theirs alone is small: the messages that only they exchange, what
 they do a few times a second, and why a member does not serve clients now.

@@ -7,7 +7,7 @@ makes it simple is that the log itself answers:
 
 - A publication waits under a *ticket*, a number of the `GroupQueue` of its subject group. Each run
   of entries in a log names its contact and tickets (`mdserver.cluster.log`), so the contact reads
-  results off the entries as they are committed, whoever coordinated them, and needs no message.
+  results off the entries as they are committed, under any coordinator, and needs no message.
   Coordinators only answer what gets no place in the log: repeats and refusals.
 - When a new coordinator's log is established, what was forwarded and is not in that log is not in
   any other either. It was lost with the coordinator before, and is forwarded again (`not_taken`).

@@ -1,4 +1,4 @@
-"""The settings of a cluster, as one member is told of them at its start."""
+"""The settings of a cluster, as one member has them from its start on."""
 
 from typing import TYPE_CHECKING
 
