@@ -322,13 +322,14 @@ class StreamWriter:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         file = os.open(self._path(number, "open"), flags, 0o640)
         try:
+            # A number on the disk says that the segment's name is there as well. What is written
+            # may be on the disk before it is synced, so the name has to be there before that.
+            self._sync_names()
             os.pwrite(self._identity, Identified(self.identifier, number).encode(), 0)
-        except OSError:
+        except (OSError, SyncError):
             os.close(file)  # and tried again: it is empty
             raise
         self._file, self._number, self._size = file, number, 0
-        # In this order: a number on the disk says that the segment's name is there as well.
-        self._sync_names()
         try:
             os.fdatasync(self._identity)
         except OSError as error:
