@@ -92,6 +92,14 @@ INSTALL = command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ] && apt-get updat
 browser: ## install the browser that tests of pages need
 	@{ command -v chromium && command -v chromedriver; } > /dev/null || { $(INSTALL) chromium chromium-driver > /dev/null; } || true
 
+CLIENT := src/mdserver/web/client
+$(CLIENT)/node_modules/.package-lock.json: $(CLIENT)/package.json $(CLIENT)/package-lock.json
+	@{ command -v node && command -v npm; } > /dev/null || { $(INSTALL) nodejs npm > /dev/null; } || true
+	@if command -v npm > /dev/null; then cd $(CLIENT) && npm ci --silent --no-audit --no-fund && touch node_modules/.package-lock.json; fi
+
+javascript: $(CLIENT)/node_modules/.package-lock.json ## make what servers serve of the JavaScript client
+	@cd $(CLIENT) && npm run --silent bundle
+
 proxies: ## install the proxies that tests run in front of a server
 	@{ command -v haproxy && PATH=$$PATH:/usr/sbin command -v nginx; } > /dev/null || { $(INSTALL) nginx-light haproxy > /dev/null; } || true
 
@@ -109,7 +117,7 @@ test-pure: $(VENV)/.dev ## the tests of core and codec, with their branch covera
 	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
 	$(BIN)/python -m coverage report
 
-test-server: $(VENV)/.dev browser proxies prometheus networks jars ## the tests of all else but the pipeline
+test-server: $(VENV)/.dev $(CLIENT)/node_modules/.package-lock.json browser proxies prometheus networks jars ## the tests of all else but the pipeline
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline
 
 test-pipeline: $(VENV)/.dev jars ## the tests of the pipeline, with Spark and a Kafka broker

@@ -80,10 +80,10 @@ def test_a_file_with_the_page_of_the_readme(
 ) -> None:
     publish(server.url, "/stocks/NYSE/IBM", "203.10")
     browser.get(page_of("README.md", server.port, tmp_path))
-    wait_for_text(browser, "out", '"content":"203.10"')
+    wait_for_text(browser, "out", "/stocks/NYSE/IBM 203.10")
     publish(server.url, "/stocks/NYSE/IBM", "203.25")
-    shown = wait_for_text(browser, "out", '"content":"203.25"')
-    assert sum('"content"' in line for line in shown) == 2
+    shown = wait_for_text(browser, "out", "/stocks/NYSE/IBM 203.25")
+    assert shown == ["/stocks/NYSE/IBM 203.10", "/stocks/NYSE/IBM 203.25"]
 
 
 class Relay:

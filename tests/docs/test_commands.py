@@ -31,6 +31,7 @@ KINDS = {
     "python",
     "python pipeline",
     "html",
+    "js",
     "json",
     "yaml",
     "sql",

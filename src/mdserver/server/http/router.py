@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from mdserver.codec.http import CONTENT_POLICY, Request, RequestRefusedError
 from mdserver.codec.streaming import STREAM_PATH, PartedAnswer, StreamAnswer
 from mdserver.server.clients.exchange import Answer, Exchange
-from mdserver.server.http import health, produce, rest, snapshot, sse, stream
+from mdserver.server.http import client_files, health, produce, rest, snapshot, sse, stream
 from mdserver.server.http.answers import Path, text_answer
 
 Methods = Mapping[str, Path]
@@ -67,12 +67,15 @@ class Router(Paths):
                 "/health/live": {"GET": health.live},
                 "/health/ready": {"GET": health.Ready(unready, warning)},
                 "/openapi.json": {"GET": page("openapi.json", b"application/json")},
+                client_files.ROUTE: {"GET": client_files.ClientFiles()},
                 "/": {"GET": page("welcome.html")},
             }
         )
 
     def route_of(self, path: str) -> str:
-        """All secret paths of streams are one route."""
+        """All secret paths of streams are one route, and so are the files of the client."""
+        if path.startswith(client_files.PREFIX):
+            return client_files.ROUTE
         return SECRET_PATHS if path.startswith(STREAM_PATH + "/") else path
 
 

@@ -1,0 +1,462 @@
+/**
+ * Publications on their way: numbers, results, repeats.
+ *
+ * The rules are those of docs/protocol.md, "Numbered publications": the publications of one subject
+ * group form a line that is numbered from 1 without gaps. As long as all goes well a line is sent as
+ * it comes. When a number of a line is not taken, all that follow it in flight are refused for the
+ * gap; the line is then held until everything in flight has its answer, numbered anew as far as that
+ * is safe, and sent again in order.
+ *
+ * Safe means: the number of a publication of which nobody knows whether it was taken (its answer was
+ * lost, or said so) is never changed, because the server recognises a repeat by it.
+ */
+
+import { ClientError } from "../errors.js";
+import { groupOf, utf8Bytes } from "./subjects.js";
+
+/**
+ * What became of a publication; exactly one for each that was taken.
+ *
+ * `duplicate` with epoch 0: it is in, but its position is forgotten. `certain`: for a failure,
+ * whether the publication surely left no trace.
+ *
+ * @typedef {object} PublishResult
+ * @property {number} publication
+ * @property {"PUBLISH_OK" | "PUBLISH_FAILED" | "PUBLISH_DENIED" | "MESSAGE_SIZE_LIMIT_EXCEEDED"} status
+ * @property {string} [reason]
+ * @property {number} epoch
+ * @property {number} seq
+ * @property {boolean} duplicate
+ * @property {boolean} certain
+ */
+
+/**
+ * How far a publisher has come: of how many subject groups, the last number taken in each.
+ *
+ * `publisher` is the identity under which the server counts, `publisherKey` what proves that it is
+ * this client's: a secret, as it lets others go on with the numbers.
+ *
+ * @typedef {object} Numbering
+ * @property {number} groups
+ * @property {Record<string, number>} taken
+ * @property {string} [publisher]
+ * @property {string} [publisherKey]
+ */
+
+/** @typedef {Record<string, any>} Command a `publish` command as docs/protocol.md has it */
+
+const UNNUMBERED = -1;
+
+/** The publications of one subject group that have no result yet, in order. */
+class Line {
+  /** @type {Map<number, Outgoing>} */
+  queue = new Map();
+  inFlight = 0;
+  /** Repeats since the last publication that was taken. */
+  rounds = 0;
+  held = false;
+  /** Held, and the next round waits for the retry timer. */
+  patient = false;
+
+  /**
+   * @param {number} group
+   * @param {number} taken numbering goes on after this one
+   */
+  constructor(group, taken) {
+    this.group = group;
+    this.last = taken;
+    this.accepted = taken;
+  }
+
+  /** Number what is left, in order, after what was taken. */
+  renumber() {
+    let number = this.accepted;
+    for (const outgoing of this.queue.values()) {
+      if (outgoing.uncertain) {
+        number = Math.max(number, outgoing.number);
+      } else {
+        number += 1;
+        outgoing.number = number;
+      }
+    }
+    this.last = number;
+  }
+}
+
+/** A publication without a result yet. `number` is 0 until it is first sent. */
+class Outgoing {
+  /** @type {Line | null} */
+  line = null;
+  number = 0;
+  inFlight = false;
+  uncertain = false;
+
+  /**
+   * @param {number} id
+   * @param {Command} request
+   */
+  constructor(id, request) {
+    this.id = id;
+    this.request = request;
+  }
+}
+
+/** All lines of a client, at most `publicationsMax` publications in them. */
+export class Publications {
+  /** @type {string | undefined} */
+  #publisher;
+  /** @type {string | undefined} */
+  #publisherKey;
+  #resumed;
+  #numbered;
+  #max;
+  #history = "";
+  #groups = 0;
+  #flowing = false;
+  #messageBytesMax = 0;
+  #nextId = 1;
+  /** @type {Map<number, Outgoing>} */
+  #outstanding = new Map();
+  /** @type {Map<number, Line>} */
+  #lines = new Map();
+  /** @type {Map<number, Line>} */
+  #ready = new Map();
+  /** @type {Map<number, Line>} */
+  #resting = new Map();
+
+  /** @param {{numbered: boolean, publicationsMax: number, resumed: Numbering}} settings */
+  constructor({ numbered, publicationsMax, resumed }) {
+    this.#numbered = numbered;
+    this.#max = publicationsMax;
+    this.#resumed = resumed;
+    this.#publisher = resumed.publisher;
+    this.#publisherKey = resumed.publisherKey;
+  }
+
+  get size() {
+    return this.#outstanding.size;
+  }
+
+  /** Whether some line waits for the retry timer. */
+  get resting() {
+    return this.#resting.size > 0;
+  }
+
+  /**
+   * How far each line has come, also those of the run that this one goes on from.
+   *
+   * @returns {Numbering}
+   */
+  get numbering() {
+    if (!this.#groups) return this.#resumed;
+    const isSame = this.#resumed.groups === this.#groups;
+    /** @type {Record<string, number>} */
+    const taken = isSame ? { ...this.#resumed.taken } : {};
+    for (const line of this.#lines.values()) {
+      if (line.group !== UNNUMBERED) taken[line.group] = line.accepted;
+    }
+    return {
+      groups: this.#groups,
+      taken,
+      publisher: this.#publisher,
+      publisherKey: this.#publisherKey,
+    };
+  }
+
+  /**
+   * Take a publication; gives its id, and the command when it is to be sent at once.
+   *
+   * Instead of the command it may have its result already.
+   *
+   * @param {Command} request
+   * @returns {{publication: number, command?: Command, result?: PublishResult}}
+   * @throws {ClientError} when too many have no result yet
+   */
+  add(request) {
+    if (this.#outstanding.size >= this.#max) {
+      throw new ClientError(`${this.#max} publications have no result yet; wait for one`);
+    }
+    const publication = this.#nextId;
+    this.#nextId += 1;
+    const outgoing = new Outgoing(publication, request);
+    if (this.#flowing && contentBytes(request) > this.#messageBytesMax) {
+      return { publication, result: this.#oversized(outgoing) };
+    }
+    this.#outstanding.set(publication, outgoing);
+    if (!this.#flowing) return { publication };
+    const line = this.#joinLine(outgoing);
+    if (line.held) return { publication };
+    line.last += 1;
+    outgoing.number = line.last;
+    return { publication, command: this.#send(line, outgoing) };
+  }
+
+  /**
+   * Note that commands can be sent: everything without a result is to be sent, in order.
+   *
+   * Gives the results of what is too large for this server, since a server would close the
+   * connection for some of it, again and again; and of what cannot be repeated.
+   *
+   * @param {import("../codec/events.js").ConnectedEvent} server
+   */
+  connected(server) {
+    this.#flowing = true;
+    this.#messageBytesMax = server.message_bytes_max;
+    const results = this.#identified(server);
+    const outstanding = () => this.#outstanding.values();
+    const oversized = [...outstanding()].filter(
+      (outgoing) => contentBytes(outgoing.request) > this.#messageBytesMax,
+    );
+    for (const outgoing of oversized) this.#drop(outgoing);
+    if (server.groups !== this.#groups) {
+      // Another number of groups is another cluster: it has seen none of our numbers.
+      this.#groups = server.groups;
+      this.#leaveLines();
+    }
+    for (const outgoing of outstanding()) {
+      if (outgoing.line === null) this.#joinLine(outgoing);
+    }
+    this.#ready = new Map([...this.#lines].filter(([, line]) => line.queue.size));
+    return [...results, ...oversized.map((outgoing) => this.#oversized(outgoing))];
+  }
+
+  /**
+   * Take the identity that the server counts under; another one begins at 1.
+   *
+   * When the history is another one as well, nothing of what was sent is there any more. Else it may
+   * be, and nobody would recognise a repeat.
+   *
+   * @param {import("../codec/events.js").ConnectedEvent} server
+   */
+  #identified(server) {
+    const [known, history] = [this.#publisher, this.#history];
+    this.#publisher = server.publisher;
+    this.#publisherKey = server.publisher_key;
+    this.#history = server.history;
+    if (known === undefined || known === server.publisher) return [];
+    this.#resumed = { groups: 0, taken: {} };
+    const unsure = [...this.#outstanding.values()].filter(
+      (outgoing) => history === server.history && outgoing.uncertain && outgoing.number,
+    );
+    for (const outgoing of unsure) this.#drop(outgoing);
+    this.#leaveLines();
+    const reason = "the server knows this publisher no more, so it would not recognise a repeat";
+    return unsure.map((outgoing) => failed(outgoing, reason, false));
+  }
+
+  #leaveLines() {
+    this.#lines = new Map();
+    for (const outgoing of this.#outstanding.values()) {
+      outgoing.line = null;
+      outgoing.uncertain = false;
+    }
+  }
+
+  /** Note that the connection ended; gives the results of those that cannot be repeated. */
+  lost() {
+    this.#flowing = false;
+    this.#ready = new Map();
+    this.#resting = new Map();
+    for (const line of this.#lines.values()) {
+      line.inFlight = 0;
+      line.rounds = 0;
+      line.held = line.patient = false;
+    }
+    const ended = [];
+    for (const outgoing of [...this.#outstanding.values()]) {
+      if (!outgoing.inFlight) continue;
+      outgoing.inFlight = false;
+      outgoing.uncertain = true;
+      if (outgoing.request.qos === "STANDARD") {
+        this.#drop(outgoing);
+        ended.push(failed(outgoing, "the connection was lost before the result came", false));
+      }
+    }
+    return ended;
+  }
+
+  /**
+   * Note that the client will not reconnect: the results of all that is left (after `lost`).
+   *
+   * @param {string} reason
+   */
+  stopped(reason) {
+    const left = [...this.#outstanding.values()];
+    for (const outgoing of left) this.#drop(outgoing);
+    return left.map((outgoing) => failed(outgoing, reason, !outgoing.uncertain));
+  }
+
+  /** Return the commands of lines that are to be sent again. */
+  ready() {
+    /** @type {Command[]} */
+    const commands = [];
+    for (const line of this.#ready.values()) {
+      line.held = line.patient = false;
+      if (line.group !== UNNUMBERED) line.renumber();
+      for (const outgoing of line.queue.values()) {
+        if (!outgoing.inFlight) commands.push(this.#send(line, outgoing));
+      }
+    }
+    this.#ready = new Map();
+    return commands;
+  }
+
+  /** Note that the retry timer is due. */
+  retry() {
+    for (const [group, line] of this.#resting) this.#ready.set(group, line);
+    this.#resting = new Map();
+  }
+
+  /**
+   * Take a result; undefined when the publication is to be repeated, or is not ours.
+   *
+   * @param {import("../codec/events.js").StatusEvent} status
+   * @returns {PublishResult | undefined}
+   */
+  answered(status) {
+    const outgoing = typeof status.id === "number" ? this.#outstanding.get(status.id) : undefined;
+    if (!outgoing?.line || !outgoing.inFlight) return undefined;
+    const { line } = outgoing;
+    outgoing.inFlight = false;
+    line.inFlight -= 1;
+    if (status.status === "PUBLISH_OK") {
+      line.accepted = Math.max(line.accepted, outgoing.number);
+      line.rounds = 0;
+      this.#drop(outgoing);
+      this.#resume(line);
+      const { epoch = 0, seq = 0, duplicate = false } = status;
+      return { ...resultOf(outgoing, "PUBLISH_OK", true), epoch, seq, duplicate };
+    }
+    if (line.group !== UNNUMBERED) {
+      line.held = true;
+      if (isRepeated(line, outgoing, status)) {
+        this.#resume(line);
+        return undefined;
+      }
+    }
+    this.#drop(outgoing);
+    this.#resume(line);
+    const isCertain = status.certain !== false && !outgoing.uncertain;
+    const reason = status.reason || status.info || status.status;
+    const refused = /** @type {PublishResult["status"]} */ (status.status);
+    return resultOf(outgoing, refused, isCertain, reason);
+  }
+
+  /**
+   * Let a held line go on once nothing of it is in flight.
+   *
+   * @param {Line} line
+   */
+  #resume(line) {
+    if (!line.held || line.inFlight) return;
+    if (!line.queue.size) {
+      line.held = line.patient = false;
+      line.renumber();
+      return;
+    }
+    line.rounds += 1;
+    (line.patient ? this.#resting : this.#ready).set(line.group, line);
+  }
+
+  /**
+   * @param {Line} line
+   * @param {Outgoing} outgoing
+   */
+  #send(line, outgoing) {
+    outgoing.inFlight = true;
+    line.inFlight += 1;
+    const command = { ...outgoing.request, id: outgoing.id };
+    return line.group === UNNUMBERED ? command : { ...command, number: outgoing.number };
+  }
+
+  /** @param {Outgoing} outgoing */
+  #oversized(outgoing) {
+    const bytes = contentBytes(outgoing.request);
+    const reason = `the message has ${bytes} bytes, the server takes ${this.#messageBytesMax}`;
+    return resultOf(outgoing, "MESSAGE_SIZE_LIMIT_EXCEEDED", !outgoing.uncertain, reason);
+  }
+
+  /** @param {Outgoing} outgoing */
+  #drop(outgoing) {
+    this.#outstanding.delete(outgoing.id);
+    const { line } = outgoing;
+    if (line === null) return;
+    line.queue.delete(outgoing.id);
+    // Its number may be taken; if it is not, the next one is refused for the gap.
+    if (outgoing.uncertain) line.accepted = Math.max(line.accepted, outgoing.number);
+  }
+
+  /** @param {Outgoing} outgoing */
+  #joinLine(outgoing) {
+    const { subject, qos } = outgoing.request;
+    const isNumbered = this.#numbered && qos !== "STANDARD";
+    const group = isNumbered ? groupOf(subject, this.#groups) : UNNUMBERED;
+    let line = this.#lines.get(group);
+    if (line === undefined) {
+      const isSame = this.#resumed.groups === this.#groups;
+      line = new Line(group, isSame ? (this.#resumed.taken[group] ?? 0) : 0);
+      this.#lines.set(group, line);
+    }
+    line.queue.set(outgoing.id, outgoing);
+    outgoing.line = line;
+    return line;
+  }
+}
+
+/**
+ * Return what counts against MaxMessageSize: content, field names and values, in UTF-8 bytes.
+ *
+ * @param {Command} request
+ */
+export function contentBytes({ content, fields }) {
+  let bytes = typeof content === "string" ? utf8Bytes(content) : content.byteLength;
+  for (const [name, value] of Object.entries(fields ?? {})) {
+    bytes += utf8Bytes(name) + utf8Bytes(/** @type {string} */ (value));
+  }
+  return bytes;
+}
+
+/**
+ * Return whether a failed publication of a numbered line is to be sent again.
+ *
+ * @param {Line} line
+ * @param {Outgoing} outgoing
+ * @param {import("../codec/events.js").StatusEvent} status
+ */
+function isRepeated(line, outgoing, status) {
+  if (status.status !== "PUBLISH_FAILED") return false;
+  if (status.expected !== undefined) {
+    // Once at once; another gap with nothing taken in between gives the server time.
+    line.patient ||= line.rounds > 0;
+    line.accepted = status.expected - 1;
+    outgoing.uncertain = false;
+    return true;
+  }
+  if (status.certain === false || outgoing.uncertain) {
+    // A sure failure of a repeat says nothing of the attempts before it.
+    line.patient = true;
+    outgoing.uncertain = true;
+    return true;
+  }
+  return false;
+}
+
+/**
+ * @param {Outgoing} outgoing
+ * @param {string} reason
+ * @param {boolean} certain
+ */
+function failed(outgoing, reason, certain) {
+  return resultOf(outgoing, "PUBLISH_FAILED", certain, reason);
+}
+
+/**
+ * @param {Outgoing} outgoing
+ * @param {PublishResult["status"]} status
+ * @param {boolean} certain
+ * @param {string} [reason]
+ * @returns {PublishResult}
+ */
+function resultOf({ id: publication }, status, certain, reason) {
+  return { publication, status, reason, epoch: 0, seq: 0, duplicate: false, certain };
+}

@@ -1,0 +1,43 @@
+/** Makes `bundle/`: what every server serves under /client/, small and in few files. */
+
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+import { minify } from "terser";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+/** Somewhere else when a folder is given. */
+const folder = process.argv[2] ?? `${root}bundle`;
+
+/** Has the smaller files take from `mdserver.js` what all share: an error is told by its class. */
+const shared = {
+  name: "shared",
+  setup(plugin) {
+    plugin.onResolve({ filter: /\/(errors|events)\.js$/ }, () => ({
+      path: "./mdserver.js",
+      external: true,
+    }));
+  },
+};
+
+const common = {
+  absWorkingDir: root,
+  outdir: folder,
+  bundle: true,
+  minify: true,
+  format: "esm",
+  target: "es2022",
+};
+await rm(folder, { recursive: true, force: true });
+await build({ ...common, entryPoints: { mdserver: "index.js" } });
+const smaller = { binary: "codec/binary.js", compression: "compression.js" };
+await build({ ...common, entryPoints: smaller, plugins: [shared] });
+
+for (const name of await readdir(folder)) {
+  const { code } = await minify(await readFile(`${folder}/${name}`, "utf8"), {
+    module: true,
+    ecma: 2020,
+    compress: { passes: 3 },
+  });
+  await writeFile(`${folder}/${name}`, `${code}\n`);
+}

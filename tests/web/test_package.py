@@ -1,0 +1,81 @@
+"""The JavaScript client as it is shipped: types, vectors, size, package."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from mdserver import __version__
+from tests.web.programs import CLIENT, COMPILER, HERE
+
+Node = Callable[..., str]
+BUNDLE_BYTES_MAX = 16 * 1024
+
+
+def test_vectors(node: Node) -> None:
+    assert "# fail 0" in node("--test", "--test-reporter=tap", "vectors.test.mjs")
+
+
+def test_types(node: Node) -> None:
+    node(
+        COMPILER,
+        "-p",
+        "tooling/tsconfig.json",
+        "--noEmit",
+        folder=CLIENT,
+    )
+
+
+def test_the_bundle_is_what_the_sources_make(node: Node, tmp_path: Path) -> None:
+    node("tooling/bundle.mjs", tmp_path, folder=CLIENT)
+    made = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()}
+    there = {file.name: file.read_text(encoding="utf-8") for file in (CLIENT / "bundle").iterdir()}
+    assert made == there, "run `make javascript`"
+
+
+def test_it_is_small(node: Node) -> None:
+    size = "console.log(zlib.gzipSync(fs.readFileSync('bundle/mdserver.js'), {level: 9}).length)"
+    assert int(node("-e", size, folder=CLIENT)) <= BUNDLE_BYTES_MAX
+
+
+def test_versions_agree() -> None:
+    package = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))
+    assert package["version"] == __version__
+    assert f'"mdserver-js/{__version__}"' in (CLIENT / "client.js").read_text(encoding="utf-8")
+
+
+def test_the_package_installs_and_types_hold(node: Node, tmp_path: Path) -> None:
+    npm = shutil.which("npm")
+    assert npm is not None
+    packed = subprocess.run(
+        [npm, "pack", "--silent", "--pack-destination", tmp_path],
+        cwd=CLIENT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    tarball = tmp_path / packed.stdout.split()[-1]
+    (tmp_path / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    install = [npm, "install", "--silent", "--offline", "--no-audit", tarball]
+    subprocess.run(install, cwd=tmp_path, check=True, capture_output=True)
+    program = (
+        "import { Client } from 'mdserver-client';\n"
+        "import { BinaryCodec } from 'mdserver-client/binary';\n"
+        "import { inflated } from 'mdserver-client/compression';\n"
+        "console.log(typeof Client, typeof BinaryCodec, typeof inflated);\n"
+    )
+    (tmp_path / "program.mjs").write_text(program, encoding="utf-8")
+    assert node("program.mjs", folder=tmp_path) == "function function function\n"
+    example = HERE / "example.ts"
+    (tmp_path / "example.ts").write_text(example.read_text(encoding="utf-8"), encoding="utf-8")
+    strict = (
+        "--strict",
+        "--noEmit",
+        "--target",
+        "es2022",
+        "--module",
+        "nodenext",
+        "--skipLibCheck",
+    )
+    node(COMPILER, *strict, "example.ts", folder=tmp_path)
