@@ -90,7 +90,7 @@ def test_files_and_classes_that_are_missing_are_all_named(
     assert [
         any(about in line for line in mistakes)
         for about in (
-            f"Cannot read {tmp_path}/chain.pem and {tmp_path}/key.pem: No such file",
+            f"Cannot read the KeyStore {tmp_path}/chain.pem and {tmp_path}/key.pem: No such file",
             f"{tmp_path}/secret: cannot be read: No such file",
             "Extension.Presence.Class = no_such_module:Hook: ModuleNotFoundError",
             "ClusterPassword is missing",

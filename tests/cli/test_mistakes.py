@@ -98,6 +98,26 @@ def test_a_wrong_port_of_a_monitor() -> None:
         assert ran == Ran(1, "", [f"mdserver: cannot ask {monitor}: Connection refused ({hint})"])
 
 
+def test_a_monitor_that_is_none(with_tokens: LiveServer) -> None:
+    ran = mdserver("cluster", "status", "--monitor", with_tokens.url)
+    hint = "does a member's monitor listen there? --monitor URL names another one"
+    assert ran == Ran(1, "", [f"mdserver: {with_tokens.url} has no /cluster/status ({hint})"])
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    arguments = settings(
+        ListenEncrypted="127.0.0.1:0",
+        KeyStore=tmp_path / "no.pem",
+        Entitlement="JWT",
+        EntitlementJWT_HmacSecretFile=tmp_path / "secret",
+    )
+    missing = "No such file or directory"
+    key_store = f"Cannot read the KeyStore {tmp_path}/no.pem: {missing}"
+    secret = f"EntitlementJWT.HmacSecretFile = {tmp_path}/secret: cannot be read: {missing}"
+    ran = mdserver("check-config", *arguments)
+    assert (ran.status, ran.told) == (2, [key_store, secret])
+
+
 def test_a_host_that_nobody_knows() -> None:
     ran = mdserver("pub", "/a/b", "x", "-s", "nobody.invalid")
     assert ran.status == 1
@@ -266,7 +286,10 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     with live_server(tmp_path, *settings(Entitlement="None")) as server:
         ran = mdserver("run", "--set", f"Listen=127.0.0.1:{server.port}")
     where = f"127.0.0.1:{server.port}"
-    assert ran == Ran(1, "", [f"mdserver: Cannot listen on {where}: Address already in use"])
+    hint = "another program listens there: stop it, or configure another port"
+    assert ran == Ran(
+        1, "", [f"mdserver: Cannot listen on {where}: Address already in use ({hint})"]
+    )
 
 
 @pytest.mark.parametrize(

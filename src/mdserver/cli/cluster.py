@@ -51,6 +51,9 @@ def monitor_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+_HINT = "does a member's monitor listen there? --monitor URL names another one"
+
+
 def ask(monitor: str, credentials: Path | None, method: str, path: str) -> dict[str, Any]:
     """The member's answer. Raises `ClusterCommandError` with its reason for a refusal."""
     url = urlsplit(monitor)
@@ -63,13 +66,14 @@ def ask(monitor: str, credentials: Path | None, method: str, path: str) -> dict[
         body = answer.read()
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        hint = "does a member's monitor listen there? --monitor URL names another one"
-        raise ClusterCommandError(f"cannot ask {monitor}: {reason} ({hint})") from None
+        raise ClusterCommandError(f"cannot ask {monitor}: {reason} ({_HINT})") from None
     finally:
         connection.close()
     try:
         value: dict[str, Any] = json.loads(body)
     except ValueError:
+        if answer.status == http.client.NOT_FOUND:
+            raise ClusterCommandError(f"{monitor} has no {path} ({_HINT})") from None
         raise ClusterCommandError(f"{monitor}: {body.decode(errors='replace').strip()}") from None
     if answer.status != http.client.OK:
         raise ClusterCommandError(str(value.get("refused")))

@@ -32,13 +32,21 @@ def hmac_secret(content: bytes) -> TokenKey:
     return hmac_key(content.rstrip(b"\r\n"))
 
 
+def _one(parse: Callable[[bytes], TokenKey]) -> Callable[[bytes], list[TokenKey]]:
+    return lambda content: [parse(content)]
+
+
 def token_verifier(config: Config) -> TokenVerifier:
     """What verifies the tokens of `Entitlement = JWT`; reads the files. Raises `ConfigError`."""
     keys: list[TokenKey] = []
-    if config.jwt_hmac_secret_file:
-        keys.append(key_file(config.jwt_hmac_secret_file, hmac_secret))
-    if config.jwt_public_key_file:
-        keys.append(key_file(config.jwt_public_key_file, pem_key))
-    if config.jwt_jwks_file:
-        keys += key_file(config.jwt_jwks_file, jwks_keys)
+    for name, file, parse in (
+        ("HmacSecretFile", config.jwt_hmac_secret_file, _one(hmac_secret)),
+        ("PublicKeyFile", config.jwt_public_key_file, _one(pem_key)),
+        ("JwksFile", config.jwt_jwks_file, jwks_keys),
+    ):
+        if file:
+            try:
+                keys += key_file(file, parse)
+            except ConfigError as error:
+                raise ConfigError(f"EntitlementJWT.{name} = {error}") from None
     return TokenVerifier(keys, config.jwt_audience or None, config.jwt_issuer or None)

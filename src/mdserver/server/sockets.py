@@ -41,6 +41,12 @@ class Socket(Protocol):
         """Return the descriptor."""
 
 
+_HINTS = {
+    errno.EADDRINUSE: " (another program listens there: stop it, or configure another port)",
+    errno.EACCES: " (ports below 1024 are for root, who may start a server with RunAsUser)",
+}
+
+
 def listen(address: Address) -> list[socket.socket]:
     """Bind and listen; return two sockets for `*`, one otherwise.
 
@@ -58,7 +64,8 @@ def listen(address: Address) -> list[socket.socket]:
     except OSError as error:
         if address.host == "*" and error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
             return listen(Address("0.0.0.0", address.port))  # noqa: S104 - a host without IPv6
-        raise StartError(f"Cannot listen on {address}: {error.strerror or error}") from None
+        hint = _HINTS.get(error.errno or 0, "")
+        raise StartError(f"Cannot listen on {address}: {error.strerror or error}{hint}") from None
 
 
 def _listen(host: str, port: int) -> socket.socket:

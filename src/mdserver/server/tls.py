@@ -71,7 +71,7 @@ def context_for(side: ssl._SSLMethod, store: KeyStore, ciphers: str) -> ssl.SSLC
             f"belongs to it, without a password ({error.reason or 'not PEM'})"
         ) from None
     except OSError as error:
-        raise StartError(f"Cannot read {_named(store)}: {error.strerror}") from None
+        raise StartError(f"Cannot read the KeyStore {_named(store)}: {error.strerror}") from None
     return context
 
 
