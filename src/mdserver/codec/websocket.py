@@ -212,9 +212,11 @@ class WebSocket:
                 self.more = True
                 self._needed = 0
                 break
-            before = len(events)
-            end = self._usual(received, at, events, left)
-            left -= len(events) - before
+            end = at
+            if received[at] in _WHOLE:
+                before = len(events)
+                end = self._usual(received, at, events, left)
+                left -= len(events) - before
             if end == at:
                 end = self._step(received, at, events)
                 left -= 1
