@@ -1,4 +1,4 @@
-"""Whether the log in the journal's folder is this server's: looked at before anything is written.
+"""Checks that the log in the journal's folder is this server's, before anything is written.
 
 A start with a wrong parameter is refused by the name of the parameter, so that setting it back is
 all there is to do.

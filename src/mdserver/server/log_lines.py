@@ -1,4 +1,4 @@
-"""How a line of the server log looks: a JSON object for programs, or text for people."""
+"""Makes lines of the server log: a JSON object for programs, or text for people."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What the parts of the server that are given a log need of it."""
+"""The interface of the log that parts of the server are given."""
 
 from typing import Protocol
 

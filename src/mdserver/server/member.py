@@ -1,4 +1,4 @@
-"""What makes a server a member of a cluster: its settings, vote record and peer links."""
+"""The place of a server in its cluster: settings, vote record and links to other members."""
 
 import time
 
@@ -98,7 +98,7 @@ class Links:
 
 
 def open_member(config: Config, *, trace: bool = False) -> Member | None:
-    """What the configuration says of the cluster, None for a single server.
+    """Read what makes this server a member of a cluster; return None for a single server.
 
     The vote record is that of this start, and not stored yet (`Member.begin`). `trace`: the node is
     to say which steps it takes. Raises ConfigError and StartError.
@@ -148,7 +148,7 @@ def open_member(config: Config, *, trace: bool = False) -> Member | None:
 
 
 def read_vote_record(identity: Identity, file: VoteFile) -> VoteRecord:
-    """The record of this start. Raises ConfigError and StartError."""
+    """Return the record of this start. Raises ConfigError and StartError."""
     votes = file.read(identity)
     if len(identity.seeds) % 2 == 0:
         raise ConfigError(
@@ -159,9 +159,9 @@ def read_vote_record(identity: Identity, file: VoteFile) -> VoteRecord:
 
 
 def load_identity(config: Config) -> MutualIdentity | None:
-    """What links to other members are encrypted with, None where they are not.
+    """Read what links to other members are encrypted with; return None if they are not.
 
-    Raises ConfigError where half of it is missing, StartError for files that cannot be used.
+    Raises ConfigError if half of it is missing, StartError for files that cannot be used.
     """
     files, authority = config.cluster_member_key_store, config.cluster_member_certificate_authority
     if not files and authority is None:

@@ -1,4 +1,4 @@
-"""Who owns what the server writes: the user of `RunAsUser`, also if root makes or made it.
+"""Gives what the server writes to the user of `RunAsUser`, also if root makes or made it.
 
 Folders are made by root and given to that user, files are made with its rights (`acting_as`). What
 an earlier start left as root's is given to it as well, but never through a link: that user can put

@@ -1,4 +1,4 @@
-"""What the process may do: less than whoever started it, from before its first client on."""
+"""Gives up the rights of whoever started the process, before its first client comes."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ _PR_SET_NO_NEW_PRIVS = 38  # linux/prctl.h
 def drop_privileges(user: str) -> None:
     """Give up the rights of whoever started the process for those of `user`, its groups as well.
 
-    Raises StartError where there is no such user or the process may not change.
+    Raises StartError if there is no such user or the process may not change.
     """
     entry = account(user)
     groups = _groups(entry)

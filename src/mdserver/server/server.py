@@ -102,7 +102,7 @@ class Server:
     ) -> None:
         """Serve until cancelled; `task_status` gets the URLs of all listeners once they accept.
 
-        Raises StartError where an address cannot be listened on.
+        Raises StartError if an address cannot be listened on.
         """
         settings = self.settings
         clients: list[BoundSocket] = []
@@ -137,7 +137,7 @@ class Server:
 
     @property
     def unready(self) -> str | None:
-        """Why clients should not be sent here now; None where they may be."""
+        """Return why clients should not be sent here now, None if they may be."""
         return "draining" if self.context.draining.is_set() else None
 
     async def drain(self, servers: list[str] | None = None) -> None:
@@ -157,7 +157,7 @@ class Server:
             await self._admission.emptied()
 
     def _tell_to_move(self, servers: list[str] | None) -> int:
-        """The span of milliseconds over which the sessions are to come to the other members."""
+        """Tell all sessions to move; return over how many milliseconds they spread their moves."""
         sessions = self.sessions
         outboxes = list(sessions.outboxes.values())
         most = self.settings.drain_timeout // 2 // NS_PER_MS
@@ -217,14 +217,14 @@ async def accept(
 
 
 def hosts_of(address: Address, allowed: frozenset[str] | None) -> frozenset[str] | None:
-    """What clients of an address may call this server, beside addresses; None for anything."""
+    """Return by which names clients of an address may call this server; None for any."""
     if allowed is None or (not allowed and not loopback(address.host)):
         return None
     return allowed | {address.host.lower()}
 
 
 async def run_timers(engine: Engine) -> None:
-    """Wake up whenever the first timer of the wheel is due."""
+    """Do what is due whenever the first timer of the wheel is, until cancelled."""
     while True:
         earlier = trio.Event()
         engine.earlier_timer = earlier.set

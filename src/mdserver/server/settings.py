@@ -1,4 +1,4 @@
-"""What the layers of a server are told at their start, made from the configuration."""
+"""The settings of a server's layers, made from the configuration."""
 
 from attrs import field, frozen
 
@@ -16,7 +16,7 @@ from mdserver.server.tls import CIPHERS, KeyStore
 
 @frozen
 class RateLimits:
-    """How many a second; 0 does not ask."""
+    """How many a second; 0 is no limit."""
 
     commands: int = 0
     bytes: int = 0
@@ -92,7 +92,7 @@ _POLICIES = {
 
 
 def broker_settings(config: Config) -> BrokerSettings:
-    """What the broker is told."""
+    """Return the settings of the broker."""
     return BrokerSettings(
         member=config.node_name,
         subject_segments_min=config.subject_min_segments,
@@ -122,7 +122,7 @@ def broker_settings(config: Config) -> BrokerSettings:
 
 
 def writer_settings(config: Config) -> WriterSettings:
-    """What the journal is told."""
+    """Return the settings of the journal's writer."""
     return WriterSettings(
         fsync=config.journal_fsync,
         disk_full=config.journal_disk_full,
@@ -133,7 +133,7 @@ def writer_settings(config: Config) -> WriterSettings:
 
 
 def monitor_listen(config: Config) -> tuple[Address, ...]:
-    """Where operators ask, if anywhere. Raises ConfigError where strangers could ask as well."""
+    """Return where operators may ask. Raises ConfigError if strangers could ask there as well."""
     address = config.monitor_http_listen
     if not config.monitor or address is None:
         return ()
@@ -144,7 +144,7 @@ def monitor_listen(config: Config) -> tuple[Address, ...]:
 
 
 def server_settings(config: Config) -> ServerSettings:
-    """What the network side is told. Raises ConfigError for what does not go together."""
+    """Return the settings of the server. Raises ConfigError for what does not go together."""
     if config.proxy_protocol is ProxyProtocol.V2 and not config.proxy_address_list:
         raise ConfigError("ProxyProtocol = v2 needs a ProxyAddressList that names the proxies")
     origins, hosts = config.allowed_origins, config.allowed_hosts

@@ -1,4 +1,4 @@
-"""What a configuration names and a server could not use: files, keys, classes, addresses."""
+"""Checks what a configuration names before a start: files, keys, classes and addresses."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

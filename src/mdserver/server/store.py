@@ -1,4 +1,4 @@
-"""What makes a server keep a journal, and what it finds in it at its start."""
+"""Opens the journal and the vote file at a start, and judges what they hold."""
 
 import random
 import time
@@ -49,7 +49,7 @@ class Store:
     replacements: Replacements = attrs.Factory(Replacements)
 
     def journal(self, node: Node, engine: Engine) -> Journal:
-        """What the running server writes."""
+        """Make the journal that the running server writes."""
         wal = None
         if self.begun is not None:
             wal = WalWriter(
@@ -66,7 +66,7 @@ class Store:
 
 
 def open_store(config: Config, member: Member | None) -> Store | None:
-    """The journal with what is in it, None where it is off. The vote file is written as well.
+    """Open the journal, None if it is off, and read what is in it; write the vote file as well.
 
     Raises StartError and JournalError if one of them cannot be used; nothing was written then if
     they belong to somebody else.
@@ -133,8 +133,8 @@ def _opened(config: Config, member: Member | None) -> Store | None:
 
 
 def writes_wal(config: Config, member: Member | None) -> bool:
-    """Whether this member writes its logs down: a single server, and a seed that acks only what is
-    on its disk. Those of other seeds would be of no use: nobody could tell what they lack.
+    """Return whether this member writes its logs down: a single server, and a seed that acks only
+    what is on its disk. Logs of others would be of no use: nobody could tell what they lack.
     """
     if not config.journal:
         return False
@@ -145,7 +145,7 @@ def writes_wal(config: Config, member: Member | None) -> bool:
 
 
 def build_node(config: Config, member: Member | None, store: Store | None) -> Node:
-    """The node, with what the journal holds of it. Raises StartError."""
+    """Make the node, with what the journal holds of it. Raises StartError."""
     cluster = alone(config.node_name) if member is None else member.cluster
     votes = None if member is None else member.votes
     rng = random.SystemRandom()
@@ -182,7 +182,7 @@ def build_node(config: Config, member: Member | None, store: Store | None) -> No
 
 
 def _find_seed(store: Store, member: Member) -> None:
-    """The logs of a seed, if nothing was acked since that is not among them."""
+    """Find the logs of a seed, if nothing was acked since that is not among them."""
     stream, votes = store.writer.stream(LOG), member.votes
     found = read(stream.sealed)
     if found.begun is not None:
@@ -235,7 +235,7 @@ def _begin(store: Store, member: Member) -> None:
 
 
 def _misfit(stream: StreamWriter, votes: VoteRecord, found: WalFound) -> str | None:
-    """Why a seed cannot rely on its log, None if it can (docs/cluster.md, "Older copies")."""
+    """Return why a seed cannot use its log, None if it can (docs/cluster.md, "Older copies")."""
     before = votes.incarnation - 1
     begun = 0 if found.begun is None else found.begun.incarnation
     if begun > before and votes.admitted:
@@ -262,7 +262,7 @@ def _misfit(stream: StreamWriter, votes: VoteRecord, found: WalFound) -> str | N
 
 
 def _end_missing(stream: StreamWriter) -> str | None:
-    """What is missing at the end of a stream, None if nothing is known to be."""
+    """Return what is missing at the end of a stream, None if nothing is known to be."""
     if stream.ends_at:
         return f"its last segment, {stream.ends_at}, is missing"
     if stream.gap:
@@ -271,7 +271,7 @@ def _end_missing(stream: StreamWriter) -> str | None:
 
 
 def _find_alone(store: Store) -> None:
-    """The logs of a single server; under a new history id if some of them may be missing."""
+    """Find the logs of a single server; under a new history id if some of them may be missing."""
     config, stream = store.config, store.writer.stream(LOG)
     found = read(stream.sealed)
     if found.begun is not None:
@@ -293,7 +293,7 @@ def _find_alone(store: Store) -> None:
 
 
 def _gap(found: WalFound, stream: StreamWriter, groups: int) -> str | None:
-    """Why the end of the log may be missing; None where nothing that was acknowledged is."""
+    """Return why the end of the log may be missing, None if nothing acknowledged is."""
     if found.damage is not None:
         return str(found.damage)
     missing = _end_missing(stream)
@@ -309,7 +309,7 @@ def _gap(found: WalFound, stream: StreamWriter, groups: int) -> str | None:
 
 
 def boot_id() -> str:
-    """The name of this run of the machine; empty where it has none."""
+    """Return the name of this run of the machine, empty if it has none."""
     try:
         return BOOT_ID.read_text(encoding="utf-8").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""One timer wheel for everything that is due some day: core timers, keep-alive, hand-shakes.
+"""One timer wheel for everything that is due later: the node's timers, keep-alive, hand-shakes.
 
 A task for each timer would cost kilobytes and a place in Trio's own heap; here a timer is two
 dictionary entries, and setting, moving and cancelling take constant time (Varghese and Lauck,
@@ -50,7 +50,7 @@ class TimerWheel:
             del self._buckets[tick][key]
 
     def next_at(self) -> int | None:
-        """When to look for due timers next (ns), None if there are none."""
+        """Return when to look for due timers next (ns), None if there are none."""
         while self._ticks:
             tick = self._ticks[0]
             if self._buckets[tick]:
@@ -60,7 +60,7 @@ class TimerWheel:
         return None
 
     def due(self, now: int) -> list[Hashable]:
-        """The keys that are due at `now` (ns), in the order of their ticks; they are forgotten."""
+        """Remove and return the keys that are due at `now` (ns), in the order of their ticks."""
         keys: list[Hashable] = []
         while self._ticks and self._ticks[0] * TICK <= now:
             bucket = self._buckets.pop(heapq.heappop(self._ticks))

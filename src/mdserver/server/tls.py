@@ -40,9 +40,9 @@ class Identity:
 
 
 def server_context(store: KeyStore, ciphers: str = CIPHERS) -> ssl.SSLContext:
-    """A context for clients' connections.
+    """Make a context for clients' connections.
 
-    Raises StartError where the files or the cipher list cannot be used.
+    Raises StartError if the files or the cipher list cannot be used.
     """
     context = context_for(ssl.PROTOCOL_TLS_SERVER, store, ciphers)
     context.set_alpn_protocols(["http/1.1"])
@@ -50,9 +50,9 @@ def server_context(store: KeyStore, ciphers: str = CIPHERS) -> ssl.SSLContext:
 
 
 def context_for(side: ssl._SSLMethod, store: KeyStore, ciphers: str) -> ssl.SSLContext:
-    """A context of TLS 1.2 and newer that shows the certificate of `store`.
+    """Make a context of TLS 1.2 and newer that shows the certificate of `store`.
 
-    Raises StartError where the files or the cipher list cannot be used.
+    Raises StartError if the files or the cipher list cannot be used.
     """
     context = ssl.SSLContext(side)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -82,7 +82,7 @@ def _named(store: KeyStore) -> str:
 async def shake_hands(
     sock: socket.socket, context: ssl.SSLContext, *, server_side: bool = True
 ) -> ssl.SSLSocket:
-    """One side's part of the hand-shake; takes over `sock`, and closes it where that fails.
+    """Shake hands as one side; takes over `sock`, and closes it if that fails.
 
     Raises OSError (ssl.SSLError is one) where the other side does not do its part.
     """

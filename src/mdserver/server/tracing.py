@@ -63,7 +63,7 @@ class TraceFile:
 def tracing(path: Path | None, member: Member | None) -> Iterator[Callable[[Trace], None]]:
     """Yield the route for steps of the protocol: they are appended to a file, if one is named.
 
-    Raises ConfigError where nobody votes, StartError where it cannot be written.
+    Raises ConfigError if nobody votes, StartError if it cannot be written.
     """
     if path is None:
         yield ignore

@@ -1,4 +1,4 @@
-"""How many connections there may be: in all, of each address, and by the limit of open files."""
+"""Counts connections, and bounds them: in all, of each address, by the limit of open files."""
 
 import resource
 
@@ -55,7 +55,7 @@ class Admission:
             del self._of_address[address]
 
     def leave(self, address: str | None) -> None:
-        """A connection that had entered has ended."""
+        """Count a connection that had entered no more: it has ended."""
         self.total -= 1
         if address is not None:
             self._give_back(address)
@@ -70,7 +70,7 @@ class Admission:
 
 
 def descriptors_for_connections() -> int:
-    """How many connections the process can have: its limit of open files, raised as far as it may.
+    """Return how many connections the process can have: its limit of open files, raised.
 
     Some descriptors are kept back for listeners, logs, files and the links to other members.
     """

@@ -1,4 +1,4 @@
-"""Which sessions the node waits for a verdict about.
+"""Keeps count of the sessions that the node waits for a verdict about.
 
 Until the verdict is there the node keeps what such a session sends. Its reader therefore looks here
 before it reads on, so that what is kept stays bounded.

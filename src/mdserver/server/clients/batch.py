@@ -32,7 +32,7 @@ class Batch:
         self.size = sum(map(len, self._frames))
 
     def frames_for(self, outbox: Outbox) -> list[bytes]:
-        """The frames, with the aliases introduced that the client does not know."""
+        """Return the frames, with introductions of the aliases that are new to the client."""
         if self._aliases <= outbox.known:
             return self._frames
         frames = self._frames.copy()

@@ -26,7 +26,7 @@ class Budget:
         return True
 
     def give_back(self, size: int, *, stranger: bool) -> None:
-        """These bytes are free again."""
+        """Count `size` bytes no more."""
         self.taken -= size
         if stranger:
             self.strangers -= size

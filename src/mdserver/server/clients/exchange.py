@@ -1,4 +1,4 @@
-"""What HTTP paths may do to the node: one command in a session of its own, and its answer.
+"""How an HTTP path reaches the node: a session of its own for one request, and its answer.
 
 So that a request takes the same way through entitlement and limits as a command over WebSocket.
 """
@@ -66,7 +66,7 @@ class Exchange:
 
     @property
     def address(self) -> str:
-        """Where the request comes from."""
+        """Return the IP address that the request comes from."""
         return self._opened.address
 
     @property
@@ -118,7 +118,7 @@ class Exchange:
         return self._ended or self._refusal is not None or len(self._answers) >= self._waiting
 
     def has_stream(self, secret: str) -> bool:
-        """Whether there is a stream of that secret path."""
+        """Return whether there is a stream of that secret path."""
         return secret in self._sessions.streams
 
     async def ready(self, secret: str) -> None:
@@ -156,7 +156,7 @@ class Exchange:
         return False
 
     def end(self, code: int, reason: str) -> None:  # noqa: ARG002 - the signature of sinks
-        """The node wants no more of this session."""
+        """Take notice that the node ends this session."""
         self._ended = True
         if not self._given:
             # The node ended the session when it was opened. Nothing was asked yet, so it is
@@ -176,4 +176,4 @@ class Handler(Protocol):
     async def __call__(
         self, request: Request, exchange: Exchange
     ) -> Answer | PartedAnswer | StreamAnswer:
-        """Answer a request; RequestRefusedError where it cannot be understood."""
+        """Answer a request; RequestRefusedError if it cannot be understood."""

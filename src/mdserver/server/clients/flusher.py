@@ -11,7 +11,7 @@ SENDS_PER_TURN = 512  # some milliseconds: then the readers have a turn
 
 
 class Flusher:
-    """Under load a pass takes longer, so more frames are joined under one header by themselves.
+    """Sends outboxes once a scheduler pass: the longer that takes, the more frames are joined.
 
     With `batching` (ns) what became dirty waits that long before it is sent; an outbox with `space`
     bytes or more ends the wait early, where `space` is not 0.

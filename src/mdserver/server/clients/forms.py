@@ -17,7 +17,7 @@ from mdserver.limits import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 
 
 class Form(Protocol):
-    """What an outbox needs to know about how its frames travel."""
+    """The way in which the frames of an outbox travel."""
 
     name: str
     """Transport and encoding, for operators."""
@@ -29,28 +29,28 @@ class Form(Protocol):
     """Whether a living client answers `alive`."""
 
     def delivery(self, delivery: Delivery) -> bytes:
-        """A message as one frame, shared by all sessions of the form."""
+        """Encode a message as one frame, which all sessions of the form share."""
 
     def event(self, event: WireEvent) -> bytes:
-        """An event as one frame."""
+        """Encode an event as one frame."""
 
     def mark(self, mark: Mark) -> bytes:
-        """A mark as one frame; only forms that name places get any."""
+        """Encode a mark as one frame; only forms that name places get any."""
 
     def conflated(self) -> None:
         """Note that messages that wait have been conflated, and come in another order."""
 
     def alias_frame(self, alias: int) -> bytes:
-        """The frame that agrees an alias; only where `aliased`."""
+        """Encode the introduction of an alias; called only if `aliased`."""
 
     def wire(self, frames: Sequence[bytes]) -> bytes:
-        """Frames as they go into a socket, joined under one header."""
+        """Join frames under one header, as they go into a socket."""
 
     def alive(self) -> bytes:
-        """Something that makes a living client answer, or at least keeps its connection open."""
+        """Return what makes a living client answer, or at least keeps its connection open."""
 
     def goodbye(self, code: int, reason: str) -> bytes:
-        """The last thing that a client is sent."""
+        """Return the last thing that a client is sent."""
 
 
 class WebSocketForm:
@@ -68,27 +68,27 @@ class WebSocketForm:
         self.name = "websocket json" if codec.text else "websocket binary"
 
     def mark(self, mark: Mark) -> bytes:
-        """Only server-sent events name places."""
+        """Raise LocalProtocolError: only server-sent events name places."""
         raise LocalProtocolError(f"{mark} of a form without places")
 
     def conflated(self) -> None:
-        """Nothing depends on the order."""
+        """Do nothing: no frame depends on the order."""
 
     def alias_frame(self, alias: int) -> bytes:
-        """Only the binary form has aliases."""
+        """Encode an introduction in the binary form, the only one with aliases."""
         return BINARY.alias_frame(alias)
 
     def wire(self, frames: Sequence[bytes]) -> bytes:
-        """All frames in one message."""
+        """Join all frames in one WebSocket message."""
         payload = self._join(frames)
         return frame_header(len(payload), self._text) + payload
 
     def alive(self) -> bytes:
-        """A ping."""
+        """Return a ping."""
         return ping_frame()
 
     def goodbye(self, code: int, reason: str) -> bytes:
-        """A close frame."""
+        """Return a close frame."""
         return close_frame(code, reason)
 
 

@@ -111,7 +111,7 @@ class Listener:
             self._admission.leave(proxied.counted)
 
     async def _announced(self, sock: socket.socket, address: str) -> str | None:
-        """Whose connection it is by its PROXY header; None where there is no good one."""
+        """Return the client's address by the PROXY header, None if there is no good header."""
         reason = "Its PROXY header did not come in time."
         try:
             with trio.move_on_after(self._context.settings.handshake_timeout / NS_PER_S):

@@ -1,7 +1,17 @@
 """What a session still has to be sent (docs/design.md, "Fan-out").
 
-An outbox holds frames by reference. It is *dirty* while the flusher has still to look at it, and
-*parked* while its socket takes no more: then a task of its connection waits until it does.
+An outbox holds frames by reference, and is in one of four states:
+
+    empty --put--> dirty --flush, all sent--> empty
+                     |
+                     '--flush, refused or sent in part--> parked --drain, all sent--> empty
+    any --finish--> parked or empty, with the goodbye as the last thing to send
+
+*dirty*: `frames` wait for the flusher, which looks at the outbox once in this scheduler pass.
+*parked*: the socket takes no more. What it refused is `unsent`, what comes meanwhile goes into the
+queue, and a task of the connection calls `drain` each time the socket is writable. OpenSSL wants a
+refused write repeated with the same bytes, so `unsent` never changes but at its beginning. Control
+frames overtake the queue, but not `unsent`: a frame that was begun has to be finished.
 """
 
 from collections.abc import Sequence
@@ -42,25 +52,25 @@ class Owner(Protocol):
     """The connection of an outbox."""
 
     def view(self, now: int) -> SessionView:
-        """How the session is doing."""
+        """Return how the session is doing."""
 
     def keepalive_agreed(self, keepalive: int) -> None:
-        """The keep-alive interval (ns) that the client was told."""
+        """Take the keep-alive interval (ns) that the client was told."""
 
     def parked(self) -> None:
-        """The socket takes no more: call `drain` each time it is writable again."""
+        """Call `drain` from now on, each time the socket is writable, until it returns True."""
 
     def lost(self, reason: str) -> None:
-        """The socket is broken."""
+        """End the session: the socket is broken."""
 
     def outbox_overflow(self) -> None:
-        """More is waiting than the limit allows."""
+        """Apply the policy for slow consumers: more waits than the limit allows."""
 
     def catch_up_overflow(self) -> None:
-        """The client asked for more than may wait for it."""
+        """End the session: the client asked for more than may wait for it."""
 
     def failed(self) -> None:
-        """What waits cannot be sent because of the exception that is being handled, a bug."""
+        """End the session because of the exception that is being handled, a bug."""
 
     def close(self, code: int, reason: str) -> None:
         """Send what waits, then the code and the reason."""
@@ -115,7 +125,7 @@ class Outbox:
 
     @property
     def address(self) -> str:
-        """Where its client is."""
+        """Return the IP address of the client."""
         return self.owner.view(0).address
 
     def put(self, event: AnyEvent) -> bool:
@@ -161,7 +171,7 @@ class Outbox:
         self.limit += self.waiting().add(item)
 
     def waiting(self) -> SlowConsumerQueue:
-        """What waits while the outbox is parked."""
+        """Return the queue of what waits while the outbox is parked."""
         if self.queue is None:
             self.queue = SlowConsumerQueue(self.form)
         return self.queue
@@ -184,7 +194,7 @@ class Outbox:
         return len(self.unsent) + self.size + (0 if queue is None else queue.size)
 
     def _encode(self, delivery: Delivery) -> bytes:
-        """The frame of a message, after the introduction of an alias that is new to the client."""
+        """Encode a message, after the introduction of its alias if that is new to the client."""
         form = self.form
         frame = form.delivery(delivery)
         if form.aliased and delivery.alias and delivery.alias not in self.known:
@@ -193,11 +203,11 @@ class Outbox:
         return frame
 
     def end(self, code: int, reason: str) -> None:
-        """The node wants no more of this session."""
+        """Close the connection after what was put before."""
         self.owner.close(code, reason)
 
     def remember_alias(self, alias: int) -> None:
-        """The frame that introduces this alias is on its way to the client."""
+        """Remember that the client was sent the introduction of an alias."""
         if not self.known:
             self.known = set()
         self.known.add(alias)  # type: ignore[union-attr]  # the line above made it a set
@@ -227,7 +237,7 @@ class Outbox:
     def drain(self) -> bool:
         """Send on after a refusal, until the socket takes no more; whether nothing is left.
 
-        Raises OSError where the socket is broken.
+        Raises OSError if the socket is broken.
         """
         send = self.sock.send
         while True:

@@ -42,11 +42,11 @@ class Pair:
         self.bytes = Rate(bytes_)
 
     def take(self, commands: int, bytes_: int, now: int) -> int:
-        """Until when to wait (ns)."""
+        """Take amounts at `now`; return until when to wait (ns)."""
         return max(self.commands.take(commands, now), self.bytes.take(bytes_, now))
 
     def idle(self, now: int) -> bool:
-        """Whether a new object would say the same."""
+        """Return whether a new object would say the same."""
         return max(self.commands.paid_until, self.bytes.paid_until) <= now - NS_PER_S
 
 
@@ -59,7 +59,7 @@ class Rates:
         self._addresses: dict[str, Pair] = {}
 
     def of(self, address: str) -> "Meter | None":
-        """What measures a new connection of this address; None if there is no limit."""
+        """Return what measures a new connection of this address, None if there is no limit."""
         if not self._limits.any:
             return None
         known = self._addresses

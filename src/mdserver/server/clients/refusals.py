@@ -1,4 +1,4 @@
-"""Why a client could not connect, subscribe or publish: for the server log at `LogLevel = debug`.
+"""Logs why clients could not connect, subscribe or publish, at `LogLevel = debug`.
 
 Said is what the client is told as well, which names no token and no secret; its request is not
 repeated, because a query may hold a token.

@@ -1,4 +1,4 @@
-"""What a WebSocket connection is for: a session with the node.
+"""Messages of a WebSocket become commands of a session with the node.
 
 The object is shared by all connections; what belongs to one of them is in its outbox.
 """
@@ -26,10 +26,10 @@ class SessionHandler(Protocol):
     """What happens on WebSocket connections."""
 
     def form(self, subprotocol: str | None) -> Form:
-        """The form for what was agreed in the upgrade."""
+        """Return the form for the subprotocol that the upgrade agreed."""
 
     def opened(self, outbox: Outbox, opened: Opened) -> None:
-        """A connection is open."""
+        """Begin a session."""
 
     async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> int:
         """Handle messages, and give the number of commands in them.
@@ -41,7 +41,7 @@ class SessionHandler(Protocol):
         """Note that the socket takes no more for now, or that all that waited was sent."""
 
     def closed(self, outbox: Outbox, reason: str) -> None:
-        """A connection is closing; may be told more than once."""
+        """End a session; does nothing if it has ended."""
 
 
 class NodeSessions:
@@ -51,11 +51,11 @@ class NodeSessions:
         self._sessions = sessions
 
     def form(self, subprotocol: str | None) -> Form:
-        """JSON where no subprotocol was asked for."""
+        """Return the form of the subprotocol, JSON if none was asked for."""
         return WEBSOCKET_FORMS[subprotocol or SUBPROTOCOL_JSON]
 
     def opened(self, outbox: Outbox, opened: Opened) -> None:
-        """A session begins."""
+        """Have the node open the session."""
         self._sessions.outboxes[outbox.session] = outbox
         self._sessions.open(outbox.session, outbox, opened)
 
@@ -81,7 +81,7 @@ class NodeSessions:
         self._sessions.dispatch(Writability(outbox.session, writable))
 
     def closed(self, outbox: Outbox, reason: str) -> None:
-        """A session ends."""
+        """Have the node close the session."""
         self._sessions.close(outbox.session, reason)
 
 
@@ -130,7 +130,7 @@ def portions(commands: Sequence[AnyCommand]) -> Iterator[list[AnyCommand]]:
 
 
 def _parts(command: AnyCommand) -> Iterator[AnyCommand]:
-    """A command about many subjects as several about some of them, with the same answers."""
+    """Divide a command about many subjects into several that have the same answers together."""
     if not isinstance(command, _WITH_SUBJECTS) or len(command.subjects) <= SUBJECTS_PER_STEP:
         yield command
         return

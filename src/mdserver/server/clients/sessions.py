@@ -34,7 +34,7 @@ class Sink(Protocol):
 
     @property
     def address(self) -> str:
-        """The IP address of the client."""
+        """Return the IP address of the client."""
 
     def put(self, event: AnyEvent) -> bool:
         """Take an event; True if the sink has to be put among the flusher's dirty outboxes."""

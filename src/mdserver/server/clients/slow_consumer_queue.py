@@ -1,4 +1,4 @@
-"""What waits for a client that reads too slowly, kept so that it can be made less.
+"""The queue of a client that reads too slowly, which can be conflated or cut.
 
 While the socket takes no more, messages are kept as deliveries, not yet as frames: at the limit the
 server's policy drops or conflates some of them, or disconnects the client. The limit is one of
@@ -35,7 +35,7 @@ class SlowConsumerQueue:
         return bool(self._items)
 
     def add(self, item: Item) -> int:
-        """Append; how much memory (bytes) that takes."""
+        """Append an item; return how much memory (bytes) that takes."""
         memory = self._memory(item)
         self._items.append(item)
         self.size += memory
@@ -76,7 +76,7 @@ class SlowConsumerQueue:
         self.size = size
 
     def _conflate(self) -> None:
-        """One update a subject, where the last one stood: what is between them stays between."""
+        """Leave one update a subject, at the place of its last one; the rest keeps its order."""
         self._form.conflated()
         windows: dict[_Key, Window] = {}
         last: dict[_Key, int] = {}

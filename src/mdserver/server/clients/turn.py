@@ -1,4 +1,4 @@
-"""How long the reader of one connection goes on before the others have a turn.
+"""Bounds how long the reader of one connection goes on before the others have a turn.
 
 Readers share one loop: what one of them does with the bytes of a single read may take many
 milliseconds, and everybody else waits as long. The bound is one of time, because commands differ
@@ -29,7 +29,7 @@ class Turn:
         self.step = COMMANDS_PER_STEP
 
     def begin(self) -> None:
-        """The reader has waited, so the others have had their turns."""
+        """Begin a turn: the reader has waited, so the others had theirs."""
         self._ends = self._clock() + TURN_MS * NS_PER_MS
 
     def size_step(self, *, many: bool, full: bool) -> bool:

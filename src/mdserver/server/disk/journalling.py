@@ -1,4 +1,4 @@
-"""The journal of a running server: what goes into which stream, and what becomes of it.
+"""Writes the journal of a running server: what goes into which stream, and who hears of it.
 
 The streams of clients' doings are those of the audit logs with the same columns; `messages` has
 every committed message, `stats` one indicator a line. Lines are made here, in the loop, because a
@@ -169,7 +169,7 @@ class Journal:
         )
 
     def _unwritten(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Those without a row yet; a place is asked for once."""
+        """Return the entries that have no row yet; a place is asked for once."""
         left: list[Entry] = []
         for entry in entries:
             place = (entry.publication.subject, entry.epoch, entry.seq)

@@ -1,4 +1,4 @@
-"""The vote file: a spare file is written, synced, and put in place of the one that counts."""
+"""Writes the vote file: a spare one is written, synced, and takes the place of the old one."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""The logs of this member's seed on its disk: written as the node says, read at the start.
+"""Writes the logs of this member's seed to its disk, and keeps what is there from growing.
 
 Every `WriteWal` output becomes lines of the stream `log`, and `Stored` the node's `WalSynced`. Once
 the stream has grown to several times what it stands for it is compacted: the node is asked for a
@@ -153,7 +153,7 @@ class WalWriter:
         return max(JOURNAL_LOG_BYTES_MIN, JOURNAL_LOG_GROWTH * self._checkpoint_bytes)
 
     def stored(self, request: int) -> None:
-        """All up to this request is on the disk, as far as the policy asks for it."""
+        """Note that all up to this request is on the disk, as far as the policy asks for it."""
         answered = 0
         self._stored = request
         while self._given and self._given[0][0] <= request:
@@ -166,7 +166,7 @@ class WalWriter:
         self._feed()
 
     def withdrawn(self) -> None:
-        """Nothing of what is not stored is on the disk: write it again, but not the new entries.
+        """Write again what was not stored, but for new entries: nothing of it is on the disk.
 
         The node took them out of its logs. A checkpoint may have them too, so it is made anew.
         """
@@ -188,7 +188,7 @@ class WalWriter:
         self._write(again, sum(map(len, again)), newest)
 
     def begin_again(self) -> None:
-        """Lines were left out of the stream: say so, and have `run` write all that is held."""
+        """Record that lines were left out, and have `run` write all that is held once more."""
         self._writer.open_last()
         self._writer.write(LOG, (line_of(self._begun), line_of(WalResumed())))
         self._grown.set()
@@ -281,7 +281,7 @@ class WalWriter:
 
 
 def _nothing() -> None:
-    """Nobody waits for it."""
+    """Stand for a callback that is not set."""
 
 
 class Compaction:
@@ -297,13 +297,13 @@ class Compaction:
         self._interruptions = -1
 
     def begin(self, stream: StreamWriter) -> None:
-        """The lines that follow begin a segment."""
+        """Seal the segment: the lines that follow begin another one."""
         stream.seal()
         self._first = stream.next_number
         self._interruptions = stream.interruptions
 
     def end(self, stream: StreamWriter) -> None:
-        """They are on the disk: those before them can go, unless some of these were left out."""
+        """Delete what is before the lines, now on the disk, unless some of these were left out."""
         if stream.interruptions != self._interruptions:
             return
         stream.seal()
@@ -317,7 +317,7 @@ class Compaction:
 
 
 def tail_of(node: Node) -> dict[Place, int]:
-    """What the logs hold beyond what is committed: each entry's place, and when it was made."""
+    """Return the place of each entry that is not committed, and when (ns) it was published."""
     return {
         (entry.publication.subject, entry.epoch, entry.seq): entry.publication.time
         for group in node.groups

@@ -21,12 +21,12 @@ Path = Callable[[Request, Exchange], Awaitable[Answer | PartedAnswer | StreamAns
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
-    """An answer that is one JSON value."""
+    """Return an answer that is one JSON value."""
     return Answer(status, (JSON_TYPE, NO_STORE), encode(value))
 
 
 def text_answer(text: str, status: int = 200) -> Answer:
-    """An answer for people."""
+    """Return an answer for people."""
     return Answer(status, (_TEXT, NO_STORE), text.encode())
 
 
@@ -62,28 +62,28 @@ class Parameters:
             raise RequestRefusedError(400, self._problem)
 
     def text(self, name: str, bytes_max: int = limits.SUBJECT_BYTES_MAX) -> str | None:
-        """A parameter as it is, None where it is missing."""
+        """Return a parameter as it is, None if it is missing."""
         value = self._values.get(name)
         if value is not None and len(value.encode()) > bytes_max:
             raise RequestRefusedError(400, f"`{name}` may have at most {bytes_max} bytes.")
         return value
 
     def required(self, name: str) -> str:
-        """A parameter that has to be there."""
+        """Return a parameter that has to be there."""
         value = self.text(name)
         if value is None:
             raise RequestRefusedError(400, f"The parameter `{name}` is missing.")
         return value
 
     def several(self, name: str, most: int) -> list[str]:
-        """The values of a `repeated` parameter, of which there has to be one at least."""
+        """Return the values of a `repeated` parameter, of which there has to be one at least."""
         values = self._several[name]
         if not 1 <= len(values) <= most:
             raise RequestRefusedError(400, f"`{name}` is needed once, up to {most} times.")
         return values
 
     def count(self, name: str, most: int = 2**63 - 1) -> int | None:
-        """A whole number from 0, None where it is missing."""
+        """Return a whole number from 0, None if it is missing."""
         value = self._values.get(name)
         if value is None:
             return None
@@ -92,7 +92,7 @@ class Parameters:
         return int(value)
 
     def choice(self, name: str, choices: dict[str, Any], default: Any) -> Any:
-        """One of a few words, in any case."""
+        """Return what one of a few words, in any case, stands for."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -102,7 +102,7 @@ class Parameters:
 
 
 def token_of(request: Request, parameters: Parameters) -> str | None:
-    """The entitlement token: the parameter `token`, else a bearer token (RFC 6750, section 2.1)."""
+    """Return the token: the parameter `token`, else a bearer token (RFC 6750, section 2.1)."""
     token = parameters.text("token", limits.TOKEN_BYTES_MAX)
     if token is not None:
         return token

@@ -8,7 +8,7 @@ from mdserver.server.http.answers import text_answer
 
 
 async def live(_request: Request, _exchange: Exchange) -> Answer:
-    """The process answers."""
+    """Answer that the process is alive."""
     return text_answer("live\n")
 
 
@@ -25,7 +25,7 @@ class Ready:
         self._warning = warning
 
     async def __call__(self, _request: Request, _exchange: Exchange) -> Answer:
-        """200 while the server takes publications, 503 with the reason while it does not."""
+        """Answer 200 while the server takes publications, 503 with the reason while it does not."""
         reason = self._unready()
         if reason is not None:
             return text_answer(f"{reason}\n", 503)
@@ -34,4 +34,4 @@ class Ready:
 
 
 def nothing() -> None:
-    """There is nothing to say."""
+    """Return None: there is nothing to say."""

@@ -1,4 +1,4 @@
-"""What the node's answers are over HTTP: a word and a status."""
+"""The word and the HTTP status for each answer of the node."""
 
 from mdserver.core.events import StatusName
 

@@ -38,7 +38,7 @@ async def consume(request: Request, exchange: Exchange) -> Answer | PartedAnswer
 
 
 def _history(subject: str, deliveries: Sequence[Delivery]) -> Answer | PartedAnswer:
-    """Messages, of which each is encoded when the client has taken those before it."""
+    """Answer with messages, of which each is encoded when the client has taken those before it."""
     size = sum(_size(delivery) for delivery in deliveries)
     if size <= limits.ANSWER_PART_BYTES:
         return _consumed(subject, [_message(delivery) for delivery in deliveries])
@@ -67,7 +67,7 @@ def _size(delivery: Delivery) -> int:
 
 
 def refused(event: object) -> tuple[int, str]:
-    """The HTTP status and the reason for what came in place of an answer."""
+    """Return the HTTP status and the reason for what came instead of an answer."""
     if isinstance(event, Status):
         return outcome_of(event.status)[1], event.reason or ""
     if isinstance(event, Error):

@@ -1,4 +1,4 @@
-"""Which path answers a request."""
+"""Maps paths and methods to the functions that answer them."""
 
 import base64
 import hashlib
@@ -27,13 +27,13 @@ class Paths:
         self.routes[path] = methods
 
     def route_of(self, path: str) -> str:
-        """The route that answers a path."""
+        """Return the route that answers a path."""
         return path
 
     async def __call__(
         self, request: Request, exchange: Exchange
     ) -> Answer | PartedAnswer | StreamAnswer:
-        """The answer of the path; 404 and 405 say which there are."""
+        """Answer a request; 404 and 405 say which paths and methods there are."""
         methods = self.routes.get(self.route_of(request.path))
         if methods is None:
             return text_answer(f"There are {', '.join(self.routes)}.\n", 404)
@@ -73,14 +73,14 @@ class Router(Paths):
         )
 
     def route_of(self, path: str) -> str:
-        """All secret paths of streams are one route, and so are the files of the client."""
+        """Return the route; secret paths of streams are one, and so are the files of the client."""
         if path.startswith(client_files.PREFIX):
             return client_files.ROUTE
         return SECRET_PATHS if path.startswith(STREAM_PATH + "/") else path
 
 
 def policy_of(body: bytes) -> bytes:
-    """What a browser lets a page do: run its own script and style, and ask this server."""
+    """Return the policy that lets a page run its own script and style, and ask this server."""
     hashes = {
         name: b" ".join(
             b"'sha256-%b'" % base64.b64encode(hashlib.sha256(part).digest())
@@ -96,7 +96,7 @@ def policy_of(body: bytes) -> bytes:
 
 
 def page(name: str, kind: bytes = b"text/html; charset=utf-8") -> Path:
-    """A page of the package `mdserver.web`, read once."""
+    """Return the path of a page of the package `mdserver.web`, which is read once."""
     body = (importlib.resources.files("mdserver.web") / name).read_bytes()
     answer = Answer(200, ((b"content-type", kind), (CONTENT_POLICY, policy_of(body))), body)
 

@@ -14,7 +14,7 @@ _NO_STORE = (b"cache-control", b"no-store")
 
 
 async def snapshot(request: Request, exchange: Exchange) -> Answer:
-    """The content; 204 where the subject has no snapshot."""
+    """Answer with the content, 204 if the subject has no snapshot."""
     parameters = Parameters(request, ("subject", "token", "format"))
     parameters.check()
     as_json = parameters.choice("format", _FORMATS, False)

@@ -57,7 +57,7 @@ async def give_commands(request: Request, exchange: Exchange) -> Answer:
 
 
 def read_commands(request: Request) -> Sequence[AnyCommand]:
-    """The commands of a body; RequestRefusedError (400, 415) where it cannot be read as such."""
+    """Return the commands of a body. Raises RequestRefusedError (400, 415) if it has none."""
     kind = (request.header(b"content-type") or NDJSON_TYPE).partition(";")[0].strip().lower()
     if kind not in _BODY_TYPES:
         known = ", ".join(_BODY_TYPES)
@@ -75,7 +75,7 @@ def read_commands(request: Request) -> Sequence[AnyCommand]:
 
 
 def _accepted(request: Request) -> str:
-    """The media type: JSON lines unless frames are asked for (RFC 9110, section 12.5.1)."""
+    """Return the media type: JSON lines unless frames are asked for (RFC 9110, section 12.5.1)."""
     asked = request.header(b"accept")
     kinds = [part.partition(";")[0].strip().lower() for part in (asked or "*/*").split(",")]
     for kind in kinds:

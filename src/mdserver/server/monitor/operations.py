@@ -15,7 +15,7 @@ _FORCE = {"false": False, "true": True}
 
 
 def cluster_routes(commands: AdminCommands) -> dict[str, Methods]:
-    """The paths that have the node do or tell something."""
+    """Return the paths that have the node do or tell something."""
     routes: dict[str, Methods] = {"/cluster/status": {"GET": Operation(commands, "status")}}
     return routes | {
         f"/cluster/{action}": {"POST": Operation(commands, action)} for action in ACTIONS

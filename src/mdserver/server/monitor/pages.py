@@ -44,7 +44,7 @@ class Monitor(Paths):
     async def __call__(
         self, request: Request, exchange: Exchange
     ) -> Answer | PartedAnswer | StreamAnswer:
-        """The answer of the path; 401, or 403 for an order without the header that they need."""
+        """Answer a request; 401, or 403 for an order without the header that orders need."""
         if request.method not in _READING and request.header(_ORDER) is None:
             return text_answer(
                 "Orders need the header `X-Mdserver: 1`, which no web page can send.\n", 403
@@ -70,7 +70,7 @@ class Monitor(Paths):
 
 
 def aligned(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows with the same keys as text in columns, with a line of their names."""
+    """Return rows with the same keys as text in columns, below a line of their names."""
     if not rows:
         return ""
     lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]

@@ -1,4 +1,4 @@
-"""Callers at the port for members that have not proved that they are any.
+"""Bounds the callers at the port for members that have not proved that they are members.
 
 They have places of their own, so that however many strangers call, members come in: whoever calls
 from the address of a listed member has places that others do not take, and a new caller takes the
@@ -39,7 +39,7 @@ class Doorstep:
         self._strangers: dict[Place, None] = {}
 
     def list(self, address: str) -> None:
-        """A listed member was found at this address."""
+        """Count an address as that of a listed member."""
         if len(self._listed) < 2 * CLUSTER_MEMBERS_MAX:
             self._listed[address] = None
 
@@ -57,7 +57,7 @@ class Doorstep:
         return place
 
     def leave(self, place: Place) -> None:
-        """A caller has proved itself, or is gone."""
+        """Free the place of a caller that has proved itself, or is gone."""
         self._strangers.pop(place, None)
         here = self._of_address.get(place.address, {})
         here.pop(place, None)
@@ -70,7 +70,7 @@ class Doorstep:
 
 
 class Complaints:
-    """Why links do not come about, in the server log.
+    """Logs why there is no link to a member.
 
     Of each member that is called a reason is said once, not at each try. What callers do is said as
     well, PEER_COMPLAINTS_MAX lines in PEER_COMPLAINTS_S for all of them together, and how many
@@ -85,7 +85,7 @@ class Complaints:
         self._more = 0
 
     def forget(self, name: str) -> None:
-        """There is a link: say what is wrong with the next one anew."""
+        """Forget what was said of a member: there is a link now."""
         self._said.pop(name, None)
 
     def say(self, name: str, reason: str, where: str = "") -> None:

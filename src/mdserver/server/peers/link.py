@@ -92,7 +92,7 @@ class Link:
             self.close(broken(error))
 
     async def drain(self) -> None:
-        """For ever: send on where the socket took less than there was."""
+        """Send on whenever the socket took less than there was, until cancelled."""
         while True:
             await self._blocked.wait()
             while self.closed is None and (self._unsent or self._frames):
@@ -105,9 +105,9 @@ class Link:
 
 
 async def receive(sock: socket.socket, buffer: bytearray) -> bytes:
-    """What has come, empty at the end of the stream. `buffer` is used in between only.
+    """Wait for bytes and return them, empty at the end of the stream; `buffer` is free afterwards.
 
-    Raises OSError where the connection is broken.
+    Raises OSError if the connection is broken.
     """
     while True:
         if not (isinstance(sock, ssl.SSLSocket) and sock.pending()):
@@ -129,7 +129,7 @@ async def receive(sock: socket.socket, buffer: bytearray) -> bytes:
 
 
 async def send_all(sock: socket.socket, data: bytes) -> None:
-    """Send everything. Raises OSError where the connection is broken."""
+    """Send everything. Raises OSError if the connection is broken."""
     rest = memoryview(data)
     while rest:
         try:

@@ -21,7 +21,7 @@ class MutualIdentity:
     """A member's certificate, and the authority that others' have to be of."""
 
     def __init__(self, store: KeyStore, authority: Path, ciphers: str = CIPHERS) -> None:
-        """Read the files. Raises StartError where they cannot be used."""
+        """Read the files. Raises StartError if they cannot be used."""
         self._store = store
         self._authority = authority
         self._ciphers = ciphers
@@ -55,21 +55,21 @@ class MutualIdentity:
         return context
 
     async def encrypt(self, sock: socket.socket, side: Side) -> ssl.SSLSocket:
-        """The hand-shake of one side; takes over `sock`, and closes it where that fails.
+        """Shake hands as one side; takes over `sock`, and closes it if that fails.
 
-        Raises OSError where the other side does not do its part; `broken` says what is wrong.
+        Raises OSError if the other side does not do its part; `broken` says what is wrong.
         """
         return await shake_hands(sock, self.contexts[side], server_side=side is Side.LISTENER)
 
 
 async def begins_with_tls(sock: socket.socket) -> bool:
-    """Whether what comes first is TLS; it stays unread. True at the end of the stream."""
+    """Return whether what comes first, and stays unread, is TLS; True at the end of a stream."""
     await trio.lowlevel.wait_readable(sock)
     return sock.recv(1, socket.MSG_PEEK) in (TLS_HANDSHAKE, b"")
 
 
 def binding_of(sock: socket.socket) -> bytes:
-    """What is unique to an encrypted connection, for both sides; empty for a plain one.
+    """Return what is unique to an encrypted connection, for both sides; empty for a plain one.
 
     `tls-unique` (RFC 5929, 3) is the Finished message of the dialer, with TLS 1.3 as well: a keyed
     hash over the whole hand-shake (RFC 8446, 4.4.4). Links are never resumed, so that what made
@@ -79,7 +79,7 @@ def binding_of(sock: socket.socket) -> bytes:
 
 
 def broken(error: OSError) -> str:
-    """What ended a connection of two members, in one line."""
+    """Say in one line what ended a connection of two members."""
     if not isinstance(error, ssl.SSLError):
         return error.strerror or str(error)
     reason = error.reason or ""

@@ -76,17 +76,17 @@ class PeerSettings:
 
     @property
     def me(self) -> str:
-        """This member's name: its peer address."""
+        """Return this member's name: its peer address."""
         return str(self.listen)
 
     def greeting(self) -> Greeting:
-        """A greeting with a fresh nonce."""
+        """Return a greeting with a fresh nonce."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         return Greeting(self.me, nonce)
 
     @property
     def terms(self) -> Terms:
-        """What the others have to be told the same of."""
+        """Return what all members have to be configured alike."""
         return Terms(self.groups, list(self.seeds), self.mode)
 
 
@@ -196,7 +196,7 @@ class Peers:
                 pause = PEER_BACK_OFF_MAX_S
 
     async def _serve(self, sock: socket.socket, side: Side, expected: str, where: str) -> bool:
-        """One link from its handshake to its end: what goes wrong here stays here."""
+        """Serve one link from its handshake to its end: what goes wrong here ends nothing else."""
         name = expected
         opened = False
         try:
@@ -223,7 +223,7 @@ class Peers:
 
     @contextmanager
     def _unproven(self, side: Side, address: str) -> Iterator[None]:
-        """The block in which whoever calls from an address has proved nothing."""
+        """Hold a place in the block, in which a caller from an address has proved nothing yet."""
         if side is Side.DIALER:
             yield
             return
@@ -279,7 +279,7 @@ class Peers:
         return data
 
     async def _run_link(self, link: Link, handshake: Handshake) -> None:
-        """An open link: tell the node, read and write until either side ends it."""
+        """Run an open link: tell the node, read and write until either side ends it."""
         older = self.links.get(link.peer)
         if older is not None:
             older.close("a newer link took its place")

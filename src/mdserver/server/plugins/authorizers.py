@@ -1,4 +1,4 @@
-"""Who answers the core's questions about entitlement where the core cannot itself."""
+"""Answers requests for authorization that need a token to be verified."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ class TokenAuthorizer:
         self._answer = answer
 
     def ask(self, question: Authorize) -> None:
-        """Takes a question and answers it at once."""
+        """Take a question and answer it at once."""
         verdict: Grants | Denied
         if question.token:
             verdict = self._verified(question.token)
@@ -37,7 +37,7 @@ class TokenAuthorizer:
         self._answer(Authorized(question.request, verdict))
 
     def _verified(self, token: str) -> Grants | Denied:
-        """The verifier's verdict; a denial if it fails, since it reads what strangers wrote."""
+        """Return the verdict; a denial if the verifier fails, as it reads what strangers wrote."""
         try:
             return self.verifier.verify(token, self._clock())
         except Exception:

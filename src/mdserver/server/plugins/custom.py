@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 @frozen
 class Client:
-    """Whom a question is about: the number of the session and the IP address it came from."""
+    """The client that an authorization request concerns: its session's number and IP address."""
 
     session: int
     address: str | None
@@ -55,7 +55,7 @@ def load_class(
     parameter: str = "EntitlementCustom.Class",
     methods: Iterable[str] = METHODS.values(),
 ) -> Any:
-    """An instance of the class `package.module:Class`, which has to have these methods.
+    """Make an object of the class `package.module:Class`, which has to have these methods.
 
     Raises `ConfigError`, with the name of the parameter.
     """
