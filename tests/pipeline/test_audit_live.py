@@ -111,8 +111,20 @@ def test_everything_that_was_injected_is_named(spark: Any, journal: Path, tmp_pa
     assert set(first.values()) == {AT}
     # That content was altered on the way is what the client says: the cache has it otherwise.
     assert (found.bad, found.gaps, found.unarchived, found.claims) == (2, 1, 0, 1)
-    lost = f"<td>harmed</td><td>{FAULTS['lost']}</td><td class=n>{AT}</td><td class=n>{AT}</td>"
-    assert lost in page
+    rows = DeltaTable(tmp_path / "tables" / "audit_findings").to_pyarrow_table().to_pylist()
+    named = {(row["kind"], row["proof"], row["subscriber"], row["subject"]) for row in rows}
+    assert named >= {
+        ("gap", "member", "harmed", FAULTS["lost"]),
+        ("repeated", "member", "harmed", FAULTS["twice"]),
+        ("out_of_order", "member", "harmed", FAULTS["late"]),
+        ("altered", "claim", "harmed", FAULTS["altered"]),
+    }
+    assert {row["subscriber"] for row in rows if row["kind"] != "unjudged"} == {"harmed"}
+    (gap,) = [row for row in rows if row["kind"] == "gap"]
+    assert (gap["seq_lo"], gap["seq_hi"], gap["n"]) == (AT, AT, 1)
+    assert gap["session"]
+    assert gap["member"]
+    assert f"<td>{FAULTS['lost']}</td>" in page
 
 
 def rewritten(

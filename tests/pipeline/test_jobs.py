@@ -85,6 +85,8 @@ def test_an_audit_writes_verdicts_and_a_page(spark: Any, archive: Path) -> None:
     assert [row["verdict"] for row in verdicts] == ["exact", "exact"]
     text = page.read_text(encoding="utf-8")
     assert "<td class=n>10</td><td class=n>10</td><td class=n>1</td>" in text
+    rows = DeltaTable(archive / "tables" / "audit_findings").to_pyarrow_table().to_pylist()
+    assert [(row["kind"], row["subscriber"], row["seq_lo"]) for row in rows] == [("gap", "ann", 10)]
 
 
 def test_a_rollup_can_be_repeated(spark: Any, archive: Path) -> None:

@@ -90,7 +90,7 @@ def folder(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def asked(spark: Any, folder: Path) -> Any:
     """Return Spark with the archive's tables under their names."""
-    for name in ("messages", "quarantine", "stats_minute", "audit_verdicts"):
+    for name in ("messages", "quarantine", "stats_minute", "audit_findings"):
         tables.frame(spark, folder / "tables", name).createOrReplaceTempView(name)
     return spark
 

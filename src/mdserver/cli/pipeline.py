@@ -326,7 +326,9 @@ def audit(
 ) -> None:
     """Hold what subscribers say they got against what was archived.
 
-    Exit status 1 where a receipt is not whole or something lies between two receipts.
+    All that is found goes to the table `audit_findings`. Exit status 1 if a receipt is not whole,
+    if something lies between two receipts, if a session got nothing, or if the archive lacks
+    something.
     """
     check_tables(tables)
     with started("audit", spark_settings) as spark:
@@ -335,8 +337,9 @@ def audit(
         found = job.run_audit(spark, tables.resolve(), report)
     text = (
         f"{found.receipts} receipts: {found.bad} not whole, {found.gaps} gaps between receipts;"
-        f" {found.unarchived} publications acknowledged and not archived;"
-        f" {found.claims} claims that no server confirms"
+        f" {found.silent} subjects of which a session got nothing;"
+        f" {found.unarchived} that the archive lacks;"
+        f" {found.claims} claims that no server confirms; {found.unjudged} could not be judged"
     )
     value = {**attrs.asdict(found), "whole": found.whole}
     if report is not None:

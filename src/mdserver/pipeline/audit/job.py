@@ -1,79 +1,139 @@
-"""The job `audit` around the verdicts: tables in, findings and a report out."""
+"""The job `audit` around the verdicts: tables in, tables of findings and a report out."""
 
 from pathlib import Path
-from typing import Any
 
 from attrs import frozen
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from mdserver.pipeline.audit import report
-from mdserver.pipeline.audit import verdicts as audit
+from mdserver.pipeline.audit import findings, report, silent, verdicts
 from mdserver.pipeline.common import delta, schema, tables
+from mdserver.pipeline.common.html_page import ROWS_MAX
 
 
 @frozen
 class AuditResult:
-    """How many receipts an audit judged, how many are not whole, and gaps between them.
+    """How many receipts an audit judged, and what it found.
 
-    `unarchived`: acknowledged publications that the archive lacks. `claims`: receipts and gaps of
-    the same kinds which no member confirms, so that they prove nothing.
+    `bad`: receipts that are not whole; `gaps` between them; `silent`: subjects of which a session
+    that gives receipts got nothing. `unarchived`: what the archive lacks, acknowledged publications
+    and receipts of more than it has. `claims`: findings that no member confirms, so that they prove
+    nothing. `unjudged`: of so much nobody can tell.
     """
 
     receipts: int
     bad: int
     gaps: int
+    silent: int
     unarchived: int
     claims: int
+    unjudged: int
 
     @property
     def whole(self) -> bool:
         """Whether nothing is missing."""
-        return not (self.bad or self.gaps or self.unarchived)
+        return not (self.bad or self.gaps or self.silent or self.unarchived)
 
 
 def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResult:
-    """Judge all receipts of the archive; the verdicts become the table `audit_verdicts`."""
+    """Judge all receipts of the archive; what is found goes to two tables and a page."""
     messages = tables.frame(spark, folder, "messages")
     receipts = tables.frame(spark, folder, "receipts")
-    found = audit.audit(messages, receipts)
-    judged = found.receipts.localCheckpoint()
-    gaps, gaps_claimed = _proved(found.gaps.toArrow().to_pylist())
-    unarchived = _unarchived(spark, folder, messages)
-    bad, claimed = _proved(judged.where(audit.is_bad()).toArrow().to_pylist())
-    verdicts = judged.select(*schema.VERDICTS_TABLE.names).toArrow()
-    delta.replace(folder, "audit_verdicts", verdicts)
-    if page is not None:
-        text = report.page(
-            counted(judged, "verdict", f.count("*")),
-            counted(judged, "subscriber", f.sum("n")),
-            bad,
-            gaps,
-            unarchived,
-            report.Claims(claimed, gaps_claimed),
-        )
-        page.write_text(text, encoding="utf-8")
-    claims = len(claimed) + len(gaps_claimed)
-    return AuditResult(verdicts.num_rows, len(bad), len(gaps), len(unarchived), claims)
-
-
-def _proved(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows that prove something, and those that are claims."""
-    return [row for row in rows if row["verified"]], [row for row in rows if not row["verified"]]
-
-
-def _unarchived(spark: SparkSession, folder: Path, messages: DataFrame) -> list[dict[str, Any]]:
-    """Acknowledged publications without a message; none where no publish events were archived."""
-    if not tables.exists(folder, "events_publish"):
-        return []
-    published = tables.frame(spark, folder, "events_publish")
-    found: list[dict[str, Any]] = (
-        audit.acked_not_archived(published, messages).toArrow().to_pylist()
+    checked = verdicts.promised(messages)
+    once = verdicts.each_once(receipts)
+    judged = verdicts.judge_ranges(checked, once)
+    delta.replace_frame(
+        folder, "audit_verdicts", judged.select(*schema.TABLES["audit_verdicts"].names)
     )
-    return found
+    parts = [
+        findings.of_receipts(judged),
+        findings.of_gaps(verdicts.find_gaps(checked, once)),
+    ]
+    if tables.exists(folder, "events_access"):
+        access = tables.frame(spark, folder, "events_access")
+        parts.append(findings.of_silent(silent.find_silent(checked, once, access)))
+    if tables.exists(folder, "events_publish"):
+        published = tables.frame(spark, folder, "events_publish")
+        unarchived = verdicts.acked_not_archived(published, messages)
+        parts.append(findings.of_unarchived(unarchived))
+    if tables.exists(folder, "quarantine"):
+        parts.append(findings.of_holes(tables.frame(spark, folder, "quarantine")))
+    delta.replace_frame(folder, "audit_findings", findings.united(parts))
+    result, found = _result(spark, folder)
+    if page is not None:
+        _write_page(spark, folder, page, messages, result, found)
+    return result
 
 
-def counted(frame: DataFrame, name: str, number: Column) -> dict[str, int]:
-    """A number for each value of a column, the largest first."""
-    rows = frame.groupBy(name).agg(number.alias("number")).orderBy(f.desc("number"))
-    return {str(row[name]): int(row["number"]) for row in rows.collect()}
+def _result(spark: SparkSession, folder: Path) -> tuple[AuditResult, DataFrame]:
+    found = tables.frame(spark, folder, "audit_findings")
+    judged = tables.frame(spark, folder, "audit_verdicts")
+    numbers = {
+        (row["kind"], row["proof"]): row["count"]
+        for row in found.groupBy("kind", "proof").count().collect()
+    }
+
+    def proved(*kinds: str) -> int:
+        return sum(n for (kind, proof), n in numbers.items() if kind in kinds and proof == "member")
+
+    faults = (*findings.DELIVERY, *findings.ARCHIVE)
+    claims = sum(n for (kind, proof), n in numbers.items() if kind in faults and proof == "claim")
+    result = AuditResult(
+        receipts=judged.count(),
+        bad=proved("loss", "repeated", "altered", "out_of_order"),
+        gaps=proved("gap"),
+        silent=proved("nothing_received"),
+        unarchived=proved(*findings.ARCHIVE),
+        claims=claims,
+        unjudged=sum(n for (kind, _), n in numbers.items() if kind == findings.UNJUDGED),
+    )
+    return result, found
+
+
+def _write_page(
+    spark: SparkSession,
+    folder: Path,
+    page: Path,
+    messages: DataFrame,
+    result: AuditResult,
+    found: DataFrame,
+) -> None:
+    judged = tables.frame(spark, folder, "audit_verdicts")
+    (period,) = messages.agg(
+        f.date_format(f.min("ts_server"), "yyyy-MM-dd HH:mm:ss").alias("first"),
+        f.date_format(f.max("ts_server"), "yyyy-MM-dd HH:mm:ss").alias("last"),
+        f.count("*").alias("messages"),
+    ).collect()
+    faults = f.col("kind").isin(*findings.DELIVERY, *findings.ARCHIVE)
+    member = f.col("proof") == "member"
+    sections = {
+        "delivery": found.where(f.col("kind").isin(*findings.DELIVERY) & member),
+        "archive": found.where(f.col("kind").isin(*findings.ARCHIVE) & member),
+        "claims": found.where(faults & ~member),
+        "unjudged": found.where(f.col("kind") == findings.UNJUDGED),
+    }
+    order = ["subscriber", "subject", "session", "seq_lo"]
+    content = report.Content(
+        whole=result.whole,
+        period=(period["first"], period["last"]),
+        messages=period["messages"],
+        verdicts=_counted(judged, "verdict", f.count("*")),
+        subscribers=_counted(judged, "subscriber", f.sum("n")),
+        rows={
+            name: [row.asDict() for row in frame.orderBy(*order).limit(ROWS_MAX).collect()]
+            for name, frame in sections.items()
+        },
+        counts={
+            "delivery": result.bad + result.gaps + result.silent,
+            "archive": result.unarchived,
+            "claims": result.claims,
+            "unjudged": result.unjudged,
+        },
+    )
+    page.write_text(report.page(content), encoding="utf-8")
+
+
+def _counted(frame: DataFrame, name: str, number: Column) -> dict[str, int]:
+    """Return a number for each of the values of a column that have the largest ones."""
+    rows = frame.groupBy(name).agg(number.alias("number")).orderBy(f.desc("number"), name)
+    return {str(row[name]): int(row["number"]) for row in rows.limit(report.BARS_MAX).collect()}

@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mdserver.pipeline.common.html_page import STYLE, bars, table
+from mdserver.pipeline.common.html_page import bars, document, table
 
 COLOURS = {
     "exact": "#2a7f4f",
@@ -16,50 +16,67 @@ COLOURS = {
     "not_archived": "#8e44ad",
     "unknown_epoch": "#7f8c8d",
 }
-BAD = ("session", "subject", "epoch", "seq_lo", "seq_hi", "verdict", "reason")
-GAPS = ("session", "subscriber", "subject", "seq_lo", "seq_hi", "n")
+BARS_MAX = 50
+FOUND = (
+    *("kind", "subscriber", "session", "member", "subject", "epoch", "seq_lo", "seq_hi", "n"),
+    *("first_bad_seq", "reason"),
+)
+SECTIONS = {
+    "delivery": ("What subscribers did not get as it was published", FOUND),
+    "archive": (
+        "What the archive lacks",
+        (*FOUND[:8], "publisher", "number", "reason"),
+    ),
+    "claims": ("Claims that no member confirms", FOUND),
+    "unjudged": (
+        "What could not be judged",
+        ("subscriber", "session", "member", "subject", "seq_lo", "seq_hi", "n", "reason"),
+    ),
+}
+NEVER_JUDGED = (
+    "Never judged, as receipts do not have it: fields, closures and other properties of messages"
+    " (checksums are about subject, position and content); STANDARD messages, which promise"
+    " nothing; what a conflated subscription left out; what was committed in the last seconds"
+    " before a session's last receipt; clients that give no receipts."
+)
 
 
 @frozen
-class Claims:
-    """What no member confirms: receipts that are not whole, and gaps."""
-
-    receipts: Sequence[Mapping[str, Any]]
-    gaps: Sequence[Mapping[str, Any]]
-
-
-def page(
-    verdicts: Mapping[str, int],
-    subscribers: Mapping[str, int],
-    bad: Sequence[Mapping[str, Any]],
-    gaps: Sequence[Mapping[str, Any]],
-    unarchived: Sequence[Mapping[str, Any]],
-    claims: Claims,
-) -> str:
-    """The report. `verdicts` counts receipts, `subscribers` delivered messages; the others are rows
-    of the audit: receipts that are not whole, gaps between them, and publications that were
-    acknowledged and are not archived. `claims` are no proof, and shown by themselves.
+class Content:
+    """What the page shows. `verdicts` counts receipts, `subscribers` delivered messages; `rows` are
+    the first findings of each section, and `counts` how many there are.
     """
-    whole = not (bad or gaps or unarchived)
-    said = "Everything that was promised was delivered." if whole else "Something is missing."
-    return "\n".join(
-        [
-            "<!doctype html><html lang=en><meta charset=utf-8><title>Delivery audit</title>",
-            f"<style>{STYLE}</style><h1>Delivery audit <small>{said}</small></h1>",
-            "<h2>Receipts by verdict</h2>",
-            bars(verdicts, COLOURS),
-            "<h2>Messages delivered, by subscriber</h2>",
-            bars(subscribers, {}),
-            "<h2>Receipts that are not whole</h2>",
-            table(bad, BAD),
-            "<h2>Gaps between receipts</h2>",
-            table(gaps, GAPS),
-            "<h2>Acknowledged, but not archived</h2>",
-            table(unarchived, ("node", "subject", "epoch", "seq", "publisher", "number")),
-            "<h2>Claims that no member confirms: receipts that are not whole</h2>",
-            table(claims.receipts, BAD),
-            "<h2>Claims that no member confirms: gaps</h2>",
-            table(claims.gaps, GAPS),
-            "</html>",
-        ]
+
+    whole: bool
+    period: tuple[str | None, str | None]
+    messages: int
+    verdicts: Mapping[str, int]
+    subscribers: Mapping[str, int]
+    rows: Mapping[str, Sequence[Mapping[str, Any]]]
+    counts: Mapping[str, int]
+
+
+def page(content: Content) -> str:
+    """Return the report."""
+    first, last = content.period
+    period = (
+        "The archive has no message."
+        if first is None
+        else (f"{content.messages:,} messages, committed from {first} to {last} UTC.")
     )
+    said = (
+        "Everything that was promised was delivered." if content.whole else "Something is missing."
+    )
+    parts = [
+        f"<h1>Delivery audit <small>{said}</small></h1>",
+        f"<p>{period}</p>",
+        "<h2>Receipts by verdict</h2>",
+        bars(content.verdicts, COLOURS),
+        "<h2>Messages delivered, by subscriber</h2>",
+        bars(content.subscribers, {}),
+    ]
+    for name, (title, columns) in SECTIONS.items():
+        parts.append(f"<h2>{title}</h2>")
+        parts.append(table(content.rows[name], columns, content.counts[name]))
+    parts.append(f"<p>{NEVER_JUDGED}</p>")
+    return document("Delivery audit", parts)

@@ -11,9 +11,10 @@ it is as good as any other, and where not it proves nothing against the server. 
 belong together only where they are of one `owner`, as anybody may use the name of a session.
 """
 
-from attrs import frozen
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
+
+from mdserver.pipeline.audit.ranges import located
 
 PLACE = ["history", "subject", "epoch"]
 VIEW = ["owner", "session", "history", "subject"]
@@ -22,34 +23,29 @@ GRACE_S = 5
 WIDE = "decimal(38,0)"  # for sums that 64 bits do not hold
 
 WHOLE = ("exact", "conflated")
+ARCHIVE_LACKS = ("not_archived", "unknown_epoch")
+"""Verdicts about the archive: the subscriber has more than it."""
 
 
-@frozen
-class Verdicts:
-    """`receipts`: each receipt with its verdict; `gaps`: what lies between a session's receipts.
+def promised(messages: DataFrame) -> DataFrame:
+    """Return the messages that subscribers are promised, each once.
 
-    Both have the column `verified`: whether it proves something. Lines without that column, of
-    older servers, do.
+    STANDARD messages promise nothing and have no place.
     """
-
-    receipts: DataFrame
-    gaps: DataFrame
+    return messages.where("qos = 'GUARANTEED'").dropDuplicates([*PLACE, "seq"])
 
 
-def audit(messages: DataFrame, receipts: DataFrame) -> Verdicts:
-    """Judge every receipt, and find what no receipt of a session covers.
+def each_once(receipts: DataFrame) -> DataFrame:
+    """Return receipts, each once although its client sent it again, with `owner` and `verified`.
 
-    STANDARD messages promise nothing and have no place; they are left out. A receipt that a client
-    sent again, because it did not hear that it had arrived, counts once.
+    A client repeats what it did not hear to have arrived; a receipt that was confirmed once is
+    confirmed. Lines of older servers, which say nothing of that, prove something.
     """
-    kept = messages.where("qos = 'GUARANTEED'").dropDuplicates([*PLACE, "seq"])
     owner = f.coalesce("owner", f.lit(""))
     proves = f.coalesce("verified", f.lit(True))
     known = receipts.withColumn("owner", owner)
-    # One that was sent again is confirmed if it was confirmed once.
     confirmed = f.max(proves).over(Window.partitionBy(*SAME_RECEIPT))
-    once = known.withColumn("verified", confirmed).dropDuplicates(SAME_RECEIPT)
-    return Verdicts(judge_ranges(kept, once), find_gaps(kept, once))
+    return known.withColumn("verified", confirmed).dropDuplicates(SAME_RECEIPT)
 
 
 def acked_not_archived(published: DataFrame, messages: DataFrame) -> DataFrame:
@@ -100,7 +96,7 @@ def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
         .withColumn("altered", f.col("crc_sum") - f.col("expected_crc"))
         .withColumn("altered_at", f.col("crc_at") - _expected_at())
         .withColumn("verdict", _verdict())
-        .withColumn("first_bad_seq", f.when(is_bad(), _first_bad()))
+        .withColumn("first_bad_seq", f.when(is_bad() | lacks(), _first_bad()))
         .withColumn("reason", _reason())
         .select(*receipts.columns, "expected_n", "verdict", "first_bad_seq", "reason")
     )
@@ -109,52 +105,67 @@ def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
 def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
     """What a session missed between two of its ranges, or after its last one.
 
-    Columns: owner, session, subscriber, history, subject, seq_lo, seq_hi, n (archived messages in
-    there), verified (whether the receipts at both of its ends are).
+    Columns: owner, session, subscriber, via, history, subject, seq_lo, seq_hi (the first and the
+    last message that it missed), n (archived messages from there to there), verified (whether the
+    receipts at both of its ends are), left_out (so many receipts of its owner the server did not
+    write down: they may be the reason, so that nobody can tell).
     What was committed within `GRACE_S` before the end of the last range may still have been under
     way, and is no loss. Sequence numbers go on across epochs, so a gap may span a change of epoch.
     """
     order = Window.partitionBy(*VIEW).orderBy("seq_lo", "seq_hi")
     # A subscription that asked for conflation gets what is left out from nowhere.
     asked = receipts.where("conflated > 0").select(*VIEW).distinct()
-    seen = receipts.join(asked, VIEW, "left_anti").withColumn(
-        "reached", f.max("seq_hi").over(order.rowsBetween(Window.unboundedPreceding, 0))
+    left_out = f.sum(f.coalesce("left_out", f.lit(0))).over(Window.partitionBy("owner"))
+    seen = (
+        receipts.withColumn("left_out", left_out)
+        .join(asked, VIEW, "left_anti")
+        .withColumn(
+            "reached", f.max("seq_hi").over(order.rowsBetween(Window.unboundedPreceding, 0))
+        )
     )
+    named = [*VIEW, "subscriber", "via"]
     both = f.col("verified") & f.lead("verified").over(order)
-    between = seen.withColumn("next", f.lead("seq_lo").over(order)).select(
-        *VIEW,
-        "subscriber",
+    between = seen.select(
+        *named,
         both.alias("verified"),
-        (f.col("reached") + 1).alias("seq_lo"),
-        (f.col("next") - 1).alias("seq_hi"),
-        f.lit(None).cast("timestamp").alias("until"),
+        "left_out",
+        (f.col("reached") + 1).alias("low"),
+        (f.lead("seq_lo").over(order) - 1).alias("high"),
     )
     after = seen.groupBy(*VIEW).agg(
-        f.first("subscriber").alias("subscriber"),
+        f.max_by("subscriber", "seq_hi").alias("subscriber"),
+        f.max_by("via", "seq_hi").alias("via"),
         f.max_by("verified", "seq_hi").alias("verified"),
-        (f.max("seq_hi") + 1).alias("seq_lo"),
-        f.lit(2**62).alias("seq_hi"),
-        (f.max("closed_ts") - f.expr(f"interval {GRACE_S} seconds")).alias("until"),
+        f.max("left_out").alias("left_out"),
+        (f.max("seq_hi") + 1).alias("low"),
+        (f.max("closed_ts") - f.expr(f"interval {GRACE_S} seconds 1 microsecond")).alias("until"),
     )
-    candidates = between.where("seq_lo <= seq_hi").unionByName(after).alias("gap")
-    placed = messages.select("history", "subject", "seq", "ts_server").alias("m")
-    columns = [*VIEW, "subscriber", "verified", "seq_lo"]
-    inside = (
-        (f.col("m.history") == f.col("gap.history"))
-        & (f.col("m.subject") == f.col("gap.subject"))
-        & f.col("m.seq").between(f.col("gap.seq_lo"), f.col("gap.seq_hi"))
-        & (f.col("gap.until").isNull() | (f.col("m.ts_server") < f.col("gap.until")))
-    )
+    ever = after.withColumn("since", f.timestamp_seconds(f.lit(0)))
+    reached = located(messages, ever, "ts_server", "since", "until")
+    after = reached.withColumn("high", f.col("last")).select(*between.columns)
+    candidates = between.unionByName(after).where("low <= high")
     return (
-        candidates.join(placed, inside)
-        .groupBy(*(f.col(f"gap.{name}").alias(name) for name in columns))
-        .agg(f.max("m.seq").alias("seq_hi"), f.count("*").alias("n"))
+        located(messages, candidates, "seq", "low", "high")
+        .where("n > 0")
+        .select(
+            *named,
+            f.col("first").alias("seq_lo"),
+            f.col("last").alias("seq_hi"),
+            "n",
+            "verified",
+            "left_out",
+        )
     )
 
 
 def is_bad() -> Column:
-    """Whether the verdict of a judged receipt says that it is not whole."""
-    return ~f.col("verdict").isin(*WHOLE)
+    """Whether a judged receipt shows that the subscriber did not get what it should."""
+    return ~f.col("verdict").isin(*WHOLE, *ARCHIVE_LACKS)
+
+
+def lacks() -> Column:
+    """Whether the verdict says that the archive has less than the subscriber."""
+    return f.col("verdict").isin(*ARCHIVE_LACKS)
 
 
 def _expected_at() -> Column:
@@ -163,29 +174,35 @@ def _expected_at() -> Column:
 
 
 def _first_bad() -> Column:
-    """Where the range is wrong: at its beginning, but for one altered message.
+    """Where the range is wrong, or null if nobody can tell.
 
-    That one changed the sum of checksums by d and the weighted one by d times its distance.
+    One message that was altered or is missing on one side changed the sum of checksums by d and the
+    weighted one by d times its distance. What came twice or late begins a range.
     """
-    distance = f.when(
-        (f.col("n") == f.col("expected_n"))
+    apart = f.abs(f.col("n") - f.col("expected_n"))
+    one = (
+        (apart <= 1)
         & (f.col("altered") != 0)
-        & (f.col("altered_at") % f.col("altered") == 0),
-        (f.col("altered_at") / f.col("altered")).cast("bigint"),
+        & (f.col("altered_at") % f.col("altered") == 0)
+        & f.col("verdict").isin("loss", "dup_or_corrupt", "not_archived")
     )
-    place = f.col("seq_lo") + distance
-    return f.when(place.between(f.col("seq_lo"), f.col("seq_hi")), place).otherwise(f.col("seq_lo"))
+    place = f.col("seq_lo") + (f.col("altered_at") / f.col("altered")).cast("bigint")
+    found = f.when(one & place.between(f.col("seq_lo"), f.col("seq_hi")), place)
+    begins = (f.col("dups") > 0) | (f.col("reordered") > 0) | f.col("known").isNull()
+    found = found.when(begins | f.col("count_before").isNull(), f.col("seq_lo"))
+    return found.when(f.col("count_to").isNull(), f.col("seq_hi"))
 
 
 def _verdict() -> Column:
     ends_known = f.col("count_to").isNotNull() & f.col("count_before").isNotNull()
     verdict = f.when(f.col("known").isNull(), f.lit("unknown_epoch"))
     verdict = verdict.when(~ends_known, f.lit("not_archived"))
+    # Each message of a range counts once: more than the archive has are some that it lacks.
+    more = f.col("n") + f.col("conflated") > f.col("expected_n")
+    verdict = verdict.when(more, f.lit("not_archived"))
     verdict = verdict.when(f.col("conflated") > 0, f.lit("conflated"))
     verdict = verdict.when(f.col("n") < f.col("expected_n"), f.lit("loss"))
-    wrong = (
-        (f.col("n") > f.col("expected_n")) | (f.col("altered") != 0) | (f.col("altered_at") != 0)
-    )
+    wrong = (f.col("altered") != 0) | (f.col("altered_at") != 0)
     verdict = verdict.when(wrong | (f.col("dups") > 0), f.lit("dup_or_corrupt"))
     verdict = verdict.when(f.col("reordered") > 0, f.lit("reordered"))
     return verdict.otherwise("exact")
@@ -201,9 +218,12 @@ def _reason() -> Column:
         f.col("reordered"),
     )
     corrupt = (f.col("n") == f.col("expected_n")) & (f.col("dups") == 0)
+    ends = f.col("expected_n").isNull()
     reason = f.when(verdict == "unknown_epoch", f.lit("the archive has nothing of this epoch"))
-    reason = reason.when(verdict == "not_archived", f.lit("an end of the range is not archived"))
+    reason = reason.when(
+        (verdict == "not_archived") & ends, f.lit("an end of the range is not archived")
+    )
     reason = reason.when(
         (verdict == "dup_or_corrupt") & corrupt, f.lit("checksums differ: content was altered")
     )
-    return reason.when(is_bad(), numbers)
+    return reason.when(is_bad() | lacks(), numbers)

@@ -4,7 +4,7 @@ import html
 import math
 
 from mdserver.pipeline.capacity.model import MEMORY, Demand, Fit, Observation, Plan
-from mdserver.pipeline.common.html_page import STYLE, bars, table
+from mdserver.pipeline.common.html_page import bars, document, table
 
 SIZE = 320
 MARGIN = 34
@@ -29,10 +29,9 @@ def page(plan: Plan, demand: Demand) -> str:
         for fit in plan.fits
     ]
     charts = "".join(_measured_and_fitted(fit) for fit in plan.fits if len(fit.runs) > 1)
-    return "\n".join(
+    return document(
+        "Capacity",
         [
-            "<!doctype html><html lang=en><meta charset=utf-8><title>Capacity</title>",
-            f"<style>{STYLE} figure {{ display: inline-block; margin: 0 1rem 1rem 0 }}</style>",
             f"<h1>{members} <small>limited by {html.escape(plan.limited_by)}</small></h1>",
             f"<p>{load}</p>",
             "<h2>Processor time of a member (100 %: all it may use)</h2>",
@@ -43,8 +42,8 @@ def page(plan: Plan, demand: Demand) -> str:
             table(rows, tuple(rows[0])) if rows else "<p>Nothing.</p>",
             "<h2>Measured and fitted</h2>",
             charts or "<p>No cost was measured more than once.</p>",
-            "</html>",
-        ]
+        ],
+        "figure { display: inline-block; margin: 0 1rem 1rem 0 }",
     )
 
 

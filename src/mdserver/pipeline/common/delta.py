@@ -97,6 +97,15 @@ def replace(folder: Path, name: str, rows: pa.Table) -> None:
     )
 
 
+def replace_frame(tables: Path, name: str, frame: DataFrame) -> None:
+    """Put the rows of a frame in place of a table's, in one transaction; Spark writes the files."""
+    target = table(tables, name)
+    staged = f"data/replaced/{secrets.token_hex(8)}"
+    frame.write.parquet(str(tables / name / staged))
+    adds, _ = add_actions(tables / name, staged, [])
+    target.create_write_transaction(adds, "overwrite", target.schema(), [])
+
+
 @frozen
 class Staged:
     """Files of a batch that are written, and in no version of their table yet."""

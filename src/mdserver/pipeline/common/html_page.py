@@ -5,14 +5,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 STYLE = """
-body { font: 15px/1.5 system-ui; margin: 2rem auto; max-width: 70rem; color: #222 }
-table { border-collapse: collapse; margin: 1rem 0 }
-td, th { padding: .2rem .8rem; text-align: left }
-th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd }
+:root { color-scheme: light dark }
+body { font: 15px/1.5 system-ui; margin: 0 auto; padding: 1.5rem; max-width: 75rem }
+.wide { overflow-x: auto; margin: 1rem 0 }
+table { border-collapse: collapse }
+td, th { padding: .2rem .8rem; text-align: left; vertical-align: top }
+th { border-bottom: 2px solid #888; white-space: nowrap } td { border-bottom: 1px solid #8884 }
 .n { text-align: right; font-variant-numeric: tabular-nums } h1 small { font-weight: normal }
+svg { max-width: 100%; height: auto } svg text { fill: currentColor }
+@media (max-width: 40rem) { body { padding: .75rem } td, th { padding: .2rem .4rem } }
 """
 BAR_WIDTH = 480
 ROWS_MAX = 1_000
+
+
+def document(title: str, parts: Sequence[str], style: str = "") -> str:
+    """Return a whole page; it follows the reader's choice of light or dark, and fits a phone."""
+    head = (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    )
+    return "\n".join([head, f"<style>{STYLE}{style}</style>", *parts, "</html>"])
 
 
 def bars(counts: Mapping[str, float], colours: Mapping[str, str], spelled: str = "{:,}") -> str:
@@ -21,7 +34,7 @@ def bars(counts: Mapping[str, float], colours: Mapping[str, str], spelled: str =
         return "<p>None.</p>"
     most = max(counts.values()) or 1
     height = 26 * len(counts)
-    parts = [f'<svg width="{BAR_WIDTH + 360}" height="{height}" role="img">']
+    parts = [f'<svg viewBox="0 0 {BAR_WIDTH + 360} {height}" width="{BAR_WIDTH + 360}" role="img">']
     for row, (name, count) in enumerate(counts.items()):
         y = 26 * row
         width = max(2, round(BAR_WIDTH * count / most)) if count else 0
@@ -32,20 +45,23 @@ def bars(counts: Mapping[str, float], colours: Mapping[str, str], spelled: str =
     return "".join([*parts, "</svg>"])
 
 
-def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """Rows as a table, the first `ROWS_MAX` of them."""
+def table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], count: int | None = None
+) -> str:
+    """Return rows as a table, the first `ROWS_MAX` of them; `count` says how many there are."""
     if not rows:
         return "<p>None.</p>"
     head = "".join(f"<th>{column}</th>" for column in columns)
-    lines = [f"<table><tr>{head}</tr>"]
+    lines = [f"<div class=wide><table><tr>{head}</tr>"]
     for row in rows[:ROWS_MAX]:
         cells = []
         for column in columns:
-            value = row[column]
+            value = "" if row[column] is None else row[column]
             kind = " class=n" if isinstance(value, int) else ""
             cells.append(f"<td{kind}>{html.escape(str(value))}</td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
-    lines.append("</table>")
-    if len(rows) > ROWS_MAX:
-        lines.append(f"<p>... and {len(rows) - ROWS_MAX:,} more.</p>")
+    lines.append("</table></div>")
+    more = (len(rows) if count is None else count) - min(len(rows), ROWS_MAX)
+    if more > 0:
+        lines.append(f"<p>... and {more:,} more.</p>")
     return "".join(lines)

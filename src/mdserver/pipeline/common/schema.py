@@ -246,6 +246,27 @@ VERDICTS_TABLE = pa.schema(
     ]
 )
 
+FINDINGS_TABLE = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("proof", pa.string()),
+        ("session", pa.string()),
+        ("subscriber", pa.string()),
+        ("owner", pa.string()),
+        ("member", pa.string()),
+        ("history", pa.string()),
+        ("subject", pa.string()),
+        ("epoch", pa.int64()),
+        ("seq_lo", pa.int64()),
+        ("seq_hi", pa.int64()),
+        ("n", pa.int64()),
+        ("first_bad_seq", pa.int64()),
+        ("publisher", pa.string()),
+        ("number", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+
 BENCH_ROW = t.StructType(
     [
         t.StructField("columns_version", t.LongType()),
@@ -308,6 +329,7 @@ TABLES: dict[str, pa.Schema] = {
     "stats_day": SUMMARIES_TABLE,
     "stats_month": SUMMARIES_TABLE,
     "audit_verdicts": VERDICTS_TABLE,
+    "audit_findings": FINDINGS_TABLE,
     "bench_runs": BENCH_RUNS_TABLE,
     **{f"events_{name}": _events_table(row) for name, row in EVENT_ROWS.items()},
 }

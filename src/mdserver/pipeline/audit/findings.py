@@ -1,0 +1,104 @@
+"""All that an audit found, in one form: the rows of the table `audit_findings`.
+
+`kind`: `loss`, `gap` and `nothing_received` are messages that a subscriber did not get, `repeated`,
+`altered` and `out_of_order` such as it got wrongly; `not_archived`, `unknown_epoch` and
+`acknowledged_not_archived` are faults of the archive, not of anybody's delivery; `unjudged` says of
+what nobody can tell. `proof` is `member` if a member confirms it, `claim` if only a client says so.
+"""
+
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from mdserver.pipeline.audit import verdicts
+from mdserver.pipeline.audit.silent import Silent
+from mdserver.pipeline.common import schema
+
+DELIVERY = ("loss", "gap", "nothing_received", "repeated", "altered", "out_of_order")
+ARCHIVE = ("not_archived", "unknown_epoch", "acknowledged_not_archived")
+UNJUDGED = "unjudged"
+SPARK_NAMES = {pa.string(): "string", pa.int64(): "bigint"}
+
+
+def of_receipts(judged: DataFrame) -> DataFrame:
+    """Findings of receipts: those that are not whole, or of which the archive has less."""
+    verdict = f.col("verdict")
+    kind = (
+        f.when(verdict == "reordered", f.lit("out_of_order"))
+        .when((verdict == "dup_or_corrupt") & (f.col("dups") > 0), f.lit("repeated"))
+        .when(verdict == "dup_or_corrupt", f.lit("altered"))
+        .otherwise(verdict)
+    )
+    return _formed(judged.where(verdicts.is_bad() | verdicts.lacks()), kind, member="via")
+
+
+def of_gaps(gaps: DataFrame) -> DataFrame:
+    """Findings of what lies between receipts, or after the last one."""
+    lost = f.col("left_out") > 0
+    told = gaps.withColumn(
+        "reason",
+        f.when(
+            lost,
+            f.format_string("the server left out %d receipts of this owner", f.col("left_out")),
+        ).otherwise(f.lit("no receipt covers them")),
+    )
+    return _formed(told, f.when(lost, f.lit(UNJUDGED)).otherwise(f.lit("gap")), member="via")
+
+
+def of_silent(silent: Silent) -> DataFrame:
+    """Findings of subscriptions of which there is no receipt, and those that nobody can judge."""
+    found = silent.found.withColumns(
+        {"verified": f.lit(True), "reason": f.lit("subscribed, and no receipt of it is there")}
+    )
+    unjudged = silent.unjudged.withColumn("verified", f.lit(True))
+    return _formed(found, f.lit("nothing_received"), member="via").unionByName(
+        _formed(unjudged, f.lit(UNJUDGED), member="via")
+    )
+
+
+def of_unarchived(unarchived: DataFrame) -> DataFrame:
+    """Findings of publications that were acknowledged and that the archive lacks."""
+    found = unarchived.withColumns(
+        {
+            "verified": f.lit(True),
+            "seq_lo": f.col("seq"),
+            "seq_hi": f.col("seq"),
+            "n": f.lit(1).cast("bigint"),
+            "reason": f.lit("acknowledged to its publisher"),
+        }
+    )
+    return _formed(found, f.lit("acknowledged_not_archived"), member="node")
+
+
+def of_holes(quarantine: DataFrame) -> DataFrame:
+    """What nobody can judge because parts of the journal were deleted before they were archived."""
+    holes = quarantine.where("src_kind = 'journal' and line is null and stream <> 'derived'")
+    told = holes.select(
+        f.concat(f.lit("stream "), "stream", f.lit(": "), "reason").alias("reason"),
+        f.lit(True).alias("verified"),
+    ).distinct()
+    return _formed(told, f.lit(UNJUDGED), member=None)
+
+
+def united(parts: list[DataFrame]) -> DataFrame:
+    """All findings."""
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _formed(found: DataFrame, kind: Column, member: str | None) -> DataFrame:
+    """Rows with the columns of the table, null if they are not known."""
+    values = {
+        "kind": kind,
+        "proof": f.when(f.col("verified"), f.lit("member")).otherwise(f.lit("claim")),
+        "member": f.lit(None) if member is None else f.col(member),
+    }
+    for name in found.columns:
+        values.setdefault(name, f.col(name))
+    return found.select(
+        *(
+            values.get(each.name, f.lit(None)).cast(SPARK_NAMES[each.type]).alias(each.name)
+            for each in schema.TABLES["audit_findings"]
+        )
+    )

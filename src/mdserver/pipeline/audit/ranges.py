@@ -1,0 +1,65 @@
+"""How many archived messages lie in a range: by prefix counts, for very many ranges at once.
+
+Messages and the two ends of each range are sorted together once, and counted on the way; what is
+in a range is the difference of the counts at its ends. So the cost is that of sorting messages and
+ranges, not that of each range times its messages.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+SUBJECT = ["history", "subject"]
+LOW, MESSAGE, HIGH = 0, 1, 2
+"""What comes first of the same place, so that both ends of a range belong to it."""
+
+
+def located(messages: DataFrame, asked: DataFrame, place: str, low: str, high: str) -> DataFrame:
+    """Add to ranges what the archive has in them: `n`, `first` and `last`, null if n is 0.
+
+    `asked` has a history and a subject, and ranges of the column `place` of `messages`, from `low`
+    to `high`, both included; `first` and `last` are seqs. Equal rows of it become one.
+    """
+    asked = asked.distinct()
+    whole = f.struct(*asked.columns)
+    nothing = f.lit(None).cast("bigint")
+    lines = messages.select(
+        *SUBJECT,
+        f.col(place).alias("at"),
+        f.lit(MESSAGE).alias("kind"),
+        "seq",
+        f.lit(None).cast(asked.schema).alias("asked"),
+    )
+    for kind, column in ((LOW, low), (HIGH, high)):
+        end = f.col(column).alias("at")
+        lines = lines.unionByName(
+            asked.select(
+                *SUBJECT, end, f.lit(kind).alias("kind"), nothing.alias("seq"), whole.alias("asked")
+            )
+        )
+    before = Window.partitionBy(*SUBJECT).orderBy("at", "kind")
+    behind = Window.partitionBy(*SUBJECT).orderBy(f.desc("at"), f.desc("kind"))
+    so_far = Window.unboundedPreceding, Window.currentRow
+    seen = lines.select(
+        "asked",
+        "kind",
+        f.count("seq").over(before.rowsBetween(*so_far)).alias("count"),
+        f.last("seq", ignorenulls=True).over(before.rowsBetween(*so_far)).alias("previous"),
+        f.last("seq", ignorenulls=True).over(behind.rowsBetween(*so_far)).alias("next"),
+    ).where("asked is not null")
+    found = seen.groupBy("asked").agg(
+        _at(LOW, "count").alias("count_low"),
+        _at(HIGH, "count").alias("count_high"),
+        _at(LOW, "next").alias("next_low"),
+        _at(HIGH, "previous").alias("previous_high"),
+    )
+    number = f.greatest(f.col("count_high") - f.col("count_low"), f.lit(0).cast("bigint"))
+    return found.select(
+        "asked.*",
+        number.alias("n"),
+        f.when(number > 0, f.col("next_low")).alias("first"),
+        f.when(number > 0, f.col("previous_high")).alias("last"),
+    )
+
+
+def _at(kind: int, column: str) -> Column:
+    return f.max(f.when(f.col("kind") == kind, f.col(column)))
