@@ -104,6 +104,30 @@ def test_a_monitor_that_is_none(with_tokens: LiveServer) -> None:
     assert ran == Ran(1, "", [f"mdserver: {with_tokens.url} has no /cluster/status ({hint})"])
 
 
+def test_a_monitor_without_its_password(tmp_path: Path) -> None:
+    arguments = settings(
+        Entitlement="None",
+        Monitor="HTTP",
+        MonitorHTTP_Listen="127.0.0.1:0",
+        MonitorPassword="s3cret",
+        LogFormat="json",
+    )
+    with live_server(tmp_path, *arguments) as server:
+        ready = wait_for_line(server.log, '"ready"')
+        monitor = str(ready["monitor"][0])  # type: ignore[index]
+        told = (
+            f"mdserver: {monitor}: The monitor asks for its user and password. "
+            "(MDSERVER_MONITORUSERNAME and MDSERVER_MONITORPASSWORD, or --credentials FILE, give "
+            "them)"
+        )
+        user = {"MDSERVER_MONITORUSERNAME": "admin"}
+        for given in ({}, {**user, "MDSERVER_MONITORPASSWORD": "other"}):
+            ran = mdserver("cluster", "status", "--monitor", monitor, **given)
+            assert ran == Ran(1, "", [told])
+        right = {**user, "MDSERVER_MONITORPASSWORD": "s3cret"}
+        assert mdserver("cluster", "status", "--monitor", monitor, **right).status == 0
+
+
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     arguments = settings(
         ListenEncrypted="127.0.0.1:0",

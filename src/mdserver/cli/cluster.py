@@ -52,6 +52,9 @@ def monitor_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _HINT = "does a member's monitor listen there? --monitor URL names another one"
+_CREDENTIALS_HINT = (
+    "MDSERVER_MONITORUSERNAME and MDSERVER_MONITORPASSWORD, or --credentials FILE, give them"
+)
 
 
 def ask(monitor: str, credentials: Path | None, method: str, path: str) -> dict[str, Any]:
@@ -72,9 +75,12 @@ def ask(monitor: str, credentials: Path | None, method: str, path: str) -> dict[
     try:
         value: dict[str, Any] = json.loads(body)
     except ValueError:
+        told = f"{monitor}: {body.decode(errors='replace').strip()}"
         if answer.status == http.client.NOT_FOUND:
-            raise ClusterCommandError(f"{monitor} has no {path} ({_HINT})") from None
-        raise ClusterCommandError(f"{monitor}: {body.decode(errors='replace').strip()}") from None
+            told = f"{monitor} has no {path} ({_HINT})"
+        elif answer.status == http.client.UNAUTHORIZED:
+            told = f"{told} ({_CREDENTIALS_HINT})"
+        raise ClusterCommandError(told) from None
     if answer.status != http.client.OK:
         raise ClusterCommandError(str(value.get("refused")))
     return value
