@@ -11,11 +11,12 @@ from mdserver.core.audit import (
     receipt_log,
     refused_log,
 )
-from mdserver.core.commands import Publish, Receipt
+from mdserver.core.commands import Publish
 from mdserver.core.inputs import Opened
 from mdserver.core.message import Publication
 from mdserver.core.proposal import Origin, Outcome
 from mdserver.core.session import Session
+from tests.receipts import receipt
 
 NOW = 20_000_000_000
 
@@ -53,21 +54,8 @@ def test_presence_names_the_user_by_the_token_of_the_application() -> None:
 
 
 def test_a_receipt_has_times_that_were_given_as_ages_and_never_before_the_epoch() -> None:
-    receipt = Receipt(
-        session="m-1",
-        history="h1",
-        subject="/a/b",
-        epoch=1,
-        seq_lo=2,
-        seq_hi=4,
-        n=3,
-        crc_sum=9,
-        crc_at=5,
-        via="m",
-        opened_ms=30_000,
-        closed_ms=500,
-    )
-    line = receipt_log(session(), receipt, "ann", 4, NOW, verified=False)
+    told = receipt(opened_ms=30_000, closed_ms=500)
+    line = receipt_log(session(), told, "ann", 4, NOW, verified=False)
     assert line.stream == RECEIPTS
     assert (line.values["opened_ts"], line.values["closed_ts"]) == (0, 19_500_000)
     assert (line.values["owner"], line.values["left_out"], line.values["verified"]) == (

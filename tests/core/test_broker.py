@@ -6,7 +6,6 @@ from mdserver.core.broker import Broker
 from mdserver.core.commands import (
     Connect,
     Publish,
-    Receipt,
     Receipts,
     Subscribe,
 )
@@ -19,6 +18,7 @@ from mdserver.core.proposal import Outcome
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import NS_PER_S
 from tests.core.one_seed import OneSeed
+from tests.receipts import receipt
 
 
 def test_a_publication_reaches_its_subscriber_and_is_acknowledged() -> None:
@@ -50,21 +50,8 @@ def test_receipts_are_written_down_with_who_received_and_when() -> None:
     broker.opened(Opened(1, "127.0.0.1"), 0, out)
     broker.received(1, [Connect(client="c/1", external_token="ann")], 0, out)
     out.clear()
-    receipt = Receipt(
-        session="s.1",
-        history="h1",
-        subject="/a/b",
-        epoch=1,
-        seq_lo=2,
-        seq_hi=4,
-        n=3,
-        crc_sum=9,
-        crc_at=5,
-        via="m",
-        opened_ms=2_000,
-        closed_ms=500,
-    )
-    broker.received(1, [Receipts(receipts=[receipt])], 10 * NS_PER_S, out)
+    told = receipt(seqs=(2, 3, 4), opened_ms=2_000, closed_ms=500)
+    broker.received(1, [Receipts(receipts=[told])], 10 * NS_PER_S, out)
     (line,) = out
     assert isinstance(line, Log)
     assert (line.stream, line.values["subscriber"], line.values["n"]) == ("receipts", "ann", 3)

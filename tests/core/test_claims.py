@@ -10,7 +10,6 @@ from mdserver.core.commands import Connect, Publish, Receipt, Receipts, Subscrib
 from mdserver.core.entitlement import Policy
 from mdserver.core.events import Error
 from mdserver.core.inputs import Authorized, Grants
-from mdserver.core.message import checksum
 from mdserver.core.outputs import Authorize, Log, Output, Send
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import (
@@ -19,28 +18,14 @@ from mdserver.limits import (
     RECEIPTS_PER_SESSION_MAX,
     RECEIPTS_S,
 )
+from tests import receipts
 from tests.core.one_seed import OneSeed
 
 CONTENTS = ["one", "two", "three"]
 
 
 def receipt(subject: str = "/a/b", seqs: Sequence[int] = (1, 2, 3), **changed: Any) -> Receipt:
-    crcs = [checksum(subject, 1, seq, CONTENTS[seq - 1].encode()) for seq in seqs]
-    values: dict[str, Any] = {
-        "session": "s.1",
-        "history": "h1",
-        "subject": subject,
-        "epoch": 1,
-        "seq_lo": seqs[0],
-        "seq_hi": seqs[-1],
-        "n": len(seqs),
-        "crc_sum": sum(crcs),
-        "crc_at": sum(crc * at for at, crc in enumerate(crcs)),
-        "via": "m",
-        "opened_ms": 0,
-        "closed_ms": 0,
-    }
-    return Receipt(**(values | changed))
+    return receipts.receipt(subject, seqs, lambda seq: CONTENTS[seq - 1].encode(), **changed)
 
 
 def opened(readable: tuple[str, ...] = ("/a/*",)) -> OneSeed:
@@ -64,8 +49,8 @@ def errors(out: Sequence[Output]) -> list[Error]:
     return [one.event for one in out if isinstance(one, Send) and isinstance(one.event, Error)]
 
 
-def verified(seed: OneSeed, *receipts: Receipt, session: int = 1) -> list[bool]:
-    out = seed.receive(session, [Receipts(receipts=list(receipts))])
+def verified(seed: OneSeed, *told: Receipt, session: int = 1) -> list[bool]:
+    out = seed.receive(session, [Receipts(receipts=list(told))])
     assert errors(out) == []
     return [row["verified"] for row in written(out)]
 

@@ -11,21 +11,15 @@ import pytest
 from mdserver.client import Client, PublishError
 from tests.cluster.live_cluster import LiveCluster
 from tests.disk.conftest import FailingDisk
+from tests.disk.servers import FULL, killed, published, texts_of
 from tests.journal.test_journal_process import (
     commit_settings,
-    history_of,
     options,
     ready,
     rows,
     wait_until,
 )
-from tests.live import STOP_TIMEOUT_S, LiveServer, lines_about, live_server, post
-
-FULL = "write ENOSPC -1 */journal/*"
-
-
-def texts_of(server: LiveServer) -> list[str]:
-    return [text for _, _, text in history_of(server)]
+from tests.live import STOP_TIMEOUT_S, lines_about, live_server, post
 
 
 async def refusal(client: Client, content: str) -> PublishError | None:
@@ -34,11 +28,6 @@ async def refusal(client: Client, content: str) -> PublishError | None:
     except PublishError as error:
         return error
     return None
-
-
-def killed(server: LiveServer) -> None:
-    server.process.kill()
-    server.process.wait()
 
 
 @pytest.mark.parametrize("fsync", ["commit", "none"])
@@ -85,7 +74,7 @@ def test_a_restart_on_a_full_disk_serves_what_is_on_it(
     arguments = options(tmp_path, 0, JournalFsync=fsync)
     with live_server(tmp_path, *arguments) as server:
         for number in range(3):
-            assert post(server.url, "/a/b", content=f"{number}")["status"] == "OK"
+            published(server, f"{number}")
         killed(server)
     disk.fails(FULL)
     with live_server(tmp_path, *arguments, environment=disk.environment) as server:
@@ -94,7 +83,7 @@ def test_a_restart_on_a_full_disk_serves_what_is_on_it(
         assert post(server.url, "/a/b", content="refused")["status"] == "FAILED"
         disk.works()
         wait_until(lambda: ready(server)[0] == 200, "a server that is ready")
-        assert post(server.url, "/a/b", content="3")["status"] == "OK"
+        published(server, "3")
         killed(server)
     with live_server(tmp_path, *arguments) as server:
         assert texts_of(server) == ["0", "1", "2", "3"]
@@ -117,7 +106,7 @@ def test_what_may_not_be_on_the_disk_is_not_acknowledged_and_ends_the_server(
     """A second call would succeed, and say nothing: nobody is told that all is synced."""
     arguments = options(tmp_path, 0, JournalSegmentTime="100ms")
     with live_server(tmp_path, *arguments, environment=disk.environment) as server:
-        assert post(server.url, "/a/b", content="before")["status"] == "OK"
+        published(server, "before")
         disk.fails(*rules)
         acked = []
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -130,7 +119,7 @@ def test_what_may_not_be_on_the_disk_is_not_acknowledged_and_ends_the_server(
         assert acked == []
     with live_server(tmp_path, *arguments) as server:
         assert texts_of(server)[: 1 + len(acked)] == ["before", *acked]
-        assert post(server.url, "/a/b", content="after")["status"] == "OK"
+        published(server, "after")
 
 
 def test_a_segment_whose_name_may_not_be_on_the_disk_takes_no_line(
@@ -139,7 +128,7 @@ def test_a_segment_whose_name_may_not_be_on_the_disk_takes_no_line(
     """All that is synced into a file is lost with its name; so that is synced first."""
     arguments = options(tmp_path, 0)
     with live_server(tmp_path, *arguments) as server:
-        assert post(server.url, "/a/b", content="before")["status"] == "OK"
+        published(server, "before")
     disk.fails("fsync EIO 1 */journal/log")
     command = [sys.executable, "-m", "mdserver.cli.main", "run", *arguments]
     done = subprocess.run(

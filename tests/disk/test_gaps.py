@@ -6,33 +6,14 @@ import pytest
 
 from tests.cluster.live_cluster import LiveCluster
 from tests.disk.conftest import FailingDisk
+from tests.disk.servers import FULL, history_id, killed, published, texts_of
 from tests.journal.test_journal_process import (
     commit_settings,
-    history_of,
     options,
     ready,
     wait_until,
 )
-from tests.live import LiveServer, lines_about, live_server, post, wait_for_line
-
-FULL = "write ENOSPC -1 */journal*/*"
-
-
-def texts_of(server: LiveServer) -> list[str]:
-    return [text for _, _, text in history_of(server)]
-
-
-def history_id(server: LiveServer) -> object:
-    return lines_about(server.log, "journal restored")[-1]["history"]
-
-
-def published(server: LiveServer, content: str) -> None:
-    assert post(server.url, "/a/b", content=content)["status"] == "OK"
-
-
-def killed(server: LiveServer) -> None:
-    server.process.kill()
-    server.process.wait()
+from tests.live import lines_about, live_server, post, wait_for_line
 
 
 @pytest.mark.slow
@@ -44,7 +25,7 @@ def killed(server: LiveServer) -> None:
         ("rename EIO -1 */journal/log/seg-*", ["before"]),
         ("rename EIO -1 */journal/log/stream.gap", ["before", "without"]),
     ],
-    ids=["full", "no picture", "all pictures"],
+    ids=["full", "no checkpoint", "all checkpoints"],
 )
 def test_a_kill_at_any_moment_of_a_gap_leaves_what_the_disk_held(
     tmp_path: Path, disk: FailingDisk, fsync: str, rule: str, after: list[str]

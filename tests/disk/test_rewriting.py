@@ -11,6 +11,7 @@ from mdserver.client import Client, ClientTimeoutError, PublishError
 from mdserver.journal import segments
 from mdserver.limits import JOURNAL_LOG_BYTES_MIN
 from tests.disk.conftest import FailingDisk
+from tests.disk.servers import killed
 from tests.journal.test_journal_process import history_of, options, ready, wait_until
 from tests.live import STOP_TIMEOUT_S, LiveServer, lines_about, live_server, wait_for_line
 
@@ -35,11 +36,6 @@ def oldest(folder: Path) -> int:
     """The number of the oldest segment of the log, 0 while there is none that is sealed."""
     found = segments.sealed(folder / "journal" / "log")
     return found[0].number if found else 0
-
-
-def killed(server: LiveServer) -> None:
-    server.process.kill()
-    server.process.wait()
 
 
 async def fill(client: Client, taken: list[str]) -> PublishError | None:
@@ -97,7 +93,7 @@ async def test_a_log_that_cannot_be_written_anew_waits_and_is_written_then(
 
 
 @pytest.mark.slow
-async def test_a_picture_that_may_not_be_on_the_disk_ends_the_server(
+async def test_a_checkpoint_that_may_not_be_on_the_disk_ends_the_server(
     tmp_path: Path, disk: FailingDisk
 ) -> None:
     arguments = options(tmp_path, 0, **SETTINGS)

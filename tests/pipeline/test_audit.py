@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from mdserver.core.message import checksum
 from mdserver.pipeline.audit import findings
 from mdserver.pipeline.audit import verdicts as audit
 from mdserver.pipeline.audit.silent import find_silent
+from tests.receipts import sums
 
 pytestmark = pytest.mark.pipeline
 
@@ -45,14 +45,7 @@ def receipt(seqs: Sequence[int], **changed: Any) -> tuple[Any, ...]:
         "subscriber": "ann",
         "history": "h",
         "subject": "/a/b",
-        "epoch": 1,
-        "seq_lo": min(seqs),
-        "seq_hi": max(seqs),
-        "n": len(set(seqs)),
-        "crc_sum": sum(crc(seq) for seq in set(seqs)),
-        "crc_at": sum(crc(seq) * (seq - min(seqs)) for seq in set(seqs)),
-        "dups": len(seqs) - len(set(seqs)),
-        "reordered": sum(b < a for a, b in pairwise(seqs)),
+        **sums("/a/b", seqs, lambda seq: b"m%d" % seq),
         "conflated": 0,
         "via": "n1",
         "opened_ts": START,

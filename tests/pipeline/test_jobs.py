@@ -11,11 +11,12 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from mdserver.core.message import Publication, checksum
+from mdserver.core.message import Publication
 from mdserver.journal.rows import ROW_VERSION, ReceiptRow, StatRow
 from mdserver.pipeline.audit import job as audit_job
 from mdserver.pipeline.rollup import job as rollup_job
 from tests.live import live_server
+from tests.receipts import receipt_row
 
 from .conftest import BASE, run_archive, write_lines, write_messages
 
@@ -37,25 +38,12 @@ def mdserver(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def receipt(lo: int, hi: int) -> ReceiptRow:
-    seqs = range(lo, hi + 1)
-    return ReceiptRow(
-        v=ROW_VERSION,
-        session="s1",
-        subscriber="ann",
-        history="h1",
-        subject="/vehicles/car66",
-        epoch=1,
-        seq_lo=lo,
-        seq_hi=hi,
-        n=len(seqs),
-        crc_sum=sum(checksum("/vehicles/car66", 1, seq, b"%d" % seq) for seq in seqs),
-        crc_at=sum(checksum("/vehicles/car66", 1, seq, b"%d" % seq) * (seq - lo) for seq in seqs),
-        dups=0,
-        reordered=0,
-        conflated=0,
-        via="n1",
-        opened_ts=BASE // US,
-        closed_ts=BASE // US + hi * 1_000,
+    began = BASE // US
+    return receipt_row(
+        "/vehicles/car66",
+        range(lo, hi + 1),
+        opened_ts=began,
+        closed_ts=began + hi * 1_000,
     )
 
 

@@ -20,6 +20,7 @@ from mdserver.journal.rows import MessageRow, ReceiptRow, StatRow
 from mdserver.journal.writer import JournalWriter, WriterSettings
 from mdserver.server.disk.journalling import STREAMS, Journal, JournalBrokenError
 from mdserver.server.server import Server
+from tests.receipts import receipt_row
 from tests.server.serving import route, serving
 
 BROKER = BrokerSettings(audit_access=True, audit_message=True, audit_cache=True)
@@ -81,25 +82,7 @@ async def test_a_sample_is_a_row_an_indicator(tmp_path: Path) -> None:
 
 
 async def test_other_rows_can_be_written_to_their_stream(tmp_path: Path) -> None:
-    receipt = ReceiptRow(
-        v=1,
-        session="n1-1",
-        subscriber="s",
-        history="h",
-        subject="/a/b",
-        epoch=1,
-        seq_lo=1,
-        seq_hi=2,
-        n=2,
-        crc_sum=3,
-        crc_at=1,
-        dups=0,
-        reordered=0,
-        conflated=0,
-        via="n1",
-        opened_ts=1,
-        closed_ts=2,
-    )
+    receipt = receipt_row(seqs=(1, 2))
     async with journalled(tmp_path) as (_, journal):
         journal.write("receipts", receipt)
     (line,) = segments.lines(tmp_path / "receipts")
