@@ -1,0 +1,56 @@
+"""`python -m tests.mutation.hunt SECONDS`: simulated runs of all kinds, until one fails.
+
+The last line says what failed; the exit status is 1 then.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+
+from simulation import profiles
+from simulation.plan import Plan, make
+from simulation.run import run
+from simulation.stored import load
+
+DIRECTED = (
+    profiles.crowded,
+    profiles.stale_tail,
+    profiles.slow_successor,
+    profiles.forgetful_voter,
+    profiles.hasty,
+    profiles.put_back,
+    profiles.slow_disks,
+    profiles.lagging_peer,
+    profiles.disturbed_start,
+    profiles.half_cut,
+)
+
+
+def plans() -> Iterator[tuple[str, Plan]]:
+    """Yield the stored plans, then drawn ones of each kind in turn."""
+    for name, stored in load().items():
+        yield name, stored.plan
+    for seed in count(1):
+        for directed in DIRECTED:
+            yield f"{directed.__name__} {seed}", directed(seed)
+        for again in range(3):
+            number = 3 * seed + again
+            yield f"seed {number}", make(number)
+
+
+def main(seconds: float) -> int:
+    """Return 1 if a run fails."""
+    ends = time.monotonic() + seconds
+    for name, plan in plans():
+        if time.monotonic() > ends:
+            break
+        problems = run(plan)[0].problems
+        if problems:
+            print(f"{name}: {problems[0]}"[:200])
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1])))
