@@ -51,6 +51,16 @@ def test_a_fan_out_over_tls_is_compared_with_one_without(told: list[str]) -> Non
 
 
 @pytest.mark.slow
+def test_a_server_that_is_watched_is_compared_with_one_that_is_not(told: list[str]) -> None:
+    load = fanout.Load(ENCODINGS["binary"], subscribers=10, seconds=0.5, bursts=(1,))
+    without, watched = compared.monitored(load, told.append)
+    assert (without.mode, watched.mode) == ("one at a time, no monitor", "one at a time, monitored")
+    assert (watched.lost, watched.repeated, watched.altered) == (0, 0, 0)
+    assert watched.count % 10 == 0
+    assert watched.floor_per_s == without.per_s
+
+
+@pytest.mark.slow
 def test_publications_are_counted_when_they_are_acknowledged(told: list[str]) -> None:
     load = publish.Load(ENCODINGS["json"], count=230, window=100, batch=20)
     rows = publish.measure(load, told.append)

@@ -188,6 +188,15 @@ def encrypted(progress: Progress, **load: Any) -> Sequence[results.Row]:
     return compared.encrypted(fanout_bench.Load(**load), progress)
 
 
+@measurement(SUBSCRIBERS, BYTES, BURSTS, SECONDS)
+def monitored(progress: Progress, **load: Any) -> Sequence[results.Row]:
+    """Deliveries a second while metrics and statistics are read, compared with no monitor at all.
+
+    Two servers take turns under the same load; `floor` and `ratio` are about the one without.
+    """
+    return compared.monitored(fanout_bench.Load(**load), progress)
+
+
 @measurement(
     whole(
         "--connections", 10_000, CONNECTIONS_MAX, "WebSocket connections, each with a subscription."

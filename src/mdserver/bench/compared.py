@@ -4,8 +4,12 @@ They take turns so that what else the computer does meets both alike. Each burst
 """
 
 import gc
+import http.client
+import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+
+from attrs import evolve
 
 from mdserver.bench import processes
 from mdserver.bench.certificate import certificate
@@ -13,6 +17,7 @@ from mdserver.bench.fanout import Load, Side, Turn, compare, mode_of, row_of, se
 from mdserver.bench.results import Latencies, Row
 
 TURNS = 20
+READ_EVERY_S = 2.0  # by the clock: every second of one of two servers that take turns
 
 
 def stalled(load: Load, count: int, progress: Callable[[str], None]) -> list[Row]:
@@ -46,6 +51,35 @@ def encrypted(load: Load, progress: Callable[[str], None]) -> list[Row]:
             stack.enter_context(server_side(load, tls=stack.enter_context(certificate()))),
         ]
         return _rows("encrypted", load, sides, ("plain", "TLS"), progress)
+
+
+def monitored(load: Load, progress: Callable[[str], None]) -> list[Row]:
+    """A server that nobody watches, and one whose metrics and statistics are read all the time.
+
+    Both pages are read about once in each second of its turns. BenchError as above.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(processes.running_on(processes.cores()[1]))
+        progress(f"{load.subscribers:,} subscribers connect to each of two servers")
+        (port,) = processes.free_ports(1)
+        without = evolve(load, settings=[*load.settings, "Monitor="])
+        listen = f"MonitorHTTP.Listen=127.0.0.1:{port}"
+        with_monitor = evolve(load, settings=[*load.settings, listen])
+        sides = [stack.enter_context(server_side(one)) for one in (without, with_monitor)]
+        monitor = stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", port)))
+        publish, read_at = sides[1].publish, 0.0
+
+        def publish_and_read(numbers: Sequence[int]) -> None:
+            nonlocal read_at
+            if time.monotonic() >= read_at:
+                read_at = time.monotonic() + READ_EVERY_S
+                for path in ("/metrics", "/statistics"):
+                    monitor.request("GET", path)
+                    monitor.getresponse().read()
+            publish(numbers)
+
+        sides[1].publish = publish_and_read
+        return _rows("monitored", load, sides, ("no monitor", "monitored"), progress)
 
 
 def _rows(
