@@ -21,7 +21,7 @@ from mdserver.core.outputs import (
     SetTimer,
 )
 from mdserver.errors import LocalProtocolError
-from mdserver.server.engine import Engine, Routes
+from mdserver.server.engine import Engine, OutputRoutes
 from mdserver.server.timers import TICK
 
 ENTRY = Entry(1, 1, Publication(subject="/a/b", content=b"x"))
@@ -51,7 +51,7 @@ def engine_of(outputs: dict[type, list[Output]], now: int = 0) -> tuple[Engine, 
 def test_an_input_that_comes_up_while_outputs_are_carried_out_waits() -> None:
     engine, node = engine_of({Received: [Disconnect(1, 4000, "moved"), Log("server", "after", {})]})
     seen: list[int] = []
-    engine.routes = Routes(
+    engine.routes = OutputRoutes(
         disconnect=lambda output: engine.dispatch(Closed(output.session, output.reason)),
         log=lambda _: seen.append(len(node.inputs)),
     )
@@ -64,7 +64,7 @@ def test_an_input_that_comes_up_while_outputs_are_carried_out_waits() -> None:
 def test_after_a_dispatch_and_all_that_came_up_in_it_what_was_collected_is_sent() -> None:
     engine, node = engine_of({Received: [Disconnect(1, 4000, "moved")]})
     after: list[list[type]] = []
-    engine.routes = Routes(
+    engine.routes = OutputRoutes(
         disconnect=lambda output: engine.dispatch(Closed(output.session, output.reason)),
         after_dispatch=(lambda _: after.append([type(known) for known in node.inputs]),),
     )
@@ -81,18 +81,18 @@ def test_deliveries_to_the_same_sessions_go_together() -> None:
     outputs: list[Output] = [Deliver(first, one), Deliver(second, one), Deliver(third, other)]
     engine, _ = engine_of({Received: [*outputs, Log("server", "after", {}), Deliver(third, other)]})
     carried: list[Any] = []
-    engine.routes = Routes(deliver=carried.append, log=carried.append)
+    engine.routes = OutputRoutes(deliver=carried.append, log=carried.append)
     engine.dispatch(Received(1, []))
     assert [len(some) if isinstance(some, list) else "log" for some in carried] == [2, 1, "log", 1]
 
 
 def test_every_route_is_taken() -> None:
-    """Nothing that stands in `Routes` is left out of the table."""
+    """Nothing that stands in `OutputRoutes` is left out of the table."""
     engine, _ = engine_of({})
     named = attrs.asdict(engine.routes, recurse=False)
     apart = {"deliver", "failed", "after_dispatch"}
     marked = {name: (lambda _, name=name: name) for name in named if name not in apart}
-    engine.routes = Routes(**marked)
+    engine.routes = OutputRoutes(**marked)
     carriers = engine._route_of.values()
     taken = {carrier(None) for carrier in carriers if carrier in marked.values()}
     assert taken == set(marked)
@@ -152,7 +152,7 @@ def test_an_output_for_a_client_that_fails_concerns_that_client(output: Any) -> 
     engine, _ = engine_of({Received: [output, Log("server", "after", {})]})
     failed: list[object] = []
     logged: list[Log] = []
-    engine.routes = Routes(
+    engine.routes = OutputRoutes(
         disconnect=_fail, authorize=_fail, failed=failed.append, log=logged.append
     )
     engine.dispatch(Received(1, []))
@@ -163,7 +163,7 @@ def test_an_output_for_a_client_that_fails_concerns_that_client(output: Any) -> 
 
 def test_a_disk_write_that_fails_ends_the_node() -> None:
     engine, _ = engine_of({Received: [Committed(1, "h", [])]})
-    engine.routes = Routes(committed=_fail)
+    engine.routes = OutputRoutes(committed=_fail)
     with pytest.raises(RuntimeError):
         engine.dispatch(Received(1, []))
     assert engine.failed.is_set()

@@ -16,7 +16,7 @@ from mdserver.config import load
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Trace
 from mdserver.server.clock import process_clock
-from mdserver.server.engine import Engine, Routes
+from mdserver.server.engine import Engine, OutputRoutes
 from mdserver.server.member import Member, open_member
 from mdserver.server.tracing import TraceFile, tracing
 
@@ -102,7 +102,7 @@ async def test_a_line_is_in_the_file_as_soon_as_the_step_was_taken(tmp_path: Pat
     engine = Engine(OneStep(), process_clock())
 
     with tracing(path, member(tmp_path)) as trace:
-        engine.routes = Routes(trace=trace)
+        engine.routes = OutputRoutes(trace=trace)
         engine.dispatch(TimerDue(("cluster", "tick")))
         lines = await trio.Path(path).read_text()
 

@@ -29,11 +29,11 @@ from mdserver.server.clients import refusals
 from mdserver.server.clients.admission import lowered
 from mdserver.server.disk.journalling import Journal
 from mdserver.server.disk.statistics_file import StatisticsFile
-from mdserver.server.engine import Routes, ignore, refuse
+from mdserver.server.engine import OutputRoutes, ignore, refuse
 from mdserver.server.http.router import Router
 from mdserver.server.logs import audit_logs, set_level
 from mdserver.server.member import Links, Member, open_member
-from mdserver.server.monitor.commands import AdminCommands
+from mdserver.server.monitor.commands import OperatorCommands
 from mdserver.server.monitor.operations import cluster_routes
 from mdserver.server.monitor.orders import Orders
 from mdserver.server.monitor.pages import Monitor
@@ -86,7 +86,7 @@ def build(
         app.log_with(level)
 
     server = Server(server_settings(config), node, Router(unready, warning), log)
-    commands = AdminCommands(server.engine)
+    commands = OperatorCommands(server.engine)
     password = config.monitor_password if config.monitor_http_authentication else ""
     orders = Orders(server.engine, config_in_force, log_with)
     monitor = Monitor(unready, config.monitor_username, password, warning, orders.audit)
@@ -142,7 +142,7 @@ class App:
     config: Config
     server: Server
     node: Node
-    commands: AdminCommands
+    commands: OperatorCommands
     statistics: Statistics
     orders: Orders
     member: Member | None
@@ -200,7 +200,7 @@ class App:
                     reason = lowered_sentence(config.max_connections, possible)
                     log.info("fewer connections", connections=possible, reason=reason)
 
-    def _routes(self, traced: Callable[[Trace], None]) -> Routes:
+    def _routes(self, traced: Callable[[Trace], None]) -> OutputRoutes:
         """Return who carries out which output: the wiring of the whole server."""
         sessions, journal, links, member = (
             self.server.sessions,
@@ -217,7 +217,7 @@ class App:
         self.orders.takers = takers
         flush_peers = () if links is None else (links.peers.flush,)
         votes = None if links is None else links.votes
-        return Routes(
+        return OutputRoutes(
             deliver=sessions.deliver,
             send=self._send_route(self.config.log_level),
             disconnect=sessions.disconnect,

@@ -14,7 +14,7 @@ contract rests on:
   a member that goes on without its vote or its log would lie to the others. What is for one client
   concerns that client only: its session ends, and it recovers when it comes back.
 
-Which function carries out which kind of output is one table, `Routes`. The composition root
+Which function carries out which kind of output is one table, `OutputRoutes`. The composition root
 (`mdserver.server.app`) fills it in; no part of the server puts itself into it.
 """
 
@@ -67,7 +67,7 @@ def refuse(output: object) -> None:
 
 
 @frozen(kw_only=True)
-class Routes:
+class OutputRoutes:
     """Who carries out each kind of output.
 
     `deliver` takes the deliveries of one step that follow each other and have the same sessions.
@@ -115,15 +115,15 @@ class Engine:
         self.failure: Exception | None = None
         self._waiting: deque[Any] = deque()
         self._stepping = False
-        self.routes = Routes()
+        self.routes = OutputRoutes()
 
     @property
-    def routes(self) -> Routes:
+    def routes(self) -> OutputRoutes:
         """Who carries out what; may be replaced between two dispatches."""
         return self._routes
 
     @routes.setter
-    def routes(self, routes: Routes) -> None:
+    def routes(self, routes: OutputRoutes) -> None:
         self._routes = routes
         self._deliver = routes.deliver
         self._after_dispatch = routes.after_dispatch

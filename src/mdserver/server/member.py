@@ -20,7 +20,7 @@ from mdserver.server import cluster_log
 from mdserver.server.disk.votes import VoteFile, VoteWriter
 from mdserver.server.engine import Engine
 from mdserver.server.logger import Logger
-from mdserver.server.monitor.commands import AdminCommands
+from mdserver.server.monitor.commands import OperatorCommands
 from mdserver.server.peers.mutual import MutualIdentity
 from mdserver.server.peers.peers import Peers, PeerSettings
 from mdserver.server.tls import KeyStore
@@ -58,7 +58,7 @@ class Member:
         if damage is not None:
             log.error("vote file damaged", problem=damage, kept_as=str(aside))
 
-    async def hand_over(self, commands: AdminCommands) -> None:
+    async def hand_over(self, commands: OperatorCommands) -> None:
         """Have others coordinate what this member does, and wait for it, but not for long."""
         self._drained = trio.Event()
         commands("drain", "", True)

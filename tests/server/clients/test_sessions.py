@@ -10,7 +10,7 @@ from mdserver.core.message import Entry, MessageType, Publication
 from mdserver.core.outputs import Authorize, Deliver, Disconnect, Log, Output, Send
 from mdserver.server.clients.flusher import Flusher
 from mdserver.server.clients.sessions import Sessions
-from mdserver.server.engine import Engine, Routes
+from mdserver.server.engine import Engine, OutputRoutes
 
 CONNECTED = Connected(
     session="1", member="m", version=1, history="h", groups=1, keepalive_ms=1, message_bytes_max=1
@@ -70,7 +70,7 @@ def sessions_of(*outputs: Output, **routes: Any) -> tuple[Sessions, Script]:
     node = Script(list(outputs))
     engine = Engine(node, lambda: 0)
     sessions = Sessions(engine, Flusher())
-    engine.routes = Routes(
+    engine.routes = OutputRoutes(
         deliver=sessions.deliver,
         send=sessions.send,
         disconnect=sessions.disconnect,

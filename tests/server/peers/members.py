@@ -16,7 +16,7 @@ from mdserver.core.outputs import Log
 from mdserver.core.settings import BrokerSettings
 from mdserver.server.clock import process_clock
 from mdserver.server.disk.votes import VoteFile, VoteWriter
-from mdserver.server.engine import Engine, Routes
+from mdserver.server.engine import Engine, OutputRoutes
 from mdserver.server.peers.mutual import MutualIdentity
 from mdserver.server.peers.peers import Peers, PeerSettings
 from mdserver.server.server import run_timers
@@ -84,7 +84,7 @@ class Member:
         )
         self.peers = Peers(settings, self.engine, self.log)
         self.writer = VoteWriter(file, self.engine)
-        self.engine.routes = Routes(
+        self.engine.routes = OutputRoutes(
             log=self._logged,
             send_peer=self.peers.send,
             peer_discovered=self.peers.discovered,

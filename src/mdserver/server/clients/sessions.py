@@ -23,7 +23,7 @@ from mdserver.server.clients.measures import Measures
 from mdserver.server.clients.outbox import Outbox
 from mdserver.server.clients.traffic import Traffic
 from mdserver.server.clients.turn import Turn
-from mdserver.server.engine import ClientOutput, Engine, Routes
+from mdserver.server.engine import ClientOutput, Engine, OutputRoutes
 
 INTERNAL_ERROR = "The server failed to do this: it is a bug. Reconnect and recover."
 log = structlog.get_logger()
@@ -67,9 +67,9 @@ class Sessions:
         self.measures = Measures()
         self._deliveries_flushed = 0
 
-    def routes(self) -> Routes:
+    def routes(self) -> OutputRoutes:
         """Return the routes of a server that has nothing but clients."""
-        return Routes(
+        return OutputRoutes(
             deliver=self.deliver,
             send=self.send,
             disconnect=self.disconnect,
@@ -88,7 +88,7 @@ class Sessions:
         if self.sinks.pop(session, None) is not None:
             self.dispatch(Closed(session, reason))
 
-    # What the node says (`Routes`).
+    # What the node says (`OutputRoutes`).
 
     def deliver(self, run: Sequence[Deliver]) -> None:
         """Put messages for the same sessions into the outboxes; a failure ends those sessions."""

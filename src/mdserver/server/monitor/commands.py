@@ -6,7 +6,7 @@ from mdserver.cluster.messages import Operate, Operated
 from mdserver.server.engine import Engine
 
 
-class AdminCommands:
+class OperatorCommands:
     """Asks the node what an operator wants; the answer comes with the same step."""
 
     def __init__(self, engine: Engine) -> None:

@@ -8,13 +8,13 @@ from mdserver.codec.http import Request
 from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.http.answers import Parameters, json_answer
 from mdserver.server.http.router import Methods
-from mdserver.server.monitor.commands import AdminCommands
+from mdserver.server.monitor.commands import OperatorCommands
 
 ACTIONS = ("drain", "undrain", "readmit", "cold-start")
 _FORCE = {"false": False, "true": True}
 
 
-def cluster_routes(commands: AdminCommands) -> dict[str, Methods]:
+def cluster_routes(commands: OperatorCommands) -> dict[str, Methods]:
     """Return the paths that have the node do or tell something."""
     routes: dict[str, Methods] = {"/cluster/status": {"GET": Operation(commands, "status")}}
     return routes | {
@@ -25,7 +25,7 @@ def cluster_routes(commands: AdminCommands) -> dict[str, Methods]:
 class Operation:
     """One path: 409 with the reason where the node refuses."""
 
-    def __init__(self, commands: AdminCommands, action: str) -> None:
+    def __init__(self, commands: OperatorCommands, action: str) -> None:
         self._commands = commands
         self._action = action
 

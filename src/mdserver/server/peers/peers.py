@@ -108,7 +108,7 @@ class Peers:
         self._dialed: dict[str, None] = {}
         self._nursery: trio.Nursery | None = None
 
-    # What the node says (`Routes`).
+    # What the node says (`OutputRoutes`).
 
     def send(self, output: SendPeer) -> None:
         data: bytes | None = None
@@ -122,7 +122,7 @@ class Peers:
                 elif link.put(data):
                     self._dirty.append(link)
 
-    def flush(self, now: int) -> None:  # noqa: ARG002 - see `Routes`
+    def flush(self, now: int) -> None:  # noqa: ARG002 - see `OutputRoutes`
         """Send what was put into links since the last call."""
         for link in self._dirty:
             link.flush()
