@@ -75,9 +75,18 @@ def test_a_log_that_lacks_what_is_committed_is_refused() -> None:
     cluster, coordinator, (seed, _) = published()
     group = cluster.statistics(seed).groups[0]
     empty = SyncItem(
-        0, group.epoch + 1, group.history, 0, [], [], 0, active=True, cold=False, register=0,
+        0,
+        group.epoch + 1,
+        group.history,
+        0,
+        [],
+        [],
+        0,
+        active=True,
+        cold=False,
+        register=0,
         state=None,
-    )  # fmt: skip
+    )
 
     assert refused(cluster, seed, coordinator, Sync([empty])) == {Guard.LOG_LACKS_COMMITTED}
 
@@ -89,9 +98,18 @@ def test_a_cold_start_that_a_seed_did_not_promise_is_refused() -> None:
     cluster, coordinator, (seed, _) = published()
     group = cluster.statistics(seed).groups[0]
     cold = SyncItem(
-        0, group.epoch + 1, "another", 0, [], [], 0, active=False, cold=True, register=0,
+        0,
+        group.epoch + 1,
+        "another",
+        0,
+        [],
+        [],
+        0,
+        active=False,
+        cold=True,
+        register=0,
         state=None,
-    )  # fmt: skip
+    )
 
     assert refused(cluster, seed, coordinator, Sync([cold])) == {Guard.LOG_COLD_UNPROMISED}
 
@@ -129,9 +147,18 @@ def test_a_copy_older_than_what_is_here_changes_nothing() -> None:
     source = next(name for name in others if name != learner)
     group = cluster.statistics(learner).groups[0]
     older = SyncItem(
-        0, group.epoch, group.history, 0, [], [], 0, active=False, cold=False, register=0,
+        0,
+        group.epoch,
+        group.history,
+        0,
+        [],
+        [],
+        0,
+        active=False,
+        cold=False,
+        register=0,
         state=cluster.members[source].running.groups[0].state(),
-    )  # fmt: skip
+    )
 
     assert refused(cluster, learner, source, CopyReply([older])) == {Guard.COPY_OLDER}
 

@@ -76,9 +76,18 @@ class Recorder:
         self._changes: list[dict[str, File]] = []
         self._files: dict[int, File | None] = {}  # None: the folder
         for name in (
-            "open", "close", "write", "pwrite", "ftruncate", "fsync", "fdatasync", "rename",
-            "replace", "link", "unlink",
-        ):  # fmt: skip
+            "open",
+            "close",
+            "write",
+            "pwrite",
+            "ftruncate",
+            "fsync",
+            "fdatasync",
+            "rename",
+            "replace",
+            "link",
+            "unlink",
+        ):
             self._stand_under(monkeypatch, name)
         monkeypatch.setattr(Path, "write_bytes", write_bytes)
 
