@@ -145,10 +145,10 @@ verify-traces: $(VENV)/.dev ## traces of simulated runs against the specificatio
 	$(BIN)/python -m simulation traces build/traces --runs 200
 	$(BIN)/python -m spec traces --spoilt build/traces/*.jsonl
 
-verify-mutation: $(VENV)/.dev ## put small bugs in, one at a time, and see what finds each; an hour (TENTH=0 to 9 for a part)
+mutation: $(VENV)/.dev ## put small bugs in, one at a time, and see what finds each; an hour (TENTH=0 to 9 for a part)
 	$(BIN)/python -m tests.mutation --jobs $(JOBS) $(if $(TENTH),--tenth $(TENTH))
 
-chaos: $(VENV)/.dev networks ## a minute of chaos
+verify-chaos: $(VENV)/.dev networks ## a minute of chaos
 	$(BIN)/python -m simulation chaos --seconds 60
 	$(BIN)/python -m simulation chaos --seconds 30 --only half-cut
 	$(BIN)/python -m simulation chaos --profile journal --rounds 4
@@ -174,6 +174,6 @@ fuzz: $(VENV)/.dev ## drive a live server with hostile input for ten minutes (FU
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser proxies networks \
+.PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
 	test test-pure test-server test-pipeline \
 	verify verify-models verify-simulation verify-traces verify-chaos proof mutation chaos fuzz clean
