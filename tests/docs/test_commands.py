@@ -36,7 +36,8 @@ KINDS = {
     "yaml",
     "sql",
 }
-TARGETS = set(re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE))
+RECIPES = re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE)
+TARGETS = set(RECIPES)
 MODULES = {"spec", "simulation", "mdserver.bench"}
 PLACEHOLDER = re.compile(r"\[[^\]]*\]|\.\.\.")
 
@@ -138,3 +139,10 @@ def test_a_command_that_is_not_there_is_noticed() -> None:
         check_options(mdserver, ["sub", "/a/b", "--colour", "red"])
     with pytest.raises(AssertionError, match="no subcommand"):
         check_options(mdserver, ["subscribe"])
+
+
+def test_each_target_is_there_once_and_so_is_what_ci_makes() -> None:
+    assert len(RECIPES) == len(TARGETS)
+    parts = re.findall(r"^part make (\S+)$", (TOP / ".ci" / "run").read_text(), re.MULTILINE)
+    assert len(parts) > 5
+    assert set(parts) <= TARGETS
