@@ -42,6 +42,12 @@ def test_a_mistyped_subcommand_is_answered_with_the_nearest(
     assert f"No such command '{words[-1]}'. Did you mean '{meant}'?" in capsys.readouterr().err
 
 
+def test_an_option_before_the_command_is_told_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(["-s", "127.0.0.1:8800", "pub", "/a/b", "hello"]) == 2
+    said = capsys.readouterr().err
+    assert "No such option '-s' of mdserver itself. Options stand after the command" in said
+
+
 def leaves(group: click.Group, *path: str) -> list[tuple[tuple[str, ...], click.Command]]:
     """Every command below a group that is no group itself, with its words."""
     context = click.Context(group)

@@ -48,6 +48,14 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            reason = f"No such option {error.option_name!r} of mdserver itself."
+            hint = "Options stand after the command: mdserver pub --server URL SUBJECT CONTENT"
+            raise click.UsageError(f"{reason} {hint}", ctx) from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
