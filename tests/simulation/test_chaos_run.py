@@ -1,6 +1,5 @@
 """Chaos runs of real processes: they pass, they say what they found, and they leave nothing."""
 
-import json
 import os
 import signal
 import subprocess
@@ -112,7 +111,7 @@ def test_a_member_that_ends_by_itself_is_a_finding(tmp_path: Path) -> None:
     assert process.returncode == 1, said
     assert "ended by itself" in said
     (kept,) = (tmp_path / "kept").iterdir()
-    assert json.loads((kept / "m0.log").read_text(encoding="utf-8").splitlines()[-1])
+    assert "mdserver ready" in (kept / "m0.log").read_text(encoding="utf-8")
     assert not children_of(tmp_path)
 
 
