@@ -1,4 +1,18 @@
-"""Writes the vote file: a spare one is written, synced, and takes the place of the old one."""
+"""Reads and writes the vote file, the record of promises of one member (docs/cluster.md).
+
+A seed votes only what is on its disk, so this file has to survive two things: a crash at any
+moment, and a full disk. Three names in one folder provide for that:
+
+- `votes-NAME.json` is the record that counts. It is never written in place.
+- `votes-NAME.spare` is a file that has its space already. A new record is written into it and
+  synced.
+- `votes-NAME.old` exists only during an exchange. It is a second name of the record that counted.
+
+An exchange links the record as `old`, renames `spare` to the name that counts, and renames `old` to
+`spare`. A rename is atomic, so the name that counts always has a whole record: the old one or the
+new one. Both files keep their space, so a full disk does not keep a seed from voting. After a crash
+the number of links tells how far the exchange was (`VoteFile._recover`).
+"""
 
 import contextlib
 import errno
@@ -22,7 +36,8 @@ log = structlog.get_logger()
 class VoteFile:
     """The vote record of one member on its disk, written by one process at a time.
 
-    `found`: there was one that could be read. `damage`: why one could not be.
+    `found` says whether `read` found a record that could be read. `damage` is the reason if there
+    was one that could not be read, otherwise None.
     """
 
     def __init__(self, folder: Path, member: str) -> None:
@@ -34,11 +49,11 @@ class VoteFile:
         self._read: bytes | None = None
 
     def read(self, identity: Identity) -> VoteRecord:
-        """Return the record to start with. Nothing is written before `begin`.
+        """Return the record to start with, with its incarnation raised. Writes nothing.
 
-        Without a file that can be read it is a new one: this member goes on like one that lost its
-        record, and may not vote if others knew it. Raises StartError for a file of another
-        identity, and for one that cannot be opened.
+        Without a file that can be read, the record is a new one. The member then starts like one
+        that lost its record, and may not vote if the other seeds know it already. Raises StartError
+        if the file has another identity or cannot be opened.
         """
         try:
             content = self._content()
@@ -62,10 +77,10 @@ class VoteFile:
         return record
 
     def begin(self, record: VoteRecord) -> Path | None:
-        """Store the record of this start; returns where a damaged file was put. Raises StartError.
+        """Store the record of this start and return where a damaged file was moved, or None.
 
-        From now on no other process may do so, until this one ends. A damaged file is kept: what
-        it says may still help somebody to judge what was lost.
+        The lock that this takes keeps other processes from the file until this one ends. A damaged
+        file is kept, because an operator may still read from it what was lost. Raises StartError.
         """
         aside = None
         try:
@@ -81,7 +96,11 @@ class VoteFile:
         return aside
 
     def _take(self) -> None:
-        """Lock the file, and see that it is as it was read. Raises StartError, and OSError."""
+        """Lock the file and check that it is as it was read. Raises StartError and OSError.
+
+        `read` takes no lock. Another process may have started, promised and ended in between;
+        its promises would be lost if this record replaced them.
+        """
         if self._lock >= 0:
             return
         try:
@@ -103,7 +122,7 @@ class VoteFile:
             self._lock = -1
 
     def refuse_another_mode(self) -> None:
-        """Raise StartError if there is a file: in Standard mode nobody looks at it."""
+        """Raise StartError if there is a file: Standard mode would ignore its promises."""
         if self.path.exists():
             raise StartError(
                 f"The vote file {self.path} was written with ClusterDeliveryMode = Guaranteed, and"
@@ -122,10 +141,9 @@ class VoteFile:
             return None
 
     def write(self, content: bytes) -> None:
-        """Have a record on the disk when this returns. Blocks; raises OSError, and may be repeated.
+        """Write a record; it is on the disk when this returns. Blocks.
 
-        The record goes into the spare file, which takes the place of the old one, and the old one
-        becomes the spare: both have their space already, so a full disk keeps no seed from voting.
+        Raises OSError, after which it may be called again.
         """
         spare, old = self.path.with_suffix(".spare"), self.path.with_suffix(".old")
         self._recover(spare, old)
@@ -134,37 +152,40 @@ class VoteFile:
             self._exchange(spare, old)
         except OSError as error:
             if error.errno != errno.ENOSPC:
-                # Nobody can tell what is on the disk, and under which name: nothing of it is
-                # written over, and the next attempt begins with a new file.
+                # After a failed sync nobody can tell what is on the disk, and a second sync of the
+                # same file may report success without having written it. The next attempt begins
+                # with a new file.
                 spare.unlink(missing_ok=True)
             raise
-        with contextlib.suppress(OSError):  # there was room for this record; the next may wait
+        # Give the spare file its space now. If that fails this record is stored nevertheless, and
+        # the next `write` tries again.
+        with contextlib.suppress(OSError):
             if not spare.exists() or spare.stat().st_size < self.path.stat().st_size:
                 _fill(spare, b"", self.path.stat().st_size)
 
     def _exchange(self, spare: Path, old: Path) -> None:
-        """Put the spare file in place of the one that counts, which becomes the spare."""
+        """Exchange the spare file and the record that counts, and sync the names."""
         try:
             os.link(self.path, old)
         except FileNotFoundError:
-            spare.replace(self.path)
+            spare.replace(self.path)  # the first record of this member
         else:
             spare.replace(self.path)
             old.replace(spare)
         sync_folder(self.path.parent)
 
     def _recover(self, spare: Path, old: Path) -> None:
-        """Make good what an end or an error between two steps of `write` left."""
+        """Finish or undo an exchange that a crash or an error interrupted."""
         if not old.exists():
             return
         if old.stat().st_nlink > 1:
-            old.unlink()  # a second name of the record that counts
+            old.unlink()  # `spare` was not renamed yet: this is the record that counts
         else:
-            old.replace(spare)
+            old.replace(spare)  # the new record counts already
 
 
 def unused(path: Path) -> Path:
-    """Return the path, with a number behind it if it is taken: nothing is overwritten."""
+    """Return the path, or the first of `path-2`, `path-3` and so on that does not exist."""
     number, free = 1, path
     while free.exists():
         number += 1
@@ -173,7 +194,11 @@ def unused(path: Path) -> Path:
 
 
 class VoteWriter:
-    """Stores what the node asks for in a thread, only the newest of what waits."""
+    """Carries `Persist` outputs out in a thread.
+
+    A record is whole, so a newer one makes an older one that still waits superfluous, and
+    `Persisted` with its number answers both.
+    """
 
     def __init__(self, file: VoteFile, engine: Engine) -> None:
         self._file = file
@@ -182,14 +207,15 @@ class VoteWriter:
         self._wanted = trio.Event()
 
     def persist(self, persist: Persist) -> None:
-        """Have a record written, unless a newer one comes before it is begun."""
+        """Queue a record; it replaces one that waits already."""
         self._newest = persist
         self._wanted.set()
 
     async def run(self) -> None:
         """Write until cancelled.
 
-        While the disk refuses it is tried again and again, and the seed promises nothing.
+        If the disk refuses, the write is repeated every `VOTE_FILE_RETRY_S`. Until it succeeds the
+        node gets no `Persisted`, so the seed gives none of the promises that wait for it.
         """
         while True:
             await self._wanted.wait()
@@ -217,7 +243,11 @@ class VoteWriter:
 
 
 def _fill(path: Path, content: bytes, size_min: int = 0) -> None:
-    """Have a file hold the content, followed by spaces, on the disk. It keeps the space it has."""
+    """Write the content into a file, padded with spaces, and sync it.
+
+    The file is never truncated: the space that it has is what a full disk cannot take from it. JSON
+    allows spaces after the value (RFC 8259, section 2).
+    """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         size = max(os.fstat(file).st_size, size_min, _roomy(len(content)))
@@ -230,5 +260,5 @@ def _fill(path: Path, content: bytes, size_min: int = 0) -> None:
 
 
 def _roomy(size: int) -> int:
-    """Return the size of a file for a record of this size, with room for it to grow."""
+    """Return the size of a file for a record of `size` bytes: twice that, in whole blocks."""
     return -(-2 * size // VOTE_FILE_BLOCK_BYTES) * VOTE_FILE_BLOCK_BYTES

@@ -1,8 +1,25 @@
-"""Writes the logs of this member's seed to its disk, and keeps what is there from growing.
+"""Writes the write-ahead log of this member to the stream `log`, and keeps the stream short.
 
-Every `WriteWal` output becomes lines of the stream `log`, and `Stored` the node's `WalSynced`. Once
-the stream has grown to several times what it stands for it is compacted: the node is asked for a
-checkpoint of each group in turn, and what stands before the first of them goes.
+Every `WriteWal` output becomes lines of the stream, and the writer's `Stored` becomes the node's
+`WalSynced`. The order of the stream is the order of the outputs, because a replay of it has to
+give the same group logs (`mdserver.cluster.wal`).
+
+*Bounded hand-over.* The lines of an output are encoded only when the thread that writes has room
+for them (`JOURNAL_AHEAD_BYTES`). A large entry is therefore never held as bytes as a whole, and
+no line of the node is ever dropped because the queue of the thread is full.
+
+*Compaction.* Once the stream has grown to `JOURNAL_LOG_GROWTH` times the size of its last
+checkpoint, it is written anew (`WalWriter._shrink`):
+
+1. The open segment is sealed, and the lines that follow begin a new one (`Compaction.begin`).
+2. The node writes a checkpoint of each group, one after the other. The first line of a checkpoint
+   takes its place in the order of all lines, because the checkpoint shows the group as it is
+   there. Its other lines may stand between later entries, so publications need not wait for them.
+3. When all checkpoints are on the disk, the segments before step 1 are deleted (`Compaction.end`).
+
+Until step 3 the old segments are complete, so a crash in between loses nothing. If lines were
+dropped or withdrawn since step 1, the checkpoints may be incomplete: the old segments stay, and the
+compaction is repeated.
 """
 
 from collections import deque
@@ -45,14 +62,17 @@ log = structlog.get_logger()
 
 
 class WalWriter:
-    """Carries `WriteWal` outputs out. `begun` is how this run's part of the stream begins,
-    and `begins`: it does not stand there yet. `renewed` comes before it, if what was found has a
-    new history id. `replacements` counted what was found.
+    """The part of the server that carries `WriteWal` outputs out.
 
-    The thread that writes is given `JOURNAL_AHEAD_BYTES` at a time; what comes beyond waits here as
-    the objects that it is made of, so nothing that was taken is ever too much for the disk. The
-    node keeps what it takes in proportion (`mdserver.cluster.coordinators`).
-    `when_whole` is called whenever the stream was written anew and is on the disk.
+    `begun` is the entry with which this run's part of the stream begins. With `begins` it is not in
+    the stream yet and is written first, after `renewed` if the entries that were found have a new
+    history id. `replacements` has counted the entries that were found at the start.
+
+    `_queue` holds the requests of the node whose lines the thread was not given yet, `_given` the
+    writes that the thread has and that are not on the disk yet. Together they are bounded by what
+    the node lets be on its way to the disk (`mdserver.cluster.coordinators`).
+
+    `when_whole` is called when a compaction is on the disk, so that the stream has no gap any more.
     """
 
     def __init__(
@@ -91,28 +111,31 @@ class WalWriter:
         self.when_whole: Callable[[], None] = _nothing
         if begins:
             known: list[Step] = []
-            if writer.stream(LOG).gap:  # once it stands there what the gap has led to
+            if writer.stream(LOG).gap:
+                # The gap may be forgotten only when the lines that account for it are on the disk.
                 known = [StreamWriter.sync, StreamWriter.end_gap]
             writer.write(LOG, [*self._beginning, *known])
 
     def write(self, output: WriteWal) -> None:
-        """Write entries down, and answer once they are on the disk."""
+        """Queue the entries of a request; `WalSynced` answers it once they are on the disk."""
         if self._hands_on and any(isinstance(one, WalLog | WalCommitted) for one in output.entries):
-            # They say that what is committed was handed on: so it has to be, whatever happens.
+            # These entries say that committed messages were handed on to the stream `messages`, and
+            # a restart does not hand them on again. So the rows have to be on the disk first; the
+            # stream `log` is written after all others.
             self._writer.write(MESSAGES, (StreamWriter.sync,))
         for one in output.entries:
             self._replacements.take(one)
         lines: Iterator[bytes] = chain.from_iterable(map(self._lines.lines, output.entries))
         if self._asked:
-            # A checkpoint shows how things are at its first line. The others follow when the disk
-            # has room for them, and let everything else go first.
+            # A checkpoint shows the group as it is at the first line, so that line keeps its place
+            # among the others. The rest follows bit by bit (`_write_checkpoint`).
             self._checkpoint, lines = lines, islice(lines, 1)
         self._queue.append((output.request, lines, self._asked))
         self._queued += 1
         self._feed()
 
     def _feed(self) -> None:
-        """Give the thread what waits here, as far as it may have so much."""
+        """Give the thread what is queued here until it has `JOURNAL_AHEAD_BYTES`."""
         while self._queue and self._ahead < JOURNAL_AHEAD_BYTES:
             request, rest, of_checkpoint = self._queue[0]
             if self._give(rest, request, of_checkpoint=of_checkpoint):
@@ -120,9 +143,10 @@ class WalWriter:
                 self._fed += 1
 
     def _give(self, lines: Iterator[bytes], request: int, *, of_checkpoint: bool) -> bool:
-        """Give the thread the next lines; True if these were the last, which answer `request`.
+        """Give the thread the next `JOURNAL_PORTION_BYTES` of lines; return whether none is left.
 
-        `of_checkpoint`: they are lines of a checkpoint.
+        The last lines answer `request`, the node's number of it, or 0 for no answer.
+        `of_checkpoint` says that they are lines of a checkpoint.
         """
         given: list[bytes] = []
         size, ended = 0, True
@@ -140,6 +164,11 @@ class WalWriter:
     def _write(
         self, lines: list[bytes], size: int, answered: int, *, of_checkpoint: bool = False
     ) -> None:
+        """Give the thread lines of `size` bytes; `answered` is the request that they complete.
+
+        Lines are kept until they are on the disk, in case the thread withdraws them. Those of a
+        checkpoint are not: after a withdrawal the checkpoint is made anew.
+        """
         self._size += size
         if self._compacting:
             self._checkpoint_bytes += size
@@ -153,7 +182,10 @@ class WalWriter:
         return max(JOURNAL_LOG_BYTES_MIN, JOURNAL_LOG_GROWTH * self._checkpoint_bytes)
 
     def stored(self, request: int) -> None:
-        """Note that all up to this request is on the disk, as far as the policy asks for it."""
+        """Take the answer of the thread: its writes up to `request` are stored.
+
+        With `JournalFsync = commit` they are on the disk, otherwise with the operating system.
+        """
         answered = 0
         self._stored = request
         while self._given and self._given[0][0] <= request:
@@ -166,9 +198,11 @@ class WalWriter:
         self._feed()
 
     def withdrawn(self) -> None:
-        """Write again what was not stored, but for new entries: nothing of it is on the disk.
+        """Write again what the thread withdrew, without the entries of `WalAppended`.
 
-        The node took them out of its logs. A checkpoint may have them too, so it is made anew.
+        Nothing of it is on the disk. The node was given `Trouble` and has taken those entries out
+        of its logs, so they must not come back with a replay; the other lines still hold. A
+        checkpoint may contain the entries, so a compaction that is under way starts again.
         """
         lines, newest = [], 0
         for _, _, answered, given in self._given:
@@ -188,13 +222,20 @@ class WalWriter:
         self._write(again, sum(map(len, again)), newest)
 
     def begin_again(self) -> None:
-        """Record that lines were left out, and have `run` write all that is held once more."""
+        """Record that lines were dropped, and start a compaction, which closes the gap.
+
+        Entries between the gap and the next checkpoint of their group cannot be relied on;
+        `WalResumed` says so to a replay.
+        """
         self._writer.open_last()
         self._writer.write(LOG, (line_of(self._begun), line_of(WalResumed())))
         self._grown.set()
 
     def end(self) -> None:
-        """Record how much is committed; then write all that waits, and that it is all."""
+        """Write how much is committed, all that is queued, and `WalEnded` as the last line.
+
+        A start that finds `WalEnded` knows that nothing is missing, whatever `JournalFsync` is.
+        """
         self._engine.dispatch(ConcludeWal())
         for _, lines, _ in self._queue:
             self._writer.write(LOG, list(lines))
@@ -202,16 +243,17 @@ class WalWriter:
         self._writer.write(LOG, (line_of(WalEnded()),))
 
     async def run(self) -> None:
-        """Keep the stream from growing without end, until cancelled."""
+        """Compact the stream whenever it has grown enough, until cancelled."""
         while True:
             await self._grown.wait()
             self._grown = trio.Event()
             await self._shrink()
 
     async def _shrink(self) -> None:
-        """Have everything written once more, one group at a time, and drop what stood before.
+        """Compact the stream: write a checkpoint of each group, then drop the older segments.
 
-        If that comes to nothing, because lines were dropped meanwhile, it is done again.
+        If lines were dropped or withdrawn meanwhile, the older segments stay and `run` calls this
+        again.
         """
         compaction, withdrawals, replaced = (
             Compaction(),
@@ -225,10 +267,12 @@ class WalWriter:
                 break
         self._compacting = False
         if self._engine.failure is not None:
-            return  # the process ends, and what stood before is all there is
+            return  # the process ends, and the next start needs the older segments
         if self._withdrawals > withdrawals:
             self._grown.set()
             return
+        # Since the last compaction a group's log was replaced under another history id. The older
+        # segments may hold the only copy of the replaced messages.
         compaction.keeps = self._replacements.count > self._kept_aside
         self._size = self._checkpoint_bytes
         self._requests += 1
@@ -250,10 +294,10 @@ class WalWriter:
             self.when_whole()
 
     async def _write_checkpoint(self, group: int) -> bool:
-        """Have all of a group written once more; False if that is of no use any more.
+        """Write a checkpoint of a group; False if the node failed or lines were withdrawn.
 
-        Whatever else comes, each turn of the thread has a share for the checkpoint: it is done
-        before the stream has grown by several times its size.
+        The checkpoint proceeds by two portions for each time that the thread catches up. It is
+        therefore finished in bounded time even under full load, and the load does not wait for it.
         """
         withdrawals = self._withdrawals
         self._asked = True
@@ -262,6 +306,7 @@ class WalWriter:
         checkpoint, self._checkpoint = self._checkpoint, None
         if checkpoint is None:
             return False  # the node failed
+        # The first line was queued like any other; the rest must not overtake it.
         place = self._queued
         while self._fed < place:
             await self._more_room()
@@ -276,18 +321,20 @@ class WalWriter:
         return False
 
     async def _more_room(self) -> None:
+        """Wait until the thread has stored something."""
         self._room = trio.Event()
         await self._room.wait()
 
 
 def _nothing() -> None:
-    """Stand for a callback that is not set."""
+    """Do nothing: the callback is not set."""
 
 
 class Compaction:
-    """The steps of the writer's thread around the lines that stand for all before them.
+    """The two steps that the writer's thread takes before and after the lines of a compaction.
 
-    `keeps`: those before them are set aside, in `aside`, and not deleted. `done`: all of it was.
+    With `keeps` the older segments are set aside in the folder `aside` instead of being deleted.
+    `done` says that the older segments are gone, so that the compaction counts.
     """
 
     def __init__(self) -> None:
@@ -297,15 +344,16 @@ class Compaction:
         self._interruptions = -1
 
     def begin(self, stream: StreamWriter) -> None:
-        """Seal the segment: the lines that follow begin another one."""
+        """Seal the segment, so that the lines that follow begin another one."""
         stream.seal()
         self._first = stream.next_number
         self._interruptions = stream.interruptions
 
     def end(self, stream: StreamWriter) -> None:
-        """Delete what is before the lines, now on the disk, unless some of these were left out."""
+        """Delete the segments from before `begin`, unless lines were dropped since."""
         if stream.interruptions != self._interruptions:
             return
+        # `seal` syncs: the older segments may go only when the checkpoints are on the disk.
         stream.seal()
         stream.end_gap()
         before = [segment for segment in stream.sealed if segment.number < self._first]
@@ -317,7 +365,7 @@ class Compaction:
 
 
 def tail_of(node: Node) -> dict[Place, int]:
-    """Return the place of each entry that is not committed, and when (ns) it was published."""
+    """Return the places of all uncommitted entries, each with its time of publication (ns)."""
     return {
         (entry.publication.subject, entry.epoch, entry.seq): entry.publication.time
         for group in node.groups
