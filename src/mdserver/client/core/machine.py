@@ -1,8 +1,36 @@
 """`ClientCore`: one client's side of the protocol as a state machine.
 
-A driver tells it what happened (`opened`, `received`, `closed`, `due`) and what the application
-wants (`connect`, `subscribe`, `publish`, ...), always with the time, and carries out the outputs
-that each call gives back, in order. Nothing else happens in here.
+The core is sans-IO. A driver reports what happened to the transport (`opened`, `received`,
+`closed`, `due`), passes on what the application wants (`connect`, `subscribe`, `publish`, ...), and
+carries out the outputs that each call returns, in order. The clock is an argument: `now` is in
+nanoseconds and never goes back. Randomness is a `random.Random` that is handed in, so a run can be
+repeated exactly.
+
+The phases of a connection and the transitions between them (`phases.TRANSITIONS`):
+
+- IDLE: never connected, or disconnected by the application. `connect` opens a transport.
+- OPENING: a transport is being opened. `opened` leads to GREETING.
+- GREETING: `connect` was sent. The event `connected` leads to UP.
+- UP: the session stands. Only in this phase subscriptions and publications are sent.
+- WAITING: an attempt failed, or the connection was lost. The timer `attempt` opens the next one, at
+  a moment that `Schedule` chooses and to a server that `ServerChoice` chooses.
+- NEEDS_TOKEN: the token expired (close code 4005). `set_token` or `connect` opens again.
+- STOPPED: the server does not want this client back unchanged (close codes 4100 to 4199, or a
+  server that breaks the protocol). `set_token` or `connect` opens again.
+
+OPENING, GREETING and UP are the live phases. They end in WAITING ("retry"), NEEDS_TOKEN ("token")
+or STOPPED ("stop"). `disconnect` leads from every phase to IDLE. An event without an entry in the
+table is a LocalProtocolError.
+
+Invariants:
+
+- An attempt number names one transport. It changes when a transport is opened and when a connection
+  ends, so whatever an older transport still reports is ignored.
+- What the application wants (`Subscriptions`, `Publications`) outlives a connection. A new session
+  starts empty, so `connected` subscribes to everything again, with positions, and sends every
+  publication without a result again, with its number.
+- A position is noted only for a message that is delivered. A message that was dropped (paused,
+  held, unsubscribed) is therefore recovered later.
 """
 
 import random
@@ -46,14 +74,16 @@ _ORDERLY = {limits.CLOSE_MOVED, limits.CLOSE_NO_QUORUM, limits.CLOSE_SHUTTING_DO
 _LIVE = {Phase.OPENING, Phase.GREETING, Phase.UP}
 
 _FIRST = events.Connected | events.Move | events.Status | events.Error | events.Closed
-"""What a server may say before `connected`: it may have no use for this client at all."""
+"""The events that may come before `connected`: a server may refuse or redirect the client."""
 
 
 class ClientCore:
     """The client without its transport.
 
-    `new_codec` makes the client's side of one encoding for each connection; `rng` is used for the
-    choice of servers and for the randomness of delays. Not reentrant.
+    `servers` is not empty. `new_codec` makes the client's side of one encoding for each connection;
+    `rng` serves the choice of servers and the randomness of delays. Not reentrant: finish carrying
+    out the outputs of one call, or queue them, before the next call. Raises ValueError if an
+    address cannot be read or there is none.
     """
 
     def __init__(
@@ -110,32 +140,32 @@ class ClientCore:
             events.Closed: self._on_closed,
         }
 
-    # What the application wants
+    # Requests of the application
 
     @property
     def publications_waiting(self) -> int:
-        """Publications without a result; `publish` takes no more than `publications_max`."""
+        """The number of publications without a result, at most `publications_max`."""
         return len(self._publications)
 
     @property
     def receiving(self) -> bool:
-        """Whether messages that the server sends are taken, as far as they are not held."""
+        """Whether messages from the server are accepted, except those of held subscriptions."""
         return self.phase is Phase.UP and not self.paused
 
     @property
     def numbering(self) -> Numbering:
-        """How far the publisher has come, for a later run that goes on from here."""
+        """The last number taken in each subject group, from which a later run can go on."""
         return self._publications.numbering
 
     def connect(self, now: int) -> list[Output]:
-        """Connect now, also while waiting to reconnect. Without effect on a live connection."""
+        """Connect now, also while waiting to reconnect; do nothing on a live connection."""
         self._now = now
         if self.phase not in _LIVE:
             self._open()
         return self._take()
 
     def disconnect(self, reason: str = "the client disconnected") -> list[Output]:
-        """Close the connection and stay away; publications without a result fail."""
+        """Close the connection and do not reconnect; publications without a result fail."""
         if self.phase in _LIVE:
             self._emit(out.CloseTransport(self._attempt, limits.CLOSE_NORMAL, ""))
         self._end_connection()
@@ -150,16 +180,23 @@ class ClientCore:
         return self._take()
 
     def set_servers(self, servers: Iterable[str | Server]) -> None:
-        """Use these servers from the next connection on. Raises ValueError."""
+        """Use these servers from the next connection on.
+
+        Raises ValueError if an address cannot be read or there is none.
+        """
         self._choice.replace(self._parsed(servers))
 
     def set_reconnect(self, reconnect: ReconnectSettings) -> None:
-        """Follow this schedule from the next failure on."""
+        """Follow these settings from the next failure on."""
         self.settings = attrs.evolve(self.settings, reconnect=reconnect)
         self._schedule.follow(reconnect)
 
     def set_token(self, token: str, now: int) -> list[Output]:
-        """Use this token from now on; renews it in band on a live connection."""
+        """Use this token from now on.
+
+        On a session that stands it is renewed in band. When the client stopped, or waits for a
+        token, it connects with the new one.
+        """
         self._now = now
         self._token = token
         if self.phase is Phase.UP:
@@ -176,12 +213,13 @@ class ClientCore:
         conflation_ms: int = 0,
         replay: bool = False,
     ) -> list[Output]:
-        """Subscribe to subjects and patterns, also for all later connections.
+        """Subscribe to subjects and patterns, on this connection and all later ones.
 
-        `history`: so many cached messages first. `conflation_ms`: at most one message a subject in
-        so many milliseconds. `replay`: with what was seen already. Answered by `Subscribed`, and by
-        `Refused` before it where due.
-        Raises InvalidSubjectError before anything is subscribed.
+        `history`: the number of cached messages per subject that come first. `conflation_ms`: at
+        most one message per subject in this many milliseconds. `replay`: bring the snapshot or
+        history also of subjects that were seen already. Answered by `Subscribed`, and before it by
+        `Refused` for subjects that the server refuses. Raises InvalidSubjectError before anything
+        is subscribed.
         """
         wanted = list(dict.fromkeys(subjects))
         options = Options(history, conflation_ms)
@@ -196,14 +234,14 @@ class ClientCore:
         return self._take()
 
     def unsubscribe(self, subjects: Iterable[str]) -> list[Output]:
-        """End subscriptions; those that do not exist are no error."""
+        """End subscriptions; subjects that are not subscribed are ignored."""
         removed = self.subscriptions.remove(subjects)
         if removed and self.phase is Phase.UP and not self.paused:
             self._unsubscribe(removed)
         return self._take()
 
     def pause(self) -> list[Output]:
-        """Receive no more messages; subscriptions and positions are kept."""
+        """Stop receiving messages; subscriptions and positions are kept."""
         if not self.paused:
             self.paused = True
             if self.phase is Phase.UP and len(self.subscriptions):
@@ -211,7 +249,7 @@ class ClientCore:
         return self._take()
 
     def resume(self) -> list[Output]:
-        """Receive messages again, first those that were missed."""
+        """Receive messages again; those that were missed come first."""
         if self.paused:
             self.paused = False
             if self.phase is Phase.UP:
@@ -219,23 +257,25 @@ class ClientCore:
         return self._take()
 
     def hold(self, subjects: Iterable[str]) -> list[Output]:
-        """Receive nothing of these subscriptions for now; what is missed is recovered later."""
+        """Stop receiving these subscriptions for now; what they miss is recovered on `release`."""
         held = self.subscriptions.hold(subjects)
         if held and self.phase is Phase.UP and not self.paused:
             self._unsubscribe(held)
         return self._take()
 
     def release(self, subjects: Iterable[str]) -> list[Output]:
-        """End `hold`."""
+        """Receive held subscriptions again; what they missed comes first."""
         released = self.subscriptions.release(subjects)
         if self.phase is Phase.UP and not self.paused:
             self._resubscribe(released)
         return self._take()
 
     def publish(self, request: commands.Publish) -> tuple[int, list[Output]]:
-        """Publish; `id` and `number` of the request are ours to give.
+        """Take a publication, and send it if the session stands and its line is not held.
 
-        Gives the number that the `PublishResult` will carry. Raises LocalProtocolError where
+        The core sets `id` and `number` of the request. Returns the id that the `PublishResult` will
+        carry, and the outputs. While the client is stopped, the publication fails at once; in every
+        other phase without a session it waits for the next one. Raises LocalProtocolError if
         `publications_max` publications have no result yet.
         """
         publication, done = self._publications.add(request)
@@ -248,7 +288,11 @@ class ClientCore:
         return publication, self._take()
 
     def report(self, receipts: Iterable[list[commands.Receipt]], mark: int) -> list[Output]:
-        """Send receipts, if a connection stands; answered by `Reported` with the mark."""
+        """Send receipts if the session stands; answered by `Reported` with this mark.
+
+        `receipts` holds one list for each command. Without a session nothing is sent, and no answer
+        comes.
+        """
         if self.phase is Phase.UP:
             for portion in receipts:
                 self._command(commands.Receipts(receipts=portion))
@@ -256,15 +300,19 @@ class ClientCore:
         return self._take()
 
     def ask_caught_up(self, mark: int) -> list[Output]:
-        """Ask for `Reported` with the mark when subscriptions have brought what comes first."""
+        """Ask for `Reported` with this mark once all subscriptions have caught up.
+
+        The answer comes after everything that earlier subscriptions bring before live messages.
+        Without a session nothing is asked, and no answer comes.
+        """
         if self.phase is Phase.UP:
             self._command(self._fences.marked(mark, caught_up=True))
         return self._take()
 
-    # What happened to the transport
+    # Reports of the driver
 
     def opened(self, attempt: int, now: int) -> list[Output]:
-        """The transport stands: say who we are."""
+        """Handle a transport that has been opened: send `connect`."""
         if attempt == self._attempt and self.phase is Phase.OPENING:
             self._transition("opened")
             self._now = self._heard = now
@@ -284,7 +332,10 @@ class ClientCore:
         return self._take()
 
     def received(self, attempt: int, payload: bytes, now: int) -> list[Output]:
-        """One message of the transport; a server that breaks the protocol is left for good."""
+        """Handle one message of the transport.
+
+        A server that breaks the protocol stops the client: the same server would break it again.
+        """
         if attempt == self._attempt and self.phase in {Phase.GREETING, Phase.UP}:
             self._now = self._heard = now
             try:
@@ -293,20 +344,24 @@ class ClientCore:
                 self._emit(out.CloseTransport(self._attempt, error.code, error.reason))
                 self._stop(error.code, f"the server broke the protocol: {error.reason}")
             self._publish_ready()
+            # One command for all of them, after the whole payload was read.
             if self._singles and self.phase is Phase.UP:
                 self._unsubscribe(self._singles)
             self._singles = []
         return self._take()
 
     def closed(self, attempt: int, code: int, reason: str, now: int) -> list[Output]:
-        """The transport is closed or could not be opened; `code` as in docs/protocol.md."""
+        """Handle a transport that ended or could not be opened; `code` as in docs/protocol.md."""
         if attempt == self._attempt and self.phase in _LIVE:
             self._now = now
             self._closed(code, reason)
         return self._take()
 
     def due(self, timer: str, now: int) -> list[Output]:
-        """A timer is due."""
+        """Handle a timer that is due.
+
+        A timer may come due in a phase that it no longer concerns; it then has no effect.
+        """
         self._now = now
         self._timers.pop(timer, None)
         if timer == TIMER_ATTEMPT and self.phase is Phase.WAITING:
@@ -348,6 +403,7 @@ class ClientCore:
         self._set_timer(TIMER_OPENING, self._now + int(self.settings.open_timeout_s * NS_PER_S))
 
     def _closed(self, code: int, reason: str) -> None:
+        """Leave a live phase: decide from the close code whether, when and where to reconnect."""
         if 4100 <= code <= 4199:
             self._stop(code, reason)
             return
@@ -362,14 +418,20 @@ class ClientCore:
             self._transition("token")
             self._down(reason, always=True)
         elif (code in _ORDERLY or was_moving) and self._schedule.hop(self._choice.count):
+            # The server sent this client away: nothing failed, so it neither backs off nor
+            # notifies. `hop` bounds this, in case every server sends it to the next one.
             self._transition("retry")
             self._leave_out()
             self._set_timer(TIMER_ATTEMPT, self._now + self._move_jitter())
         else:
+            # A slow consumer was disconnected for its own slowness; its server is as good as any.
             self._retry(reason, elsewhere=code != limits.CLOSE_SLOW_CONSUMER)
 
     def _retry(self, reason: str, *, elsewhere: bool = True) -> None:
-        """Wait by the schedule for the next attempt."""
+        """Wait for the next attempt as the schedule says.
+
+        `elsewhere`: avoid this server for now.
+        """
         self._transition("retry")
         if elsewhere:
             self._leave_out()
@@ -377,12 +439,12 @@ class ClientCore:
         self._set_timer(TIMER_ATTEMPT, self._now + self._schedule.next_delay(self._rng))
 
     def _leave_out(self) -> None:
-        """Connect to another server than this one, if there is one."""
+        """Connect to another server next time, if there is one."""
         assert self._server is not None
         self._choice.failed(self._server)
 
     def _move(self) -> None:
-        """The delay of `move` is over."""
+        """Leave for another server when the delay of `move` is over."""
         self._emit(out.CloseTransport(self._attempt, limits.CLOSE_NORMAL, "moving"))
         self._end_connection()
         if self.phase is Phase.UP:
@@ -394,11 +456,12 @@ class ClientCore:
             self._retry("every server sends this client elsewhere")
 
     def _abandon(self, code: int, reason: str) -> None:
-        """Give this connection up and reconnect."""
+        """Close this connection and reconnect, as if the server had closed it."""
         self._emit(out.CloseTransport(self._attempt, code, reason))
         self._closed(limits.CLOSE_GOING_AWAY, reason)
 
     def _stop(self, code: int, reason: str) -> None:
+        """End the connection, fail what has no result, and do not reconnect."""
         self._end_connection()
         self._transition("stop")
         self._down(reason, always=True)
@@ -406,7 +469,10 @@ class ClientCore:
         self._emit(out.Stopped(code, reason))
 
     def _end_connection(self) -> None:
-        """What every end of a connection, or of waiting for one, has in common."""
+        """Reset the state of one connection.
+
+        The attempt number changes, so that what its transport still reports is ignored.
+        """
         for timer in (TIMER_OPENING, TIMER_LIVENESS, TIMER_MOVE, TIMER_PUBLISH):
             self._cancel(timer)
         self._attempt += 1
@@ -416,6 +482,10 @@ class ClientCore:
             self._published(result)
 
     def _down(self, reason: str, *, always: bool = False) -> None:
+        """Note a failure, and notify SERVER_DOWN once for each time that the server is down.
+
+        The notification comes when the schedule has counted enough failures; with `always` at once.
+        """
         self.failure = f"{self._server}: {reason}"
         told = self._schedule.failed()
         if (told or always) and not self._down_told:
@@ -430,6 +500,7 @@ class ClientCore:
         return int(self._rng.uniform(0, limits.CLIENT_MOVE_JITTER_S) * NS_PER_S)
 
     def _check_liveness(self) -> None:
+        """Ping a silent server, and abandon it if no pong comes."""
         late = self._now - self._look > limits.CLIENT_LATE_S * NS_PER_S
         if self._asked is not None and self._heard > self._asked:
             self._asked = None
@@ -438,7 +509,8 @@ class ClientCore:
                 limits.CLOSE_KEEPALIVE_MISSED, "nothing was heard of the server for too long"
             )
         elif self._asked is not None or self._now - self._heard >= self._silence:
-            # A client that stood still itself may not have read what came: it asks once more.
+            # If the timer itself is late, this process stood still and may not have read an answer
+            # that has arrived: ask again before the server is blamed.
             self._command(commands.Ping())
             self._asked = self._now
             self._look_at(self._now + self._bit_less(limits.CLIENT_PONG_S))
@@ -446,12 +518,15 @@ class ClientCore:
             self._look_again()
 
     def _look_again(self) -> None:
-        """Look at the connection when the server has been silent for a while."""
+        """Set the liveness timer to when the server will have been silent for too long."""
         self._silence = self._bit_less(limits.CLIENT_SILENCE_S)
         self._look_at(max(self._now, self._heard + self._silence))
 
     def _bit_less(self, longest_s: float) -> int:
-        """Another time each time, so that very many clients do not ask at once."""
+        """Return a time (ns) up to `longest_s` or the keep-alive interval, at most the shorter.
+
+        It is random, so that very many clients do not ping at the same moment.
+        """
         assert self.connected_to is not None
         keepalive = self.connected_to.keepalive_ms * NS_PER_MS
         return int(min(longest_s * NS_PER_S, keepalive) * self._rng.uniform(0.75, 1))
@@ -463,6 +538,10 @@ class ClientCore:
     # What the server says
 
     def _events(self, batch: list[WireEvent | events.MessageEvent]) -> None:
+        """Handle the events of one message of the transport.
+
+        Consecutive messages are delivered in one output.
+        """
         messages: list[events.MessageEvent] = []
         for event in batch:
             if self.phase is Phase.GREETING and not isinstance(event, _FIRST):
@@ -476,7 +555,8 @@ class ClientCore:
                         self._emit(out.DeliverMessages([event], repeated=True))
                     elif self.positions.accept(event):
                         messages.append(event)
-                # What a pattern brought was on its way before the single subscription stood.
+                # Only a message without `match` came through the single subscription. One that
+                # came through the pattern may have been sent before that subscription stood.
                 if (
                     self.subscriptions.lone
                     and event.match is None
@@ -488,13 +568,14 @@ class ClientCore:
                 self._emit(out.DeliverMessages(messages))
                 messages = []
             self._handlers[type(event)](event)
+            # The event may have ended the connection; what follows it has no session any more.
             if self.phase not in {Phase.GREETING, Phase.UP}:
                 return
         if messages:
             self._emit(out.DeliverMessages(messages))
 
     def _single_done(self, subject: str) -> None:
-        """A subject that was recovered one by one goes on through its pattern."""
+        """Note that a subject was recovered on its own; from now on its pattern brings it."""
         if self.subscriptions.recovered(subject):
             self._singles.append(subject)
 

@@ -1,4 +1,7 @@
-"""The phases of a client's connection, what leads from one to another, and the timers."""
+"""The phases of a client's connection, the transitions between them, and its timers.
+
+`machine` describes each phase and what leads from one to another.
+"""
 
 import enum
 
@@ -10,7 +13,7 @@ TIMER_PUBLISH = "publish"
 
 
 class Phase(enum.Enum):
-    """Where the client stands with its connection."""
+    """The phase of the client's connection."""
 
     IDLE = "idle"
     OPENING = "opening"
@@ -37,4 +40,7 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.GREETING, "stop"): Phase.STOPPED,
     (Phase.UP, "stop"): Phase.STOPPED,
 }
-"""A missing key is a use of the client that the protocol does not allow; `disconnect` always is."""
+"""A missing key is an event that is not allowed in that phase.
+
+`disconnect` is allowed in every phase and therefore not in the table.
+"""

@@ -1,13 +1,25 @@
-"""Publications on their way: numbers, results, repeats.
+"""Publications without a result: their numbers, and which of them are sent again.
 
-The rules are those of docs/protocol.md, "Exactly once": the publications of one subject group form
-a line that is numbered from 1 without gaps. As long as all goes well a line is sent as it comes.
-When a number of a line is not taken, all that follow it in flight are refused for the gap; the line
-is then held until everything in flight has its answer, numbered anew where that is safe, and sent
-again in order.
+The rules are those of docs/protocol.md, "Numbered publications". The publications of one subject
+group form a line that is numbered from 1 without gaps, so that the server can tell a repeat from a
+new publication and take each one exactly once.
 
-Safe means: the number of a publication of which nobody knows whether it was taken (its answer was
-lost, or said so) is never changed, because the server recognises a repeat by it.
+The states of a line:
+
+- Open: each publication gets the next number and is sent at once, many in flight.
+- Held: a number was not taken, so the server refuses everything after it that is in flight because
+  of the gap. Nothing more is sent until each publication in flight has its answer.
+- Ready: all answers are here. The line is numbered anew, sent again in order, and open.
+- Resting: as ready, but the line waits for the retry timer first, because an earlier round of
+  repeats brought no progress or the outcome is uncertain.
+
+The number of an uncertain publication (its answer was lost, or said that the outcome is uncertain)
+never changes, because the server recognises a repeat by its number. All others may be numbered
+anew: they certainly left no trace. Numbers increase along the queue at all times.
+
+Publications that are not numbered (no publisher, or STANDARD quality) form one line of their own,
+`UNNUMBERED`. It is never held: a refusal is final. After a lost connection the GUARANTEED ones are
+sent again, at least once; the STANDARD ones fail.
 """
 
 from collections.abc import Iterator
@@ -27,19 +39,25 @@ UNNUMBERED = -1
 
 @attrs.define(eq=False)
 class Line:
-    """The publications of one subject group that have no result yet, in order."""
+    """The publications of one subject group that have no result yet, in order.
+
+    `queue` maps ids to publications in the order in which they were published.
+    """
 
     group: int
     queue: dict[int, "Outgoing"] = attrs.Factory(dict)
     last: int = 0  # the last number given out
     accepted: int = 0  # numbering goes on after this one
     in_flight: int = 0
-    rounds: int = 0  # of repeats, since the last one that was taken
+    rounds: int = 0  # of repeats, since a publication of this line was last taken
     held: bool = False
     patient: bool = False  # held, and the next round waits for the retry timer
 
     def renumber(self) -> None:
-        """Number what is left, in order, after what was taken."""
+        """Number the queue in order after the last number that was taken.
+
+        Uncertain publications keep their numbers.
+        """
         number = self.accepted
         for outgoing in self.queue.values():
             if outgoing.uncertain:
@@ -52,7 +70,10 @@ class Line:
 
 @attrs.define(eq=False)
 class Outgoing:
-    """A publication without a result yet. `number` is 0 until it is first sent."""
+    """A publication without a result yet.
+
+    `number` is 0 until it is first sent. `uncertain`: an earlier attempt may have been taken.
+    """
 
     id: int
     request: Publish
@@ -63,7 +84,11 @@ class Outgoing:
 
 
 class Publications:
-    """All lines of a client, at most `publications_max` publications in them."""
+    """All lines of a client, with at most `publications_max` publications in them.
+
+    `numbered`: whether a publisher is named, so that lines are numbered. `resumed`: the numbering
+    of an earlier run, from which this one goes on.
+    """
 
     def __init__(
         self, *, numbered: bool, publications_max: int, resumed: Numbering | None = None
@@ -88,12 +113,12 @@ class Publications:
 
     @property
     def resting(self) -> bool:
-        """Whether some line waits for the retry timer."""
+        """Whether a line waits for the retry timer."""
         return bool(self._resting)
 
     @property
     def numbering(self) -> Numbering:
-        """How far each line has come, also those of the run that this one goes on from."""
+        """The last number taken in each line, including lines of the run that was resumed."""
         taken = dict(self._resumed.taken) if self._resumed.groups == self._groups else {}
         taken |= {line.group: line.accepted for line in self._lines.values()}
         taken.pop(UNNUMBERED, None)
@@ -102,10 +127,11 @@ class Publications:
         return Numbering(self._groups, taken, self._publisher, self._publisher_key)
 
     def add(self, request: Publish) -> tuple[int, Publish | PublishResult | None]:
-        """Take a publication; gives its id, and the command if it is to be sent at once.
+        """Take a publication; return its id, and the command if it is to be sent at once.
 
-        Instead of the command it may have its result already. Raises LocalProtocolError where too
-        many have no result yet.
+        Instead of the command its result is returned if it is too large for the server. None: it is
+        sent later, by `ready`. Raises LocalProtocolError if too many publications have no result
+        yet.
         """
         if len(self._outstanding) >= self._max:
             raise LocalProtocolError(f"{self._max} publications have no result yet; wait for one")
@@ -125,10 +151,10 @@ class Publications:
         return publication, self._send(line, outgoing)
 
     def connected(self, server: Connected) -> list[PublishResult]:
-        """Commands can be sent: everything without a result is to be sent, in order.
+        """Start a session: everything without a result is to be sent again, in order.
 
-        Gives the results of what is too large for this server, since a server would close the
-        connection for some of it, again and again; and of what cannot be repeated.
+        Returns the results of publications that are too large for this server, which would close
+        the connection for some of them on every attempt, and of those that cannot be repeated.
         """
         self._flowing = True
         groups, self._message_bytes_max = server.groups, server.message_bytes_max
@@ -142,7 +168,8 @@ class Publications:
         for outgoing in oversized:
             self._drop(outgoing)
         if groups != self._groups:
-            # Another number of groups is another cluster: it has seen none of our numbers.
+            # The number of groups is fixed for the life of a cluster, so this is another cluster:
+            # it has seen none of our numbers.
             self._groups = groups
             self._lines = {}
             for outgoing in self._outstanding.values():
@@ -155,10 +182,11 @@ class Publications:
         return results + [self._oversized(outgoing) for outgoing in oversized]
 
     def _identified(self, server: Connected) -> list[PublishResult]:
-        """Take the identity that the server counts under; another one begins at 1.
+        """Take the identity under which the server counts; a new identity begins at 1.
 
-        Where the history is another one as well, nothing of what was sent is there any more. Else
-        it may be, and nobody would recognise a repeat.
+        Under a new identity the server does not recognise a repeat. If the history id is new as
+        well, nothing of what was sent exists any more, and everything can be sent again. If it is
+        the same, uncertain publications may exist, so they fail; their results are returned.
         """
         known, self._publisher = self._publisher, server.publisher
         self._publisher_key = server.publisher_key
@@ -183,7 +211,11 @@ class Publications:
         return [_failed(outgoing, reason, certain=False) for outgoing in unsure]
 
     def lost(self) -> list[PublishResult]:
-        """The connection ended; gives the results of those that cannot be repeated."""
+        """End a session; return the results of publications that cannot be repeated.
+
+        What was in flight is now uncertain. STANDARD publications are not numbered, so a repeat
+        could deliver them twice.
+        """
         self._flowing = False
         self._ready = {}
         self._resting = {}
@@ -204,7 +236,7 @@ class Publications:
         return ended
 
     def stopped(self, reason: str) -> list[PublishResult]:
-        """The client will not reconnect: the results of all that is left (after `lost`)."""
+        """Fail all that is left; call after `lost`, when the client will not reconnect."""
         ended = [
             _failed(outgoing, reason, certain=not outgoing.uncertain)
             for outgoing in self._outstanding.values()
@@ -214,7 +246,7 @@ class Publications:
         return ended
 
     def ready(self) -> Iterator[Publish]:
-        """The commands of lines that are to be sent again."""
+        """Yield the commands of lines that are to be sent again."""
         while self._ready:
             line = self._ready.pop(next(iter(self._ready)))
             line.held = line.patient = False
@@ -225,12 +257,15 @@ class Publications:
                     yield self._send(line, outgoing)
 
     def retry(self) -> None:
-        """The retry timer is due."""
+        """Make resting lines ready: the retry timer is due."""
         self._ready.update(self._resting)
         self._resting = {}
 
     def answered(self, status: Status) -> PublishResult | None:
-        """A result came; None where the publication is to be repeated, or is not ours."""
+        """Handle the result of a publication.
+
+        Returns None if the publication is sent again, or if the status concerns none in flight.
+        """
         publication = status.id
         outgoing = self._outstanding.get(publication) if isinstance(publication, int) else None
         if outgoing is None or outgoing.line is None or not outgoing.in_flight:
@@ -265,7 +300,11 @@ class Publications:
         )
 
     def _settle(self, line: Line) -> None:
-        """A held line goes on once nothing of it is in flight."""
+        """Make a held line ready or resting once nothing of it is in flight.
+
+        To wait for the last answer is what makes renumbering safe: a publication in flight may
+        still be taken under its old number.
+        """
         if not line.held or line.in_flight:
             return
         if not line.queue:
@@ -292,15 +331,18 @@ class Publications:
         )
 
     def _drop(self, outgoing: Outgoing) -> None:
+        """Remove a publication that has its result."""
         del self._outstanding[outgoing.id]
         line = outgoing.line
         if line is not None:
             del line.queue[outgoing.id]
             if outgoing.uncertain:
-                # Its number may be taken; if it is not, the next one is refused for the gap.
+                # Its number may be taken, so the next publication must not get it. If it was not
+                # taken, the next one is refused for the gap, with the number that is expected.
                 line.accepted = max(line.accepted, outgoing.number)
 
     def _join_line(self, outgoing: Outgoing) -> Line:
+        """Append a publication to the line of its subject group; return the line."""
         request = outgoing.request
         if not self._numbered or request.qos is Qos.STANDARD:
             group = UNNUMBERED
@@ -318,7 +360,10 @@ class Publications:
 
 
 def content_bytes(request: Publish) -> int:
-    """What counts against MaxMessageSize: content, field names and values, in UTF-8 bytes."""
+    """Return what counts against MaxMessageSize, in UTF-8 bytes.
+
+    Content, field names and field values count.
+    """
     if request.content is not None:
         size = len(request.content)
         if not request.content.isascii():
@@ -331,17 +376,22 @@ def content_bytes(request: Publish) -> int:
 
 
 def _repeats(line: Line, outgoing: Outgoing, status: Status) -> bool:
-    """Whether a failed publication of a numbered line is to be sent again."""
+    """Return whether a failed publication of a numbered line is sent again.
+
+    What the failure says is noted in the line and the publication.
+    """
     if status.status is not StatusName.PUBLISH_FAILED:
         return False
     if status.expected is not None:
-        # Once at once; another gap with nothing taken in between gives the server time.
+        # The first gap is repeated at once. After a second one with nothing taken in between the
+        # line waits for the retry timer, to give the server time. The refusal proves that this
+        # number was not taken: the server expects another one next.
         line.patient = line.patient or line.rounds > 0
         line.accepted = status.expected - 1
         outgoing.uncertain = False
         return True
     if status.certain is False or outgoing.uncertain:
-        # A sure failure of a repeat says nothing of the attempts before it.
+        # The certain failure of a repeat says nothing about the attempts before it.
         line.patient = True
         outgoing.uncertain = True
         return True

@@ -1,4 +1,18 @@
-"""What a client wants to receive, and the commands that say so again after a reconnect."""
+"""The subscriptions a client wants, and the commands that establish them on each connection.
+
+A session starts without subscriptions, so after each reconnect all of them are sent again, each
+with the positions from which to recover (docs/protocol.md, "What answers what"). Three rules make
+this more than a list of subjects:
+
+- A command is bounded in size (`CLIENT_COMMAND_BYTES_MAX`). If the positions of the subjects under
+  a pattern do not fit into one command, these subjects are recovered one by one: each is subscribed
+  on its own beside the pattern (`lone`), until its missed messages are here. Then this single
+  subscription ends and the pattern brings the subject.
+- A subject may be held, for lack of room in the application. It stays wanted, but is not subscribed
+  again until it is released.
+- A subscription may be replayed: a second subscriber joins, and wants the snapshot or history also
+  of subjects that were seen already.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,19 +24,25 @@ from mdserver.core.events import MessageEvent
 from mdserver.core.subjects import Pattern, parse_interest, segments_of
 from mdserver.limits import CLIENT_COMMAND_BYTES_MAX, SUBJECTS_PER_COMMAND_MAX
 
-_POSITION_BYTES = 80  # about what a position takes in JSON besides its subject and history id
+_POSITION_BYTES = 80  # roughly what a position takes in JSON besides its subject and history id
 
 
 @frozen
 class Options:
-    """How a subject or pattern is subscribed."""
+    """The options of one subscribed subject or pattern.
+
+    `history`: the number of messages that come first. `conflation_ms`: the conflation window.
+    """
 
     history: int = 0
     conflation_ms: int = 0
 
 
 class Subscriptions:
-    """Subjects and patterns with their options, in the order of subscription."""
+    """Subjects and patterns with their options, in the order of subscription.
+
+    `lone` holds the subjects that are recovered one by one now.
+    """
 
     def __init__(self, positions: Positions) -> None:
         self._positions = positions
@@ -43,11 +63,12 @@ class Subscriptions:
         return len(self._wanted)
 
     def add(self, subjects: Iterable[str], options: Options, *, replay: bool = False) -> None:
-        """Subscribe, or change the options. Raises InvalidSubjectError before anything changed.
+        """Subscribe, or change the options.
 
-        `replay`: what they bring first is wanted also where it was seen already.
+        `replay`: accept what the subscription brings first also if it was seen already. Raises
+        InvalidSubjectError before anything is changed.
         """
-        # Whether one segment is enough is for the server to say.
+        # The minimum number of segments is a setting of the server, which refuses what is shorter.
         parsed = {subject: parse_interest(subject, segments_min=1) for subject in subjects}
         for subject, pattern in parsed.items():
             self._wanted[subject] = options
@@ -60,7 +81,10 @@ class Subscriptions:
                 self._positions.replay(subject)
 
     def remove(self, subjects: Iterable[str]) -> list[str]:
-        """End subscriptions and forget what was seen through them; gives those that existed."""
+        """End subscriptions and forget their positions; return those that existed.
+
+        A position is kept while another subscription still covers its subject.
+        """
         removed = [subject for subject in subjects if self._wanted.pop(subject, None)]
         for gone in removed:
             self._held.pop(gone, None)
@@ -75,7 +99,10 @@ class Subscriptions:
         return removed
 
     def ending(self, subjects: Iterable[str]) -> list[str]:
-        """What to unsubscribe for these: with a pattern, what is recovered one by one under it."""
+        """Return what to unsubscribe for these subjects.
+
+        With a pattern, the subjects that are recovered one by one under it end as well.
+        """
         ending = list(subjects)
         for subject in ending if self.lone else ():
             pattern = parse_interest(subject, segments_min=1)
@@ -87,26 +114,27 @@ class Subscriptions:
         return ending
 
     def covers(self, subject: str) -> bool:
-        """Whether messages of this subject are wanted."""
+        """Return whether messages of this subject are wanted."""
         if subject in self._wanted:
             return True
         segments = segments_of(subject) if self._patterns else ()
         return any(pattern.matches(segments) for pattern in self._patterns.values())
 
     def hold(self, subjects: Iterable[str]) -> list[str]:
-        """Take nothing of these for now; gives those that are held only now."""
+        """Hold these subscriptions; return those that were not held before."""
         held = [s for s in subjects if s in self._wanted and s not in self._held]
         self._held.update(dict.fromkeys(held))
         return held
 
     def release(self, subjects: Iterable[str]) -> list[str]:
-        """Take messages again; gives those that were held."""
+        """Release held subscriptions; return those that were held."""
         return [s for s in subjects if self._held.pop(s, s) is None]
 
     def takes(self, event: MessageEvent) -> bool:
-        """Whether a message is wanted; after an unsubscription some still come for a moment.
+        """Return whether a message is wanted now.
 
-        What is not taken leaves no position, so that it is recovered later.
+        Messages still arrive for a moment after an unsubscription. A message that is not taken
+        leaves no position, so that it is recovered later.
         """
         subject, match = event.subject, event.match or event.subject
         if self._held and (subject in self._held or match in self._held):
@@ -114,16 +142,16 @@ class Subscriptions:
         return match in self._wanted or self.covers(subject)
 
     def connected(self) -> None:
-        """The server knows of no subscription."""
+        """Start a session, which has no subscriptions yet."""
         self.lone = {}
         self._replay_later = {}
         self._replaying = {}
 
     def replays(self, subject: str) -> list[Subscribe]:
-        """Return what asks for the snapshot of a subject that was recovered one by one just now.
+        """Return the commands that replay a subject whose single recovery has just ended.
 
-        A subscription that joined meanwhile wants it; it waited because an answer to the first
-        command would have been taken for that to the second.
+        A subscription that joined meanwhile wants the snapshot or history. It had to wait, because
+        an answer to the first command would have been mistaken for the answer to the second.
         """
         options = self._replay_later.pop(subject, None)
         if options is None or subject not in self.lone:
@@ -133,23 +161,25 @@ class Subscriptions:
         return list(self.first_commands([subject], options, replay=True))
 
     def replay_awaited(self, subject: str) -> bool:
-        """Return whether the status that begins a replay of this subject is still to come."""
+        """Return whether the status that begins a replay of this subject has yet to come."""
         return subject in self._replay_later or subject in self._replaying
 
     def recovered(self, subject: str) -> bool:
-        """Whether a subject was recovered one by one and is not needed beside its pattern now.
+        """End the single recovery of a subject; return whether there was one.
 
-        What was missed comes in one go with the first word about the subject, so that nothing is
-        lost when the single subscription ends after that.
+        All that was missed comes together with the first event about the subject, so nothing is
+        lost when the single subscription ends after that event.
         """
         return self.lone.pop(subject, subject) is None
 
     def commands(self, subjects: Iterable[str], *, replay: bool = False) -> Iterator[Subscribe]:
-        """Subscribe to these again, each subject with the position to recover from.
+        """Yield the commands that subscribe to these again, with the positions to recover from.
 
-        `replay`: also to what is held, and with the snapshot or history besides what was missed.
-        The positions are needed even where nothing seems to be missed: until the server has worked
-        off the command, it keeps live messages back as a part of what the command brings.
+        `replay`: subscribe also to what is held, and ask for the snapshot or history besides what
+        was missed.
+
+        The positions are needed even if nothing seems to be missed: until the server has worked off
+        the command, it keeps live messages back as a part of what the command brings.
         """
         held = {} if replay else self._held
         exact: dict[Options, list[str]] = {}
@@ -175,12 +205,10 @@ class Subscriptions:
         anew: bool = False,
         replay: bool = False,
     ) -> Iterator[Subscribe]:
-        """Subscribe commands of a bounded size, with positions where there are any.
+        """Yield subscribe commands of a bounded size, with the positions that are known.
 
-        `anew`: without them where the application asked for what it has seen.
-
-        A subject of one segment comes alone: not every server takes it, and the error that comes
-        back names the command only.
+        `anew`: leave out the positions of subjects that are replayed, so that all they have comes
+        again.
         """
         chunk: list[str] = []
         positions: dict[str, PositionAfter] = {}
@@ -189,6 +217,8 @@ class Subscriptions:
             seen = self._positions.get(subject)
             if anew and subject in self._positions.replayed:
                 seen = None
+            # A subject of one segment gets a command of its own: some servers refuse it, and the
+            # error names only the command.
             if subject.count("/") == 1:
                 known = {subject: seen} if seen is not None else {}
                 yield _subscribe([subject], options, known, replay=replay)
@@ -207,7 +237,10 @@ class Subscriptions:
             yield _subscribe(chunk, options, positions, replay=replay)
 
     def _owners(self, patterns: list[str]) -> dict[str, list[str]]:
-        """For each pattern the seen subjects that it is to recover."""
+        """Return, for each pattern, the seen subjects that it has to recover.
+
+        A subject that is subscribed itself is recovered by its own command.
+        """
         owners: dict[str, list[str]] = {pattern: [] for pattern in patterns}
         if not owners:
             return owners
@@ -222,13 +255,13 @@ class Subscriptions:
     def _pattern_commands(
         self, pattern: str, seen: list[str], *, replay: bool
     ) -> Iterator[Subscribe]:
-        """A pattern, with positions of the subjects it matched so far.
+        """Yield the commands for a pattern, with positions of the subjects that it matched so far.
 
-        When these are too many for one command, the subjects are recovered one by one: each is
-        subscribed beside the pattern until `recovered`. The pattern comes last, because it would
-        bring the snapshots of all that is not subscribed by then. Those that are recovered so
-        already are left alone: an answer on its way would be taken for that to a second command.
-        What is to be replayed of them is asked for after that answer (`replays`).
+        If these are too many for one command, the subjects are recovered one by one (`lone`). The
+        pattern comes last, because it would bring the snapshots of all subjects that are not
+        subscribed by then. A subject whose single recovery is under way is left alone, because an
+        answer on its way would be mistaken for the answer to a second command; its replay is
+        requested after that answer (`replays`).
         """
         options = self._wanted[pattern]
         if replay and self.lone:
@@ -247,7 +280,7 @@ class Subscriptions:
 
 
 def _cost(subject: str, position: PositionAfter | None) -> int:
-    """About how many bytes a subject takes in a command."""
+    """Return about how many bytes a subject takes in a command."""
     size = len(subject.encode()) + 4
     if position is not None:
         size += size + len(position.history) + _POSITION_BYTES
