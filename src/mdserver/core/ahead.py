@@ -1,7 +1,13 @@
 """Sessions that have seen more than this member has: they wait for it, for a bounded time.
 
-A lower position would take them back. What they have seen more of is a subject, or the log of a
-group.
+A client that reconnects may come from a member that was further. To send it the older state would
+take it back, so it waits until this member has applied as much. What it has seen more of is either
+one subject (`AheadWait`, a position that it named) or the log of a subject group (a place in it).
+
+Every wait lasts AHEAD_WAIT_S at most; then the session is moved to another member. A session has
+one timer however much it waits for. Since all waits are equally long, they end in the order in
+which they began, and the timer is set for the oldest one. If that wait is over early, the timer
+stays: when it is due, `timed_out` finds the next end and sets it again.
 """
 
 from collections.abc import Sequence
@@ -13,20 +19,21 @@ from mdserver.limits import AHEAD_WAIT_S, NS_PER_S
 
 
 class AheadWaits:
-    """Who waits for this member, for what, and until when."""
+    """The sessions that wait for this member, what they wait for, and until when."""
 
     def __init__(self, groups: int, interest: Interest) -> None:
         self._interest = interest
         self.awaited: dict[str, dict[Session, AheadWait]] = {}
         """Subject -> the sessions that have seen more of it than this member has."""
         self.reached = [0] * groups
-        """Of each group the place in its log up to which this member has everything."""
+        """By group: the place in its log up to which this member has every entry."""
         self._places: dict[Session, tuple[list[int], int]] = {}
-        """Sessions that know places beyond that, and until when (ns) they wait."""
+        """Sessions that know places beyond that -> those places, and when the wait ends (ns)."""
         self._timed: dict[Session, None] = {}
+        """Sessions whose timer is set."""
 
     def compare(self, session: Session, known: KnownPositions, now: int, out: list[Output]) -> None:
-        """Have a session wait whose client has seen more than this member."""
+        """Make a session wait if its client knows a place that this member has not reached."""
         if known.places is None or session in self._places or not self._lags(known.places):
             return
         until = now + AHEAD_WAIT_S * NS_PER_S
@@ -37,26 +44,30 @@ class AheadWaits:
         return any(place > here for place, here in zip(places, self.reached, strict=True))
 
     def waits_for_places(self, session: Session) -> bool:
-        """Return whether a session knows a place in the log of a group that is not here yet."""
+        """Return whether a session waits for a place that this member has not reached."""
         return session in self._places
 
     def reach(self, group: int, place: int) -> list[Session]:
-        """Note that this member has everything of a group up to a place.
+        """Note that this member has every entry of a group's log up to a place.
 
-        Returns the sessions that know no more than that.
+        Returns the sessions that need not wait for places any more.
         """
         self.reached[group] = max(self.reached[group], place)
         return self.reached_by() if self._places else []
 
     def reached_by(self) -> list[Session]:
-        """Return the sessions that waited for places which are all here; they wait no more."""
+        """End the waits for places that are all reached by now, and return their sessions."""
         there = [one for one, (places, _) in self._places.items() if not self._lags(places)]
         for session in there:
             del self._places[session]
         return there
 
     def wait(self, wait: AheadWait, out: list[Output]) -> None:
-        """Keep a subject from a session until this member has got as far."""
+        """Withhold a subject from a session until this member has reached the session's position.
+
+        The wait is found from three sides: the session (its live messages and its deadline), the
+        subscription (its end), and the subject (its progress). `release` removes all three.
+        """
         session = wait.subscription.session
         if session.ahead is None:
             session.ahead = {}
@@ -88,22 +99,25 @@ class AheadWaits:
         self._interest.subject_changed(subscription, subject)
 
     def _time(self, session: Session, out: list[Output]) -> None:
-        """Set the timer for the next moment at which the session has waited for too long."""
+        """Set the timer of a session for the end of its oldest wait, unless it is set already."""
         until = self._waits_until(session)
         if until is not None and session not in self._timed:
             self._timed[session] = None
             out.append(SetTimer(("broker", "ahead", session.id), until))
 
     def _waits_until(self, session: Session) -> int | None:
-        """Return when the session will have waited for too long, None if it does not wait."""
-        # All wait for the same time, so the first one has waited for longest.
+        """Return when the oldest wait of a session ends (ns), None if it does not wait."""
+        # All waits are equally long, so the first one in the dict is the first to end.
         ends = [next(iter(session.ahead.values())).until] if session.ahead else []
         if session in self._places:
             ends.append(self._places[session][1])
         return min(ends, default=None)
 
     def timed_out(self, session: Session, now: int, out: list[Output]) -> bool:
-        """Return whether a session, whose timer is due, has waited too long for this member."""
+        """Return whether a session whose timer is due has waited too long for this member.
+
+        If it has not, the timer is set again for what it still waits for.
+        """
         self._timed.pop(session, None)
         until = self._waits_until(session)
         if until is not None and until <= now:
@@ -112,7 +126,7 @@ class AheadWaits:
         return False
 
     def forget(self, session: Session, out: list[Output]) -> None:
-        """Forget what an ended session waited for."""
+        """Drop what an ended session waited for."""
         self._places.pop(session, None)
         for wait in list((session.ahead or {}).values()):
             self.release(wait)

@@ -1,28 +1,45 @@
-"""Catching up: what a subscription gets of each of its subjects before the live messages.
+"""Catch-up: what a subscription receives of each of its subjects before the live messages.
 
-That is the snapshot, the last messages (`history`), or, after a position that the client named,
-everything that it missed. Until then no live message of the subject goes to the subscription: live
-messages are numbered after what it is still to get, so the order of a subject is never broken.
+That is the snapshot, the last messages (`history`), or, if the client named a position, everything
+that it missed since. Until then no live message of the subject goes to the subscription. Live
+messages have higher positions than what is still to be brought, so holding them back is what keeps
+the order of each subject.
 
-The states of a subscription (`Subscription.catch_up_state`), of which it goes through any number:
+A new subscription enters the first of these states that applies to it, and skips those that do not
+(`Subscription.catch_up_state`):
 
-- SEARCHING: which subjects a pattern has is being looked up, in the cache and in the positions of
-  the command. It gets no live message at all, since any subject may be one of those.
-- PENDING: the subjects are known, and those in `pending` have not had their turn. Live messages of
-  the others go on.
-- AHEAD: all had their turn, but of the subjects in `ahead` the client has seen more than this
-  member has. It waits for the member to get there, for at most AHEAD_WAIT_S; then it is moved to
-  another member. Nothing goes to it meanwhile, because a lower position would take it back. A
-  client that knows a place in the log of a group which this member has not reached yet waits in
-  the same way with all that its session is to be brought.
-- LIVE: every message goes to it when it is committed.
+- SEARCHING: the subjects of a pattern are being looked up, in the cache and among the positions of
+  the command. Any subject of the pattern may turn out to be one of them, so none has live messages
+  yet. The end of the search leads to PENDING, or on from there if this step has room for them all.
+- PENDING: the subjects are known, and those in `pending` have not had their turn yet. Live messages
+  of the other subjects are delivered. When `pending` is empty, the subscription is AHEAD or LIVE.
+- AHEAD: every subject had its turn, but the client has seen more of those in `ahead` than this
+  member has. Nothing of them is sent, because a lower position would take the client back. As soon
+  as the member has caught up with a subject, what follows the client's position is sent, and the
+  subject leaves `ahead` (`applied`). After AHEAD_WAIT_S the session is moved to another member.
+- LIVE: every message is delivered when it is committed.
 
-All this may be a lot: a pattern may match every subject there is, and a client may have many
-patterns. So one step does a bounded amount, counted in the subjects and branches that it looks at
-(`work_at_once`) and in messages (`brought_at_once`), and later steps go on with what is left, one
-subject of each session in turn. Only the first request in the queue of a session searches, so a
-session has each subject of the cache waiting at most once, however many patterns it has. The queue
-of a session whose client takes no more bytes is paused: the cache keeps everything anyway.
+`restart` and `hand_over` take a subscription through PENDING again, for some of its subjects.
+
+A subscription that renews a live one of the same name is the exception: while it is SEARCHING or
+PENDING it goes on with the live messages, unless the command named a position for the subject, or
+places (`Subscription.waits`).
+
+A client may also name places in the logs of subject groups instead of positions. If this member
+has not reached one of them, the whole queue of the session waits, under the same deadline.
+
+The invariant is that a session gets the messages of a subject once and in the order of their
+positions. It holds because at any time exactly one subscription of a session brings a subject
+(`Interest.bringing`), and because a subject is removed from `pending` or `ahead` in the same step
+in which what was missed of it is sent, so that the next live message follows it without a gap.
+
+A pattern may match every subject there is, and a client may have many patterns. So one step does a
+bounded amount of work, counted in the subjects and branches that it looks at (`work_at_once`) and
+in messages (`brought_at_once`). Later steps continue with one subject of each session in turn, so
+that no session starves another. Only the first request in the queue of a session searches, so each
+subject of the cache waits at most once for a session, however many patterns the session has. The
+queue of a session whose client takes no more bytes is paused: the cache holds what the session
+waits for in any case, and in an outbox it would take memory a second time.
 """
 
 from collections import deque
@@ -53,11 +70,11 @@ from mdserver.limits import AHEAD_WAIT_S, NS_PER_MS, NS_PER_S, PINGS_WAITING_MAX
 
 TIMER = ("broker", "catch-up")
 SEARCH_TURN = 256
-"""How much of a search is one turn of a session that waits."""
+"""How many units of `Work` a waiting session may spend on a search before the next one's turn."""
 
 
 class CatchUp:
-    """The subscriptions that are not live yet; see the head of this module."""
+    """The subscriptions that are not live yet; the module's docstring has the theory."""
 
     def __init__(
         self, settings: BrokerSettings, cache: Cache, interest: Interest, histories: Histories
@@ -68,7 +85,7 @@ class CatchUp:
         self._histories = histories
         self._queues: dict[Session, deque[CatchUpRequest]] = {}
         self._stalled: dict[Session, deque[CatchUpRequest]] = {}
-        """The queues of those whose clients take no more."""
+        """Paused queues: the client takes no more bytes, or knows places not reached here yet."""
         self._ahead = AheadWaits(settings.groups, interest)
         self.awaited, self.reached = self._ahead.awaited, self._ahead.reached
         self._work = Work(settings.work_at_once)
@@ -81,9 +98,10 @@ class CatchUp:
         out: list[Output],
         subjects: list[str] | None = None,
     ) -> None:
-        """Catch a subscription up, at once as far as this step has room for it.
+        """Begin the catch-up of a subscription, and do as much of it as this step has room for.
 
-        `subjects` are those to bring, if they are known; else they are searched for.
+        `subjects` are the subjects to bring; None stands for all of the subscription, which are
+        searched for if it has a pattern.
         """
         self._work.begin(out)
         subscription = request.subscription
@@ -97,6 +115,8 @@ class CatchUp:
         stalled = session.congested or self._ahead.waits_for_places(session)
         waits = stalled or session in self._queues
         searches = subscription.searching and not waits
+        # Only the first request of a session holds a list of found subjects. If all its patterns
+        # searched at the same time, a subject could wait once for each of them.
         if searches and self._searches.advance(request, self._work.left):
             subjects = self._found(request, out)
         if subjects is not None:
@@ -116,17 +136,20 @@ class CatchUp:
             self._enqueue(session, (request,), now, out)
 
     def reach(self, group: int, place: int, now: int, out: list[Output]) -> None:
-        """Note that this member has everything of a group up to a place."""
+        """Note that this member has every entry of a group's log up to a place."""
         for session in self._ahead.reach(group, place):
             self.pause(session, now, out)
 
     def compare_again(self, now: int, out: list[Output]) -> None:
-        """Let those go on that know no more than this member does."""
+        """Resume the sessions whose known places this member has reached.
+
+        For changes of the known places themselves: a new history makes them meaningless (`reset`).
+        """
         for session in self._ahead.reached_by():
             self.pause(session, now, out)
 
     def timed_out(self, session: Session, now: int, out: list[Output]) -> bool:
-        """Return whether a session, whose timer is due, has waited too long for this member."""
+        """Return whether a session whose timer is due has waited too long for this member."""
         return self._ahead.timed_out(session, now, out)
 
     def busy(self, session: Session) -> bool:
@@ -137,7 +160,8 @@ class CatchUp:
         return self._work.left <= 0 or len(out) >= self._settings.brought_at_once
 
     def _keep_pending(self, subscription: Subscription, subjects: list[str]) -> None:
-        # The last one is the next one: only that end of a dict is cheap to take from.
+        # Reversed, so that `popitem` takes the first subject: taking the first key of a large dict
+        # over and over skips all the slots that were freed before it.
         subscription.pending = dict.fromkeys(reversed(subjects))
         if subscription.pattern is None:
             self._interest.subject_changed(subscription, subscription.subject)
@@ -145,7 +169,7 @@ class CatchUp:
             self._interest.pattern_changed(subscription)
 
     def _found(self, request: CatchUpRequest, out: list[Output]) -> list[str]:
-        """End a search; returns the subjects that it found, which are to be brought now."""
+        """End a search, and return the subjects that it found, which are to be brought now."""
         subscription = request.subscription
         search = self._searches.end(subscription)
         assert search is not None
@@ -160,16 +184,16 @@ class CatchUp:
     def restart(
         self, subscription: Subscription, subjects: list[str], now: int, out: list[Output]
     ) -> None:
-        """Bring the snapshots of these subjects to a subscription that is in place already.
+        """Bring the snapshots of these subjects to a subscription that exists already.
 
-        The caller has the interest find all audiences anew.
+        The caller invalidates the audiences (`Interest.changed`).
         """
         if subscription.searching:
-            return  # it will find them
+            return  # The search that is under way finds these subjects as well.
         if subscription.pending is None:
             self.start(CatchUpRequest(subscription, KnownPositions(), 0), now, out, subjects)
         else:
-            # What it brings already waits in the queue: these wait there as well.
+            # Its request is in the queue already and works through `pending`.
             subscription.pending.update(dict.fromkeys(subjects))
 
     def _enqueue(
@@ -180,7 +204,7 @@ class CatchUp:
         self._queues.setdefault(session, deque()).extend(requests)
 
     def pause(self, session: Session, now: int, out: list[Output]) -> None:
-        """Pause what a session is to be brought while it is congested, go on when it is not."""
+        """Pause or resume the queue of a session, as its state demands."""
         if session.congested or self._ahead.waits_for_places(session):
             queue = self._queues.pop(session, None)
             if queue is not None:
@@ -189,24 +213,24 @@ class CatchUp:
             self._enqueue(session, stalled, now, out)
 
     def caught_up(self, session: Session, pong: Pong, out: list[Output]) -> bool:
-        """Send a pong when all that the session's subscriptions bring first has been sent.
+        """Send a pong as soon as the catch-up of all the session's subscriptions has been sent.
 
-        Return whether it is, or will be: only PINGS_WAITING_MAX may wait.
+        Returns False if PINGS_WAITING_MAX pongs wait already; this one is then not sent.
         """
         queue = self._queues.get(session) or self._stalled.get(session)
         if not queue:
             out.append(Send(session.id, pong))
             return True
-        # A queue is worked off in its order, so the last request in it is the last to end.
+        # Requests are carried out in their order, so the last one in the queue ends last.
         if sum(len(request.pongs) for request in queue) >= PINGS_WAITING_MAX:
             return False
         queue[-1].pongs.append(pong)
         return True
 
     def due(self, now: int, out: list[Output]) -> list[Session]:
-        """Go on with those who wait, one subject of each session in turn.
+        """Continue with the queued requests, one subject of each session in turn.
 
-        Returns the sessions for which nothing waits here any more.
+        Returns the sessions whose queue became empty.
         """
         done: list[Session] = []
         self._work.begin(out)
@@ -245,10 +269,11 @@ class CatchUp:
         bringing = self._interest.bringing(session, subject)
         self._work.left -= 1 + self._interest.visited - before
         if bringing is not subscription:
-            return  # a more exact subscription of the session brings it
+            return  # Another subscription of the session brings it: a message goes out once.
         if session.ahead is not None and subject in session.ahead:
             self._ahead.release(session.ahead[subject])
         positions = request.known.positions
+        # A position under the text of a pattern counts for every subject without one of its own.
         after = positions.get(subject, positions.get(subscription.subject))
         state = self._cache.find(subject)
         if after is not None:
@@ -308,7 +333,7 @@ class CatchUp:
         found = recover_since(state, entries, place)
         if isinstance(found, Lost):
             self._send_lost(subscription, subject, found, now, out)
-        elif found.entries:  # most subjects of a pattern have none, and nothing is said of them
+        elif found.entries:  # Most subjects of a pattern have none: a status for each is noise.
             self._send_missed(subscription, subject, found, None, out)
 
     def _send_missed(
@@ -346,9 +371,9 @@ class CatchUp:
     def taken_over(
         self, state: SubjectState, lost: Lost | None, now: int, out: list[Output]
     ) -> None:
-        """Bring subscribers up to a subject's state that was taken over from another member.
+        """Send the subscribers of a subject its state that was taken over from another member.
 
-        `lost` is the range that this member missed, None if they were told of a reset.
+        `lost` is the range that this member missed; None if a reset has announced the loss.
         """
         for session, match in self._interest.audience(state.subject).all():
             if lost is not None:
@@ -358,10 +383,10 @@ class CatchUp:
     # -- Sessions that are ahead of this member ----------------------------------------------------
 
     def applied(self, state: SubjectState, now: int, out: list[Output]) -> list[Session]:
-        """Go on with the sessions that waited for this subject to get where it is now.
+        """Resume the sessions that waited for this subject to reach its present position.
 
-        So do those whose position can never be reached (`forked`): they hear of the loss. Returns
-        the sessions that went on.
+        Sessions whose position can never be reached (`forked`) resume too, and are sent the range
+        that is lost. Returns the sessions that resumed.
         """
         released: list[Session] = []
         for wait in list(self.awaited.get(state.subject, {}).values()):
@@ -374,9 +399,11 @@ class CatchUp:
     def owed(self, subscription: Subscription) -> dict[str, Position]:
         """Return the positions after which a subscription that ends has not brought anything yet.
 
-        They are for `hand_over`: only those that it would have brought, and others of the session
-        may bring now.
+        They are for `hand_over`, and are limited to subjects that this subscription would have
+        brought and that another subscription of the session may bring now. Without that a client
+        would miss what came after a position which it named, although it is still subscribed.
         """
+        # Only a less exact subscription can take a subject over, and that is always a pattern.
         session = subscription.session
         if not session.patterns or (subscription.pattern is not None and len(session.patterns) < 2):
             return {}
@@ -397,7 +424,7 @@ class CatchUp:
     ) -> None:
         """Have other subscriptions of a session bring what follows these positions.
 
-        Those that were to bring it have ended.
+        The subscriptions that were to bring it have ended (`owed`).
         """
         takers: dict[Subscription, dict[str, Position]] = {}
         for subject, after in owed.items():
@@ -410,7 +437,7 @@ class CatchUp:
                 known.positions = positions
                 self.start(CatchUpRequest(taker, known, 0), now, out, list(positions))
                 continue
-            # It waits in the queue for its turn: these subjects wait there as well.
+            # Its request is in the queue already. A position that it knows itself takes precedence.
             taker.known.positions = {**positions, **taker.known.positions}
             search = self._searches.get(taker)
             if search is not None:
@@ -419,7 +446,10 @@ class CatchUp:
                 self._keep_pending(taker, [*positions, *reversed(taker.pending or ())])
 
     def cancel(self, subscription: Subscription) -> None:
-        """Forget what was still to be brought for a subscription."""
+        """Drop what was still to be brought for a subscription.
+
+        A request in the queue stays there; with nothing pending its turn is empty and sends pongs.
+        """
         subscription.known = None
         if subscription.pending is not None:
             subscription.pending = None
@@ -431,7 +461,7 @@ class CatchUp:
             self._ahead.release(wait)
 
     def end(self, session: Session, out: list[Output]) -> None:
-        """Forget what was still to be brought for a session."""
+        """Drop what was still to be brought for a session."""
         self._queues.pop(session, None)
         self._stalled.pop(session, None)
         self._ahead.forget(session, out)
@@ -441,7 +471,8 @@ class CatchUp:
     ) -> None:
         """Tell a session that the numbering of these subscriptions' subjects starts anew.
 
-        What it knew of the subjects in these groups says nothing any more.
+        The positions and places that it named in these groups are dropped: they mean nothing under
+        another history id.
         """
         if subjects:
             reset = Reset(history=self._histories.current, subjects=subjects)
@@ -450,7 +481,9 @@ class CatchUp:
             if self._histories.group(wait.subject) in groups:
                 self._ahead.release(wait)
         queued = (*self._queues.get(session, ()), *self._stalled.get(session, ()))
+        # All requests of a command share one object, so each is changed once.
         for known in {id(request.known): request.known for request in queued}.values():
+            # seq 0 means "from the beginning", which is true of every history.
             known.positions = {
                 subject: after
                 for subject, after in known.positions.items()
@@ -462,7 +495,7 @@ class CatchUp:
     # -- Reading once ------------------------------------------------------------------------------
 
     def fetched(self, command: Fetch, now: int) -> Fetched:
-        """Read a subject once, without a subscription: for the HTTP paths."""
+        """Return what a read of one subject finds, without a subscription: for the HTTP paths."""
         state = self._cache.find(command.subject)
         entries = [] if state is None else list(self._cache.entries(state, now))
         if command.history is not None:

@@ -1,4 +1,15 @@
-"""What a subscriber missed of a subject since a position, or that some of it is lost."""
+"""Recovery: what a subscriber missed of a subject since a position.
+
+A cache holds the newest messages of a subject without a gap, from after `floor` to `seq`. So a
+position is one of four cases: everything after it is cached (`Missed`); it lies below `floor`, so
+the cache lacks some of what follows (`Lost`); the subscriber has seen more than this member, which
+will catch up (`Ahead`); or the subscriber has seen messages that are not part of this member's log
+and never will be (`forked`, reported as `Lost`).
+
+The epoch tells the last case. In one log each seq of a subject has exactly one epoch, and epochs
+never fall as seq rises. Two positions with the same seq and different epochs are therefore of
+different logs, and so is a position with a higher seq but a lower epoch than the newest entry.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,14 +22,18 @@ from mdserver.core.message import Entry, MessageType, Position
 
 @frozen
 class Missed:
-    """Everything after the position, in order; empty if nothing was missed."""
+    """All entries after the position, in order; empty if nothing was missed."""
 
     entries: Sequence[Entry]
 
 
 @frozen
 class Lost:
-    """What came after the position is not all there any more: `first` to `last` are missing."""
+    """The entries after the position are not all cached any more.
+
+    `first` to `last` is the range that the subscriber is to regard as missing, both ends included.
+    It reaches to the newest position even if the end of it is cached: a snapshot follows instead.
+    """
 
     first: Position
     last: Position
@@ -27,10 +42,11 @@ class Lost:
 def recover_since(
     state: SubjectState | None, entries: Sequence[Entry], place: int
 ) -> Missed | Lost:
-    """Compare a place in the log of a group with what is known of a subject of it.
+    """Compare a place in the log of a group with what is known of one of its subjects.
 
-    Nobody knows which message was the last one before that place, so what is lost begins with the
-    first one of all.
+    `place` counts the entries of the group's log, `entries` are the cached ones of the subject. A
+    place does not say which message of the subject was the last one before it, so a loss is
+    reported from the first message on.
     """
     if state is None or state.seq == 0:
         return Missed(())
@@ -46,7 +62,7 @@ def recover_since(
 
 @frozen
 class Ahead:
-    """The subscriber has seen more than this member."""
+    """The subscriber has seen more of the subject than this member."""
 
 
 def recover(
@@ -54,7 +70,8 @@ def recover(
 ) -> Missed | Lost | Ahead:
     """Compare a position with what is known of a subject, of which `entries` are cached.
 
-    Returns what was missed, or that a part of it is gone, or that the position is ahead.
+    `state` is None if nothing is known of the subject. Returns what was missed, or that a part of
+    it is lost, or that the position is ahead of this member.
     """
     newest = 0 if state is None else state.seq
     if after.seq > newest:
@@ -70,7 +87,8 @@ def recover(
             at = Position(entry.epoch, entry.seq)
             break
         missed.append(entry)
-    # An entry keeps its epoch for ever: another epoch at the same place is another history.
+    # An entry never changes its epoch. A client that has this seq under another one has seen a
+    # message of a fork, and where the fork began is unknown: everything counts as lost.
     if at is not None and at.seq == after.seq != 0 and at.epoch != after.epoch:
         return Lost(Position(state.epoch, 1), Position(state.epoch, newest))
     if after.seq < state.floor:
@@ -80,7 +98,11 @@ def recover(
 
 
 def forked(state: SubjectState, after: Position) -> bool:
-    """Return whether this member, behind the position in a newer epoch, never reaches it."""
+    """Return whether a position is of a fork of the log, so that this member never reaches it.
+
+    That is so if the position has the higher seq but the lower epoch: further entries get the
+    state's epoch or a higher one.
+    """
     return after.seq > state.seq and after.epoch < state.epoch
 
 
@@ -92,8 +114,9 @@ def deliveries(
 ) -> Iterator[Delivery]:
     """Yield cached messages for one reader, in order.
 
-    `before` is the position before the first one. A message whose number does not follow the one
-    before it says which one that was.
+    `before` is the position before the first one, None if it is unknown. A delivery whose seq does
+    not follow directly on the one before names that position (`Delivery.prev`), so that a client
+    does not take the gap in the numbering for a loss.
     """
     for entry in entries:
         gap = before is not None and before.seq and entry.seq != before.seq + 1

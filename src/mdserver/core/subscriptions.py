@@ -1,4 +1,15 @@
-"""Subscriptions from their command to their end."""
+"""Subscriptions from their command to their end.
+
+A session has at most one subscription for each text that it subscribed to, a subject or a pattern.
+Subscribing again replaces the one there is, without a gap in its live messages
+(`Subscription.renews`). Each subject of a command is accepted or refused separately, so one that
+is wrong does not take the others with it.
+
+A subscription ends because its client unsubscribes, because its session ends, or because a right
+is gone. In the first and the last case the session goes on, and less exact subscriptions of it may
+cover the same subjects; they then take over what the ended one still had to bring
+(`CatchUp.owed`, `CatchUp.hand_over`).
+"""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -57,7 +68,10 @@ class Subscriptions:
         now: int,
         out: list[Output],
     ) -> None:
-        """Carry out a command; each subject that is wrong or refused is answered by itself."""
+        """Carry out a `subscribe` or `resume`; each invalid or refused subject gets an answer.
+
+        `verdict` is that of an external authorizer about this command, None if nobody was asked.
+        """
         if command.history < 0 or command.conflation_ms < 0:
             reason = "`history` and `conflation_ms` are 0 or more."
             out.append(Send(session.id, Error(code="invalid-value", reason=reason, id=command.id)))
@@ -96,6 +110,7 @@ class Subscriptions:
         if isinstance(verdict, Denied):
             return verdict.reason
         denial = may_subscribe(session, subject, pattern)
+        # A subscription that replaces another one does not add to their number: no limit applies.
         if denial is not None or subject in session.subscriptions:
             return denial
         limit = self._settings.subscriptions_per_session_max
@@ -132,7 +147,8 @@ class Subscriptions:
                     status=StatusName.SUBSCRIBE_ALLOW, subject=one.subject, id=command.id
                 )
                 out.append(Send(session.id, allow))
-        # What a more exact one brings now, the others need not bring.
+        # The most exact ones first: when the others look at a subject, it is known whether a more
+        # exact subscription has brought it, or defers it because this step has no room.
         for one in sorted(accepted, key=lambda one: one.exactness, reverse=True):
             self._catch_up.start(CatchUpRequest(one, known, command.history), now, out)
 
@@ -143,10 +159,11 @@ class Subscriptions:
         accepted: Sequence[Subscription],
         out: list[Output],
     ) -> KnownPositions:
-        """The positions of a command.
+        """Return the positions of a command that mean something under the current history.
 
-        Sends a reset for those of another history that it subscribes to by name; for those that
-        come by a pattern it follows when the subjects of the pattern are searched.
+        A reset is sent for each subject that the command subscribes to by name with a position of
+        another history. For subjects of a pattern it is sent after the search, which decides
+        whether this subscription is the one that brings them.
         """
         known = KnownPositions(replay=command.replay)
         if isinstance(command, Resume) and command.places is not None:
@@ -175,7 +192,10 @@ class Subscriptions:
         accepted: Sequence[Subscription],
         out: list[Output],
     ) -> list[int]:
-        """Return places that are known here; a reset follows if some are of another history."""
+        """Return the places that mean something here, -1 for the others.
+
+        A reset of the patterns is sent if some places are of another history.
+        """
         places = self._histories.known_places(history, told)
         patterns = [one.subject for one in accepted if one.pattern is not None]
         if -1 in places and patterns:
@@ -185,7 +205,7 @@ class Subscriptions:
     def unsubscribe(
         self, session: Session, command: Unsubscribe, now: int, out: list[Output]
     ) -> None:
-        """End subscriptions; one that is not there is no error."""
+        """End subscriptions; a subject that is not subscribed to is no error."""
         owed: dict[str, Position] = {}
         for subject in dict.fromkeys(command.subjects):
             subscription = session.subscriptions.get(subject)
@@ -202,9 +222,10 @@ class Subscriptions:
         self._catch_up.hand_over(session, owed, now, out)
 
     def _end(self, subscription: Subscription, now: int, out: list[Output]) -> dict[str, Position]:
-        """End a subscription; returns what others of the session have to go on with."""
+        """End a subscription, and return the positions that others of its session take over."""
         session, subject = subscription.session, subscription.subject
         connected = session.state is SessionState.CONNECTED
+        # Asked before anything is removed: the answer depends on which subscription is chosen now.
         owed = self._catch_up.owed(subscription) if connected else {}
         del session.subscriptions[subject]
         if self._settings.receipts and connected:
@@ -216,15 +237,15 @@ class Subscriptions:
         return owed
 
     def _let_go(self, subscription: Subscription) -> None:
-        """Forget what was held back for a subscription."""
+        """Drop what is held back for a subscription."""
         self._conflation.drop(subscription)
         self._catch_up.cancel(subscription)
 
     def end_some(self, session: Session, now: int, out: list[Output]) -> bool:
-        """End subscriptions of a session that ended, so many at most.
+        """End subscriptions of a session that ended, at most `subjects_at_once` of them.
 
-        Returns whether these were all; the others still stand in the lists of their subjects, with
-        the number of a session that nobody has any more.
+        Returns whether none is left. Those that are left stay in the audiences of their subjects
+        until the next call, under a session number that is never given again.
         """
         self._catch_up.end(session, out)
         most = self._settings.subjects_at_once
@@ -235,7 +256,7 @@ class Subscriptions:
     def revoke(
         self, session: Session, subject: str, reason: str, now: int, out: list[Output]
     ) -> None:
-        """The right to a subscription is gone."""
+        """End a subscription whose right is gone, and tell the client why."""
         subscription = session.subscriptions.get(subject)
         if subscription is not None:
             owed = self._end(subscription, now, out)
@@ -243,7 +264,7 @@ class Subscriptions:
             self._catch_up.hand_over(session, owed, now, out)
 
     def rights_changed(self, session: Session, now: int, out: list[Output]) -> None:
-        """End what the session's rights no longer carry."""
+        """End the subscriptions that the rights of a session no longer allow."""
         self._interest.rights_changed(session)
         owed: dict[str, Position] = {}
         for subject, subscription in list(session.subscriptions.items()):
@@ -254,7 +275,7 @@ class Subscriptions:
         self._catch_up.hand_over(session, owed, now, out)
 
     def fetch(self, session: Session, command: Fetch, now: int, out: list[Output]) -> None:
-        """Read a subject once."""
+        """Answer a read of a subject's messages or snapshot, which needs the right to subscribe."""
         try:
             validate_subject(command.subject, *self._segments, purpose="read")
         except InvalidSubjectError as error:
@@ -289,7 +310,7 @@ class Subscriptions:
 
 
 def _remember(subscription: Subscription) -> None:
-    """Note that a session had a subscription: receipts about it may follow."""
+    """Note that a session had a subscription: receipts about its messages may still follow."""
     session = subscription.session
     ended = session.ended = session.ended or {}
     ended.pop(subscription.subject, None)
@@ -299,9 +320,10 @@ def _remember(subscription: Subscription) -> None:
 
 
 def may_subscribe(session: Session, subject: str, pattern: Pattern | None) -> str | None:
-    """Why a session may not subscribe; None where it may.
+    """Return why a session may not subscribe, None if it may.
 
-    A pattern is allowed where the rights cover some of its subjects: only those come.
+    A pattern is allowed if the rights cover some of its subjects. Only those are delivered, since
+    `Interest` checks the rights again for each subject.
     """
     allowed = (
         permits(session.readable, subject)
@@ -318,11 +340,11 @@ def deny(
     out: list[Output],
     id: str | int | None = None,  # noqa: A002 - the name on the wire
 ) -> None:
-    """Refuse a subscription."""
+    """Tell a client that a subscription is refused, or ended by the server."""
     status = Status(status=StatusName.SUBSCRIBE_DENY, subject=subject, reason=reason, id=id)
     out.append(Send(session.id, status))
 
 
 def invalid_subject(error: InvalidSubjectError, id: str | int | None) -> Error:  # noqa: A002
-    """The answer to a subject or pattern that is none."""
+    """Return the answer to text that is neither a valid subject nor a valid pattern."""
     return Error(code="invalid-subject", reason=str(error), id=id)
