@@ -15,8 +15,12 @@ ways not to fit, and one answer to each:
   some seeds came back with older copies of their disks and elected a log without it. It takes
   nothing, and says what it holds (`SyncRequest` again): the coordinator then starts a new history.
 
-Whatever is committed here is never replaced; what is not may be, as long as its place was not
-acked in the epoch that sends the replacement, which cannot happen: a coordinator appends only.
+Whatever is committed here is never replaced. The uncommitted tail may be, by the log of a newer
+epoch. Within one epoch nothing is ever replaced, because a coordinator only appends: so a log of
+the same epoch is a prefix of the coordinator's, and its length alone says what is missing.
+
+docs/cluster.md, "How it works"; in the specification `Sync`, `Install`, `ColdSync`, `Accept` and
+`Learn`.
 """
 
 from typing import TYPE_CHECKING
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class Learner(MemberPart):
-    """Learns the logs of other coordinators, for all groups of one member."""
+    """The receiving side of other members' coordinators, for all groups of one member."""
 
     _storage: "StableStorage"
     _wal: "WalBuffer"
@@ -64,11 +68,14 @@ class Learner(MemberPart):
 
         Groups under another history id begin anew, together, so that clients hear of it once.
         """
+        # Stored before anything of a cold start is acked. A majority thus knows the incarnations of
+        # all seeds before anything is committed, and notices if one of them loses its record later.
         self._storage.note(sync.known)
         renewed: dict[str, list[int]] = {}
         taken: list[tuple[SyncItem, AcceptorEvent | None]] = []
         for item in sync.items:
             group = self.groups[item.group]
+            # The coordinator of this member shares its log: there is nothing to take.
             if peer == self._settings.me or not group.is_current(peer, item.epoch):
                 continue
             step: AcceptorEvent | None = None
@@ -88,9 +95,12 @@ class Learner(MemberPart):
         """Take what a coordinator sent of its log; `step` is what a seed does with it."""
         group = self.groups[item.group]
         log = group.log
+        # A log of the same epoch is a prefix of the coordinator's, tail included. Of another epoch
+        # only the committed part surely is, so the entries have to begin within that.
         follows_on = log.epoch == item.epoch and item.start <= log.length
         gap = item.state is None and item.start > log.committed and not follows_on
-        # Older copies elected a log that lacks what a majority held. It has to hear so.
+        # Seeds whose disks are older copies elected a log that lacks what a majority held. Taking
+        # it would take back what was delivered (I7): the coordinator has to learn of it instead.
         lacks = (
             self._compares(group, step)
             and item.history == group.history
@@ -101,7 +111,8 @@ class Learner(MemberPart):
             group.sync_requested_until = 0
             if item.active:
                 self.ask(peer, {item.group: item.epoch})
-            # Until it is active it would not answer: its heartbeats then say that it leads.
+            # A coordinator answers only once it is active. Its heartbeats say when that is, and
+            # `heartbeat` asks then.
             return
         if item.state is not None and item.start > log.committed:
             group.install(item.start, item.state)
@@ -115,6 +126,8 @@ class Learner(MemberPart):
             self._wal.replaced(group, item.start, item.entries, item.runs, item.state)
         group.leadership.follow(peer, item.epoch)
         group.sync_requested_until = 0
+        # The coordinator is not active yet and its heartbeats do not name the group: without this a
+        # pre-vote of another member could be granted, and would depose it.
         group.no_vote_until = self._outgoing.now + self._settings.suspect
         if group.acceptor is not None:
             self._storage.ack(peer, AckItem(item.group, item.epoch, log.length), changed)
@@ -124,9 +137,10 @@ class Learner(MemberPart):
             group.follow()
 
     def _compares(self, group: "Group", step: AcceptorEvent | None) -> bool:
-        """Return whether what is committed here has to be in the log that it takes.
+        """Return whether what is committed here has to be in the log that a coordinator sends.
 
-        A seed that comes back has to take what it is given. Without votes a log may lack anything.
+        It does not for a seed that recovers: what it holds counts for nothing until the coordinator
+        has given it a log. Nor does it in Standard mode, in which no majority guards a log.
         """
         if group.acceptor is None:
             return self._settings.guaranteed
@@ -151,7 +165,7 @@ class Learner(MemberPart):
             self._fill(peer, gaps)
 
     def commit(self, peer: str, commit: Commit) -> None:
-        """Commit what a majority holds."""
+        """Commit what a majority holds (spec: `Learn`)."""
         gaps: Gaps = {
             item.group: (item.epoch, item.length)
             for item in commit.items
@@ -163,7 +177,11 @@ class Learner(MemberPart):
     # What may be missing
 
     def heartbeat(self, peer: str, heartbeat: Heartbeat) -> None:
-        """Compare what a coordinator says of its groups with what is held here."""
+        """Compare what a coordinator says of its groups with what is held here.
+
+        A link that breaks loses the end of what was sent, so only the lengths in heartbeats show
+        that nothing is missing.
+        """
         not_voting = self.groups.not_voting
         behind: Gaps = {}
         over: list[NackItem] = []
@@ -171,7 +189,8 @@ class Learner(MemberPart):
             group = self.groups[led.group]
             log, leadership = group.log, group.leadership
             if led.epoch < log.epoch:
-                # Without publications nobody else would tell it, and nobody is elected meanwhile.
+                # Its epoch is over and it does not know. Without publications no Accept would be
+                # refused, and while its heartbeats say that it leads no member stands.
                 self._outgoing.refuse(Guard.HEARTBEAT_OLDER)
                 over.append(NackItem(led.group, led.epoch, log.epoch, leadership.coordinator))
                 continue
@@ -184,6 +203,7 @@ class Learner(MemberPart):
                 behind[led.group] = led.epoch, led.committed
             elif leadership.coordinator in (peer, "") and leadership.epoch == led.epoch:
                 leadership.coordinator = peer  # a log from the disk knows its epoch only
+                # The epochs are equal and the log reaches `led.length`, so it holds these entries.
                 if led.committed > log.committed:
                     group.commit(led.committed)
                 leadership.maybe_behind = False
@@ -195,9 +215,10 @@ class Learner(MemberPart):
             self._fill(peer, behind)
 
     def _differs(self, group: "Group", length: int) -> bool:
-        """Return whether it has to ask although its log seems long enough.
+        """Return whether this member has to ask although its log seems long enough.
 
-        It has to if the log is as the disk had it, or more is committed than the coordinator has.
+        It has to if its log was read from a disk and no coordinator has compared it yet, or if more
+        is committed here than the coordinator holds (docs/cluster.md, "Older copies").
         """
         if group.acceptor is not None and group.acceptor.doubted:
             return True
@@ -206,7 +227,7 @@ class Learner(MemberPart):
     def _fill(self, peer: str, gaps: Gaps) -> None:
         """Have gaps filled: by a copy of what is committed, or by the coordinator."""
         if self._wal.unsynced_bytes > self._settings.behind_bytes:
-            return
+            return  # what came would be refused again, as in `accept`
         left = self.copying.ask(peer, gaps)
         if left:
             self.ask(peer, left)
@@ -230,7 +251,7 @@ class Learner(MemberPart):
                     group.history,
                     group.promised_epoch,
                     recovering,
-                    0 if group.log_is_copy else log.epoch,
+                    0 if group.log_is_copy else log.epoch,  # a copy is of an unknown epoch
                     log.length,
                     log.checksum_at(log.committed - 1),
                 )
@@ -241,7 +262,11 @@ class Learner(MemberPart):
             self._outgoing.send((peer,), request)
 
     def link_lost(self, peer: str) -> None:
-        """Take what went to this coordinator, and what it sent, as possibly lost."""
+        """Take what went to this coordinator, and what it sent, as possibly lost.
+
+        Its groups are not active until its next heartbeat shows that nothing is missing, and what
+        waits here is forwarded again. Nothing keeps this seed from voting for a successor either.
+        """
         for group in self.groups:
             leadership = group.leadership
             if leadership.coordinator == peer:

@@ -1,19 +1,33 @@
-"""`ClusterDeliveryMode = Standard`: no votes, so that any one member left goes on serving.
+"""`ClusterDeliveryMode = Standard`: no votes, so that any single member left still serves.
 
 Each group has one *leadership* at a time, as far as members see each other: a coordinator, an
-epoch, and a history id under which it numbers. What it numbers is committed at once; nobody is
-asked. So nothing here protects an acknowledged message against the end of its coordinator. What is
-protected is that no position ever stands for two publications, and that all members in sight of
-each other end up with one log:
+epoch, and a history id under which it numbers. What it numbers is committed at once; no other
+member is asked. So an acknowledged message is lost if its coordinator ends before another member
+received it. Two invariants hold all the same: no position under a history id ever stands for two
+publications, and all members in sight of each other end up with one log.
 
-- A member that should coordinate a group, and holds all of its log, claims it; the coordinator then
-  yields it, and the successor goes on under the same history id, since nothing can be missing.
-- A coordinator that is gone is succeeded by the next member in sight. It may have numbered what
-  nobody else has, so the successor takes a new history id.
-- Of two leaderships that see each other (two sides of a cut that healed) the one with the higher
-  (epoch, coordinator) stays: the members of the other one take its log, and their clients are told
-  to forget their positions. A successor's epoch rises by the number of members in sight, so that
-  the larger side of a cut wins.
+    from          what happens                                       to
+    FOLLOWING     its coordinator goes out of sight                  LEADERLESS
+    FOLLOWING     this member claimed the group, and gets it         COORDINATING, same history id
+    LEADERLESS    it is this member's turn                           COORDINATING, new history id
+    LEADERLESS    another member begins, or is seen to coordinate    FOLLOWING
+    COORDINATING  a higher (epoch, coordinator) is seen              FOLLOWING
+    COORDINATING  a member claims the group, and gets it             LEADERLESS, until that begins
+
+Three events begin or end a leadership:
+
+- *Claim and Yield.* A member that should coordinate a group, and holds all of its log, claims it.
+  The coordinator stops and yields it. A link delivers in order, so everything that it numbered is
+  at the claimant before the Yield, and the successor goes on under the same history id.
+- *Succession.* A coordinator that is gone is succeeded by the next member in sight. It may have
+  numbered entries that no other member received, so the successor takes a new history id: the same
+  positions under the old one would stand for other content.
+- *Conflict.* If two leaderships see each other (two sides of a cut that healed), the one with the
+  higher (epoch, coordinator) prevails: the members of the other one take its log, and their clients
+  get a reset. A successor raises the epoch by the number of members in sight, so that the larger
+  side of a cut prevails.
+
+docs/cluster.md, "Standard mode". The specification is about Guaranteed mode only.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,7 +52,7 @@ if TYPE_CHECKING:
     from mdserver.cluster.learner import Learner
 
 PATIENCE = STANDARD_PATIENCE_MS * NS_PER_MS
-"""How long a coordinator may be out of sight: a link that merely broke is dialled anew in that."""
+"""How long a coordinator may be out of sight (ns): a link that merely broke is dialled in that."""
 
 CLAIM_EVERY = NS_PER_S
 
@@ -47,9 +61,10 @@ CLAIM_EVERY = NS_PER_S
 class Standard(MemberPart):
     """The mode in which members in sight of each other coordinate, without votes.
 
-    A `Mode`; `Guaranteed` is its counterpart. `_wait_until`: until when a member that has nothing
-    waits for others that have something (ns), None before its first tick. `_sighted`: the members
-    in sight -> since when they are not (ns), 0 while they are.
+    A `Mode`; `Guaranteed` is its counterpart. `_wait_until`: until when a member that holds nothing
+    waits for members that hold something (ns), None before its first tick. `_sighted`: each member
+    that was in sight -> since when it is not (ns), 0 while it is. `_next_claim`: when this member
+    may claim groups again (ns).
     """
 
     _following: "Following"
@@ -74,7 +89,7 @@ class Standard(MemberPart):
     # Time
 
     def tick(self) -> None:
-        """Do what is to be done a few times a second."""
+        """Look for leaderships that end, and for groups to claim; called a few times a second."""
         if self._wait_until is None:
             self._wait_until = self._outgoing.now + STANDARD_ALONE_AFTER_S * NS_PER_S
         self._outlast()
@@ -91,13 +106,14 @@ class Standard(MemberPart):
         self._learner.link_lost(peer)
 
     def member_unreachable(self) -> None:
-        """Look at once whose turn it is to coordinate the groups of a member that is gone."""
+        """Look at once for groups whose coordinator is out of sight now."""
         self._look()
 
     def _look(self) -> None:
         """Succeed the coordinators that are out of sight, if it is this member's turn.
 
-        One that other members see goes on, or leaves its groups to one whom everybody sees.
+        A coordinator that other members still see keeps its groups, or yields them in order to a
+        member that everybody sees: succession would cost its clients a reset for a broken link.
         """
         now, members = self._outgoing.now, self._members
         reported = members.reported(now)
@@ -125,10 +141,11 @@ class Standard(MemberPart):
             self._succeed(mine, len(weights))
 
     def _outlast(self) -> None:
-        """Raise the epochs of this member when others went out of sight.
+        """Raise the epochs of this member's leaderships when other members went out of sight.
 
-        If they went on without it they took its groups over meanwhile: of both sides the larger
-        one is to stay. What began after they went was raised by that.
+        If those members are alive behind a cut, they succeed this coordinator. Of both sides the
+        larger one is to prevail (docs/cluster.md, "When it heals"), so each side raises its epochs
+        by the number of members that it still sees. The history id stays: nothing is missing here.
         """
         now, members, sighted = self._outgoing.now, self._members, self._sighted
         reported = members.reported(now)
@@ -146,6 +163,7 @@ class Standard(MemberPart):
         renewed: list[msg.BeginItem] = []
         for group in self.groups.coordinated:
             assert group.coordinator is not None
+            # What this member took over after they went was raised by `_succeed` already.
             if group.leading_since <= went:
                 epoch, length = group.coordinator.epoch + raised, group.log.length
                 renewed.append(
@@ -155,9 +173,11 @@ class Standard(MemberPart):
             self._lead(renewed)
 
     def _successors(self) -> dict[str, int]:
-        """Return who may succeed: those who have the groups' logs, or all in sight if nobody has.
+        """Return the members that may succeed a coordinator, with their weights.
 
-        The latter only once everybody is there, or did not come for long.
+        These are the members that serve already. If there is none (the cluster starts), they are
+        all members in sight, but only once every configured member is there or `_wait_until` is
+        over: a member that still comes may hold the log of a cluster that never stopped.
         """
         now, members, me = self._outgoing.now, self._members, self._settings.me
         weights = members.weights(now)
@@ -174,9 +194,10 @@ class Standard(MemberPart):
         return {me: members.weight} | {name: members.peers[name].weight for name in there}
 
     def _turn(self, group: "Group", weights: dict[str, int]) -> int:
-        """Return when this member may succeed (ns).
+        """Return when this member may succeed the coordinator of a group (ns).
 
-        Others before it in the order have their turn first, and all who hold more of the log.
+        Each member before it in the order of placement has a suspicion time to begin. A member that
+        knows its log to be incomplete comes after all others, so that the fullest log goes on.
         """
         rank = ranking(group.index, weights).index(self._settings.me)
         rank += len(weights) if group.log_incomplete else 0
@@ -187,7 +208,9 @@ class Standard(MemberPart):
     def _succeed(self, groups: list[int], in_sight: int) -> None:
         """Go on from what is held here, under a new history id.
 
-        The epoch rises by the number of members in sight, see `_outlast`.
+        The last coordinator may have numbered entries that did not come here; under the old history
+        id their positions would be used again. The epoch rises by the number of members in sight,
+        for the reason given in `_outlast`.
         """
         history = new_history(self._rng)
         begun: list[msg.BeginItem] = []
@@ -199,14 +222,19 @@ class Standard(MemberPart):
         self._lead(begun)
 
     def _rename(self, history: str, groups: list[int]) -> None:
-        """Go on under another history id: subscribers and publishers begin anew."""
+        """Go on under another history id: subscribers and publishers begin anew.
+
+        The last coordinator may have taken numbers of publishers that are not known here, so what
+        is known of publishers says nothing any more.
+        """
         self.groups.rename(history, groups)
         for index in groups:
             self.groups[index].log.forget_publishers()
 
     def _lead(self, begun: list[msg.BeginItem]) -> None:
-        """Coordinate groups from now on, and tell everybody."""
-        self._outgoing.flush()  # what was numbered until now goes before it
+        """Coordinate groups from now on, and tell all members."""
+        # Entries numbered in the epoch before leave first: `Begin` states the length after them.
+        self._outgoing.flush()
         me = self._settings.me
         for item in begun:
             group = self.groups[item.group]
@@ -223,7 +251,10 @@ class Standard(MemberPart):
         self._outgoing.log("coordinates", groups=len(begun))
 
     def _claim(self) -> None:
-        """Ask for the groups that this member should coordinate, and follows."""
+        """Claim the groups that this member should coordinate by placement.
+
+        Only groups that it follows: it then holds the log, and nothing is lost by the move.
+        """
         now, me = self._outgoing.now, self._settings.me
         if now < self._next_claim or not self._members.joined:
             return
@@ -240,7 +271,10 @@ class Standard(MemberPart):
             self._outgoing.send((member,), msg.Claim(groups))
 
     def _on_claim(self, peer: str, claim: msg.Claim) -> None:
-        """Yield groups to a member that holds all that came before this on its link."""
+        """Yield groups to the member that claims them.
+
+        The link is in order, so that member holds everything numbered here once the Yield comes.
+        """
         items = [
             msg.YieldItem(index, coordinator.epoch, coordinator.log.length)
             for index in claim.groups
@@ -254,13 +288,14 @@ class Standard(MemberPart):
         self._outgoing.send((peer,), msg.Yield(items))
 
     def _on_yield(self, peer: str, yielded: msg.Yield) -> None:
-        """Go on with groups where their coordinator stopped in favour of this member."""
+        """Coordinate the groups whose coordinator stopped in favour of this member."""
         begun: list[msg.BeginItem] = []
         for item in yielded.items:
             group = self.groups[item.group]
             leadership, length = group.leadership, group.log.length
             whole = leadership.epoch == item.epoch and length == item.length
-            # A group that is not whole is left: nobody coordinates it, so it finds a successor.
+            # If entries were lost with a link, the same history cannot go on here. The Yield is
+            # dropped, nobody coordinates the group, and `_look` succeeds with a new history.
             if whole and leadership.coordinator == peer:
                 epoch = item.epoch + 1
                 begun.append(msg.BeginItem(item.group, epoch, group.history, group.history, length))
@@ -277,10 +312,10 @@ class Standard(MemberPart):
         """Do nothing: there is no vote record to compare."""
 
     def outdated(self, peer: str, hello: msg.Hello) -> None:
-        """Do nothing: incarnations count for nothing here."""
+        """Do nothing: without votes an incarnation has no meaning."""
 
     def heartbeat(self, peer: str, heartbeat: msg.Heartbeat) -> None:
-        """Follow who coordinates; ask for what is missing here."""
+        """Follow the coordinators that a member says it is; ask for what is missing here."""
         behind: dict[int, int] = {}
         for led in heartbeat.leads:
             group = self.groups[led.group]
@@ -299,7 +334,7 @@ class Standard(MemberPart):
             self._ask(peer, behind)
 
     def _is_led(self, group: "Group") -> bool:
-        """Return whether the coordinator that is followed here is in sight and says it is one."""
+        """Return whether the coordinator followed here is in sight and claims this very epoch."""
         leadership = group.leadership
         if leadership.coordinator == self._settings.me:
             return group.coordinator is not None
@@ -309,7 +344,11 @@ class Standard(MemberPart):
         return led is not None and led.epoch == leadership.epoch
 
     def _prevails(self, peer: str, index: int, epoch: int) -> bool:
-        """Return whether a member's leadership is the one to follow; if so, one here ends."""
+        """Return whether a member's leadership is the one to follow; if so, end one of this member.
+
+        The order (epoch, address) is total and the same on all members, so both sides of a cut
+        choose alike. A leadership with a lower rank is followed only if the present one is gone.
+        """
         group = self.groups[index]
         leadership = group.leadership
         if leadership.coordinator == peer:
@@ -322,7 +361,12 @@ class Standard(MemberPart):
         return True
 
     def _on_begin(self, peer: str, begin: msg.Begin) -> None:
-        """Follow a member that coordinates groups from now on; those with the same log at once."""
+        """Follow a member that coordinates groups from now on.
+
+        A log with the same history id and length is the same log, since only one coordinator at a
+        time numbers under a history id: such a group is followed at once, renamed if need be. The
+        others are asked for first.
+        """
         same: list[msg.BeginItem] = []
         renamed: dict[str, list[int]] = {}
         behind: dict[int, int] = {}
@@ -366,7 +410,10 @@ class Standard(MemberPart):
         self._note_leads(peer, taken)
 
     def _note_leads(self, peer: str, items: "Iterable[msg.BeginItem | msg.SyncItem]") -> None:
-        """Take what a member just said for its next heartbeat."""
+        """Take what a member just said as if its next heartbeat had said it.
+
+        Until that heartbeat `_is_led` would otherwise call its groups leaderless.
+        """
         leads = self._members.peers[peer].leads
         for item in items:
             group = self.groups[item.group]
@@ -375,7 +422,7 @@ class Standard(MemberPart):
             leads[item.group] = msg.LedGroup(item.group, item.epoch, length, length)
 
     def _on_accept(self, peer: str, accept: msg.Accept) -> None:
-        """Take new entries: those of a coordinator are committed as they come."""
+        """Take new entries of a coordinator, and commit them at once: nobody votes on them."""
         gaps: dict[int, int] = {}
         for item in accept.items:
             group = self.groups[item.group]
@@ -391,7 +438,11 @@ class Standard(MemberPart):
             self._ask(peer, gaps)
 
     def _on_sync_request(self, peer: str, request: msg.SyncRequest) -> None:
-        """Give a member what it lacks; to clients of another history this is a new beginning."""
+        """Give a member what it lacks.
+
+        A member with another history id gets a state in place of entries (start -1): its clients
+        get a reset and the snapshot, and not old entries as if they were new.
+        """
         items: list[msg.SyncItem] = []
         for item in request.items:
             group = self.groups[item.group]
