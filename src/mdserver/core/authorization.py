@@ -1,13 +1,17 @@
-"""What a session may do: commands that wait for a verdict about it, and the life of its token.
+"""Authorization: commands that wait for a verdict about their session, and the life of its token.
 
-The core cannot decide itself under `Policy.ASK`: it asks (`Authorize`) and goes on with other
+Under `Policy.ASK` the core cannot decide itself. It asks (`Authorize`) and goes on with other
 sessions until the verdict comes (`Authorized`). The commands of one session take effect in their
-order, so while one of them waits for a verdict, all after it are held as well, up to
-HELD_COMMANDS_MAX of them.
+order, so while one of them waits for a verdict, all later ones are held as well, whether they need
+a verdict or not, up to HELD_COMMANDS_MAX. Their questions are asked at once, not one after the
+other, and verdicts may come in any order: commands are released from the head of the queue as far
+as all their questions are answered.
 
-A token that the verdict gave an end has two moments: `renew_token_before` before it expires the
-client is told to send a new one (TOKEN_TO_EXPIRE), and when it expires the session ends
-(TOKEN_EXPIRED). Both are one timer of the session, set again at the first of them.
+After a session has renewed its token, its subscriptions are asked about again (`Recheck`). They go
+on meanwhile; one that is denied is revoked when the verdict comes.
+
+A token with an expiry time sets one timer of its session twice: `renew_token_before` its end the
+client is told to send a new one (TOKEN_TO_EXPIRE), and at its end the session ends (TOKEN_EXPIRED).
 """
 
 from collections import deque
@@ -34,14 +38,18 @@ Question = tuple[str, str | None, str | None]
 
 @frozen
 class Recheck:
-    """A question about a subscription that exists already: whether it may go on."""
+    """A question about whether an existing subscription may go on."""
 
     session: Session
     subject: str
 
 
 class Rechecks:
-    """Subscriptions of a session that are asked about again, a few at a time, after a new token."""
+    """Subscriptions of a session that are asked about again after a new token.
+
+    `left` are those not asked about yet, `requests` the open questions, at most RECHECKS_AT_ONCE:
+    a session with many subscriptions must not keep others from being answered.
+    """
 
     __slots__ = ("left", "requests")
 
@@ -60,7 +68,7 @@ class PendingAuthorizations:
         self._request = 0
 
     def parts(self, command: AnyCommand) -> Sequence[AnyCommand]:
-        """Divide a command into some of which each needs at most one verdict."""
+        """Divide a command so that each part subscribes to one subject, and needs one verdict."""
         if not (self._settings.ask_each and isinstance(command, Subscribe)):
             return (command,)
         positions = command.positions or {}
@@ -68,7 +76,7 @@ class PendingAuthorizations:
             msgspec.structs.replace(
                 command,
                 subjects=[subject],
-                # A pattern may need any of them, a subject needs its own only.
+                # A pattern may need the position of any subject, a subject only its own.
                 positions=positions
                 if "*" in subject
                 else {subject: positions[subject]}
@@ -79,7 +87,7 @@ class PendingAuthorizations:
         ]
 
     def may_go(self, session: Session, command: AnyCommand, out: list[Output]) -> bool:
-        """Return whether a command can be handled at once; otherwise hold it and ask for it."""
+        """Return whether a command can be handled at once; if not, ask and hold the command."""
         questions = self._questions(command)
         if session.held is None and not questions:
             return True
@@ -96,7 +104,8 @@ class PendingAuthorizations:
         if isinstance(command, Fetch):
             return [("subscribe", None, command.subject)]
         if isinstance(command, Publish):
-            # Whoever answers writes to the reply subject on behalf of the one who asks.
+            # Others publish to the reply subject on behalf of this session, which therefore needs
+            # the right to read there (the same rule as in `core.publications`).
             reply = command.reply_subject
             asked = [] if reply is None else [("subscribe", None, reply)]
             return [("publish", None, command.subject), *asked]
@@ -110,13 +119,13 @@ class PendingAuthorizations:
         token: str | None = None,
         subject: str | None = None,
     ) -> int:
-        """Ask a question; returns the number of the request."""
+        """Ask a question, and return the number of the request."""
         self._request += 1
         out.append(Authorize(self._request, session.id, action, token, subject, session.address))
         return self._request
 
     def recheck_all(self, session: Session, out: list[Output]) -> None:
-        """Ask whether the subscriptions of a session may go on, one after the other."""
+        """Ask whether the subscriptions of a session may go on, a few at a time."""
         if session.subscriptions:
             rechecks = self._rechecks.setdefault(session, Rechecks())
             rechecks.left = deque(session.subscriptions)
@@ -155,8 +164,8 @@ class PendingAuthorizations:
     def authorized(self, authorized: Authorized, out: list[Output]) -> Session | Recheck | None:
         """Note a verdict.
 
-        Returns the session of which commands may be `released`, the subscription that was asked
-        about again, or None if nobody waits for this verdict any more.
+        Returns the session whose commands may be `released`, the `Recheck` that the verdict is
+        about, or None if the session ended meanwhile.
         """
         waiting = self._requests.pop(authorized.request, None)
         if waiting is None:
@@ -168,19 +177,23 @@ class PendingAuthorizations:
             return waiting
         session, held = waiting
         del held.requests[authorized.request]
-        if not isinstance(held.verdict, Denied):  # one denial is enough
+        # A command may have several questions: one denial decides, whatever the others say.
+        if not isinstance(held.verdict, Denied):
             held.verdict = authorized.verdict
         return session
 
     def released(self, session: Session) -> Iterator[HeldCommand]:
-        """Yield the commands of a session that need not wait any more, to be handled at once."""
+        """Yield the commands of a session that need not wait any more, for the caller to handle.
+
+        A command may end the session while it is handled, which empties the queue (`end`).
+        """
         while session.held and not session.held[0].requests:
             yield session.held.popleft()
         if not session.held:
             session.held = None
 
     def end(self, session: Session) -> None:
-        """Forget what was asked about a session that ends."""
+        """Drop the open questions and the held commands of a session that ends."""
         rechecks = self._rechecks.pop(session, None)
         for request in () if rechecks is None else rechecks.requests:
             del self._requests[request]
@@ -191,7 +204,7 @@ class PendingAuthorizations:
 
 
 def too_many_held(command: AnyCommand) -> Status | Error:
-    """Return the answer to a command for which there is no room behind those that are held."""
+    """Return the answer to a command that is dropped because HELD_COMMANDS_MAX wait already."""
     reason = f"More than {HELD_COMMANDS_MAX} commands wait for verdicts: send fewer at a time."
     if isinstance(command, Publish):
         return refusal(command, Refused(StatusName.PUBLISH_FAILED, reason, certain=True))
@@ -199,7 +212,7 @@ def too_many_held(command: AnyCommand) -> Status | Error:
 
 
 def unexpired(verdict: Verdict, now: int) -> Verdict:
-    """Return the verdict, a denial in place of grants that are over already."""
+    """Return the verdict, with a denial in place of grants that have expired."""
     if isinstance(verdict, Grants) and verdict.expires is not None and verdict.expires <= now:
         return Denied("The token has expired: get a new one.", StatusName.TOKEN_EXPIRED)
     return verdict
@@ -208,7 +221,10 @@ def unexpired(verdict: Verdict, now: int) -> Verdict:
 def grant(
     session: Session, grants: Grants | None, renew_before: int, now: int, out: list[Output]
 ) -> None:
-    """Give a session the rights of its token, None for all, and time the token (ns)."""
+    """Give a session the rights of its token, None for all rights, and set the token's timer.
+
+    `renew_before` (ns) is how long before its expiry the client is told to renew the token.
+    """
     stop_token_timer(session, out)
     session.expires = None
     if grants is None:
@@ -224,15 +240,15 @@ def grant(
 
 
 def stop_token_timer(session: Session, out: list[Output]) -> None:
-    """Forget the timer of a session's token, if it has one."""
+    """Cancel the timer of a session's token, if it has one."""
     if session.expires is not None:
         out.append(CancelTimer(("broker", TOKEN_TIMER, session.id)))
 
 
 def token_expired(session: Session, now: int, out: list[Output]) -> bool:
-    """Return whether a session's token is over, now that its timer is due.
+    """Return whether the token of a session, whose timer is due, has expired.
 
-    If it is not, the client is told to send a new one, and the timer is set again.
+    If it has not, tell the client to send a new one, and set the timer again for the expiry.
     """
     expires = session.expires
     if expires is None:

@@ -1,8 +1,21 @@
 """The broker: what one member does for its clients (docs/design.md).
 
-Commands come in, outputs go out; publications leave as proposals for the group logs and come back
-as committed entries and outcomes. Nothing here waits: a command that needs a verdict of somebody
-else holds back the later ones of its session.
+Every method that changes something is part of a step: it takes its input and the time `now` (ns),
+appends to the step's list of outputs, and returns without waiting. The path of a publication is:
+
+- `received` takes the command, and returns a proposal for the log of the subject's group;
+- `resolve` takes the outcome of the proposal, and answers the publisher;
+- `committed` takes the entry, on every member, and delivers it to the subscribers there.
+
+Outcome and entry are independent of each other: the publisher may be connected to another member
+than the subscribers, and may be gone when the outcome comes.
+
+A command that needs the verdict of an external authorizer waits outside the step, and holds back
+the later commands of its session, but not those of others (`core.authorization`).
+
+What an input asks for may be more than a step ought to do: a command with many subjects, a session
+that ends with many subscriptions, a cache full of old messages. Each of these is done in portions,
+with a timer for the next one, so that a step stays within some milliseconds.
 """
 
 from collections import deque
@@ -102,7 +115,7 @@ EXPIRE_STEP = NS_PER_S
 
 @attrs.frozen
 class Counts:
-    """How much a broker holds now. `cache_bytes` is what `MaxCacheBytes` bounds."""
+    """How much a broker holds at the moment. `cache_bytes` is what `MaxCacheBytes` bounds."""
 
     sessions: int
     subscriptions: int
@@ -114,7 +127,8 @@ class Counts:
 class Broker:
     """Sessions, their subscriptions and publications, over the member's cache.
 
-    `trouble` is what the journal suffers from, whether publications are refused for it or not.
+    `trouble` says what is wrong with the journal, None if nothing is. Whether publications are
+    refused for it is another matter (`Publications.refusing`).
     """
 
     def __init__(self, settings: BrokerSettings, history: str, rng: "random.Random") -> None:
@@ -131,7 +145,7 @@ class Broker:
         """Sessions that ended with more subscriptions than one step ends."""
         self._expiring = False
         self._emptied: dict[int, None] = {}
-        """Groups of whose reset subscribers were told, and that were not taken over since."""
+        """Groups that were reset, which subscribers know, and were not taken over since."""
         self._shortest_age = min(
             settings.cache_expire, settings.snapshot_expire or settings.cache_expire
         )
@@ -164,22 +178,23 @@ class Broker:
     # -- Sessions ------------------------------------------------------------------------------
 
     def opened(self, input: Opened, now: int, out: list[Output]) -> None:  # noqa: A002
-        """A client's connection is there; nothing is sent before its first command."""
+        """Begin a session for a new connection; nothing is sent before its first command."""
         session = self._sessions[input.session] = Session(input)
         session.address_allowed = within(input.address, self.settings.publish_networks)
 
     def writability(self, input: Writability, now: int, out: list[Output]) -> None:  # noqa: A002
-        """Pause or go on with what a session is still to be brought."""
+        """Pause or resume the catch-up of a session whose client takes no more bytes, or does."""
         session = self._sessions.get(input.session)
         if session is not None:
             session.congested = not input.writable
             self._catch_up.pause(session, now, out)
             if input.writable:
-                # What waited for the client may have been conflated.
+                # The outbox may have conflated what waited in it, which changes the order of places
+                # that the latest mark promised.
                 self._marks.again(session, out)
 
     def counts(self) -> Counts:
-        """How much there is of what grows; takes time in proportion to the sessions."""
+        """Count what grows, in time proportional to the number of sessions."""
         return Counts(
             sessions=len(self._sessions),
             subscriptions=sum(len(one.subscriptions) for one in self._sessions.values()),
@@ -189,8 +204,10 @@ class Broker:
         )
 
     def rules_changed(self, input: RulesChanged) -> None:  # noqa: A002
-        """Take what the configuration says now. A new token of the Basic entitlement ends the
-        trust in those who gave the old one: they renew theirs.
+        """Take over rules of the configuration, which was read again.
+
+        A new token of the Basic entitlement ends the trust in the sessions that gave the old one
+        until they renew theirs.
         """
         renewed = input.allow_token != self.settings.allow_token
         self.settings = attrs.evolve(
@@ -204,9 +221,9 @@ class Broker:
     def received(
         self, session: int, commands: Sequence[AnyCommand], now: int, out: list[Output]
     ) -> list[Proposal]:
-        """Take commands of a session, in order; those of a session that ended are dropped.
+        """Take commands of a session, in order; commands of a session that ended are dropped.
 
-        Returns what is to be proposed to the logs of the groups.
+        Returns the proposals for the logs of the subject groups.
         """
         known = self._sessions.get(session)
         if known is None:
@@ -223,6 +240,7 @@ class Broker:
 
     def _take(self, session: Session, command: AnyCommand, now: int, out: list[Output]) -> None:
         if session.state is SessionState.OPENED:
+            # `connect` may be left out: another first command stands for an empty one before it.
             first = command if isinstance(command, Connect) else Connect()
             self._begin(session, first, now, out)
             if first is command:
@@ -239,7 +257,7 @@ class Broker:
             self._admit(session, first, None, now, out)
 
     def closed(self, input: Closed, now: int, out: list[Output]) -> None:  # noqa: A002
-        """A client's connection is gone."""
+        """End the session of a connection that is gone."""
         session = self._sessions.pop(input.session, None)
         if session is None:
             return
@@ -256,8 +274,9 @@ class Broker:
         session.transition(SessionEvent.END)
         self._authorizations.end(session)
         self._marks.end(session)
-        # While its client is connected nothing may come after the `Disconnect`. Once it is gone,
-        # what is addressed to it reaches nobody, so its subscriptions can end bit by bit.
+        # While the client is connected, nothing may follow the `Disconnect`, so all subscriptions
+        # end in this step. Once it is gone, what is addressed to it reaches nobody, and they can
+        # end in portions.
         while not self._subscriptions.end_some(session, now, out):
             if gone:
                 self._ending.append(session)
@@ -279,7 +298,7 @@ class Broker:
     ) -> list[Proposal]:
         """Take a verdict, and handle the commands that waited for it.
 
-        Returns what is to be proposed to the logs of the groups.
+        Returns the proposals for the logs of the subject groups.
         """
         found = self._authorizations.authorized(input, out)
         if isinstance(found, Recheck):
@@ -408,7 +427,8 @@ class Broker:
             if session.transport == "sse":
                 self._marks.follow(session, out)
             return
-        # It may wait for long: keep its own bytes only, not those of the whole payload.
+        # `t` is a view of the payload that it came in. The pong may wait for long, so it takes a
+        # copy instead of keeping the whole payload in memory.
         if not self._catch_up.caught_up(session, Pong(t=command.t.copy()), out):
             reason = f"At most {PINGS_WAITING_MAX} pings with `caught_up` may wait."
             self._send(session, Error(code="too-many-pings", reason=reason, id=command.id), out)
@@ -432,7 +452,7 @@ class Broker:
     # -- What the group logs say -----------------------------------------------------------------
 
     def resolve(self, outcomes: Iterable[Outcome], now: int, out: list[Output]) -> None:
-        """Take the results of proposals, and tell their publishers."""
+        """Take the outcomes of proposals, and answer their publishers."""
         self.publications.resolve(outcomes, self._sessions, now, out)
 
     def committed(
@@ -446,8 +466,10 @@ class Broker:
     ) -> None:
         """Apply entries of a group in log order and deliver them.
 
-        STANDARD ones have seq 0 and are delivered only. Entries that are known already are left
-        out. `ordered`: all entries before the last one's place in the log are known with it.
+        STANDARD entries have seq 0; they are delivered and not cached. Entries that are known
+        already are skipped, so an entry may safely come twice. `ordered` says that with the last
+        entry this member has all entries of the log up to its place; without it, places are left
+        alone.
         """
         cache, interest, catch_up = self._cache, self._interest, self._catch_up
         place = 0
@@ -461,6 +483,8 @@ class Broker:
             known = state.seq
             if seq <= known:
                 continue
+            # Where the numbering has a gap, the delivery names the position before it, so that
+            # clients do not take the gap for a loss.
             prev = Position(state.epoch, known) if known and seq != known + 1 else None
             cache.apply(state, entry, now)
             audience = interest.audience(entry.publication.subject)
@@ -469,6 +493,8 @@ class Broker:
             if catch_up.awaited:
                 released = catch_up.applied(state, now, out)
                 if ordered:
+                    # A mark that is sent now must name the place of this entry and no later one:
+                    # the rest of the entries has not been delivered yet.
                     catch_up.reach(group, entry.place, now, out)
                     self._marks.settle(released, out)
             place = entry.place
@@ -500,7 +526,10 @@ class Broker:
         now: int,
         out: list[Output],
     ) -> None:
-        """These groups (None: all) are numbered anew: their cache is void, subscribers are told."""
+        """Begin these groups anew under another history id: drop their cache, tell subscribers.
+
+        `groups` None stands for all groups.
+        """
         affected = range(self.settings.groups) if groups is None else groups
         for group in affected:
             self._cache.drop_group(group)
@@ -510,9 +539,9 @@ class Broker:
         self._marks.settle(None, out)
 
     def rename(self, history: str, groups: Sequence[int], now: int, out: list[Output]) -> None:
-        """These groups have a new history id, and what is cached of them is its beginning.
+        """Give these groups a new history id, of which what is cached is the beginning.
 
-        Subscribers forget their positions and get the snapshots.
+        Clients drop the positions that they know in these groups, and are sent the snapshots.
         """
         self._begin_history(history, groups, now, out)
         affected = dict.fromkeys(groups)
@@ -556,32 +585,36 @@ class Broker:
 
     @property
     def history(self) -> str:
-        """The history id that a new session is told."""
+        """The history id that new sessions are given."""
         return self._histories.current
 
     def history_of(self, group: int) -> str:
-        """The history id under which clients know the subjects of a group."""
+        """Return the history id under which clients know the subjects of a group."""
         return self._histories.of_group(group)
 
     def export_group(self, group: int) -> GroupImage:
-        """All that this member remembers of a group, for a member that joins."""
+        """Return everything that this member holds of a group, for a member that joins."""
         return GroupImage(self._histories.of_group(group), self._cache.image(group))
 
     def reached(self, group: int, place: int, now: int, out: list[Output]) -> None:
-        """Note that this member has everything of a group's log up to a place."""
+        """Note that this member has every entry of a group's log up to a place."""
         self._catch_up.reach(group, place, now, out)
 
     def import_group(
         self, group: int, state: GroupImage, length: int, now: int, out: list[Output]
     ) -> None:
-        """Take over what another member remembers of a group: of `length` entries of its log.
+        """Take over what another member holds of a group, after `length` entries of its log.
 
-        Subscribers that are here already get what they missed, or hear which range is missing; a
-        reset has said that of all subjects, so they get the snapshots after one.
+        Subscribers that are connected already receive the entries that this member missed. If the
+        image does not have all of them any more, they receive the missing range and the snapshot.
+        After a reset they receive the snapshot alone, because the reset has announced the loss.
         """
+        # Subjects are brought one after the other, so places are out of order until the end.
         self._marks.unsettle(out)
         if state.history != self._histories.of_group(group):
             self.reset(state.history, (group,), now, out)
+        # Once an entry was applied after the reset, subscribers have positions of the new history
+        # again, and a loss has to be told as a range.
         anew = group in self._emptied and not self._catch_up.reached[group]
         self._emptied.pop(group, None)
         for subject in state.subjects:
@@ -603,7 +636,7 @@ class Broker:
     # -- Timers ----------------------------------------------------------------------------------
 
     def timer(self, input: TimerDue, now: int, out: list[Output]) -> None:  # noqa: A002
-        """Do what a timer was set for; one of a session that is gone means nothing."""
+        """Do what a timer was set for; a timer of a session that is gone is ignored."""
         match input.timer:
             case ("broker", "expire"):
                 self._expire(now, out)
@@ -637,7 +670,8 @@ class Broker:
             self._log_dropped(now, out)
         self._expiring = following is not None
         if following is not None:
-            # What comes later may have a shorter age than what is oldest now.
+            # A message that comes meanwhile may expire before everything that is cached now, since
+            # messages and snapshots have ages of their own.
             following = min(following, now + self._shortest_age)
             pause = EXPIRE_STEP if following > now else EXPIRE_PAUSE_MS * NS_PER_MS
             out.append(SetTimer(EXPIRE_TIMER, max(following, now + pause)))

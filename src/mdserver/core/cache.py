@@ -1,10 +1,20 @@
-"""What a member remembers of each subject: its newest messages and its snapshot.
+"""The cache: what a member holds of each subject, its newest messages and its snapshot.
 
-The messages of a subject are bounded by count and by age, all together by bytes, the subjects by
-number. Each cached message is noted once more in one queue of all subjects, oldest first, so that
-both the age and the bytes are kept by looking at its head. The age counts from when this member
-learned of a message, by its own clock: clocks of members differ, and a wrong one must not empty a
-cache. Snapshots that expire stand in a queue of their own, in the order of their latest messages.
+The messages of a subject are bounded by count and by age, those of all subjects together by bytes,
+the subjects by number. The messages of one subject leave in order, oldest first, so `entries` never
+has a hole: everything after `floor` is there.
+
+One queue of all subjects (`_order`) has an item for each cached message, oldest first, so the
+limits on age and bytes are kept by looking at its head. It holds the subjects, not the messages:
+the oldest message of the subject at the head is the one that the item stands for. When a message
+leaves because its own subject has too many, its item is somewhere within the queue, where removing
+it would take long. So the subject counts one more `stale` item instead. Its next `stale` items in
+the queue stand for nothing; they are dropped when they reach the head, or all at once when they
+outnumber the others.
+
+The age counts from when this member learned of a message, by its own clock: clocks of members
+differ, and a wrong one must not empty a cache. Snapshots that expire are in a queue of their own,
+in the order of their latest messages.
 """
 
 from collections import OrderedDict, deque
@@ -24,15 +34,17 @@ from mdserver.limits import (
 )
 
 _STALE_SLACK = 1024
+"""So many stale items are tolerated in any queue: a short one is not worth compacting."""
 
 
 class SubjectState:
-    """One subject: `floor` is the seq after which nothing is missing from `entries`.
+    """One subject: `entries` has all messages after the seq `floor`, up to the newest position.
 
-    `epoch` and `seq` are the newest position; both are 0 while a first publication is on its way.
-    `dropped` is the place in the log up to which entries may be missing, 0 if none is.
-    `since` is when the subject was first heard of. `ahead` is there while publications with fields
-    have no result yet.
+    `epoch` and `seq` are that position; both are 0 while a first publication is on its way.
+    `dropped` is the place in the group's log up to which entries of the subject may be missing, 0
+    if none is. `since` is when the subject was first heard of (ns). `ahead` exists while
+    publications with fields have no result yet. `stale` counts the items of `Cache._order` that
+    stand for nothing any more.
     """
 
     __slots__ = (
@@ -62,7 +74,7 @@ class SubjectState:
 
 
 class SubjectImage(msgspec.Struct, frozen=True, array_like=True):
-    """A subject as one member tells another; `snapshot` is one message with all its fields."""
+    """A subject as one member sends it to another; `snapshot` is one message with all fields."""
 
     subject: str
     epoch: int
@@ -74,9 +86,11 @@ class SubjectImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 def placed(image: SubjectImage, length: int) -> SubjectImage:
-    """Return an image of a member of an earlier version with places: none that is too early.
+    """Return an image with places, which members of earlier versions leave out.
 
-    All that it holds is among the first `length` entries of its group's log.
+    Everything in the image is among the first `length` entries of the group's log, so `length` is
+    used for a place that is unknown. A place that is too late has a client receive a message twice;
+    one that is too early would have it miss one.
     """
     entries = [
         entry if entry.place else msgspec.structs.replace(entry, place=length)
@@ -87,21 +101,21 @@ def placed(image: SubjectImage, length: int) -> SubjectImage:
 
 
 class GroupImage(msgspec.Struct, frozen=True, array_like=True):
-    """All that a member remembers of a subject group."""
+    """Everything that a member holds of a subject group."""
 
     history: str
     subjects: list[SubjectImage]
 
 
 def entry_bytes(entry: Entry) -> int:
-    """What a cached message counts for: its own size and that of the objects around it."""
+    """Return what a cached message counts for: its own size and that of the objects around it."""
     publication = entry.publication
     size = ENTRY_OVERHEAD_BYTES + len(publication.content)
     return size if publication.fields is None else size + fields_bytes(publication.fields)
 
 
 class Dropped:
-    """How much left the cache for one reason since somebody asked last."""
+    """How much left the cache for one reason since the last call of `taken`."""
 
     __slots__ = ("bytes", "messages")
 
@@ -110,7 +124,7 @@ class Dropped:
         self.bytes = 0
 
     def taken(self) -> tuple[int, int]:
-        """Messages and bytes; counting starts anew."""
+        """Return the messages and the bytes, and begin to count anew."""
         counted = self.messages, self.bytes
         self.messages = self.bytes = 0
         return counted
@@ -120,12 +134,13 @@ _Branch = dict[str, "_Branch | SubjectState"]
 
 
 class Cache:
-    """The subjects of one member. `bytes` is what their messages and snapshots take."""
+    """The subjects of one member. `bytes` is the memory that their messages and snapshots take."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
         self._subjects: dict[str, SubjectState] = {}
         self._unused: dict[str, SubjectState] = {}
+        """Subjects of which nothing has been committed yet, oldest first."""
         self._order: deque[SubjectState] = deque()
         self._learned: deque[int] = deque()  # when, beside `_order`
         self._aging: OrderedDict[SubjectState, int] = OrderedDict()
@@ -137,9 +152,9 @@ class Cache:
         self._stale = 0
         self._tree: _Branch = {}
         self.newcomers: list[str] | None = None
-        """Subjects that came up since this was set to a list."""
+        """Subjects that were added since this was set to a list, for searches (`search`)."""
         self._groups: list[dict[SubjectState, None]] | None = None
-        """The subjects of each group; there from when it was asked for first."""
+        """The subjects of each group; made when a group is first asked for."""
         self.bytes = 0
         self.expired = Dropped()
         self.evicted = Dropped()
@@ -149,11 +164,11 @@ class Cache:
 
     @property
     def messages(self) -> int:
-        """How many messages are cached."""
+        """The number of cached messages."""
         return len(self._order) - self._stale
 
     def find(self, subject: str) -> SubjectState | None:
-        """What is known of a subject."""
+        """Return what is known of a subject, None if nothing is."""
         return self._subjects.get(subject)
 
     def names(self) -> list[str]:
@@ -163,7 +178,8 @@ class Cache:
     def make_room(self, publication: Publication, now: int) -> str | None:
         """Make room for a publication that is about to be proposed.
 
-        Returns why there is none, or None; then `landed` follows if it has fields and is retained.
+        Returns why there is no room, None if there is. In that case the caller calls `landed` when
+        a publication that is retained and has fields gets its result.
         """
         if publication.subject not in self._subjects and not self._reserve(
             publication.subject, now
@@ -187,7 +203,10 @@ class Cache:
         return True
 
     def _full(self, now: int) -> bool:
-        """Return whether snapshots alone take all the room, even without those that expired."""
+        """Return whether snapshots alone take all the room, even without those that expired.
+
+        Messages do not count, because the oldest ones give way to new ones (`apply`).
+        """
         if self._order:
             return False
         self.expire(now)
@@ -205,7 +224,7 @@ class Cache:
         return broken
 
     def landed(self, subject: str) -> None:
-        """A publication whose fields were counted in has its result."""
+        """Note the result of a publication whose fields were counted in by `make_room`."""
         state = self._subjects.get(subject)
         if state is not None and state.ahead is not None:
             state.ahead.count -= 1
@@ -213,12 +232,13 @@ class Cache:
                 state.ahead = None
 
     def state(self, subject: str, now: int) -> SubjectState:
-        """What is known of a subject, which comes to be if nothing is."""
+        """Return what is known of a subject, which is added if nothing is."""
         return self._subjects.get(subject) or self._add(subject, now)
 
     def apply(self, state: SubjectState, entry: Entry, now: int) -> None:
-        """Remember the next committed entry of a subject."""
+        """Cache the next committed entry of a subject, and drop what exceeds the limits for it."""
         if state.seq == 0:
+            # The first entry that this member sees need not be the first of the subject.
             state.floor = entry.seq - 1
             state.dropped = max(0, entry.place - 1) if state.floor else 0
             self._unused.pop(state.subject, None)
@@ -258,7 +278,7 @@ class Cache:
         self.bytes += snapshot.bytes
 
     def snapshot(self, state: SubjectState, now: int) -> Snapshot | None:
-        """The snapshot of a subject, if there is one that has not expired."""
+        """Return the snapshot of a subject; None if there is none, or if it has expired."""
         snapshot = state.snapshot
         if snapshot is None:
             return None
@@ -275,17 +295,20 @@ class Cache:
             state.snapshot = None
 
     def entries(self, state: SubjectState, now: int) -> Sequence[Entry]:
-        """The cached messages of a subject, oldest first; the caller does not change them."""
-        if now != self._looked_at:  # once a step: a step may read very many subjects
+        """Return the cached messages of a subject, oldest first; the caller does not change them.
+
+        Messages that expired are dropped before, as far as one step does that.
+        """
+        if now != self._looked_at:  # Once a step, since a step may read very many subjects.
             self._looked_at = now
             self.expire(now)
         return state.entries
 
     def expire(self, now: int) -> int | None:
-        """Drop messages and snapshots that are too old, so many at most.
+        """Drop messages and snapshots that are too old, at most `expired_at_once` of them.
 
-        Returns when the next one will be, which is not after `now` while there are more; None if
-        none will be.
+        Returns when the next one expires (ns), which is not after `now` if some had to be left;
+        None if nothing is cached that expires.
         """
         left = self._settings.expired_at_once
         dues: list[int] = []
@@ -320,12 +343,14 @@ class Cache:
         dropped.bytes += before - self.bytes
 
     def _drop_first(self, state: SubjectState) -> None:
-        # A list: an empty deque takes 600 bytes, and taking the first of 1,000 costs 0.1 us.
+        # `entries` is a list, because an empty deque takes 600 bytes, and taking the first item of
+        # a list of 1,000 costs only 0.1 us.
         entry = state.entries.pop(0)
         state.floor, state.dropped = entry.seq, entry.place
         self.bytes -= entry_bytes(entry)
 
     def _compact(self) -> None:
+        """Remove all stale items from the queue: the first ones of each subject are the stale."""
         kept: deque[SubjectState] = deque()
         learned: deque[int] = deque()
         for state, since in zip(self._order, self._learned, strict=True):
@@ -359,7 +384,10 @@ class Cache:
             del self._groups[group_of(state.subject, len(self._groups))][state]
 
     def _drop_unused(self, now: int) -> bool:
-        """Drop the subject whose first publication came to nothing, if there is one."""
+        """Drop the oldest unused subject, and return whether there was one.
+
+        A subject is kept for RESERVATION_S, because its first publication may still be committed.
+        """
         state = next(iter(self._unused.values()), None)
         if state is None or state.since > now - RESERVATION_S * NS_PER_S:
             return False
@@ -367,14 +395,15 @@ class Cache:
         return True
 
     def search(self, pattern: Pattern) -> Iterator[str | None]:
-        """Yield the subjects of a pattern, and None for each branch that is looked at besides.
+        """Yield the subjects of a pattern, and None for each other branch that is looked at.
 
-        The cache may change before it goes on: what comes up meanwhile is in `newcomers`.
+        The cache may change between two items. Subjects that are added meanwhile may be left out:
+        they are in `newcomers`.
         """
         return _search(self._tree, pattern)
 
     def group(self, number: int) -> Sequence[SubjectState]:
-        """The subjects of a subject group."""
+        """Return the subjects of a subject group."""
         if self._groups is None:
             self._groups = [{} for _ in range(self._settings.groups)]
             for state in self._subjects.values():
@@ -382,12 +411,12 @@ class Cache:
         return list(self._groups[number])
 
     def drop_group(self, number: int) -> None:
-        """Forget the subjects of a group."""
+        """Drop the subjects of a group."""
         for state in self.group(number):
             self._remove(state)
 
     def image(self, number: int) -> list[SubjectImage]:
-        """The subjects of a group, for another member."""
+        """Return the subjects of a group, for another member."""
         return [
             SubjectImage(
                 state.subject,
@@ -402,7 +431,10 @@ class Cache:
         ]
 
     def restore(self, image: SubjectImage, now: int) -> SubjectState:
-        """Replace what is known of a subject by what another member knows."""
+        """Replace what is known of a subject by what another member sent.
+
+        The age of its messages counts from now, when this member learns of them.
+        """
         known = self._subjects.get(image.subject)
         if known is not None:
             self._remove(known)
@@ -421,7 +453,12 @@ class Cache:
 
 
 def _plant(tree: _Branch, state: SubjectState) -> None:
-    """Put a subject into the tree; its state stands for a branch that has no other subject."""
+    """Put a subject into the tree.
+
+    Its state stands in place of a branch that has no other subject, which saves a dict for nearly
+    every subject. Once the branch has subjects below it, the state moves to the key "", which no
+    segment can be.
+    """
     *branches, last = segments_of(state.subject)
     at = tree
     for segment in branches:
@@ -437,7 +474,7 @@ def _plant(tree: _Branch, state: SubjectState) -> None:
 
 
 def _uproot(branch: _Branch, segments: Sequence[str]) -> None:
-    """Take a subject out of the tree, with the branches that held nothing else."""
+    """Remove a subject from the tree, with the branches that held nothing else."""
     first, below = segments[0], branch[segments[0]]
     if type(below) is dict:
         if len(segments) > 1:
@@ -452,8 +489,9 @@ def _uproot(branch: _Branch, segments: Sequence[str]) -> None:
 def _search(tree: _Branch, pattern: Pattern) -> Iterator[str | None]:
     """Walk a tree depth first; it may change between two items.
 
-    `at` segments of the pattern lead to `node`; beyond all of them is what `**` stands for. Each
-    level is left to a list of its keys, as the dict itself must not change while it is iterated.
+    `at` is how many segments lead to `node`; those beyond the pattern's own are what `**` stands
+    for. Each level iterates over a copy of its keys, because the dict itself must not change during
+    an iteration.
     """
     segments, rest = pattern.segments, pattern.rest
     fixed = len(segments)

@@ -1,8 +1,14 @@
 """Publications of clients: from the command to a proposal, and from its outcome to the answer.
 
-A command becomes a `Publication`, or the reason why not. A publication that may be made leaves the
-broker as a `Proposal` for the log of its subject's group; the log answers each with exactly one
-`Outcome`, of which the publisher is told when it gave its publication a name (`closure` or `id`).
+A command becomes a `Publication`, or the reason why it cannot (`Malformed`, `Refused`). A
+publication that is allowed leaves the broker as a `Proposal` for the log of its subject's group.
+The log answers each proposal with exactly one `Outcome`.
+
+The publisher gets a status if it named its publication (`closure` or `id`). Without a name it could
+not tell what a status is about, so it gets nothing for a success and an `error` for a failure.
+
+A failure that is `certain` left no trace: the publication will not be committed later either, so
+the publisher may repeat it without creating a duplicate.
 """
 
 import functools
@@ -27,7 +33,7 @@ from mdserver.core.subjects import shown, validate_subject
 from mdserver.errors import InvalidSubjectError
 from mdserver.limits import VALID_SUBJECTS_KEPT
 
-# To look up a member of an enum takes CPython 3.11 as long as a call, and these are for each
+# Looking up a member of an enum takes CPython 3.11 as long as a call, and these are needed for each
 # publication.
 _BASIC, _STANDARD, _ENDED = Policy.BASIC, Qos.STANDARD, SessionState.ENDED
 _PUBLISH_OK = StatusName.PUBLISH_OK
@@ -35,7 +41,7 @@ _PUBLISH_OK = StatusName.PUBLISH_OK
 
 @frozen
 class Malformed:
-    """The command cannot be understood."""
+    """A command that cannot be understood, and why."""
 
     code: str
     reason: str
@@ -43,7 +49,7 @@ class Malformed:
 
 @frozen
 class Refused:
-    """The command is understood and refused; `certain` when the status has to say so."""
+    """A command that is understood and refused; `certain` if the status has to say so."""
 
     status: StatusName
     reason: str
@@ -103,7 +109,7 @@ def read_publication(
 
 
 def undecided(denied: Denied) -> Refused:
-    """Return the refusal of a publication that a verdict denied, or that nobody decided about."""
+    """Return the refusal of a publication that a verdict denied or left undecided (`busy`)."""
     if denied.busy:
         return Refused(StatusName.PUBLISH_FAILED, denied.reason, certain=True)
     return Refused(StatusName.PUBLISH_DENIED, denied.reason)
@@ -132,7 +138,8 @@ def _refused(
     elif session.writable is not None and not permits(session.writable, subject):
         denial = f"The token does not allow publishing to {shown(subject)}."
     elif reply is not None and not permits(session.readable, reply):
-        # Others write there on behalf of the publisher, who must not reach beyond its own rights.
+        # Subscribers publish their replies there, perhaps with more rights than the publisher has.
+        # Without this check it could have them write to a subject that it may not even read.
         denial = (
             f"The token does not allow subscribing to {shown(reply)}, "
             "which `reply_subject` names for replies."
@@ -141,7 +148,7 @@ def _refused(
 
 
 def refusal(command: Publish, refused: Refused | Malformed) -> Status | Error:
-    """Return the answer: an error if the publisher could not tell what a status is about."""
+    """Return the answer to a refused command: a status, or an error if it has no name."""
     if isinstance(refused, Malformed):
         return Error(code=refused.code, reason=refused.reason, id=command.id)
     if command.closure is None and command.id is None:
@@ -164,6 +171,7 @@ def error_code(status: StatusName) -> str:
 def accepted(outcome: Outcome) -> Status:
     """Return the answer to a publication that was committed."""
     origin = outcome.origin
+    # The number of an old duplicate is remembered longer than its position.
     forgotten = outcome.duplicate and not outcome.epoch
     return Status(
         status=_PUBLISH_OK,
@@ -177,7 +185,7 @@ def accepted(outcome: Outcome) -> Status:
 
 
 def failed(outcome: Outcome) -> Status:
-    """Return the answer to a publication that was not committed, or perhaps not."""
+    """Return the answer to a publication that was not committed or whose result is uncertain."""
     origin = outcome.origin
     return Status(
         status=StatusName.PUBLISH_FAILED,
@@ -193,8 +201,9 @@ def failed(outcome: Outcome) -> Status:
 class Publications:
     """The publications of this member's clients, from their command to the answer.
 
-    `count` is how many were understood and allowed. `refusing` is why none is taken now that wants
-    a place in a log, None while they are.
+    `count` is how many were understood and allowed. `refusing` is the reason why publications that
+    need a place in a log are refused at the moment, None if they are accepted. STANDARD ones need
+    no place and are never refused for it.
     """
 
     def __init__(self, settings: BrokerSettings, cache: Cache, histories: Histories) -> None:
@@ -213,7 +222,7 @@ class Publications:
     def publish(
         self, session: Session, command: Publish, verdict: Verdict, now: int, out: list[Output]
     ) -> None:
-        """Propose the publication of a command, or answer why not."""
+        """Propose the publication of a command, or tell the client why that is not possible."""
         read: Publication | Malformed | Refused = (
             undecided(verdict)
             if isinstance(verdict, Denied)
@@ -245,7 +254,7 @@ class Publications:
         now: int,
         out: list[Output],
     ) -> None:
-        """Take the outcomes of proposals; `sessions` are those that are still there."""
+        """Take the outcomes of proposals and answer; `sessions` are all that exist, by number."""
         for outcome in outcomes:
             origin = outcome.origin
             session = sessions.get(origin.session)

@@ -1,4 +1,11 @@
-"""One client's state, and the table of what may happen to it when."""
+"""One client's state, and the table of its transitions.
+
+A session begins OPENED when its connection does. Its first command admits it (CONNECTED), after a
+verdict if an external authorizer is asked (AUTHORIZING). It is ENDED when its connection is gone or
+the broker disconnects it; in the second case the object stays known until the connection closes,
+and commands that are still on their way are dropped. ENDED is final. No message is delivered to a
+session before it is CONNECTED, because until then it has no subscriptions.
+"""
 
 import enum
 from collections import deque
@@ -21,7 +28,7 @@ def session_name(member: str, number: int) -> str:
 
 
 class SessionState(enum.Enum):
-    """Where a session is in its life."""
+    """The states of a session; the module's docstring says what they mean."""
 
     OPENED = "opened"
     AUTHORIZING = "authorizing"
@@ -48,7 +55,7 @@ TRANSITIONS = {
 
 
 class CatchUpState(enum.Enum):
-    """How far a subscription is on its way to the live messages (`core.catch_up`)."""
+    """The states of a subscription's catch-up, whose theory is in `core.catch_up`."""
 
     SEARCHING = "searching"
     PENDING = "pending"
@@ -57,7 +64,7 @@ class CatchUpState(enum.Enum):
 
 
 class HeldCommand:
-    """A command that waits for its turn; `requests` are the questions that are still open."""
+    """A command that waits for its turn; `requests` are its questions without a verdict yet."""
 
     __slots__ = ("command", "requests", "verdict")
 
@@ -68,14 +75,16 @@ class HeldCommand:
 
 
 class Subscription:
-    """One session's wish for a subject or a pattern.
+    """A session's subscription to a subject or a pattern.
 
-    `conflation` is in ns, 0 for none; its windows are counted from `start`. `pending` holds the
-    subjects whose first messages are still to be brought: their live ones do not come yet. While
-    these are still `searching` for, no live message comes at all; `known` are the positions that
-    the command named, until all is brought. One that `renews` a live subscription gets live
-    messages meanwhile, as that did. `ahead` are those of `Session.ahead` that are this
-    subscription's.
+    `conflation` is the length of its windows in ns, 0 for none; they are counted from `start`.
+
+    The rest is the state of its catch-up (`core.catch_up`). `searching`: the subjects of the
+    pattern are being looked up, and no live message is delivered. `pending` are the subjects that
+    still have to be brought, None if there are none; their live messages are not delivered yet.
+    `known` are the positions that the command named, kept until everything is brought. `renews`:
+    this one replaces a live subscription, so it goes on with the live messages meanwhile. `ahead`
+    are those entries of `Session.ahead` that belong to this subscription.
     """
 
     __slots__ = (
@@ -111,19 +120,21 @@ class Subscription:
         self.ahead: dict[str, AheadWait] | None = None
 
     def waits(self, subject: str) -> bool:
-        """Return whether the live messages of a subject do not come through this yet."""
+        """Return whether the live messages of a subject are not delivered through this yet."""
         waiting = self.searching or (self.pending is not None and subject in self.pending)
         return waiting and not (self.renews and not self._names(subject))
 
     def defers(self, subject: str) -> bool:
-        """Return whether less exact subscriptions of the session bring a subject for now.
+        """Return whether a less exact subscription of the session brings a subject for now.
 
-        They do until this one's turn has come, so that they miss nothing if it never comes.
+        It does until this one's turn has come, so that the client misses nothing if this one ends
+        before. If a position was named it does not, since live messages would overtake what follows
+        that position.
         """
         return self.waits(subject) and not self._names(subject)
 
     def _names(self, subject: str) -> bool:
-        """Return whether a position was named: nothing may overtake what follows it."""
+        """Return whether the command named a position, or places, that concern a subject."""
         known = self.known
         if known is None:
             return False
@@ -132,12 +143,12 @@ class Subscription:
 
     @property
     def exactness(self) -> tuple[int, ...]:
-        """Order subscriptions of a session: of those that cover a subject the greatest decides."""
+        """The order of a session's subscriptions: the greatest that covers a subject decides."""
         return (3,) if self.pattern is None else self.pattern.specificity
 
     @property
     def catch_up_state(self) -> CatchUpState:
-        """How far the subscription is on its way to the live messages."""
+        """The state of the subscription's catch-up."""
         if self.searching:
             return CatchUpState.SEARCHING
         if self.pending is not None:
@@ -145,23 +156,24 @@ class Subscription:
         return CatchUpState.LIVE if self.ahead is None else CatchUpState.AHEAD
 
     def __repr__(self) -> str:
-        """Name the session, the subject and the state, and how many subjects wait."""
+        """Return the session, the subject, the state, and how many subjects wait."""
         waits = {"pending": len(self.pending or ()), "ahead": len(self.ahead or ())}
         counts = "".join(f", {count} {name}" for name, count in waits.items() if count)
         return f"<{self.session.id} {self.subject}: {self.catch_up_state.value}{counts}>"
 
     @property
     def match(self) -> str | None:
-        """What a message says about the way it came: the pattern, None for a single subject."""
+        """The pattern through which messages come, None for a subscription to one subject."""
         return None if self.pattern is None else self.subject
 
 
 class KnownPositions:
     """The positions that a command named: those of the current history id, and the others.
 
-    All subscriptions of the command share it. `replay`: the snapshot or history is wanted also for
-    subjects whose position is known. `places`: of each subject group the place in its log up to
-    which everything is known, -1 where that says nothing; None where the command had none.
+    All subscriptions of the command share one object. `replay`: the snapshot or history is wanted
+    for subjects with a known position too. `places` has, for each subject group, the place in its
+    log up to which the client has everything, -1 if that is unknown; it is None if the command
+    named no places. `foreign` are the subjects of positions under another history id.
     """
 
     __slots__ = ("foreign", "places", "positions", "replay")
@@ -174,10 +186,11 @@ class KnownPositions:
 
 
 class CatchUpRequest:
-    """What a subscription is to bring before the live messages, of each subject in its `pending`.
+    """What a subscription is to bring, of each subject, before the live messages.
 
-    After a position what was missed, else `history` messages, else the snapshot. Then come `pongs`,
-    whose pings asked for that moment.
+    That is what was missed since a known position; without one the last `history` messages, or the
+    snapshot if `history` is 0. When all of it is sent, `pongs` follow: they answer pings that asked
+    for this moment (`Ping.caught_up`).
     """
 
     __slots__ = ("history", "known", "pongs", "subscription")
@@ -190,7 +203,10 @@ class CatchUpRequest:
 
 
 class AheadWait:
-    """A session has seen more of a subject than this member: it waits, but not beyond `until`."""
+    """The wait of a session that has seen more of a subject than this member, up to `until` (ns).
+
+    `after` is the last position that the client has seen.
+    """
 
     __slots__ = ("after", "subject", "subscription", "until")
 
@@ -204,14 +220,16 @@ class AheadWait:
 
 
 class Session:
-    """One client. `readable` and `writable` are its rights; None allows everything.
+    """One client.
 
-    `trusted` says that it gave the token of the Basic entitlement, `address_allowed` that it may
-    publish from where it is. `patterns` are those of its subscriptions that are patterns, which are
-    in `tree` as well once there are many (`Interest`). `ahead` holds the subjects of which it has
-    seen more than this member, `held` the commands that wait for a verdict or behind one that does.
-    While its client takes no more it is `congested`. `ended` are subscriptions that it had, the
-    latest ones; `receipts` counts what it told of what it received.
+    `readable` and `writable` are its rights; None allows everything. `trusted` says that it gave
+    the token of the Basic entitlement, `address_allowed` that it may publish from its address.
+    `patterns` are those of its subscriptions that have patterns, which are in `tree` as well once
+    there are many (`Interest`). `ahead` holds, by subject, its waits for what it has seen and this
+    member has not. `held` are the commands that wait for a verdict, or behind one that does. It is
+    `congested` while its client takes no more bytes. `ended` are the latest subscriptions that it
+    had; `receipts` counts the receipts that it sent. What few sessions need is None until then,
+    because there may be very many sessions.
     """
 
     __slots__ = (
@@ -266,7 +284,7 @@ class Session:
         self.receipts: ReceiptShare | None = None
 
     def transition(self, event: SessionEvent) -> None:
-        """Move on in TRANSITIONS; LocalProtocolError if it has no such move."""
+        """Change the state as TRANSITIONS says; raise LocalProtocolError if it has no such key."""
         try:
             self.state = TRANSITIONS[self.state, event]
         except KeyError:

@@ -2,17 +2,26 @@
 
 A stream is a folder. Lines go to `seg-N.open`; when the segment is large or old enough it is sealed
 by a rename to `seg-N.jsonl`, which never changes again: readers that want whole files (Spark's
-file source) take only sealed ones. N is a count with twelve digits, so names sort by age. There is
-one writer a folder, which a lock on the file `writer.lock` makes sure of.
+file source) take only sealed ones. N is a count with twelve digits, so names sort by age. A folder
+has one writer at a time; a lock on the file `writer.lock` ensures that.
 
-A reader that leaves `NAME.position` in the folder says up to which segment it needs none any more,
-and of which stream; segments that every such reader is done with may be deleted.
+A reader leaves `NAME.position` in the folder: the last segment that it needs no more, and the
+stream that it read. Segments that every such reader is done with may be deleted.
 
-`stream.id` holds the stream's identifier, which is random, and the last number that a segment got:
-a number is given once, however many segments were deleted meanwhile. It is on the disk before a
-segment's first line, and after the segment's name, so a missing last segment is noticed. While
-lines are missing from its end, because the disk did not take them, it is called `stream.gap`: a
-full disk takes another name.
+`stream.id` holds the stream's identifier, which is random, and the last number that a segment got,
+so that a number is never given twice, however many segments were deleted meanwhile. What has to be
+on the disk before what:
+
+- the name of a new segment before its number in `stream.id`, and the number before the segment's
+  first line. So if the last number has no segment, a segment is missing; and if a segment has
+  lines, its number is known even after the segment is lost (`StreamWriter.ends_at`);
+- the content of a segment before the rename that seals it, so a sealed segment is whole.
+
+If the disk refuses lines and they are dropped, `stream.id` is renamed to `stream.gap` until the
+stream is known to be whole again. A rename needs no space, so a full disk still takes it.
+
+A write that fails is taken back: the file ends at the last line that was accepted. A sync that
+fails cannot be taken back, and is final (`SyncError`).
 
 Everything here blocks; `mdserver.journal.writer` calls it from a thread.
 """
@@ -37,7 +46,7 @@ IDENTITY = "stream.id"
 GAP = "stream.gap"
 IDENTIFIED = re.compile(rb"([0-9a-f]{32}) (\d{12})\n\Z")
 ASIDE = "aside-"
-"""How the folders begin that hold segments which are no part of the stream any more."""
+"""Prefix of the folders with segments that are no part of the stream any more."""
 
 
 class JournalError(MdserverError):
@@ -45,12 +54,15 @@ class JournalError(MdserverError):
 
 
 class SyncError(MdserverError):
-    """What was written may not be on the disk; the message is one line that says where and why."""
+    """What was written may not be on the disk; the message is one line that says where and why.
+
+    It is not an OSError, because those may be tried again and this may not.
+    """
 
 
 @frozen
 class Segment:
-    """A sealed segment. `modified` is when its last line was written, in ns since the epoch."""
+    """A sealed segment. `modified` is when its last line was written (ns since the Unix epoch)."""
 
     number: int
     path: Path
@@ -60,7 +72,7 @@ class Segment:
 
 @frozen
 class Repair:
-    """What opening a stream found: a line torn by a crash is cut off, and counted here."""
+    """What the opening of a stream repaired: lines torn by a crash are cut off and counted."""
 
     torn_lines: int
     torn_bytes: int
@@ -74,25 +86,29 @@ class Identified:
     number: int
 
     def encode(self) -> bytes:
-        """The content of `stream.id`, always of the same length."""
+        """Return the content of `stream.id`, always of the same length.
+
+        So it is overwritten in place by one small write, and never truncated.
+        """
         return f"{self.identifier} {self.number:012d}\n".encode()
 
 
 Header = Callable[[str, int], bytes]
-"""Makes a segment's first line of the stream's identifier and the number of the segment before."""
+"""Makes a segment's first line, from the stream's identifier and the previous segment's number."""
 
 
 class StreamWriter:
     """The one writer of a stream. Not safe for several threads at a time.
 
-    `identifier` is the stream's; `ends_at` the number of its last segment if that was missing at
-    the opening, else 0. `gap`: lines are missing from its end. `interruptions` counts how often
-    lines began to be left out, or not to be any more. With a `header` each segment begins with a
-    line of that.
+    `identifier` is the stream's. `ends_at` is the number of its last segment if that was missing at
+    the opening, else 0. `gap` says that lines are missing from its end. `interruptions` counts how
+    often the writer began to leave lines out, or ceased to. With a `header` each segment begins
+    with a line made by it.
 
-    Opening one raises JournalError. Whatever else raises OSError changed nothing and may be tried
-    again. After a SyncError nobody knows what of the segment is on the disk, and trying again does
-    not tell (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+    Opening one raises JournalError. A call that raises OSError changed nothing and may be tried
+    again. After a SyncError nobody knows how much of the segment is on the disk, and another sync
+    does not tell, because the kernel may have dropped the pages (Rebello et al., "Can Applications
+    Recover from fsync Failures?", USENIX ATC 2020).
     """
 
     def __init__(self, folder: Path, segment_bytes_max: int, header: Header | None = None) -> None:
@@ -106,7 +122,7 @@ class StreamWriter:
         try:
             found = self._seal_leftovers()
             self.sealed = sealed(folder)
-            """The sealed segments, oldest first; whoever deletes some takes them off."""
+            """The sealed segments, oldest first, without those that were deleted."""
             self.identifier, self._number = self._identify(found)
         except OSError as error:
             os.close(self._lock)
@@ -126,10 +142,10 @@ class StreamWriter:
         return self._size
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Write whole lines, without their newline, in one piece.
+        """Write whole lines, given without their newlines, all or none of them.
 
-        Raises OSError as the system does, ENOSPC among it; the file then ends at the last line
-        that was there before. A segment that is large enough is sealed first.
+        Raises OSError, such as ENOSPC; the file then ends at the line that was the last before.
+        A segment that is large enough is sealed first, which may raise SyncError.
         """
         if self._size >= self._bytes_max:
             self.seal()
@@ -147,23 +163,24 @@ class StreamWriter:
         self._size += len(block)
 
     def make_room(self, size_bytes: int) -> None:
-        """Raise OSError if there is no room for so many bytes more; nothing is written."""
+        """Raise OSError if the disk has no room for so many more bytes; nothing is written."""
         if self._file < 0:
             self._open_next()
         if size_bytes:
             try:
                 os.posix_fallocate(self._file, self._size, size_bytes)
             except OSError as error:
+                # A file system that cannot reserve space gives no answer: the write will.
                 if error.errno != errno.EOPNOTSUPP:
                     raise
             finally:
                 self._cut()
 
     def _cut(self) -> None:
-        """Have the file end at the last whole line.
+        """Cut the file after the last line that was accepted.
 
-        Raises SyncError: a line that was refused and is there all the same would be taken for one
-        that was not refused.
+        Raises SyncError: if a refused line stayed in the file, a reader would take it for an
+        accepted one.
         """
         try:
             os.ftruncate(self._file, self._size)
@@ -174,7 +191,10 @@ class StreamWriter:
             ) from error
 
     def sync(self) -> None:
-        """Return once everything appended so far would survive a power cut. Raises SyncError."""
+        """Put everything appended so far on the disk, so that it survives a power cut.
+
+        Raises SyncError.
+        """
         if self._file >= 0:
             try:
                 os.fdatasync(self._file)
@@ -182,9 +202,9 @@ class StreamWriter:
                 raise SyncError(f"{self.folder}: syncing failed: {error.strerror}") from error
 
     def seal(self) -> None:
-        """Make the open segment final; does nothing when it is empty or there is none.
+        """Make the open segment final; do nothing if it is empty or there is none.
 
-        Raises SyncError, and OSError.
+        Raises SyncError and OSError.
         """
         if self._file < 0 or not self._size:
             return
@@ -198,17 +218,17 @@ class StreamWriter:
         self._file, self._size = -1, 0
 
     def delete(self, segments: Sequence[Segment]) -> None:
-        """Delete some of the sealed segments; one that is gone already is no error."""
+        """Delete sealed segments; one that is gone already is no error."""
         for segment in segments:
             segment.path.unlink(missing_ok=True)
         numbers = {segment.number for segment in segments}
         self.sealed = [segment for segment in self.sealed if segment.number not in numbers]
 
     def set_aside(self, segments: Sequence[Segment]) -> Path:
-        """Move sealed segments into a folder `aside-N` of this one that holds none, and return it.
+        """Move sealed segments into a new subfolder `aside-N`, and return that.
 
-        They are no part of the stream any more, and nobody here deletes them. After an OSError
-        those that were moved are; the others can be moved by another call.
+        They are no part of the stream any more, and nothing in the server deletes them. After an
+        OSError some have been moved; another call moves the rest.
         """
         number = 1
         while (aside := self.folder / f"{ASIDE}{number}").exists() and any(aside.iterdir()):
@@ -222,9 +242,9 @@ class StreamWriter:
         return aside
 
     def begin_gap(self) -> None:
-        """Have the disk say that lines are missing from here on; it takes no room.
+        """Record on the disk that lines are missing from here on.
 
-        Raises OSError, and SyncError.
+        Raises OSError and SyncError.
         """
         self.interruptions += 1
         if not self.gap:
@@ -233,9 +253,9 @@ class StreamWriter:
             self._sync_names()
 
     def end_gap(self) -> None:
-        """Have the disk say that no lines are missing any more, or that it is known which ones.
+        """Record on the disk that no lines are missing, or that it is known which ones are.
 
-        Raises OSError, and SyncError.
+        Raises OSError and SyncError.
         """
         if self.gap:
             (self.folder / GAP).rename(self.folder / IDENTITY)
@@ -253,9 +273,9 @@ class StreamWriter:
         return self._number + 1
 
     def close(self) -> None:
-        """Seal, and let another writer have the folder."""
+        """Seal the open segment and release the folder for another writer."""
         self.seal()
-        if self._file >= 0:  # empty: the next writer goes on with it
+        if self._file >= 0:  # Empty, so it was not sealed: the next writer opens it again.
             os.close(self._file)
             self._file = -1
         os.close(self._identity)
@@ -275,9 +295,9 @@ class StreamWriter:
             raise JournalError(f"{self.folder}: {error.strerror}") from error
 
     def _identify(self, found: int) -> tuple[str, int]:
-        """Return the identifier, made if there is none, and the last number that was given.
+        """Return the stream's identifier, made if there is none, and the last number given.
 
-        `found` is the number of the last segment that is there.
+        `found` is the number of the last segment in the folder.
         """
         path = self.folder / (GAP if self.gap else IDENTITY)
         known = identified(self.folder)
@@ -291,13 +311,16 @@ class StreamWriter:
         sync_folder(self.folder)
         self.ends_at = known.number if known.number > found else 0
         number = max(known.number, *positions(self.folder).values(), found)
-        # One that was left empty got its number, and no line: it is the next one to be opened.
+        # The last segment was given its number but no line: the next one to open is that one.
         if not self.ends_at and number == found and self._path(found, "open").exists():
             number -= 1
         return known.identifier, number
 
     def _seal_leftovers(self) -> int:
-        """Cut torn lines off segments that a crash left open and seal them; the last number."""
+        """Seal the segments that a crash left open, without torn lines.
+
+        Returns the number of the last segment.
+        """
         last = 0
         for number, state in _numbered(self.folder):
             last = max(last, number)
@@ -322,12 +345,13 @@ class StreamWriter:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         file = os.open(self._path(number, "open"), flags, 0o640)
         try:
-            # A number on the disk says that the segment's name is there as well. What is written
-            # may be on the disk before it is synced, so the name has to be there before that.
+            # A number without a name means a missing segment, so the name goes to the disk first.
+            # It has to be synced before the number is written, not only before that is synced: the
+            # kernel may put the number on the disk at any time.
             self._sync_names()
             os.pwrite(self._identity, Identified(self.identifier, number).encode(), 0)
         except (OSError, SyncError):
-            os.close(file)  # and tried again: it is empty
+            os.close(file)  # The next attempt opens the same file again, which is still empty.
             raise
         self._file, self._number, self._size = file, number, 0
         try:
@@ -345,9 +369,9 @@ class StreamWriter:
         sync_folder(self.folder)
 
     def _sync_names(self) -> None:
-        """Have the names in the folder on the disk.
+        """Put the names in the folder on the disk.
 
-        Raises SyncError: like with a file, trying again does not tell what is there.
+        Raises SyncError: as with a file, trying again does not tell what is there.
         """
         try:
             sync_folder(self.folder)
@@ -359,12 +383,12 @@ class StreamWriter:
 
 
 def whole_lines(block: bytes) -> int:
-    """How many bytes of the block are whole lines: up to and with its last newline."""
+    """Return how many bytes of a block are whole lines: up to and including its last newline."""
     return block.rfind(b"\n") + 1
 
 
 def sealed(folder: Path) -> list[Segment]:
-    """The sealed segments of a stream, oldest first."""
+    """Return the sealed segments of a stream, oldest first."""
     found = []
     for number, state in _numbered(folder):
         if state == "jsonl":
@@ -375,19 +399,25 @@ def sealed(folder: Path) -> list[Segment]:
 
 
 def paths(folder: Path) -> list[Path]:
-    """The files of a stream's segments, the open one too, oldest first; none without a folder."""
+    """Return the files of a stream's segments, oldest first, the open one included.
+
+    A folder that does not exist has none.
+    """
     if not folder.is_dir():
         return []
     return [folder / f"seg-{number:012d}.{state}" for number, state in _numbered(folder)]
 
 
 def numbers(folder: Path) -> list[int]:
-    """The numbers of a stream's segments, the open one's too, oldest first."""
+    """Return the numbers of a stream's segments, oldest first, the open one included."""
     return [number for number, _ in _numbered(folder)]
 
 
 def lines(folder: Path) -> Iterator[bytes]:
-    """Every whole line of a stream that no writer has open, oldest first, without newlines."""
+    """Yield every whole line of a stream, oldest first, without newlines.
+
+    No writer may have the stream open.
+    """
     for number, state in _numbered(folder):
         with (folder / f"seg-{number:012d}.{state}").open("rb") as file:
             for line in file:
@@ -398,7 +428,10 @@ def lines(folder: Path) -> Iterator[bytes]:
 def expired(
     segments: Sequence[Segment], now: int, bytes_max: int | None, age_max: int | None
 ) -> list[Segment]:
-    """Which segments the limits on size (bytes) and age (ns) want gone, oldest first."""
+    """Return the segments that exceed the limits on total size (bytes) or age (ns), oldest first.
+
+    `now` is in ns since the Unix epoch; a limit of None does not apply.
+    """
     total = sum(segment.size_bytes for segment in segments)
     gone = []
     for segment in segments:
@@ -412,13 +445,13 @@ def expired(
 
 
 def read_by_all(segments: Sequence[Segment], positions: Mapping[str, int]) -> list[Segment]:
-    """The segments that every reader is done with; none where there is no reader."""
+    """Return the segments that every reader is done with; none if there is no reader."""
     done = min(positions.values(), default=0)
     return [segment for segment in segments if segment.number <= done]
 
 
 def identified(folder: Path) -> Identified | None:
-    """What `stream.id` says; None if it is missing or damaged. Raises OSError."""
+    """Return what `stream.id` says, None if it is missing or damaged. Raises OSError."""
     for name in (IDENTITY, GAP):
         with contextlib.suppress(FileNotFoundError):
             found = IDENTIFIED.match((folder / name).read_bytes())
@@ -427,9 +460,10 @@ def identified(folder: Path) -> Identified | None:
 
 
 def positions(folder: Path) -> dict[str, int]:
-    """Up to which segment each reader of a stream is done; 0 for a file that says nothing.
+    """Return, by reader, the number of the last segment that it needs no more.
 
-    Nor does one that is about a stream which stood here before. Earlier versions named no stream.
+    That is 0 for a file that is damaged, or about another stream that was in this folder before.
+    Files of earlier versions name no stream, and count for any.
     """
     known = identified(folder)
     found = {}
@@ -443,14 +477,14 @@ def positions(folder: Path) -> dict[str, int]:
 
 
 def attend(folder: Path, reader: str) -> None:
-    """Have all segments kept for a reader from now on; one that is known stays where it is."""
+    """Keep all segments for a reader from now on; a known reader stays where it is."""
     set_position(folder, reader, positions(folder).get(reader, 0))
 
 
 def set_position(folder: Path, reader: str, number: int, stream: str | None = None) -> None:
-    """Say for a reader that it needs the segment `number` and those before it no more.
+    """Note for a reader that it needs the segment `number` and those before it no more.
 
-    `stream` is the identifier of what it has read; without one it is what stands there now.
+    `stream` is the identifier of the stream that it has read, by default the one that is there now.
     """
     known = identified(folder)
     if stream is None:
@@ -461,10 +495,10 @@ def set_position(folder: Path, reader: str, number: int, stream: str | None = No
 
 
 def locked(path: Path) -> int:
-    """Return the descriptor of a file, made if need be, that no other process has locked.
+    """Lock a file, which is made if it does not exist, and return its descriptor.
 
-    The lock ends with the descriptor, and so with the process however that ends. Raises
-    BlockingIOError if another one has it, and OSError.
+    The lock ends when the descriptor is closed, and so with the process however that ends. Raises
+    BlockingIOError if another process has the lock, and other OSErrors.
     """
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -476,7 +510,7 @@ def locked(path: Path) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Return once the names in a folder would survive a power cut. Raises OSError."""
+    """Put the names in a folder on the disk, so that they survive a power cut. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
