@@ -1,10 +1,17 @@
-"""One connection of a client: its socket, its time, and the protocol that is spoken on it.
+"""One connection of a client: its socket, its timer, and the protocol that is spoken on it.
+
+    accepted --TLS, if configured--> HTTP --upgrade--> WebSocket session --> closed
+                                      |  '--stream---> stream session -----> closed
+                                      '--------------------------------------> closed
 
 A connection begins with HTTP (`requests.py`). A request may turn it into a session, over WebSocket
-(`websocket_session.py`) or as an answer without end (`stream_session.py`); then the connection is
-that session until it ends. There is one task and one nursery a connection. The task is blocked in
-`wait_readable` nearly all the time; a second one runs only while the outbox is parked. What is due
-some time is one entry of the timer wheel, whichever protocol is spoken.
+(`websocket_session.py`) or as an answer without end (`stream_session.py`). The connection then is
+that session until it ends; it never goes back to HTTP.
+
+A server holds tens of thousands of connections, so each of them is kept small. It has one nursery
+and one task, which is blocked in `wait_readable` nearly all the time. A second task runs only while
+the outbox is parked. All its time-outs are one entry of the timer wheel: each protocol gives the
+timer the meaning that it needs at the moment (`SpokenProtocol.timer_due`).
 """
 
 import socket
@@ -26,18 +33,21 @@ CROWDED = "The server has too much that is not complete: try again later."
 
 
 class SpokenProtocol(Protocol):
-    """What is spoken on a connection at the moment."""
+    """The protocol that is spoken on a connection at the moment."""
 
     def timer_due(self, now: int) -> None:
-        """Do what is due: the connection's time is up."""
+        """Act on the connection's timer, which is due at `now` (ns)."""
 
     def connection_ended(self) -> None:
-        """Clean up. The socket is closed; may be called when all is cleaned up already."""
+        """Clean up after the socket was closed; does nothing if that was done already."""
 
 
 class Connection:
-    """Owns its socket. `last_received` (ns) is when the client was heard last, or the server did
-    not want to hear it; `unfinished` what is held of input that is not complete.
+    """One connection; it owns its socket.
+
+    `protocol` is None until the TLS hand-shake is done. `last_received` (ns) is when something was
+    received last, or when the server last chose not to read. `unfinished` is the memory for input
+    that is not complete yet. `meter` measures the rates of the client, if there are limits.
     """
 
     __slots__ = (
@@ -71,39 +81,39 @@ class Connection:
 
     @property
     def secure(self) -> bool:
-        """Whether it is encrypted."""
+        """Whether the connection is encrypted."""
         return isinstance(self.sock, ssl.SSLSocket)
 
     def timer_due(self, now: int) -> None:
-        """Have the protocol do what is due; before there is one the client was too slow."""
+        """Hand the timer to the protocol."""
         if self.protocol is None:
-            self.abort()
+            self.abort()  # the TLS hand-shake took too long
         else:
             self.protocol.timer_due(now)
 
     def give_time(self, duration: int) -> None:
-        """Have the timer due in `duration` (ns), and count the client as heard now."""
+        """Set the timer to `duration` (ns) from now, and count the client as heard now."""
         context = self.context
         self.last_received = context.clock()
         context.engine.set_timer(self, self.last_received + duration)
 
     def excuse_silence(self) -> None:
-        """Count the client as heard: one that the server does not read from is not silent."""
+        """Count the client as heard now, because the server itself did not read from it."""
         self.last_received = self.context.clock()
 
     def comes_from(self, client: str) -> None:
-        """Count what comes from now on for another client: its proxy says so."""
+        """Count what is received from now on for another client, the one that the proxy names."""
         if client != self.address:
             self.address = client
             self.meter = self.context.rates.of(client)
 
     def abort(self) -> None:
-        """End the connection now."""
+        """End the connection at once, by cancelling its tasks."""
         if self.nursery is not None:
             self.nursery.cancel_scope.cancel()
 
     def close(self) -> None:
-        """Close the socket, and give back everything that the connection holds."""
+        """Close the socket and release everything that the connection holds."""
         if isinstance(self.sock, ssl.SSLSocket):
             say_goodbye(self.sock)
         self.sock.close()
@@ -113,7 +123,11 @@ class Connection:
             self.protocol.connection_ended()
 
     async def receive(self) -> bytes:
-        """Wait for bytes and return them; empty at the end of the stream. Raises OSError."""
+        """Wait for bytes and return them, empty at the end of the stream.
+
+        They are read into a buffer that all connections share, so an idle connection holds none.
+        Raises OSError if the connection is broken.
+        """
         sock = self.sock
         context = self.context
         while True:
@@ -133,7 +147,10 @@ class Connection:
             return bytes(memoryview(context.buffer)[:size])
 
     async def send_all(self, wire: bytes) -> None:
-        """Send bytes before there is an outbox; the timer bounds how long. Raises OSError."""
+        """Send all bytes, before there is an outbox. The timer bounds how long that takes.
+
+        Raises OSError if the connection is broken.
+        """
         rest = memoryview(wire)
         while rest:
             try:
@@ -143,10 +160,11 @@ class Connection:
         self.context.sessions.traffic.sent += len(wire)
 
     async def linger(self, duration: int) -> None:
-        """Let the client read what was sent last: closing on unread bytes would reset it away.
+        """Close this side's half, and read on so that the client gets what was sent last.
 
-        This side has nothing more to send and says so; what the client still sends within
-        `duration` (ns) is read and thrown away. Then the timer ends the connection.
+        A close with unread bytes would make the kernel reset the connection, and the client might
+        lose the last answer. What the client still sends within `duration` (ns) is discarded; then
+        the timer ends the connection.
         """
         self.give_time(duration)
         if isinstance(self.sock, ssl.SSLSocket):
@@ -155,7 +173,7 @@ class Connection:
         await self.discard()
 
     async def discard(self) -> None:
-        """Throw away what comes, until the end of the stream or too much of it."""
+        """Discard what is received, until the end of the stream or `DISCARD_BYTES_MAX`."""
         discarded = 0
         while discarded < DISCARD_BYTES_MAX and (received := await self.receive()):
             discarded += len(received)

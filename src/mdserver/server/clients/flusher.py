@@ -1,4 +1,13 @@
-"""Sends the dirty outboxes, once a scheduler pass (docs/design.md, "Fan-out")."""
+"""Sends the dirty outboxes, once a scheduler pass (docs/design.md, "Fan-out").
+
+An outbox that gets its first frame is appended to `Flusher.dirty`, and `wake` unparks the flusher's
+task. Trio runs that task after the tasks that are ready already. What those put into outboxes in
+the meantime goes out with the same sends. So the batches grow with the load, without a timer:
+an idle server sends at once, and a busy one joins many frames in one system call.
+
+The flusher takes the whole list before it sends. An outbox that becomes dirty during the sends is
+in the next list, so none is sent twice in a pass and none is forgotten.
+"""
 
 from collections.abc import Callable
 
@@ -11,16 +20,17 @@ SENDS_PER_TURN = 512  # some milliseconds: then the readers have a turn
 
 
 class Flusher:
-    """Sends outboxes once a scheduler pass: the longer that takes, the more frames are joined.
+    """The task that sends dirty outboxes.
 
-    With `batching` (ns) what became dirty waits that long before it is sent; an outbox with `space`
-    bytes or more ends the wait early, where `space` is not 0.
+    With `batching` (ns) it waits that long before it sends. Unless `space` is 0, an outbox with at
+    least `space` bytes ends the wait early. `_since` (ns) is the time of the first `wake` since the
+    last list was taken, 0 if there was none.
     """
 
     def __init__(self, batching: int = 0, space: int = 0) -> None:
         self.dirty: list[Outbox] = []
         self.flushed: Callable[[int], None] = _do_nothing
-        """Called after all that was dirty was sent, with the time of the first `wake`."""
+        """Called when a list was sent, with the time (ns) of the first `wake` that it answers."""
         self._since = 0
         self._batching_s = batching / NS_PER_S
         self._space = space
@@ -28,7 +38,10 @@ class Flusher:
         self._full = trio.Event()
 
     def wake(self, now: int = 0) -> None:
-        """Have what is dirty since `now` (ns) sent once the tasks that are ready had their turn."""
+        """Have the dirty outboxes sent after the tasks that are ready have run.
+
+        `now` (ns) is the time of the step that made them dirty, 0 if it is not to be measured.
+        """
         if not self.dirty:
             return
         if not self._since:
@@ -38,7 +51,7 @@ class Flusher:
             self._full.set()
 
     async def run(self) -> None:
-        """Flush for ever."""
+        """Send dirty outboxes until cancelled."""
         while True:
             if not self.dirty:
                 await self._lot.park()
@@ -56,11 +69,16 @@ class Flusher:
 
 
 def _do_nothing(_: int) -> None:
-    """Measure nothing."""
+    """Do nothing: the callback is not set."""
 
 
 def flush_all(dirty: list[Outbox]) -> None:
-    """Send each outbox with one direct send; those with the same frames share the joined bytes."""
+    """Send each outbox with one non-blocking send; parked ones are skipped.
+
+    Outboxes of one form that follow each other with the same frames share the joined bytes. After a
+    fan-out that is nearly all of them, and the comparison is quick because the frames are the same
+    objects. A failure ends the session that it concerns and no other.
+    """
     form = None
     joined: list[bytes] = []
     wire = b""

@@ -1,8 +1,16 @@
-"""Lets clients in through one listening socket.
+"""Accepts clients at one listening socket, and refuses them politely beyond the limits.
 
-Beyond the limits of connections a client is told 503 and when to come back, unless it asks for
-`/health`: what watches over a full server has to find it alive. With TLS each of those costs a
-hand-shake, as it would below the limit.
+    accepted --within the limits--> served (`serve_connection`)
+        |
+        '--beyond them--> lingering: `/health` is answered, anything else gets 503 --> closed
+
+A connection beyond the limits gets an answer instead of a reset: 503 with the time to come back, or
+the answer of `/health`, because what watches over a full server has to find it alive. The answer
+costs a TLS hand-shake where there is one, so these connections are few and short
+(`Listener._place`). Their descriptors are among those that the limit of connections keeps back.
+
+A connection of a proxy counts for the proxy's client. Who that is, is known only after the PROXY
+header or the first request, so its limits are checked there (`mdserver.server.clients.proxies`).
 """
 
 import socket
@@ -33,7 +41,7 @@ RETRY_AFTER_S = 5
 
 
 async def _received(sock: socket.socket, bytes_max: int) -> bytes:
-    """Return what has come, nothing at the end of the stream or of `bytes_max`."""
+    """Wait for bytes and return up to `bytes_max` of them, empty at the end of the stream."""
     while True:
         # OpenSSL may hold bytes that it has read already: nothing more need come to the socket.
         if not (isinstance(sock, ssl.SSLSocket) and sock.pending()):
@@ -47,7 +55,9 @@ async def _received(sock: socket.socket, bytes_max: int) -> bytes:
 class Listener:
     """One listening socket and the connections that came through it.
 
-    With an identity they are encrypted.
+    With an identity the connections are encrypted. `_lingering` has the cancel scopes of the
+    connections beyond the limit, oldest first. `_complained` maps each event of the log to the time
+    (ns) when it was written last.
     """
 
     def __init__(
@@ -65,7 +75,7 @@ class Listener:
         self._lingering: dict[trio.CancelScope, None] = {}
 
     async def run(self, nursery: trio.Nursery) -> None:
-        """Accept until cancelled; the connections run in `nursery`, and outlive that."""
+        """Accept until cancelled. The connections run in `nursery` and outlive this call."""
 
         def accepted(sock: socket.socket, address: str) -> None:
             # A proxy's connections count for their clients, once it is known who those are.
@@ -90,6 +100,7 @@ class Listener:
         await accept_each(self._sock, accepted, self._exhausted)
 
     async def _serve_proxied(self, sock: socket.socket, address: str) -> None:
+        """Serve a connection of the proxy at `address`, counted for the proxy's client."""
         context = self._context
         proxied = Proxied(self._admission, context.settings.proxies, address)
         try:
@@ -111,7 +122,10 @@ class Listener:
             self._admission.leave(proxied.counted)
 
     async def _announced(self, sock: socket.socket, address: str) -> str | None:
-        """Return the client's address by the PROXY header, None if there is no good header."""
+        """Read the PROXY header; return the client's address, None if the header is missing or bad.
+
+        A header without a client is that of the proxy's own connection, such as a health check.
+        """
         reason = "Its PROXY header did not come in time."
         try:
             with trio.move_on_after(self._context.settings.handshake_timeout / NS_PER_S):
@@ -119,7 +133,7 @@ class Listener:
         except ProxyHeaderError as error:
             reason = str(error)
         except (EOFError, OSError):
-            return None  # it has gone without a word, as those do that look who is there
+            return None  # a port scan or a check that only connects: not worth a line in the log
         except BaseException:
             sock.close()
             raise
@@ -127,10 +141,10 @@ class Listener:
         return None
 
     def _place(self) -> trio.CancelScope:
-        """Return a place among the few connections beyond the limit.
+        """Return a place among the `REFUSED_LINGERING_MAX` connections beyond the limit.
 
-        If there is none the one that is there for longest has to go: a probe of `/health` takes a
-        moment only, so strangers that hold their places for longer keep it from nothing.
+        If all places are taken, the oldest connection loses its place. A probe of `/health` is done
+        within a moment, so strangers that hold places for longer cannot keep it out.
         """
         if len(self._lingering) >= limits.REFUSED_LINGERING_MAX:
             oldest = next(iter(self._lingering))
@@ -148,10 +162,9 @@ class Listener:
         scope: trio.CancelScope,
         announced: bool = False,
     ) -> None:
-        """Answer a question for `/health`, anything else with 503, and linger for a moment.
+        """Answer a request for `/health`, anything else with 503, and linger for a moment.
 
-        With `announced` a PROXY header comes first. What the client sends after the answer is read,
-        so that the answer is not reset away.
+        With `announced` a PROXY header comes first. Closes `sock`.
         """
         try:
             with suppress(OSError, EOFError, ProxyHeaderError), scope:
@@ -164,7 +177,7 @@ class Listener:
             self._lingering.pop(scope, None)
 
     async def _opened(self, sock: socket.socket, *, announced: bool) -> socket.socket:
-        """Return the socket on which HTTP is spoken, after a PROXY header and a TLS hand-shake."""
+        """Return the socket for HTTP, after the PROXY header and the TLS hand-shake, if any."""
         if announced:
             await read_header(sock)
         if self._identity is None:
@@ -172,6 +185,11 @@ class Listener:
         return await shake_hands(sock, self._identity.context)
 
     async def _say(self, sock: socket.socket, address: str, reason: str) -> None:
+        """Send the answer, then read on for a moment.
+
+        A close with unread bytes would make the kernel reset the connection, and the client might
+        lose the answer.
+        """
         wait = (b"retry-after", str(RETRY_AFTER_S).encode())
         http = HttpConnection(clock=self._context.clock)
         answer = None
@@ -191,7 +209,10 @@ class Listener:
     async def _health(
         self, sock: socket.socket, address: str, http: HttpConnection
     ) -> bytes | None:
-        """Return the answer to a question for `/health`, None if the client asks anything else."""
+        """Return the answer to a request for `/health`, None if the client requests anything else.
+
+        Reads at most `REFUSED_BYTES_MAX` bytes.
+        """
         left = limits.REFUSED_BYTES_MAX
         request = None
         try:
@@ -217,6 +238,7 @@ class Listener:
         self._complain("cannot accept connections", reason=error.strerror)
 
     def _complain(self, event: str, **values: object) -> None:
+        """Write a warning, but each event only once in `COMPLAIN_EVERY_NS`."""
         now = self._context.clock()
         if now - self._complained.get(event, 0) >= COMPLAIN_EVERY_NS:
             self._complained[event] = now

@@ -1,4 +1,4 @@
-"""An operator's commands to the node."""
+"""An operator's commands to the node, as calls that return the answer."""
 
 from itertools import count
 
@@ -7,7 +7,7 @@ from mdserver.server.engine import Engine
 
 
 class OperatorCommands:
-    """Asks the node what an operator wants; the answer comes with the same step."""
+    """Gives operators' commands to the node. The answer is an output of the same step."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -19,7 +19,11 @@ class OperatorCommands:
         self._answers[output.request] = output
 
     def __call__(self, action: str, member: str, force: bool) -> Operated:
-        """Have a command carried out."""
+        """Have the node carry a command out, and return its answer.
+
+        `action` is one that `Operate` names, `member` the name of the member that it concerns.
+        `force` overrides a refusal of the node.
+        """
         number = next(self._numbers)
         self._engine.dispatch(Operate(number, action, member, force))
         return self._answers.pop(number)

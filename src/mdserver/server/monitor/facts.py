@@ -1,4 +1,4 @@
-"""`/configuration` and `/version` of the monitor: what runs here, and with which settings."""
+"""`/configuration` and `/version` of the monitor: the settings and the versions of this server."""
 
 import platform
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class ConfigurationPage:
         self._config = config
 
     async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
-        """Return name and value of each parameter, as they would stand in a file."""
+        """Return the name and the value of each parameter, as a configuration file has them."""
         asked = Parameters(request, ("format",))
         asked.check()
         current = self._config()
@@ -37,7 +37,7 @@ class ConfigurationPage:
 
 
 class VersionPage:
-    """Which versions run here, and for how long."""
+    """The versions of the server, its protocol and Python, and how long the server runs."""
 
     def __init__(self, node: str, clock: Clock) -> None:
         self._node = node
@@ -45,7 +45,7 @@ class VersionPage:
         self._started = clock()
 
     async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
-        """Return the versions."""
+        """Return the versions as JSON, or as lines of text."""
         asked = Parameters(request, ("format",))
         asked.check()
         facts = {

@@ -1,4 +1,4 @@
-"""What operators ask a member over its monitor listener (docs/cluster.md, "Operating").
+"""Operators' commands to a cluster member over its monitor (docs/cluster.md, "Operating").
 
 `GET /cluster/status`, and `POST /cluster/drain`, `undrain`, `readmit`, `cold-start` with the query
 parameters `member` and `force`; a POST needs the header `X-Mdserver`.
@@ -15,7 +15,7 @@ _FORCE = {"false": False, "true": True}
 
 
 def cluster_routes(commands: OperatorCommands) -> dict[str, Methods]:
-    """Return the paths that have the node do or tell something."""
+    """Return the paths of the cluster commands, with their methods."""
     routes: dict[str, Methods] = {"/cluster/status": {"GET": Operation(commands, "status")}}
     return routes | {
         f"/cluster/{action}": {"POST": Operation(commands, action)} for action in ACTIONS
@@ -23,14 +23,14 @@ def cluster_routes(commands: OperatorCommands) -> dict[str, Methods]:
 
 
 class Operation:
-    """One path: 409 with the reason where the node refuses."""
+    """One command of an operator. The answer is 409 with the reason if the node refuses it."""
 
     def __init__(self, commands: OperatorCommands, action: str) -> None:
         self._commands = commands
         self._action = action
 
     async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
-        """Have it done."""
+        """Give the command to the node and answer with its result."""
         parameters = Parameters(request, ("member", "force"))
         parameters.check()
         force = parameters.choice("force", _FORCE, False)

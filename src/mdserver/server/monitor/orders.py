@@ -1,7 +1,7 @@
-"""What operators order a running server over its monitor: reload, log more for a while.
+"""Operators' orders to a running server over its monitor: reload, change the log level for a while.
 
-Each order, also those to the cluster, leaves a line `order` in the server log and, if it is on, in
-the audit log of access.
+An order is any request to the monitor that changes something, those to the cluster included. Each
+leaves a line `order` in the server log, and in the audit log of access if that is on.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,9 +28,9 @@ log = structlog.get_logger()
 class Orders:
     """Carries orders out, and audits those of all pages.
 
-    `config` gives the configuration in force, `log_with` changes what is logged. `takers` are given
-    the lines of audit logs, and `reload` reads the configuration again: both are there once the
-    server runs, and without `reload` there is nothing to read.
+    `config` returns the configuration in force, `log_with` sets the log level. `takers` are given
+    the lines of audit logs, and `reload` reads the configuration again. Both are set when the
+    server runs; `reload` stays None if the server was started without configuration files.
     """
 
     def __init__(
@@ -50,7 +50,10 @@ class Orders:
         return {"/reload": {"POST": self.read_again}, "/log-level": {"POST": self.log_level}}
 
     async def read_again(self, request: Request, _exchange: Exchange) -> Answer:
-        """Do what SIGHUP does, and answer what was taken; 409 if there is a mistake."""
+        """Reload as after SIGHUP, and answer with the parameters that changed.
+
+        The answer is 409 if the configuration has a mistake; nothing has changed then.
+        """
         if request.query:
             raise RequestRefusedError(400, "This path takes no parameters.")
         if self.reload is None:
@@ -61,7 +64,7 @@ class Orders:
         return json_answer({"taken": done.taken, "needs_restart": done.refused})
 
     async def log_level(self, request: Request, _exchange: Exchange) -> Answer:
-        """Log with another level for some minutes, then with that of the configuration again."""
+        """Change the log level for some minutes, then return to the configured one."""
         asked = Parameters(request, ("level", "minutes"))
         asked.check()
         asked.required("level")
@@ -73,11 +76,11 @@ class Orders:
         return json_answer({"level": level.value, "minutes": minutes})
 
     def timer_due(self, _now: int) -> None:
-        """The minutes of another log level are over."""
+        """Return to the configured log level: the minutes are over."""
         self._log_with(self._config().log_level)
 
     def audit(self, request: Request, exchange: Exchange, answer: Answer) -> None:
-        """Write down who ordered what, and with which result."""
+        """Write who ordered what, and with which result, to the logs."""
         query = "&".join(f"{name}={value}" for name, value in request.query)
         what = safe_text(f"{request.path}?{query}" if query else request.path, QUERY_CHARS_MAX)
         user = self._config().monitor_username

@@ -1,4 +1,4 @@
-"""What the monitor's listener answers, to operators who know its user and password."""
+"""The handler of the monitor's listener, with its authentication (RFC 7617, Basic)."""
 
 import base64
 import binascii
@@ -15,14 +15,19 @@ from mdserver.server.http.router import Paths
 
 Audit = Callable[[Request, Exchange, Answer], None]
 _CHALLENGE = (b"www-authenticate", b'Basic realm="mdserver monitor", charset="UTF-8"')
-# A browser asks before it sends such a header for a page, and the answer is no.
+# Against cross-site request forgery: before a browser sends such a header for a page of another
+# origin it asks with a preflight request, and the monitor allows no other origin.
 _ORDER = b"x-mdserver"
 _READING = ("GET", "HEAD")
 FORMATS = {"json": False, "text": True}
 
 
 class Monitor(Paths):
-    """Pages for operators. Without a password none is asked for; `/health` never asks for it."""
+    """The pages for operators.
+
+    Without a password the pages need no authentication. `/health` never needs any, because probes
+    have no credentials. `audit` is called with each order and its answer.
+    """
 
     def __init__(
         self,
@@ -44,7 +49,7 @@ class Monitor(Paths):
     async def __call__(
         self, request: Request, exchange: Exchange
     ) -> Answer | PartedAnswer | StreamAnswer:
-        """Answer a request; 401, or 403 for an order without the header that orders need."""
+        """Answer a request: 401 without credentials, 403 for an order without `X-Mdserver`."""
         if request.method not in _READING and request.header(_ORDER) is None:
             return text_answer(
                 "Orders need the header `X-Mdserver: 1`, which no web page can send.\n", 403
@@ -70,7 +75,7 @@ class Monitor(Paths):
 
 
 def aligned(rows: Sequence[dict[str, Any]]) -> str:
-    """Return rows with the same keys as text in columns, below a line of their names."""
+    """Return rows with the same keys as text in columns, below a line with the keys."""
     if not rows:
         return ""
     lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]

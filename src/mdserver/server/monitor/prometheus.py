@@ -1,9 +1,9 @@
-"""`/metrics` of the monitor, for Prometheus and whatever reads its formats.
+"""`/metrics` of the monitor, for Prometheus and other programs that read its formats.
 
 The library writes the exposition formats; this module says which metrics there are. Names and units
-follow the conventions of Prometheus: base units (seconds, bytes), `_total` for counters. Labels are
-the reason of a refusal and the close code of a session, of which there are some dozens: nothing
-that a client chose becomes a label.
+follow the conventions of Prometheus: base units (seconds, bytes), `_total` for counters. The labels
+are the reason of a refusal and the close code of a session, which have a few dozen values. Nothing
+that a client chooses becomes a label, because each value is a time series of its own.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ GAUGES = {
     "lag_entries": ("uncommitted_entries", "Entries in the logs here that are not committed yet."),
     "members_in_sight": ("members_in_sight", "Members that this one has a link to, and itself."),
 }
-"""Names in the statistics -> names of metrics without their prefix, and what they say."""
+"""Name in the statistics -> name of the metric without its prefix, and its help text."""
 
 COUNTERS = {
     "connections": ("connections_opened", "Connections of clients that were let in."),
@@ -59,14 +59,14 @@ COUNTERS = {
 
 
 class Metrics(Collector):
-    """All metrics of one server, made when they are asked for."""
+    """All metrics of one server, made anew for each scrape."""
 
     def __init__(self, statistics: Statistics, unready: Callable[[], str | None]) -> None:
         self._statistics = statistics
         self._unready = unready
 
     def collect(self) -> Iterator[Metric]:
-        """Give each metric with its values now."""
+        """Yield each metric with its current values."""
         statistics = self._statistics
         measures = statistics.measures
         yield InfoMetricFamily("mdserver", "The version that runs.", {"version": __version__})
@@ -134,7 +134,7 @@ class MetricsPage:
         self._registry.register(metrics)
 
     async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
-        """Return all metrics."""
+        """Return all metrics. The parameter `format` is accepted and has no effect."""
         Parameters(request, ("format",)).check()
         encode, content_type = choose_encoder(request.header(b"accept") or "")
         headers = [(b"content-type", content_type.encode()), NO_STORE]

@@ -1,4 +1,4 @@
-"""Which paths of the monitor show and order what."""
+"""The table of the monitor's paths that concern one server."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ def monitor_routes(
     orders: Orders,
     config: Callable[[], Config],
 ) -> dict[str, Methods]:
-    """Return what is about one server, beside the cluster and `/health`."""
+    """Return the paths with their methods, without `/health` and those of the cluster."""
     clock = server.engine.clock
     return {
         "/statistics": {"GET": StatisticsPage(statistics)},

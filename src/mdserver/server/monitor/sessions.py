@@ -1,4 +1,4 @@
-"""`/sessions` of the monitor: who is connected and how it goes, and the order to disconnect one."""
+"""`/sessions` of the monitor: the connected sessions, and the order to disconnect one of them."""
 
 import heapq
 from collections.abc import AsyncIterator
@@ -26,14 +26,14 @@ DISCONNECTED = "An operator disconnected this session."
 
 
 class SessionsPage:
-    """The sessions as they are now, those that `sort` names first: JSON, or `?format=text`."""
+    """The sessions as they are now, with the largest value of `sort` first: JSON or text."""
 
     def __init__(self, server: Server, node: Node) -> None:
         self._server = server
         self._node = node
 
     async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
-        """Return a page of the sessions that the filters leave."""
+        """Return a page of the sessions that match the filters."""
         known = ("limit", "offset", "sort", "slow", "address", "session", "subscriptions", "format")
         asked = Parameters(request, known)
         asked.check()
@@ -61,6 +61,7 @@ class SessionsPage:
         return text_answer(aligned(rows)) if as_text else json_answer(rows)
 
     async def _views(self) -> AsyncIterator[tuple[Outbox, SessionView]]:
+        """Yield each session; the other tasks run after every `SESSIONS_AT_ONCE` of them."""
         now = self._server.engine.clock()
         for looked, outbox in enumerate(list(self._server.sessions.outboxes.values()), 1):
             yield outbox, outbox.owner.view(now)
@@ -78,13 +79,13 @@ class SessionsPage:
 
 
 class Disconnect:
-    """`POST /sessions/disconnect?session=NAME`: the client is told to connect elsewhere."""
+    """`POST /sessions/disconnect?session=NAME`: ends a session with the code for a move."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
-        """End the session; 404 if there is none of this name."""
+        """End the session; the answer is 404 if there is no session of this name."""
         asked = Parameters(request, ("session",))
         asked.check()
         name = asked.required("session")
@@ -100,6 +101,7 @@ class Disconnect:
         return json_answer({"disconnected": name})
 
     def _called(self, name: str) -> Outbox | None:
+        """Return the outbox of the session with this name, None if there is none."""
         number = name.rpartition("-")[2]
         if not (number.isascii() and number.isdigit() and len(number) < 20):
             return None

@@ -1,8 +1,9 @@
-"""The statistics of a running server: what is counted, and how it went over the last windows.
+"""The statistics of a running server: counters, gauges, and windows of time.
 
 Everything that shows statistics (log lines, journal, HTTP, Prometheus, messages) takes them from
-here. Counters are added to where things happen (`mdserver.server.clients.measures`); one sample a
-second of what they grew by goes into the windows (`mdserver.core.windows`).
+here. Counters only grow, and are incremented where things happen
+(`mdserver.server.clients.measures`). Once a second their increase goes as a sample into the windows
+(`mdserver.core.windows`). Gauges are computed when they are asked for.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ QUANTILES = (0.5, 0.99, 0.999)
 
 @attrs.frozen(kw_only=True)
 class Totals:
-    """What was counted since the start; `sessions` is how many there are now."""
+    """The counters since the start, and `sessions`, the number of sessions now."""
 
     sessions: int
     connections: int
@@ -42,11 +43,11 @@ class Totals:
 
 
 INDICATORS = tuple(field.name for field in attrs.fields(Totals))
-"""Of the windows: `sessions` as it is, the others by the second."""
+"""The indicators of the windows: `sessions` as a number, the others as rates per second."""
 
 
 def totals(server: Server, node: Node) -> Totals:
-    """Return what is counted now; takes the same time whatever there is."""
+    """Return the counters now, in constant time."""
     sessions, entered = server.sessions, server.connections_total
     return Totals(
         sessions=len(sessions.outboxes),
@@ -62,14 +63,18 @@ def totals(server: Server, node: Node) -> Totals:
 def stats_line(server: Server, node: Node) -> Log:
     """Return a line of the stream `stats`, for the audit log and the journal."""
     counted = attrs.asdict(totals(server, node))
-    del counted["sessions"]  # those of the broker, among them requests that are being answered
+    # The broker's count of sessions takes its place: it includes requests that are being answered.
+    del counted["sessions"]
     lines = {f"{name}_total": value for name, value in counted.items()}
     values = {"time": server.engine.clock(), **attrs.asdict(node.broker.counts()), **lines}
     return Log("stats", "stats", values)
 
 
 class Statistics:
-    """Samples a server, and tells what was found. `windows` may be filled before `run`."""
+    """Samples a server and returns the results in several forms.
+
+    `windows` may be filled with those of an earlier process before `run`.
+    """
 
     def __init__(self, server: Server, node: Node) -> None:
         self.windows = Windows(INDICATORS)
@@ -79,7 +84,7 @@ class Statistics:
         self._sampled_at = server.engine.clock()
 
     def take(self, line: Log) -> None:
-        """Count what the node says of elections."""
+        """Count the groups that this member became coordinator of."""
         if line.stream == "cluster":
             if line.name == "active":
                 self._server.sessions.measures.coordinated += 1
@@ -89,7 +94,7 @@ class Statistics:
                 self._server.sessions.measures.coordinated += groups
 
     async def run(self) -> None:
-        """Take samples until cancelled, and measure how late the event loop is."""
+        """Take samples until cancelled, and measure how late the event loop wakes tasks up."""
         clock = self._server.engine.clock
         delays = self._server.sessions.measures.loop_delay
         pause = LOOP_DELAY_SAMPLE_MS * NS_PER_MS
@@ -102,13 +107,13 @@ class Statistics:
                 self.sample(now)
 
     async def write_lines(self, take: Callable[[Log], None], interval: int) -> None:
-        """Give `take` a line every `interval` (ns) until cancelled."""
+        """Call `take` with a line every `interval` (ns) until cancelled."""
         while True:
             await trio.sleep(interval / NS_PER_S)
             take(stats_line(self._server, self._node))
 
     def sample(self, now: int) -> None:
-        """Add what was counted since the last sample to the windows."""
+        """Add the increase of the counters since the last sample to the windows."""
         elapsed = now - self._sampled_at
         if elapsed <= 0:
             return
@@ -122,12 +127,12 @@ class Statistics:
         self._before, self._sampled_at = counted, now
 
     def summaries(self) -> dict[str, dict[str, WindowSummary]]:
-        """Return indicator -> window -> what it was there."""
+        """Return indicator -> window -> summary of the indicator in that window."""
         now = self._server.engine.clock()
         return {name: self.windows.summaries(name, now) for name in INDICATORS}
 
     def gauges(self) -> dict[str, Any]:
-        """Return what there is now; takes time in proportion to sessions and subject groups."""
+        """Return the gauges now; takes time in proportion to sessions and subject groups."""
         server, node = self._server, self._node
         counts, settings = node.broker.counts(), node.settings
         groups = node.groups
@@ -151,7 +156,7 @@ class Statistics:
         }
 
     def document(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return all statistics as plain values, for JSON."""
         measures = self._server.sessions.measures
         return {
             "time": self._server.engine.clock() // NS_PER_MS,
@@ -184,12 +189,12 @@ class Statistics:
         }
 
     def totals(self) -> Totals:
-        """Return what was counted since the start."""
+        """Return the counters since the start."""
         return totals(self._server, self._node)
 
     @property
     def measures(self) -> Measures:
-        """What the network side counts."""
+        """The counters of the network side."""
         return self._server.sessions.measures
 
     @property
@@ -198,13 +203,13 @@ class Statistics:
         return self._node.pending.commits
 
     def latest(self) -> dict[str, float]:
-        """Return each indicator over the last minute, on average."""
+        """Return the average of each indicator over the last minute."""
         found = self.summaries()
         return {name: found[name]["1min"].average for name in INDICATORS}
 
 
 def latency(histogram: Histogram) -> dict[str, float]:
-    """Return how many there were, their average and quantiles in seconds."""
+    """Return the count of a histogram, and its average and quantiles in seconds."""
     count = histogram.count
     average = histogram.total / count / NS_PER_S if count else 0.0
     parts = zip(QUANTILES, histogram.quantiles(QUANTILES), strict=True)
@@ -216,5 +221,5 @@ def latency(histogram: Histogram) -> dict[str, float]:
 
 
 def rounded(_instance: object, _attribute: object, value: Any) -> Any:
-    """Return a value without digits that nobody reads."""
+    """Return a value rounded to three decimals; the signature is that of attrs' serializers."""
     return round(value, 3) if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""`GET /statistics` of the monitor: everything that is counted, for programs and for people."""
+"""`GET /statistics` of the monitor: all statistics, for programs and for people."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ SHOWN = ("maximum", "average", "deviation")
 
 
 class StatisticsPage:
-    """The statistics as they are now: JSON, or `?format=text`."""
+    """The current statistics: JSON, or `?format=text`."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
 
     async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
-        """Return everything; windows in which nothing was sampled are zero."""
+        """Return all statistics; the values of windows without samples are zero."""
         parameters = Parameters(request, ("format",))
         parameters.check()
         document = self._statistics.document()
@@ -28,7 +28,7 @@ class StatisticsPage:
 
 
 def text(document: dict[str, Any]) -> str:
-    """Return a document of statistics for people."""
+    """Return a document of statistics as text for people."""
     lines = [f"{document['node']} now", *pairs(document["now"])]
     windows = document["windows"]
     width = max(map(len, windows)) + 2

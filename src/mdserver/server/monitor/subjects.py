@@ -1,4 +1,4 @@
-"""`/subjects` of the monitor: the subjects with most of something, or one of them."""
+"""`/subjects` of the monitor: the top subjects by an indicator, or one subject."""
 
 import heapq
 from collections.abc import AsyncIterator
@@ -21,15 +21,15 @@ SORTS = {
     "bytes": "bytes",
     "messages": "messages",
 }
-WORK_AT_ONCE = 10_000  # subjects and cached messages looked at before others have a turn
-SUBJECT_WORK = 20  # what a look at a subject counts for beside its messages
+WORK_AT_ONCE = 10_000  # units of work, one a cached message, before the other tasks run
+SUBJECT_WORK = 20  # units of work that a subject takes beside its messages
 
 
 class SubjectsPage:
     """The top subjects, or the one that `subject` names: JSON, or `?format=text`.
 
-    All subjects have to be looked at for it, which takes some seconds for a million of them; others
-    get their turns, and one request at a time looks.
+    The top subjects need a look at all of them, which takes some seconds for a million. The other
+    tasks run in between, and only one request looks at a time.
     """
 
     def __init__(self, inspection: Inspection, clock: Clock) -> None:
@@ -38,7 +38,7 @@ class SubjectsPage:
         self._looking = trio.Lock()
 
     async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
-        """Return the rows; 404 for a subject of which nothing is known."""
+        """Return the rows; the answer is 404 for a subject of which nothing is known."""
         asked = Parameters(request, ("subject", "sort", "limit", "format"))
         asked.check()
         sort = asked.choice("sort", SORTS, "per_second")
@@ -62,6 +62,7 @@ class SubjectsPage:
         return text_answer(aligned(rows)) if as_text else json_answer(rows)
 
     async def _views(self) -> AsyncIterator[SubjectView]:
+        """Yield each subject; the other tasks run after every `WORK_AT_ONCE` units of work."""
         inspection, work = self._inspection, 0
         for subject in inspection.subjects():
             work += SUBJECT_WORK + inspection.cached(subject)

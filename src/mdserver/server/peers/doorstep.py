@@ -1,8 +1,9 @@
-"""Bounds the callers at the port for members that have not proved that they are members.
+"""Bounds the callers at the peer port that have not proved yet that they are members.
 
-They have places of their own, so that however many strangers call, members come in: whoever calls
-from the address of a listed member has places that others do not take, and a new caller takes the
-place of the one that has proved nothing for longest, since a member proves itself at once.
+Strangers must not keep members out, however many of them call. Two rules see to that. Callers from
+the address of a listed member have places that strangers cannot take. And a caller for whom there
+is no place takes the place of the one that has proved nothing for the longest time: a member proves
+itself within a round trip or two, so it is gone from its place before its turn comes.
 """
 
 from collections.abc import Iterable
@@ -24,14 +25,14 @@ from mdserver.server.logger import Logger
 
 @frozen(eq=False)
 class Place:
-    """Where a caller waits; its `scope` is cancelled when another one needs the place."""
+    """The place of one caller. `scope` is cancelled when another caller takes the place."""
 
     address: str
     scope: trio.CancelScope = field(factory=trio.CancelScope)
 
 
 class Doorstep:
-    """The places of callers. `listed` are the hosts of listed members."""
+    """The places of callers, oldest first. `listed` are the hosts of listed members."""
 
     def __init__(self, listed: Iterable[str]) -> None:
         self._listed = dict.fromkeys(listed)
@@ -39,12 +40,12 @@ class Doorstep:
         self._strangers: dict[Place, None] = {}
 
     def list(self, address: str) -> None:
-        """Count an address as that of a listed member."""
+        """Add the address of a listed member, as long as there are not too many of them."""
         if len(self._listed) < 2 * CLUSTER_MEMBERS_MAX:
             self._listed[address] = None
 
     def enter(self, address: str) -> Place:
-        """Return a place for a caller of this address, for which another one may have to go."""
+        """Return a place for a caller from this address; another caller may lose its place."""
         here = self._of_address.setdefault(address, {})
         if len(here) >= PEER_UNPROVEN_PER_ADDRESS_MAX:
             self._displace(next(iter(here)))
@@ -57,7 +58,7 @@ class Doorstep:
         return place
 
     def leave(self, place: Place) -> None:
-        """Free the place of a caller that has proved itself, or is gone."""
+        """Free the place of a caller that has proved itself or is gone."""
         self._strangers.pop(place, None)
         here = self._of_address.get(place.address, {})
         here.pop(place, None)
@@ -70,11 +71,11 @@ class Doorstep:
 
 
 class Complaints:
-    """Logs why there is no link to a member.
+    """Logs why there is no link to a member, without flooding the log.
 
-    Of each member that is called a reason is said once, not at each try. What callers do is said as
-    well, PEER_COMPLAINTS_MAX lines in PEER_COMPLAINTS_S for all of them together, and how many
-    `more` there were.
+    For a member that is dialed, each reason is logged once and not at every attempt, until there is
+    a link again. For callers, whose names are unknown, there are at most `PEER_COMPLAINTS_MAX`
+    lines in `PEER_COMPLAINTS_S` altogether; the next line says how many `more` there were.
     """
 
     def __init__(self, log: Logger) -> None:
@@ -85,11 +86,14 @@ class Complaints:
         self._more = 0
 
     def forget(self, name: str) -> None:
-        """Forget what was said of a member: there is a link now."""
+        """Forget the reasons that were logged for a member: there is a link now."""
         self._said.pop(name, None)
 
     def say(self, name: str, reason: str, where: str = "") -> None:
-        """Say why there is no link; an empty name is that of a caller."""
+        """Log why there is no link, unless that was logged already.
+
+        `name` is empty for a caller. `where` is the address, if it differs from the name.
+        """
         reason = safe_text(reason, 1000)
         said = self._said.setdefault(name, {})
         if reason in said or len(self._said) > CLUSTER_MEMBERS_MAX:

@@ -1,7 +1,8 @@
-"""TLS between members: each side shows a certificate of the cluster's own authority.
+"""TLS between members: each side shows a certificate that the cluster's own authority signed.
 
-Which member the other side is, its greeting says and its proof shows (`codec/peer.py`). The names
-in a certificate do not matter: they would bind addresses that `ClusterMembers` already lists.
+A certificate only shows that the other side belongs to the cluster. Which member it is, it says in
+its greeting and proves with the password (`mdserver.codec.peer`). The names in a certificate are
+not checked: they would repeat the addresses that `ClusterMembers` lists already.
 """
 
 import socket
@@ -18,7 +19,7 @@ _ALERT = "_ALERT_"
 
 
 class MutualIdentity:
-    """A member's certificate, and the authority that others' have to be of."""
+    """A member's certificate, and the authority that has to have signed those of the others."""
 
     def __init__(self, store: KeyStore, authority: Path, ciphers: str = CIPHERS) -> None:
         """Read the files. Raises StartError if they cannot be used."""
@@ -28,7 +29,7 @@ class MutualIdentity:
         self.contexts = self._read()
 
     def reload(self) -> None:
-        """Read the files again, for new links; StartError, and nothing changes."""
+        """Read the files again, for new links. Raises StartError, and then changes nothing."""
         self.contexts = self._read()
 
     def _read(self) -> dict[Side, ssl.SSLContext]:
@@ -55,31 +56,34 @@ class MutualIdentity:
         return context
 
     async def encrypt(self, sock: socket.socket, side: Side) -> ssl.SSLSocket:
-        """Shake hands as one side; takes over `sock`, and closes it if that fails.
+        """Perform the TLS handshake as one side. Takes over `sock` and closes it on failure.
 
-        Raises OSError if the other side does not do its part; `broken` says what is wrong.
+        Raises OSError if the handshake fails; `broken` turns the error into a sentence.
         """
         return await shake_hands(sock, self.contexts[side], server_side=side is Side.LISTENER)
 
 
 async def begins_with_tls(sock: socket.socket) -> bool:
-    """Return whether what comes first, and stays unread, is TLS; True at the end of a stream."""
+    """Return whether the first byte is that of a TLS handshake; the byte stays unread.
+
+    Also True at the end of the stream, so that the TLS handshake reports that.
+    """
     await trio.lowlevel.wait_readable(sock)
     return sock.recv(1, socket.MSG_PEEK) in (TLS_HANDSHAKE, b"")
 
 
 def binding_of(sock: socket.socket) -> bytes:
-    """Return what is unique to an encrypted connection, for both sides; empty for a plain one.
+    """Return the channel binding of an encrypted connection, the same for both sides.
 
-    `tls-unique` (RFC 5929, 3) is the Finished message of the dialer, with TLS 1.3 as well: a keyed
-    hash over the whole hand-shake (RFC 8446, 4.4.4). Links are never resumed, so that what made
-    it unsafe there does not arise.
+    It is empty for a plain connection. `tls-unique` (RFC 5929, section 3) is the Finished message
+    of the dialer, with TLS 1.3 as well: a keyed hash over the whole handshake (RFC 8446, section
+    4.4.4). It was found unsafe for resumed sessions, and links are never resumed.
     """
     return sock.get_channel_binding() or b"" if isinstance(sock, ssl.SSLSocket) else b""
 
 
 def broken(error: OSError) -> str:
-    """Say in one line what ended a connection of two members."""
+    """Return in one line what broke a connection between two members."""
     if not isinstance(error, ssl.SSLError):
         return error.strerror or str(error)
     reason = error.reason or ""

@@ -1,8 +1,26 @@
-"""Peer links over TCP: who dials whom, the handshake, frames both ways.
+"""Peer links over TCP: who dials whom, the handshake, and the life of a link.
 
-Each pair of members has one link. The member with the smaller address dials; the other one does so
-too when it has waited for a while, since a new member may be unknown to those it joins. Two new
-members hear of each other from those that they join.
+Each pair of members shares one link. The member with the smaller address dials. The other one dials
+too after it has waited for a while, because a new member may be unknown to those that it joins. Two
+new members learn of each other from the members that they join (`PeerDiscovered`).
+
+    connected --TLS, if configured--> handshake --both proven--> open --close--> closed
+        |                                 |
+        '-------- refused, broken or too slow ----> closed
+
+*connected* and *handshake*: neither side has proved anything, so a caller holds a place of the
+`Doorstep` and has `PEER_HANDSHAKE_TIMEOUT_S`. Only a side that has proved itself gets the reason of
+a refusal (`mdserver.codec.peer`).
+*open*: the link is in `Peers.links`, and the node was given `PeerUp`. The node may send from now
+on, and what the link receives goes to it as `PeerReceived`, in order.
+*closed*: `Link.close` was called, by the node or because the socket failed. The link leaves
+`Peers.links`, and the node is given `PeerDown`.
+
+There is at most one open link to a member. A newer one takes the place of an older one, which may
+belong to a process that has crashed without closing it. The node is then given `PeerUp` a second
+time, without a `PeerDown`, and treats the older link as lost.
+
+What goes wrong on one link ends that link only (`Peers._serve`).
 """
 
 import random
@@ -59,10 +77,11 @@ LARGER_DIALS_AFTER_S = 1.0
 
 @frozen(kw_only=True)
 class PeerSettings:
-    """What the links are told.
+    """The settings of a member's links.
 
-    `listen` is where others find this member, `bind` where it listens itself, `members` where the
-    others are. With an `identity` links are encrypted, and the others have to show theirs.
+    `listen` is the address at which others find this member, `bind` the one that it binds,
+    `members` are the addresses of all listed members. With an `identity` links are encrypted, and
+    the other members have to show a certificate too.
     """
 
     listen: Address
@@ -86,12 +105,16 @@ class PeerSettings:
 
     @property
     def terms(self) -> Terms:
-        """Return what all members have to be configured alike."""
+        """Return the settings that have to be the same at all members."""
         return Terms(self.groups, list(self.seeds), self.mode)
 
 
 class Peers:
-    """All links of one member."""
+    """All links of one member.
+
+    `links` maps the name of each member to its open link. `_dialed` has the names of the members
+    that a task dials. `_dirty` are the links that got messages since the last `flush`.
+    """
 
     def __init__(
         self, settings: PeerSettings, engine: Engine, log: Logger, sockets: SocketFactory = TCP
@@ -108,32 +131,39 @@ class Peers:
         self._dialed: dict[str, None] = {}
         self._nursery: trio.Nursery | None = None
 
-    # What the node says (`OutputRoutes`).
+    # Outputs of the node (`OutputRoutes`).
 
     def send(self, output: SendPeer) -> None:
+        """Put a message into the links to its recipients; members without a link miss it.
+
+        The message is encoded once for all of them, and not at all if none has a link.
+        """
         data: bytes | None = None
         for peer in output.peers:
             link = self.links.get(peer)
             if link is not None:
                 data = data or message_frame(output.message)
                 if len(data) > PEER_MESSAGE_BYTES_MAX:
-                    # The other side would refuse it, and the link with it, again and again.
+                    # The other side would refuse the message and close the link. The node would
+                    # send it again over the next link, so nothing else would get through either.
                     self._complaints.say(peer, f"a group's log and cache take {len(data)} bytes")
                 elif link.put(data):
                     self._dirty.append(link)
 
     def flush(self, now: int) -> None:  # noqa: ARG002 - see `OutputRoutes`
-        """Send what was put into links since the last call."""
+        """Send what was put into links since the last call, one send a link."""
         for link in self._dirty:
             link.flush()
         self._dirty.clear()
 
     def close(self, output: ClosePeer) -> None:
+        """Close the link to a member, if there is one."""
         link = self.links.get(output.peer)
         if link is not None:
             link.close(output.reason)
 
     def discovered(self, output: PeerDiscovered) -> None:
+        """Begin to dial a member that no list names, unless that happens already."""
         name = output.peer
         if self._nursery is None or name in self._dialed or len(self._dialed) >= PEER_LINKS_MAX:
             return
@@ -169,7 +199,7 @@ class Peers:
     async def _dial(self, address: Address) -> None:
         """Dial a member whenever there is no link to it.
 
-        One that is in no list is given up when there was none for long.
+        A member that is not in the list is given up after `PEER_FORGOTTEN_S` without a link.
         """
         name, listed = str(address), address in self._settings.members
         gone = trio.current_time() + PEER_FORGOTTEN_S
@@ -193,10 +223,16 @@ class Peers:
                 pause = back_off * (0.5 + random.random() / 2)  # noqa: S311 - spreads, hides nothing
                 continue
             if not await self._serve(sock, Side.DIALER, name, name):
+                # It answers but the handshake failed, usually because of its configuration or of
+                # this member's. That needs an operator, so there is no hurry.
                 pause = PEER_BACK_OFF_MAX_S
 
     async def _serve(self, sock: socket.socket, side: Side, expected: str, where: str) -> bool:
-        """Serve one link from its handshake to its end: what goes wrong here ends nothing else."""
+        """Serve one link from its handshake to its end; return whether the handshake succeeded.
+
+        Takes over `sock` and closes it. `expected` is the name of the member that was dialed, empty
+        for a caller; `where` is its address for the log. Raises nothing but Cancelled.
+        """
         name = expected
         opened = False
         try:
@@ -209,6 +245,7 @@ class Peers:
             opened = True
             self._complaints.forget(name)
             if side is Side.DIALER:
+                # A name in the list may resolve to this address, from which that member will call.
                 self._doorstep.list(sock.getpeername()[0])
             await self._run_link(Link(handshake.peer, sock), handshake)
         except* (RemoteProtocolError, trio.TooSlowError, OSError) as group:
@@ -223,7 +260,11 @@ class Peers:
 
     @contextmanager
     def _unproven(self, side: Side, address: str) -> Iterator[None]:
-        """Hold a place in the block, in which a caller from an address has proved nothing yet."""
+        """Hold a place of the `Doorstep` during the block, in which a caller proves itself.
+
+        Raises RemoteProtocolError if another caller takes the place. A member that was dialed needs
+        no place: this member decides whom it dials.
+        """
         if side is Side.DIALER:
             yield
             return
@@ -244,12 +285,17 @@ class Peers:
                 f"the links of {self._settings.me} are encrypted: ClusterMemberKeyStore is not "
                 "set at the other member"
             )
-            # It says what whoever calls sees anyway: that TLS is spoken here.
+            # The reason may be said to a stranger: that TLS is spoken here is no secret.
             await refuse(sock, error, proven=True)
             raise error
         return await identity.encrypt(sock, side)
 
     async def _open(self, sock: socket.socket, side: Side, expected: str) -> Handshake:
+        """Carry the handshake out; return it when both sides have proved themselves.
+
+        Raises RemoteProtocolError if the other side is refused or refuses, OSError if the
+        connection breaks.
+        """
         settings = self._settings
         binding = binding_of(sock)
         handshake = Handshake(
@@ -257,8 +303,10 @@ class Peers:
         )
         answer = handshake.begin()
         if binding and side is Side.DIALER:
-            # The listener greets once it accepted the certificate; where it does not, bytes that
-            # it left unread would make the kernel reset its reason away.
+            # The listener greets when it has accepted the certificate. If it refuses the
+            # certificate, it closes with an alert. Bytes that it had not read by then would make
+            # its kernel reset the connection, and the alert with the reason would be lost. So the
+            # dialer sends nothing before it has received the greeting.
             answer += handshake.feed(await self._received(sock))
         try:
             while True:
@@ -279,7 +327,7 @@ class Peers:
         return data
 
     async def _run_link(self, link: Link, handshake: Handshake) -> None:
-        """Run an open link: tell the node, read and write until either side ends it."""
+        """Run an open link until either side ends it, between `PeerUp` and `PeerDown`."""
         older = self.links.get(link.peer)
         if older is not None:
             older.close("a newer link took its place")
@@ -291,17 +339,20 @@ class Peers:
                     nursery.start_soon(link.drain)
                     await self._read(link, handshake)
         finally:
+            # If a newer link took this one's place, the member is not down.
             if self.links.get(link.peer) is link:
                 del self.links[link.peer]
                 self._engine.dispatch(PeerDown(link.peer))
             self._log.warning("link down", peer=link.peer, reason=link.closed or "this member ends")
 
     async def _read(self, link: Link, handshake: Handshake) -> None:
+        """Give the node what the link receives, and close the link when the stream ends."""
         frames, messages = handshake.early, Messages()
         try:
             while True:
                 received = messages.take(frames)
-                if frames:  # parts of a message that is under way show that the peer is alive
+                # Also without a whole message: parts of a large one show that the peer is alive.
+                if frames:
                     self._engine.dispatch(PeerReceived(link.peer, received))
                 data = await receive(link.sock, self._buffer)
                 if not data:
@@ -315,13 +366,13 @@ class Peers:
 
 
 async def refuse(sock: socket.socket, error: RemoteProtocolError, *, proven: bool) -> None:
-    """Tell the other side, if it is still there, and why if it is a member."""
+    """Send a refusal if the connection still takes it; with `proven` it contains the reason."""
     with suppress(OSError):
         await send_all(sock, refusal(error, proven=proven))
 
 
 def describe_error(error: BaseException) -> str:
-    """Say in one line why there is no link."""
+    """Return in one line why there is no link."""
     if isinstance(error, trio.TooSlowError):
         return "it does not answer"
     return broken(error) if isinstance(error, OSError) else str(error)

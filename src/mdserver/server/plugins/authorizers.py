@@ -1,4 +1,4 @@
-"""Answers requests for authorization that need a token to be verified."""
+"""Answers requests for authorization by verifying tokens (JSON Web Tokens, RFC 7519)."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,9 @@ log = structlog.get_logger()
 
 
 class TokenAuthorizer:
-    """`Entitlement = JWT`: a token says itself what it allows.
+    """`Entitlement = JWT`: the claims of a token say what it allows.
 
-    `verifier` may be replaced while the server runs; sessions keep what they were granted until
+    `verifier` may be replaced while the server runs. Sessions keep what they were granted until
     their tokens expire.
     """
 
@@ -28,7 +28,7 @@ class TokenAuthorizer:
         self._answer = answer
 
     def ask(self, question: Authorize) -> None:
-        """Take a question and answer it at once."""
+        """Answer a request at once, before this returns."""
         verdict: Grants | Denied
         if question.token:
             verdict = self._verified(question.token)
@@ -37,7 +37,11 @@ class TokenAuthorizer:
         self._answer(Authorized(question.request, verdict))
 
     def _verified(self, token: str) -> Grants | Denied:
-        """Return the verdict; a denial if the verifier fails, as it reads what strangers wrote."""
+        """Return what the token grants.
+
+        A bug in the verifier becomes a denial, because a token is input from strangers and must not
+        be able to end more than its own session.
+        """
         try:
             return self.verifier.verify(token, self._clock())
         except Exception:

@@ -1,16 +1,28 @@
-"""`Entitlement = Custom`: a Python class of the operator's decides who may do what.
+"""`Entitlement = Custom`: a Python class of the operator decides who may do what.
 
-The class named by `EntitlementCustom.Class` is made once, without arguments, and has these
+The class that `EntitlementCustom.Class` names is instantiated once, without arguments. It has these
 coroutine functions, each of which is given a `Client`:
 
-- `connect(client, token)` and `update_token(client, token)` answer True, a `Grants`, or a `Denied`;
-- `subscribe(client, subject)` and `publish(client, subject)` answer True or a `Denied`; the subject
+- `connect(client, token)` and `update_token(client, token)` return True, a `Grants`, or a `Denied`;
+- `subscribe(client, subject)` and `publish(client, subject)` return True or a `Denied`; the subject
   of a subscription may be a pattern;
-- `disconnect(client)`, of which the answer does not matter.
+- `disconnect(client)`, whose result is ignored.
 
-Anything else that is answered, an exception, and an answer that takes longer than the deadline are
-denials; the last two are logged. The functions run in the server's event loop: what blocks there
-blocks the server.
+Any other result, an exception, and a call that takes longer than the deadline are denials; the last
+two are logged. The functions run in the server's event loop, so a function that blocks, blocks the
+server.
+
+A request for authorization takes this way:
+
+    waiting --its session's turn--> asked --the class answers, or the deadline--> answered
+       |
+       '--no room, or too late--> answered with BUSY
+
+The class may be slow, so three bounds keep one session from delaying the others. Sessions take
+turns, and a turn asks one request. `VERDICTS_PER_SESSION_AT_ONCE` requests of a session are asked
+at the same time at most. And a session may have only as many requests waiting as there is room left
+for all: a single session takes half of the room, a second one a third, and so on, so there is
+always some left for the next one.
 """
 
 import importlib
@@ -55,9 +67,9 @@ def load_class(
     parameter: str = "EntitlementCustom.Class",
     methods: Iterable[str] = METHODS.values(),
 ) -> Any:
-    """Make an object of the class `package.module:Class`, which has to have these methods.
+    """Instantiate the class `package.module:Class`, which must have these methods.
 
-    Raises `ConfigError`, with the name of the parameter.
+    Raises ConfigError with the name of the configuration parameter.
     """
     module_name, colon, class_name = name.partition(":")
     if not colon or not module_name or not class_name:
@@ -74,7 +86,11 @@ def load_class(
 
 
 class _Line:
-    """The questions about one session: those that wait, since when, and how many are asked."""
+    """The requests about one session.
+
+    `waiting` has the requests that are not asked yet, each with the time since when it waits (s).
+    `asked` is how many the class is working on. `in_turn` says that the session is in `_turns`.
+    """
 
     __slots__ = ("asked", "in_turn", "waiting")
 
@@ -85,12 +101,10 @@ class _Line:
 
 
 class CustomAuthorizer(TaskScope):
-    """Puts the core's questions to the operator's object, each in a task with a deadline.
+    """Answers requests for authorization by calling the operator's object.
 
-    Sessions take turns, and of each only a few questions are asked at the same time, so however
-    many questions one session has, another's wait for no more than their turn. What may wait of a
-    session is bounded by the room that is left for all: one session can take half of it, a second
-    one a third, and so on, and there is always some for the next one.
+    Each call runs in a task with a deadline (ns), and `decide` is given the answer. `_waiting` and
+    `_asked` are the sums over all sessions.
     """
 
     def __init__(self, judge: Any, deadline: int, decide: Callable[[Authorized], None]) -> None:
@@ -104,12 +118,15 @@ class CustomAuthorizer(TaskScope):
         self._asked = 0
 
     def ask(self, question: Authorize) -> None:
-        """Take a question; the answer goes to `decide` later."""
+        """Take a request; `decide` is called with the answer, now if it is BUSY, otherwise later.
+
+        A "disconnect" is never refused: it is the class's only chance to forget a client.
+        """
         line = self._lines.get(question.session)
         if line is None:
             line = self._lines[question.session] = _Line()
         if question.action == "disconnect":
-            # The core has forgotten what was asked about the session, so nobody waits for it.
+            # The session has ended, so the core ignores the answers to its earlier requests.
             self._waiting -= len(line.waiting)
             line.waiting.clear()
         elif len(line.waiting) >= limits.VERDICTS_PENDING_MAX - self._waiting:
@@ -121,7 +138,10 @@ class CustomAuthorizer(TaskScope):
         self._go_on()
 
     def _take_turn(self, session: int, line: _Line) -> None:
-        """Give a session a turn if it has something to ask; forget it once all is answered."""
+        """Queue a session for a turn if it has a request to ask; forget it if it has none at all.
+
+        A session is in `_turns` at most once, so that each round asks one request of each session.
+        """
         if not line.waiting:
             if not line.asked and not line.in_turn:
                 self._lines.pop(session, None)
@@ -130,7 +150,7 @@ class CustomAuthorizer(TaskScope):
             self._turns.append(session)
 
     def _go_on(self) -> None:
-        """Ask what can be asked now, one question of each session in turn."""
+        """Ask requests while fewer than `VERDICTS_AT_ONCE` are asked, one session after another."""
         while self._turns and self._asked < limits.VERDICTS_AT_ONCE:
             session = self._turns.popleft()
             line = self._lines[session]
@@ -148,6 +168,7 @@ class CustomAuthorizer(TaskScope):
             self._nursery.start_soon(self._judged, question, line)
 
     async def _judged(self, question: Authorize, line: _Line) -> None:
+        """Ask one request, give the answer to `decide`, and let the next request go."""
         client = Client(question.session, question.address)
         method = getattr(self._judge, METHODS[question.action])
         about = question.token if question.action in GRANTING else question.subject
@@ -165,6 +186,7 @@ class CustomAuthorizer(TaskScope):
         self._go_on()
 
     async def _verdict(self, action: str, answer: Awaitable[object]) -> Grants | Denied | None:
+        """Await the answer of the class; return what it grants or denies, None for a plain yes."""
         with trio.move_on_after(self._deadline_s) as deadline:
             given = await answer
         if deadline.cancelled_caught:

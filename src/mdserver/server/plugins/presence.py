@@ -1,12 +1,13 @@
-"""`Extension.Presence.Class`: a Python class of the operator's is told who comes and goes.
+"""`Extension.Presence.Class`: calls a Python class of the operator when subscribers come and go.
 
-The class is made once, without arguments, and has two coroutine functions, `joined(who, subject)`
-and `left(who, subject)`, each of which is given a `Subscriber`; the subject may be a pattern.
-`left` comes when a client unsubscribes and when its connection ends, so it is where to send what
-should reach people who are not connected, such as a push notification to a phone.
+The class is instantiated once, without arguments. It has two coroutine functions,
+`joined(who, subject)` and `left(who, subject)`, each of which is given a `Subscriber`; the subject
+may be a pattern. `left` is called when a client unsubscribes and when its connection ends. It is
+the place to reach people who are not connected, for instance with a push notification to a phone.
 
-What they answer does not matter; exceptions, and calls that take longer than the deadline, are
-logged. Calls of one session come in order, one at a time; those of different sessions may overlap.
+The results of the functions are ignored. Exceptions, and calls that take longer than the deadline,
+are logged. Calls about one session are made in order and one at a time; calls about different
+sessions may overlap.
 """
 
 from collections import deque
@@ -28,8 +29,10 @@ log = structlog.get_logger()
 
 @frozen
 class Subscriber:
-    """Who came or went. `session` is the name that the client was told in `connected`,
-    `external_token` what its application gave as such.
+    """A client that subscribed or unsubscribed.
+
+    `session` is the name that the client was given in `connected`, `external_token` the one that
+    its application gave.
     """
 
     session: str
@@ -39,7 +42,11 @@ class Subscriber:
 
 
 class PresenceHook(TaskScope):
-    """Tells the operator's object what the presence stream says."""
+    """Calls the operator's object for each line of the presence stream.
+
+    `_waiting` has the calls about each session, the one that runs included; a session with an entry
+    has a task. `_count` is the number of all calls, bounded by `PRESENCE_CALLS_PENDING_MAX`.
+    """
 
     def __init__(self, told: Any, deadline: int, node: str) -> None:
         super().__init__()
@@ -50,7 +57,10 @@ class PresenceHook(TaskScope):
         self._count = 0
 
     def take(self, line: Log) -> None:
-        """Take an output; those of other streams are nothing to this class."""
+        """Queue the call for a line of the presence stream; ignore other streams.
+
+        A call that exceeds the bound is dropped and logged: presence must not delay messages.
+        """
         if line.stream != PRESENCE or self._nursery is None:
             return
         if self._count >= limits.PRESENCE_CALLS_PENDING_MAX:
@@ -73,6 +83,7 @@ class PresenceHook(TaskScope):
             waiting.append((line.name, who, values["subject"]))
 
     async def _tell(self, session: int) -> None:
+        """Make the calls about one session in order, until none is left."""
         waiting = self._waiting[session]
         while waiting:
             name, who, subject = waiting[0]
