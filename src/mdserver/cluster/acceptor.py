@@ -13,14 +13,20 @@ majorities share a seed. All of that leans on a seed not forgetting, in two ways
   A seed that merely started again therefore must not count: it would say "I hold nothing" about
   entries that it once helped to commit. This is what the standing is for.
 
+    RECOVERING --- INSTALL, INSTALL_COLD ---> NORMAL
+        |                                     |   ^
+        | LOSE                           LOSE |   | INSTALL, INSTALL_COLD
+        '---------------> LOST <--------------'   |
+                            '--- READMIT ---> RETURNING
+
 A seed starts RECOVERING and becomes NORMAL when the active coordinator of a new enough epoch has
 registered its incarnation and handed it the log (`INSTALL`), or in a cold start, in which every
-seed promises and so nobody's memory is missed (`INSTALL_COLD`). A RECOVERING seed promises cold
+seed promises and so no seed's memory is missing (`INSTALL_COLD`). A RECOVERING seed promises cold
 starts only. If others know more of the seed than its vote record does, the record itself was lost:
 the seed may have promised what it does not know of. It is LOST, and only an operator can say that
 its old promises no longer matter; with that word it is RETURNING, and recovers through an epoch
-that was elected without its vote. docs/cluster.md, "Seed" and "Lost memory"; in the specification
-`Promise`, `Sync`, `Accept`, `Install`, `ColdPromise`, `ColdSync`, and `Readmit.tla`.
+that was elected without its vote. docs/cluster.md, "How it works" and "Lost memory"; in the
+specification `Promise`, `Sync`, `Accept`, `Install`, `ColdPromise`, `ColdSync`, and `Readmit.tla`.
 """
 
 import enum
@@ -103,7 +109,7 @@ STEP_TRACES = {
     AcceptorEvent.INSTALL: "Install",
     AcceptorEvent.INSTALL_COLD: "ColdSync",
 }
-"""How traces call it that a seed took a coordinator's log."""
+"""The name in traces of each step by which a seed takes a coordinator's log."""
 
 
 class Acceptor:
@@ -135,36 +141,48 @@ class Acceptor:
         return (self.standing, step) in TRANSITIONS
 
     def transition(self, step: AcceptorEvent) -> None:
-        """Take a step. Raises LocalProtocolError if the table does not have it."""
+        """Move on in `TRANSITIONS`. Raises LocalProtocolError if it does not have the step."""
         target = TRANSITIONS.get((self.standing, step))
         if target is None:
             raise LocalProtocolError(f"a {self.standing.value} seed does not {step.value}")
         self.standing = target
 
     def refuses(self, epoch: int, *, cold: bool) -> bool:
-        """Return whether it would refuse a PREPARE of this epoch."""
+        """Return whether this seed refuses a PREPARE of this epoch (spec: `Promise`).
+
+        An epoch at the promise is refused as well as one below it: it is promised to one candidate,
+        and a second one would be a second coordinator of it (I5, `Candidates!OneCoordinator`).
+        """
         step = AcceptorEvent.PROMISE_COLD if cold else AcceptorEvent.PROMISE
         return not self.may(step) or epoch <= self.promised.epoch
 
     def promise(self, epoch: int, candidate: str, *, cold: bool) -> None:
-        """Promise an epoch that it does not refuse; the vote record has to be stored."""
+        """Promise an epoch that this seed does not refuse.
+
+        The caller stores the vote record before the answer leaves.
+        """
         self.transition(AcceptorEvent.PROMISE_COLD if cold else AcceptorEvent.PROMISE)
         assert epoch > self.promised.epoch, "an epoch is promised once"
         self._votes.promised[self._group] = Vote(epoch, candidate)
 
     def takes(self, epoch: int, register: int, *, cold: bool) -> AcceptorEvent | None:
-        """Return the step by which it would take a coordinator's log, None if it would not.
+        """Return the step by which this seed takes a coordinator's log, None if it refuses it.
 
         `register` is the incarnation of this seed that the coordinator counts from now on, or 0.
         """
+        # The rule of every acceptor: nothing of an epoch below the promised one. The candidate that
+        # got the promise may have adopted its log already, and would not see what is acked here.
         if epoch < self.promised.epoch:
             return None
         if cold and self.may(AcceptorEvent.INSTALL_COLD):
-            # Only the promise of this very epoch says that the full attendance included this seed.
+            # Only the promise of this very epoch says that the full attendance included this seed
+            # (spec: "a cold log is for who promised it").
             if epoch == self.promised.epoch:
                 return AcceptorEvent.INSTALL_COLD
             self._refusals.note(Guard.LOG_COLD_UNPROMISED)
             return None
+        # With a registration of an earlier incarnation the coordinator would go on to count what that
+        # one acked, although its memory is gone (spec: `InstallFrom`).
         if register == self._votes.incarnation and self.may(AcceptorEvent.INSTALL):
             return AcceptorEvent.INSTALL
         if self.may(AcceptorEvent.SYNC):
@@ -173,10 +191,11 @@ class Acceptor:
         return None
 
     def take(self, step: AcceptorEvent, epoch: int, coordinator: str) -> bool:
-        """Take a coordinator's log; return whether the vote record has to be stored first.
+        """Take a coordinator's log; return whether the vote record has to be stored before the ack.
 
-        The caller replaces the entries. To take the log of an epoch is to promise it, so an ack of
-        an epoch that is new here waits for the vote record.
+        The caller replaces the entries. To take the log of an epoch is to promise it (in `Sync` of
+        the specification `promised` rises as well), so an ack of an epoch that is new here waits
+        for the vote record.
         """
         self.transition(step)
         self.doubted = False
@@ -186,10 +205,11 @@ class Acceptor:
         return True
 
     def accepts(self, epoch: int) -> bool:
-        """Return whether it takes entries of this epoch: its log is of it, it promised no newer.
+        """Return whether this seed takes entries of this epoch (spec: `Accept`).
 
-        An ack says "I hold the log of this epoch up to here", which is true only of a log that
-        was synchronised in the epoch before.
+        An ack says "I hold the log of this epoch up to here". That is true only of a log that this
+        epoch's coordinator gave as a whole before (SYNC or INSTALL): the tail of an older epoch may
+        have other entries at the same places.
         """
         return (
             self.standing is Standing.NORMAL  # the only one with `AcceptorEvent.ACCEPT`
@@ -205,10 +225,11 @@ class Voter(MemberPart):
     _storage: "StableStorage"
 
     def pre_vote(self, candidate: str, pre_vote: PreVote) -> None:
-        """Say which of these candidacies this seed would promise; nothing changes by that.
+        """Say which of these candidacies this seed would promise, without promising anything.
 
-        It supports none while it sees a coordinator or expects one soon: a member that merely sees
-        badly must not depose anybody. Nobody else's view counts for its own candidacy.
+        It grants none while it sees a coordinator, or expects to hear of one soon: a member with a
+        bad link must not depose a coordinator that works for the others. A candidacy of this member
+        itself began because it sees no coordinator, so that is not asked again.
         """
         yes: list[Ballot] = []
         newer: list[NackItem] = []
@@ -224,6 +245,7 @@ class Voter(MemberPart):
                 self._outgoing.refuse(Guard.PRE_VOTE_EARLY)
             else:
                 yes.append(ballot)
+            # A candidate behind the promise learns of the newer epoch, and stands above it next.
             vote = group.acceptor.promised
             if vote.epoch >= ballot.epoch:
                 newer.append(NackItem(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
@@ -267,7 +289,8 @@ class Voter(MemberPart):
                 # seed promises that log to somebody else.
                 groups.depose(ballot.group, ballot.epoch)
             acceptor.promise(ballot.epoch, candidate, cold=prepare.cold)
-            # Whoever got the promise needs its write, and those of others, before it can go on.
+            # The candidate can go on only once this promise and those of a majority are on their
+            # disks, so other candidates wait for a suspicion time and a write longer.
             group.no_vote_until = self._outgoing.now + self._settings.suspect + storage.write_time
             group.trace("Promise", ballot.epoch, candidate=candidate, cold=prepare.cold)
             promised.append(ballot)
@@ -285,7 +308,11 @@ class Voter(MemberPart):
             storage.send_stored(candidate, message)
 
     def _promised(self, ballot: Ballot) -> PromiseItem:
-        """Return a promise with the part of the log that the candidate may lack."""
+        """Return a promise with the part of the log that the candidate may lack.
+
+        The best log holds all that the candidate has committed (I1), so only what comes after that
+        is sent.
+        """
         group = self.groups[ballot.group]
         log = group.log
         held = ballot.committed if ballot.history == group.history else 0

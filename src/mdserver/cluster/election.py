@@ -1,4 +1,4 @@
-"""When a member stands for a group, and how a candidacy goes (docs/cluster.md, "Elections").
+"""When a member stands for a group, and how a candidacy goes (docs/cluster.md, "An election").
 
 Nothing here can lose a message: whether a candidate becomes the coordinator is decided by promises
 alone (`mdserver.cluster.acceptor`), and clocks and random delays only say when to try. What this
@@ -17,9 +17,11 @@ group that works:
 Two kinds of candidacy skip the pre-vote, because they are meant to depose: a hand-over, which the
 present coordinator asked for, and an epoch that is elected for a seed that lost its vote record.
 
-A *cold start* is for groups in which too few seeds still vote: with every seed in contact waiting
-brings nothing back, so all of them promise, the best log that any of them holds is adopted, and it
-gets a new history id, since acknowledged messages may be missing from it. Clients are told so.
+A *cold start* is for groups in which too few seeds still vote. Once every seed is in contact, there
+is no further copy to wait for: all of them promise, the best log that any of them holds is adopted,
+and it gets a new history id, since acknowledged messages may be missing from it. Clients get a
+reset. In the specification `Promise`, `Elect`, `ColdPromise`, `ColdElect`; docs/cluster.md, "Lost
+memory".
 """
 
 from collections.abc import Iterable
@@ -82,7 +84,7 @@ class Election(MemberPart):
     # When
 
     def look(self) -> None:
-        """Stand for the groups without a coordinator that are this member's to take."""
+        """Stand for the groups without a coordinator of which it is this member's turn."""
         now, settings, members = self._outgoing.now, self._settings, self._members
         self._give_up()
         leaderless: list[Group] = []
@@ -104,6 +106,7 @@ class Election(MemberPart):
         mine: list[int] = []
         for group in leaderless:
             group.leaderless_since = group.leaderless_since or now
+            # A seed's candidacy needs its own promise, which it cannot give while it does not vote.
             if group.index in not_voting or group.retry_at > now:
                 continue
             # Those before this member in the order have their turn first, at each new try too.
@@ -112,6 +115,8 @@ class Election(MemberPart):
                 group.leaderless_since + rank * settings.suspect,
                 group.no_vote_until + 2 * rank * settings.heartbeat,
             )
+            # Without a majority that votes a candidacy cannot succeed. A group without a history id
+            # has no log yet: it begins with a cold start.
             if turn <= now and group.votable and group.history:
                 mine.append(group.index)
         if mine and not self._doubts():
@@ -119,9 +124,12 @@ class Election(MemberPart):
         self._look_for_cold_start([group.index for group in leaderless])
 
     def _doubts(self) -> bool:
-        """Return whether to wait for seeds out of sight: logs from disks may be older copies.
+        """Return whether to wait for seeds out of sight, since logs here may be older copies.
 
-        A seed that did not start again, or has the newer copy, holds what the others lack.
+        A log that was read from a disk may be one that was put back, which a seed cannot see by
+        itself. A seed that did not start again, or whose disk has the newer copy, holds what the
+        others lack. The wait is bounded, or a seed that never comes back would end the service
+        (docs/cluster.md, "Older copies").
         """
         now, settings = self._outgoing.now, self._settings
         peers = [self._members.peers[seed] for seed in settings.seeds if seed != settings.me]
@@ -138,7 +146,11 @@ class Election(MemberPart):
         return order.index(me) if me in order else len(order)
 
     def _give_up(self) -> None:
-        """End candidacies that took too long; ask again those that did not grant a pre-vote yet."""
+        """End candidacies that took too long, and repeat pre-votes.
+
+        A pre-vote may have been refused by a seed that saw the old coordinator a moment longer. To
+        repeat it is free of consequences, as it changes nothing at the seeds.
+        """
         again: list[Ballot] = []
         for group in self.groups.coordinated:
             coordinator = group.coordinator
@@ -174,7 +186,7 @@ class Election(MemberPart):
         return coordinator
 
     def pre_vote(self, groups: list[int]) -> None:
-        """Ask the seeds whether they would promise these groups."""
+        """Ask the seeds whether they would promise these groups; nothing changes at the seeds."""
         ballots = [self._ballot(self._stand(group)) for group in groups]
         self._outgoing.send(self._settings.seeds, PreVote(ballots))
 
@@ -191,7 +203,12 @@ class Election(MemberPart):
         needed: int | None = None,
         readmit: dict[str, int] | None = None,
     ) -> None:
-        """Ask for promises without a pre-vote: this candidacy is meant to depose."""
+        """Ask for promises without a pre-vote: this candidacy is meant to depose.
+
+        `needed` is how many seeds have to promise, by default a majority; `ordered`: an operator
+        ordered the cold start; `readmit`: seeds that lost their record -> the incarnations that
+        this election takes back.
+        """
         ballots: list[Ballot] = []
         for group in groups:
             coordinator = self._stand(group)
@@ -225,17 +242,20 @@ class Election(MemberPart):
         for item in promise.items:
             group = self.groups[item.group]
             coordinator = group.coordinator
+            # A promise is of one epoch: for another one it says nothing.
             if coordinator is None or coordinator.epoch != item.epoch:
                 self._outgoing.refuse(Guard.PROMISE_LATE)
                 continue
             if item.doubted:
+                # The log may be an older copy: every seed in sight has to promise, so that a newer
+                # copy is found if there is one (docs/cluster.md, "Older copies").
                 coordinator.awaited = group.voting()
             best = coordinator.promised(seed, promise.incarnation, promise.known, item)
             if best is None:
                 continue
             if self._contradicts(coordinator, best):
                 self.groups.depose(item.group)
-                group.retry_at = 0
+                group.retry_at = 0  # `renew` is no new try: it does not wait as one
                 self.renew(item.group)
                 continue
             self._adopt(coordinator, best)
@@ -245,7 +265,8 @@ class Election(MemberPart):
     def _contradicts(self, coordinator: Coordinator, best: PromiseItem) -> bool:
         """Return whether the best log lacks what is committed here.
 
-        A majority always holds what was committed, so some seed's disk must be an older copy.
+        A majority always holds what was committed (I1), so some seed's disk must be an older copy.
+        A cold start is exempt: its log gets a new history id, under which nothing is committed yet.
         """
         if coordinator.cold or best.history != self.groups[coordinator.group].history:
             return False
@@ -267,6 +288,7 @@ class Election(MemberPart):
         self.force([group])
 
     def _adopt(self, coordinator: Coordinator, best: PromiseItem) -> None:
+        """Put the best log among the promises in place of the one here (spec: `Elect`)."""
         group, log = self.groups[coordinator.group], coordinator.log
         if best.history and best.history != group.history:
             self.groups.reset(best.history, [group.index])
@@ -290,7 +312,11 @@ class Election(MemberPart):
             self._wal.replaced(group, best.start, best.entries, best.runs, best.state)
 
     def nack(self, nack: Nack) -> None:
-        """Give candidacies and coordinators up of which somebody knows a newer epoch."""
+        """Give up candidacies and coordinators for whose groups a newer epoch is known.
+
+        A seed that refuses because it does not vote names an epoch below this one, which deposes
+        nothing. Nor does an epoch that was promised to this member itself.
+        """
         for item in nack.items:
             group = self.groups[item.group]
             group.newest_epoch = max(group.newest_epoch, item.promised)
@@ -306,18 +332,26 @@ class Election(MemberPart):
     def renew(self, index: int) -> None:
         """Put the log that is held here under a new history id: it lacks what was acknowledged.
 
-        A majority has to promise, as at any election; clients are told of a reset.
+        Positions of different histories are never compared: clients get a reset, so the loss does
+        not pass unnoticed (spec: "a cold start is a new history"). A majority has to promise, as at
+        any election.
         """
         group = self.groups[index]
         lost = any(peer.up and peer.record_lost for peer in self._members.peers.values())
         if lost or group.retry_at > self._outgoing.now:
-            return  # asked for again; the promise of a seed that lost its record says too little
+            # The promise of a seed that lost its record says too little. What led here comes again,
+            # and with it this call.
+            return
         group.newest_epoch = max(group.newest_epoch, self._highest_promise(ordered=False))
         self.round_history = new_history(self._rng, group.newest_epoch + 1)
         self.force([index], cold=True, needed=self._settings.majority)
 
     def _look_for_cold_start(self, leaderless: list[int]) -> None:
-        """Start groups anew if waiting brings nothing: every seed is there, and too few vote."""
+        """Start groups anew once every seed is in contact and still too few of them vote.
+
+        With a seed out of contact its copy may be the best one: then waiting is right, or an
+        operator decides (spec: "every seed attends").
+        """
         settings, now = self._settings, self._outgoing.now
         if not settings.is_seed or not self._full_attendance():
             self._outgoing.refuse(Guard.COLD_INCOMPLETE)
@@ -329,6 +363,7 @@ class Election(MemberPart):
             peer.admitted for peer in self._members.peers.values()
         )
         grace = 0 if fresh else COLD_GRACE * settings.suspect
+        # In a cluster that ran before, a coordinator that survived may still be taking seeds back.
         if self._attended_since + grace > now:
             return
         if settings.seeds[0] != settings.me:
@@ -338,8 +373,9 @@ class Election(MemberPart):
     def cold_start(self, groups: Iterable[int], needed: int | None = None) -> None:
         """Start groups anew that have no majority that votes; every seed has to promise.
 
-        Only an operator may set `needed` lower, to the seeds that are left. Groups that somebody is
-        a candidate for are left alone for now; a coordinator without a majority ends with it.
+        Only an operator may set `needed` lower, to the seeds that are left. Groups are left alone
+        for now if this member is a candidate for them, promised one lately, or can elect in the
+        usual way. A coordinator of this member without a majority is deposed by the new candidacy.
         """
         now = self._outgoing.now
         silent = [
@@ -367,7 +403,11 @@ class Election(MemberPart):
         return coordinator is not None and coordinator.state is not CoordinatorState.ACTIVE
 
     def _highest_promise(self, ordered: bool) -> int:
-        """Return an epoch above which no seed promised any; a guess if one cannot say any more."""
+        """Return an epoch above which no seed promised any.
+
+        A seed that lost its record cannot say what it promised. The result is then a guess, far
+        above what the others know of.
+        """
         storage, peers = self._storage, self._members.peers
         highest = max(
             [vote.epoch for vote in storage.votes.promised]
@@ -381,6 +421,7 @@ class Election(MemberPart):
         return highest if whole else highest + UNKNOWN_EPOCHS
 
     def _full_attendance(self) -> bool:
+        """Return whether every seed is in sight, has said how it stands, and has its record."""
         settings, members = self._settings, self._members
         if not settings.is_seed or self.groups.record_lost or not self.groups.standing_known:
             return False

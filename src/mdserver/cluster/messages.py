@@ -151,7 +151,10 @@ class Promise(PeerMessage, frozen=True, tag=6):
 
 
 class NackItem(Item, frozen=True):
-    """A refusal: the seed promised `promised` to `candidate`, or does not vote (0 and "")."""
+    """A refusal of `epoch`: the sender knows of `promised`, which is `candidate`'s.
+
+    If `promised` is below `epoch`, the seed refused because it does not vote.
+    """
 
     group: int
     epoch: int
