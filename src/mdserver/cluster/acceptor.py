@@ -181,8 +181,8 @@ class Acceptor:
                 return AcceptorEvent.INSTALL_COLD
             self._refusals.note(Guard.LOG_COLD_UNPROMISED)
             return None
-        # With a registration of an earlier incarnation the coordinator would go on to count what that
-        # one acked, although its memory is gone (spec: `InstallFrom`).
+        # After a registration of an earlier incarnation the coordinator would go on counting what
+        # that one acked, although its memory is gone (spec: `InstallFrom`).
         if register == self._votes.incarnation and self.may(AcceptorEvent.INSTALL):
             return AcceptorEvent.INSTALL
         if self.may(AcceptorEvent.SYNC):

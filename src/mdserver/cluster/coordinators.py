@@ -1,10 +1,18 @@
 """What a member does about the groups that it coordinates, many of them in one message.
 
-What happens within one group stands elsewhere: `mdserver.cluster.coordinator` decides what is
-numbered, when it is committed and which seeds count, and `Group` carries that out. Here is what a
-coordinator does besides: it establishes the logs with which it was elected, gives members what they
-lack and takes seeds back that started again, holds publications back while the disk is behind,
-forgets idle publishers, and hands groups over to the members that should coordinate them.
+Within one group `mdserver.cluster.coordinator` decides what is numbered, when it is committed and
+which seeds count, and `Group` carries that out. This module has the rest of a coordinator's work:
+
+- *Establishing* the log with which it was elected, on all members (spec: `Sync`, then `Activate`).
+- *Giving members what they lack*, and *taking seeds back* that started again. Only the active
+  coordinator of an epoch may do that: it alone holds everything that is committed, the tail that is
+  just being committed included (spec: `Register`, `Readmit`, and the rule "recover from the
+  coordinator only"). From then on it counts acks of the new incarnation alone ("acks are fenced").
+- *Stopping* without a majority of seeds in sight, and *handing groups over* to the members that
+  should coordinate them. A hand-over is an election like any other (`HandOver.tla`).
+- Holding publications back while the disk is behind, and forgetting idle publishers.
+
+docs/cluster.md, "How it works" and "Lost memory".
 """
 
 from collections.abc import Sequence
@@ -43,7 +51,7 @@ FORGET_EVERY = NS_PER_S
 
 @define(eq=False)
 class Coordinators(MemberPart):
-    """Runs the coordinators of one member once they are elected."""
+    """The coordinators of one member, once they are elected."""
 
     _storage: "StableStorage"
     _wal: "WalBuffer"
@@ -55,7 +63,11 @@ class Coordinators(MemberPart):
     # From elected to active
 
     def establish(self, won: list[Coordinator]) -> None:
-        """Send the adopted logs; a cold start puts them under a new history id first."""
+        """Send the adopted logs to all members; a cold start first gives them a new history id.
+
+        With a cold start goes which incarnations promised it, so that a majority stores them before
+        it acks: a seed that loses its record later is noticed by them.
+        """
         cold = [coordinator for coordinator in won if coordinator.cold]
         known: dict[str, int] = {}
         if cold:
@@ -70,16 +82,18 @@ class Coordinators(MemberPart):
             self.groups[coordinator.group].ack_here()
 
     def _common(self, coordinator: Coordinator) -> int:
-        """Return from where on everybody who promised can take the log."""
+        """Return the place from which on every seed that promised can take the log."""
         if coordinator.cold:
-            return 0
+            return 0  # the log is under another history id, so no seed has any of it
         # What all of them have committed is the same everywhere, and need not be sent.
         least = min(item.committed for _, item in coordinator.promises.values())
         start = min(least, coordinator.log.committed)
-        # With one entry more, everybody can see that what is committed there is in it.
+        # The last of these goes along, so that each member can compare it with its own
+        # (`GroupLog.agrees`) before it takes the log.
         return start - 1 if start > coordinator.log.base else start
 
     def _renew(self, groups: list[int]) -> None:
+        """Put cold-started groups under the new history id; what the log holds stays."""
         if self._settings.single:
             for index in groups:
                 self.groups[index].history = self._election.round_history
@@ -91,9 +105,10 @@ class Coordinators(MemberPart):
             self._storage.store()
 
     def synced(self, coordinator: Coordinator, start: int, register: int = 0) -> SyncItem:
-        """Return the coordinator's log from `start` on, after a state if that is needed.
+        """Return the coordinator's log from `start` on, after a state if entries there are gone.
 
-        A negative start asks for what stands for all that is committed.
+        A negative start asks for a state of all that is committed. `register` is the incarnation of
+        the receiver that counts from now on, 0 if it is no seed that is taken back.
         """
         group, log = self.groups[coordinator.group], coordinator.log
         start, state = group.tail_or_state(start)
@@ -121,14 +136,14 @@ class Coordinators(MemberPart):
     # Publications
 
     def take_held_back(self) -> None:
-        """Take what was held back, as far as the disk has taken what was on its way to it."""
+        """Take publications that were held back, as far as the disk has caught up."""
         held_back = self._wal.held_back
         while held_back and self._wal.unsynced_bytes <= self._settings.hold_bytes:
             contact, item = held_back.popleft()
             self.groups[item.group].append(contact, item)
 
     def refuse_held_back(self, reason: str) -> None:
-        """Tell the contacts that nothing of what is held back was taken, because of the disk."""
+        """Refuse the publications that are held back: the disk takes nothing more."""
         while self._wal.held_back:
             contact, item = self._wal.held_back.popleft()
             self.groups[item.group].refuse(contact, item, reason)
@@ -173,8 +188,8 @@ class Coordinators(MemberPart):
             if coordinator is None or coordinator.state is not CoordinatorState.ACTIVE:
                 continue
             if item.promised > coordinator.epoch:
-                # The seed promised a candidate that came to nothing. It takes no lower epoch any
-                # more, so only a newer one has it back.
+                # The seed promised a candidate that was not elected. It takes no lower epoch any
+                # more, so this epoch could never count it again: only a newer one can.
                 self._outgoing.refuse(Guard.SEED_PROMISED_NEWER)
                 self._election.outbid(item.group, item.promised)
                 continue
@@ -186,6 +201,8 @@ class Coordinators(MemberPart):
                     continue
             register = self._register(coordinator, peer, request, item)
             if item.recovering and not register:
+                # Its record is lost, or older than what was noted. With an operator's word it needs
+                # an epoch that was elected for this very loss (spec: "readmission elects anew").
                 least = max(least, coordinator.known.get(peer, 0))
                 if request.returning and coordinator.lacks(peer, request.incarnation):
                     returning.append(coordinator)
@@ -196,7 +213,8 @@ class Coordinators(MemberPart):
         for portion in portions(items):
             self._outgoing.send((peer,), Sync(portion))
         if request.incarnation < least:
-            # Only those who promised knew of it: the seed has to hear that, and come back newer.
+            # The seed does not know yet that this incarnation is over. `Hello.known` says so: it
+            # becomes LOST, and takes a newer incarnation.
             self._storage.note({peer: least})
             self._outgoing.send((peer,), self._storage.hello())
         self._take_back(peer, request.incarnation, returning)
@@ -204,8 +222,10 @@ class Coordinators(MemberPart):
     def _take_back(self, seed: str, incarnation: int, found: list[Coordinator]) -> None:
         """Have groups elected anew for the loss of a seed, and for earlier ones (spec: `Readmit`).
 
-        The quorum of the new epoch leaves these seeds out and notes their incarnations, so that
-        no promise counts again that was made before the loss.
+        The quorum of the new epoch leaves these seeds out and notes their incarnations, so that no
+        promise counts again that was made before the loss (spec: "promises carry notes"). Seeds
+        that earlier elections named and that did not come back yet are named again, or their
+        readmission would be lost with that epoch.
         """
         rounds: dict[tuple[tuple[str, int], ...], list[int]] = {}
         for coordinator in found:
@@ -217,7 +237,10 @@ class Coordinators(MemberPart):
     def _holds_less(
         self, coordinator: Coordinator, peer: str, incarnation: int, item: SyncRequestItem
     ) -> bool:
-        """Return whether a seed's disk was put back: it acked more than it holds."""
+        """Return whether a seed holds less than it acked, and log that.
+
+        Its disk is an older copy then (docs/cluster.md, "Older copies").
+        """
         if not coordinator.holds_less(peer, incarnation, item.accepted, item.length):
             return False
         self._outgoing.refuse(Guard.SEED_HOLDS_LESS)
@@ -231,9 +254,10 @@ class Coordinators(MemberPart):
         return True
 
     def _lacks(self, coordinator: Coordinator, peer: str, item: SyncRequestItem) -> bool:
-        """Return whether a member has as committed what is not in this log.
+        """Return whether a member has as committed what is not in this log; if so, renew it.
 
-        Acknowledged messages are missing here then, so clients have to hear of a new history.
+        Acknowledged messages are missing here then: older copies elected this log. Clients have to
+        learn that by a new history id.
         """
         same = item.history == self.groups[item.group].history
         if not same or not coordinator.lacking(item.accepted, item.committed, item.last):
@@ -252,7 +276,11 @@ class Coordinators(MemberPart):
     def _register(
         self, coordinator: Coordinator, peer: str, request: SyncRequest, item: SyncRequestItem
     ) -> int:
-        """Count a recovering seed from now on; return its incarnation, 0 if it does not count."""
+        """Count a recovering seed from now on (spec: `Register`, after a readmission `Readmit`).
+
+        Return its incarnation, 0 if it does not count. It counts before it holds the log: its old
+        acks are dropped at the same time, and it acks anew once it has taken the log.
+        """
         if not item.recovering or peer not in coordinator.seeds:
             return 0
         known = self._storage.votes.known
@@ -285,10 +313,10 @@ class Coordinators(MemberPart):
         ]
 
     def check_quorum(self) -> None:
-        """Stop if no majority of seeds is in sight; the next heartbeat says so by leading nothing.
+        """Stop coordinating if no majority of seeds is in sight (check-quorum, as in raft).
 
-        Nothing could be committed. Members on the majority's side elect without being refused, and
-        clients here are told to go there.
+        Nothing could be committed. The next heartbeat names no groups, so members on the majority's
+        side elect without being refused, and clients of this member move there.
         """
         if self._members.quorum(self._outgoing.now):
             return
@@ -297,11 +325,15 @@ class Coordinators(MemberPart):
             self.groups.depose(group.index)
 
     def hurry(self) -> None:
-        """Look at the next turn whether groups are to be handed over."""
+        """Look at the next tick whether groups are to be handed over."""
         self._next_hand_over = 0
 
     def hand_over(self) -> None:
-        """Ask members that should coordinate groups of this one to stand for them."""
+        """Ask members that should coordinate groups of this one to stand for them.
+
+        The message moves nothing by itself: this member goes on until it learns of the new epoch,
+        and the other one is elected like any candidate (spec: "a hand-over elects").
+        """
         now, me = self._outgoing.now, self._settings.me
         coordinated = self.groups.coordinated
         if now < self._next_hand_over or not coordinated:
@@ -319,7 +351,12 @@ class Coordinators(MemberPart):
             self._outgoing.send((member,), HandOver(groups))
 
     def handed(self, peer: str, hand_over: HandOver) -> None:
-        """Stand for groups whose coordinator asks this member to."""
+        """Stand for groups whose coordinator asks this member to.
+
+        The pre-vote is skipped: seeds refuse it while they see the coordinator, which asked for
+        this. A member that does not follow the group, or a seed that does not vote in it, is no
+        place for it.
+        """
         not_voting = self.groups.not_voting
         self._election.force(
             index

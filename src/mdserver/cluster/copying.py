@@ -1,8 +1,15 @@
 """Catching up of members that are no seeds: from any other member, then from the coordinator.
 
-What it copies is committed, so it is the same everywhere (spec: `Delivery!Copy`); the coordinator
-then only gives what came since. A seed's log counts, so a seed takes its log from coordinators
-alone.
+    behind by much --- CopyRequest ---> a ready member --- CopyReply ---> behind by little
+    behind by little --- SyncRequest ---> the coordinator --- Sync ---> the group is followed
+
+A copy holds only what is committed. That is the same everywhere (I2), so any member may give it,
+and a coordinator is not slowed down by members that join (spec: `Delivery!Copy`). The coordinator
+then gives what came since.
+
+A seed takes no copies, because its log counts: what it acked before it started again may have been
+committed by that ack, and only the coordinator surely holds it. The specification refutes recovery
+from a majority of peers (rule "recover from the coordinator only"). docs/cluster.md, "Catching up".
 """
 
 from typing import TYPE_CHECKING
@@ -17,17 +24,18 @@ if TYPE_CHECKING:
     from mdserver.cluster.group import Group
 
 Gaps = dict[int, tuple[int, int]]
-"""Groups that lack something -> the coordinator's epoch, and how much it says is committed."""
+"""Groups that lack entries -> the coordinator's epoch, and how much it says is committed."""
 
 
 @define(eq=False)
 class Copying(MemberPart):
-    """Asks for copies of groups, gives them, and takes them."""
+    """Both sides of copying: asks for copies of groups, gives them, and takes them."""
 
     def ask(self, coordinator: str, gaps: Gaps) -> dict[int, int]:
-        """Ask others for copies; return what the coordinator is to be asked for (-> epochs).
+        """Ask other members for copies; return the groups to ask the coordinator for.
 
-        One member is asked in each epoch: if it cannot help, the coordinator has to.
+        The result has the epochs of these groups. One member is asked in each epoch: if it cannot
+        help, the coordinator has to. Groups are spread over the members that are ready.
         """
         left: dict[int, int] = {}
         sources: dict[str, list[int]] = {}
@@ -52,17 +60,21 @@ class Copying(MemberPart):
         return left
 
     def _lacks_much(self, group: "Group", committed: int) -> bool:
-        """Return whether so much is missing that the coordinator may have dropped it already."""
+        """Return whether so much is missing that the coordinator may have dropped it already.
+
+        Of less the coordinator still has the entries, and those are cheaper than a whole cache.
+        """
         kept = self._settings.log_kept if group.history else 0
         return group.acceptor is None and committed - group.log.committed > kept
 
     def give(self, peer: str, request: CopyRequest) -> None:
-        """Hand over the committed part of groups, as far as it is here."""
+        """Give a member the committed part of groups, as far as it is here."""
         held = (self._held(self.groups[index]) for index in request.groups)
         for items in portions(held):
             self._outgoing.send((peer,), CopyReply(items))
 
     def _held(self, group: "Group") -> SyncItem:
+        """Return a group's committed part as a state, without entries and without a coordinator."""
         log = group.log
         return SyncItem(
             group.index,
@@ -79,9 +91,12 @@ class Copying(MemberPart):
         )
 
     def take(self, peer: str, reply: CopyReply) -> None:
-        """Begin with copies; what is missing after them, the coordinator is asked for."""
+        """Take copies that hold more than is here; what comes after them, the coordinator gives.
+
+        A copy without a state, of another history, or behind what is here is dropped.
+        """
         if self._settings.is_seed:
-            return
+            return  # it never asked
         first: dict[str, list[int]] = {}
         # A candidate here shares the log, which it may just have adopted: a copy is older.
         items = [item for item in reply.items if self.groups[item.group].coordinator is None]
@@ -89,7 +104,7 @@ class Copying(MemberPart):
             self._outgoing.refuse(Guard.COPY_CANDIDATE)
         for item in items:
             group = self.groups[item.group]
-            group.sync_requested_until = 0
+            group.sync_requested_until = 0  # the coordinator may be asked for the rest at once
             if not group.history and item.history:
                 first.setdefault(item.history, []).append(item.group)
         for history, groups in first.items():
@@ -100,6 +115,8 @@ class Copying(MemberPart):
             same = item.history == group.history
             if same and item.state is not None and item.start > group.log.committed:
                 group.install(item.start, item.state)
+                # The epochs of copied entries say nothing of whose log this is a prefix of, so the
+                # member claims no accepted epoch until a coordinator gave it entries.
                 group.log_is_copy = True
             else:
                 self._outgoing.refuse(Guard.COPY_OLDER)

@@ -1,8 +1,19 @@
 """Whether this member follows all groups: a member that does not is no place for clients.
 
-It follows a group while the coordinator is in sight and what is committed there comes here. Links
-that carry one way, or between some members only, let a group stand still at one member while it
-goes on at the others.
+A member follows a group while the coordinator is in sight and what is committed there comes here. A
+link that carries one way only, or that is missing between two members, lets a group stand still at
+one member while it goes on at the others. Clients of that member would wait without knowing it.
+
+A group is at one of these points here:
+
+    joining      this member does not serve yet                 no clients are taken
+    followed     it was followed within the last suspicion time
+    not followed for longer than that                           this member is no target for clients
+    late         not for `UNFOLLOWED_AFTER_SUSPICIONS` of them  its clients move to other members
+
+So a member stops being a target of moves well before it moves its own clients. If no member follows
+all groups, all clients stay: to move them would win nothing. docs/cluster.md, "Half-cut networks".
+A wrong answer costs time and no message, since nothing here decides what is committed.
 """
 
 from typing import TYPE_CHECKING
@@ -19,18 +30,22 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class Following(MemberPart):
-    """Tells what this member lacks to be a place for clients.
+    """What this member lacks to serve clients.
 
-    `late_groups`: the groups that are not followed for so long that other members serve clients
-    better;
-    `follows_all`: all groups were followed lately.
+    `late_groups`: the groups that were not followed for so long that other members serve clients
+    better; `follows_all`: all groups were followed within the last suspicion time, which is said in
+    heartbeats.
     """
 
     late_groups: list[int] = field(init=False, factory=list)
     follows_all: bool = field(init=False, default=False)
 
     def join(self) -> None:
-        """Serve clients from now on, once every group has a coordinator that is followed here."""
+        """Serve clients from now on, once every group has a coordinator that is followed here.
+
+        A member that is ready holds every committed entry up to the position at which it joined
+        (I10; spec: `Delivery!Ready`). A seed that recovers may hold less, so it waits as well.
+        """
         if self._members.joined or self.groups.not_voting:
             return
         if all(group.leadership.active for group in self.groups):
@@ -45,7 +60,7 @@ class Following(MemberPart):
         return f"joining: {missing} of {len(self.groups)} groups are missing"
 
     def look(self) -> None:
-        """Note which groups are followed now."""
+        """Note which groups are followed now; called a few times a second."""
         now, suspect = self._outgoing.now, self._settings.suspect
         self.late_groups = []
         if not self._members.joined:
@@ -65,7 +80,11 @@ class Following(MemberPart):
                     self.late_groups.append(group.index)
 
     def _follows(self, group: "Group") -> bool:
-        """Return whether a group goes on here; one that catches up does."""
+        """Return whether a group goes on here; a group that catches up does.
+
+        What the coordinator has committed is known from its heartbeat, which is a little old: so a
+        member that is behind follows as long as its own log moves.
+        """
         leadership, log = group.leadership, group.log
         coordinator = leadership.coordinator
         if coordinator == self._settings.me:

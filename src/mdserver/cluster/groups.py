@@ -1,8 +1,13 @@
 """All subject groups of one member, and what has to be done to many of them at once.
 
-Clients know one history id of a server as long as all groups have the same, so groups get a new one
-together. And a seed has one vote record for all its groups: it is lost, taken back and counted on
-by others as a whole, although each group has a standing of its own.
+Two things belong to a member as a whole although each group has a state of its own:
+
+- *History ids.* Clients know one history id of a server as long as all groups have the same, so
+  groups that get a new one in the same step get it together, and clients hear of it once.
+- *The vote record.* A seed has one for all its groups: it is lost, taken back and relied on by
+  others as a whole, and each group's standing follows from that (`mdserver.cluster.acceptor`).
+
+docs/cluster.md, "Lost memory" and "Vote file".
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +29,11 @@ if TYPE_CHECKING:
 
 
 def new_history(rng: "random.Random", age: int = 0) -> str:
-    """Return a history id that was never used; ids of a greater age sort behind (`Histories`)."""
+    """Return a history id that was never used; ids of a greater age sort behind (`Histories`).
+
+    `age` is an epoch that no seed promised before, so that the id of a later cold start sorts
+    behind those of all earlier ones.
+    """
     return f"{age:012x}{rng.getrandbits(64):016x}"
 
 
@@ -55,7 +64,7 @@ class Groups(list[Group]):
     # History ids
 
     def reset(self, history: str, groups: Sequence[int]) -> None:
-        """Put groups under a new history id: all that is held of them here is void."""
+        """Put groups under a new history id, and drop everything that is held of them here."""
         for index in groups:
             self[index].clear()
         whole = len(groups) == len(self)
@@ -65,15 +74,15 @@ class Groups(list[Group]):
             self._wal.replaced(self[index], 0, [], [], None)
 
     def rename(self, history: str, groups: Sequence[int]) -> None:
-        """Put groups under a new history id of which what is held here is the beginning."""
+        """Put groups under a new history id, and keep what is held: it is how that one begins."""
         told = self._note_history(history, groups)
         self._broker.rename(told, groups, self._outgoing.now, self._outgoing.out)
 
     def _note_history(self, history: str, groups: Sequence[int]) -> str:
-        """Note a history id; return the one that clients are told.
+        """Note a history id; return the one to show to clients.
 
-        Without votes members may differ in what a history holds: clients are then told an id of
-        this member's own, so that no other member takes a position in it for one of its own.
+        Without votes members may differ in what a history holds. Clients of this member then get an
+        id that is this member's own, so that no other member takes their positions for its own.
         """
         for index in groups:
             self[index].history = history
@@ -114,10 +123,12 @@ class Groups(list[Group]):
 
     @property
     def standing_known(self) -> bool:
-        """Return whether this seed knows if others know of it: its record or all others say so.
+        """Return whether this seed knows if others rely on promises of it.
 
-        Without that it promises no cold start: it would not know afterwards whether they know what
-        it is now, or what it was before it lost its record.
+        It knows if its record says that it was admitted, if it lost its record, or once all other
+        seeds said Hello, in which they name the incarnations that they know. Until then its record
+        may be an empty one after a loss that it has not noticed, and it promises no cold start
+        (`Guard.PREPARE_COLD_EARLY`).
         """
         settings = self._settings
         if (
@@ -131,9 +142,9 @@ class Groups(list[Group]):
         return all(peers[seed].greeted for seed in settings.seeds if seed != settings.me)
 
     def admit(self) -> bool:
-        """Have others count on this vote record once every group took this seed in; return if so.
+        """Mark the vote record as one that others rely on, once this seed votes in every group.
 
-        The caller stores the record.
+        Return whether it changed; the caller stores the record.
         """
         votes = self._storage.votes
         if not self._settings.is_seed or votes.admitted or self.not_voting:
@@ -144,7 +155,8 @@ class Groups(list[Group]):
     def lose(self) -> None:
         """Stop voting until readmitted: others know more of this seed than its record does.
 
-        What an operator said of this loss holds for all groups.
+        If an operator takes this seed back already, that holds for all groups: the loss is the one
+        that the operator was asked about.
         """
         returning = self.returning
         for group in self:
@@ -164,7 +176,8 @@ class Groups(list[Group]):
     def depose(self, index: int, epoch: int = 0) -> None:
         """Stop being a group's candidate or coordinator, and wait a little before a new try.
 
-        `epoch` is the newer one that is the reason, if there is one.
+        `epoch` is the newer one that is the reason, 0 if there is none. The wait is random, so that
+        two candidates that stopped each other do not meet again.
         """
         group = self[index]
         coordinator, group.coordinator = group.coordinator, None

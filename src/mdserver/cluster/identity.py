@@ -1,9 +1,11 @@
-"""Which member of which cluster the files of a member belong to.
+"""The identity of a member: which member of which cluster its files belong to.
 
-Vote record and write-ahead log mean nothing to another cluster, and would do harm there: a promise
-of one cluster is none in another, and with another number of subject groups the same group has
-other subjects. So files carry the identity of their member, and a start compares it with the
-configuration and says which parameter differs instead of guessing.
+A vote record and a write-ahead log mean nothing to another cluster, and would do harm there. A
+promise of one cluster is none in another; with other seeds another set of members is a majority, so
+two quorums need not share a seed; and with another number of subject groups the same group has
+other subjects. So each file carries the identity of its member. A start compares it with the
+configuration, and if they differ it ends with a line that names the parameters, before it writes
+anything (docs/cluster.md, "Vote file").
 """
 
 import hashlib
@@ -14,7 +16,11 @@ from attrs import frozen
 
 @frozen
 class Identity:
-    """One member of one cluster. A single server has no `seeds`, and may be called anything."""
+    """One member of one cluster.
+
+    `member` is its address, `seeds` are the addresses of the seeds in their order, and `groups` is
+    the number of subject groups. A single server has no seeds, and its name is not compared.
+    """
 
     member: str
     seeds: tuple[str, ...]
@@ -22,15 +28,16 @@ class Identity:
 
     @property
     def cluster(self) -> str:
-        """Return what the files of a cluster carry; empty for a single server."""
+        """Return the digest of seeds and groups that files carry; empty for a single server."""
         if not self.seeds:
             return ""
         return hashlib.sha256("\n".join([*self.seeds, str(self.groups)]).encode()).hexdigest()[:32]
 
     def differs(self, member: str, cluster: str, groups: int, seeds: Sequence[str]) -> str | None:
-        """Return how what a file says differs from this, by parameters; None if it fits.
+        """Return how a file's identity differs from this one, by parameters; None if it fits.
 
-        Files of earlier versions do not list their seeds: those differ in `cluster` alone.
+        Files of earlier versions do not list their seeds (`seeds` is empty): for them the digest
+        `cluster` alone says whether the seeds differ.
         """
         found = []
         if groups != self.groups:
@@ -46,6 +53,7 @@ class Identity:
             )
         elif seeds and tuple(seeds) != self.seeds:
             found.append(_seeds(tuple(seeds), self.seeds))
+        # The digest covers the number of groups too: if that differs, it says nothing of the seeds.
         elif not seeds and not found and cluster != self.cluster:
             found.append(
                 f"it was written with other seeds than {', '.join(self.seeds)} (ClusterMembers,"
@@ -60,6 +68,7 @@ class Identity:
 
 
 def _seeds(there: tuple[str, ...], here: tuple[str, ...]) -> str:
+    """Return how the seeds of a file differ from those of the configuration."""
     if sorted(there) == sorted(here):
         what = "the order of ClusterMembers"
     elif len(there) != len(here):

@@ -3,20 +3,21 @@
 A promise is worth nothing if a crash can make its seed forget it: a second candidate would get the
 same vote, and two coordinators would number one group. The same holds for the first ack of a newer
 epoch (it implies a promise of that epoch), for the incarnations below which nothing of another
-seed counts any more, and, where the seeds ack only what is in their write-ahead log, for every ack.
+seed counts any more, and for every ack if seeds ack only what is in their write-ahead log.
 
-So there are two rules, and this module is where they stand:
+This module keeps two rules:
 
-1. Whoever changes the vote record calls `store`. From then on everything that depends on the record
-   goes through `send_stored` or `ack`, and waits until the driver has said that the newest record
-   is on the disk. (Waiting for the newest is more than needed, but simple: a record is written
-   whole, so the newest one on the disk has all that went before.)
+1. Code that changes the vote record calls `store`. From then on everything that depends on the
+   record goes through `send_stored` or `ack`, and waits until the driver has said that the newest
+   record is on the disk. (Waiting for the newest is more than needed, but simple: a record is
+   written whole, so the newest one on the disk has all that went before.)
 2. If acks wait for the write-ahead log too, they name the newest write of it in the same way.
 
-What waits is sent in the order in which it was said. A member's word to itself waits as well: the
-seed beside a candidate counts for nothing before its promise is on the disk. docs/cluster.md, "Vote
-file"; in the specification a promise and its write are one action (`Promise`), and the mutant
-"answers leave before the vote file" loses a message within a few runs.
+What waits is sent in the order in which it was said. A message of a member to itself also waits:
+the seed beside a candidate counts for nothing before its promise is on the disk. docs/cluster.md,
+"Vote file". In `GroupLog.tla` a promise and its write are one action (`Promise`); `Candidates.tla`
+has them apart (`Decide`, `Write`, `Answer`), and is refuted without the rule "the vote file is
+written first".
 """
 
 from collections import deque
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class StableStorage:
-    """Holds the vote record of a member, and what waits until it is on the disk.
+    """The vote record of a member, and the messages that wait until it is on the disk.
 
     `start` is a random number of this start of the member. `record_on_disk`: the newest vote record
-    is on the disk. `write_time`: how long the vote record
-    last took to be on the disk (ns).
+    is on the disk. `write_time`: how long the vote record last took to get there (ns); elections
+    allow candidates that much longer.
     """
 
     __slots__ = (
@@ -74,12 +75,15 @@ class StableStorage:
         self._requested_at = 0
         self._stored = 0
         self._admitting = 0 if votes.admitted else None
-        """The request that first has `votes.admitted` in it, None if that is not so."""
+        """The first request whose record says `votes.admitted`, None if the record does not."""
         self._waiting: deque[tuple[int, int, str, AnyPeerMessage]] = deque()
         """Messages with their receiver, and the requests of record and log that they wait for."""
 
     def store(self) -> None:
-        """Have the vote record written; a single server needs none, since nobody else votes."""
+        """Request a write of the vote record.
+
+        A single server needs none: nobody else votes, so there is nobody to break a promise to.
+        """
         if self._settings.single:
             return
         if self._stored == self._requested:
@@ -102,7 +106,11 @@ class StableStorage:
             self._waiting.append((self._requested, self._wal_needed, peer, message))
 
     def ack(self, coordinator: str, item: AckItem, changed: bool) -> None:
-        """Ack a coordinator's log; `changed`: the vote record has to be on the disk before."""
+        """Ack a coordinator's log.
+
+        `changed`: the vote record changed by what is acked, and has to be on the disk before. That
+        is so for the first ack of an epoch, which implies a promise of it.
+        """
         if changed:
             self.store()
         if self.on_disk:
@@ -123,7 +131,11 @@ class StableStorage:
 
     @property
     def admitted(self) -> bool:
-        """Return whether the record on the disk says so: others may know this seed from then on."""
+        """Return whether the record on the disk says that others know this seed.
+
+        What the record in memory says does not count: after a crash the seed would deny it, and
+        could pass for a new one although others rely on its promises.
+        """
         return self._admitting is not None and self._admitting <= self._stored
 
     def stored(self, request: int) -> None:
@@ -140,7 +152,7 @@ class StableStorage:
         self._send_waiting()
 
     def withdraw(self) -> None:
-        """Drop what waits for the disk: what it is about is taken back."""
+        """Drop the messages that wait for the disk: the entries that they ack are taken back."""
         self._waiting.clear()
 
     def _send_waiting(self) -> None:

@@ -1,8 +1,9 @@
-"""What tests, the simulator and embedding programs may ask of a node, as values.
+"""Statistics of a node, as values for tests, the simulator and embedding programs.
 
-The classes below are snapshots: nothing in them changes afterwards, and nothing done to them
-changes the node. What operators see is made apart from them (`mdserver.cluster.admin`), since its
-form is part of the product's interface.
+The classes are snapshots: nothing in them changes afterwards, and nothing done to them changes the
+node. The idea is trio's `statistics()`: the state that an invariant is about can be read without
+reaching into the objects that hold it. What operators see is made apart from this
+(`mdserver.cluster.admin`), since its form is part of the product's interface.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,17 +24,20 @@ if TYPE_CHECKING:
 class GroupStatistics:
     """One subject group, as one member has it.
 
-    `coordinator` and `epoch`: who coordinates it as far as this member knows, "" and 0 if nobody;
-    `active`: its log is established, and this member follows it. `coordinator_state`: of the
-    candidate or coordinator on this member, None if it is neither; `own_epoch`: its epoch, and
-    `acked`: up to where each seed then holds the log.
+    Of the leadership: `coordinator` and `epoch` are the member that coordinates the group, and its
+    epoch, as far as this member knows, "" and 0 if there is none. `active`: its log is established,
+    and this member follows it. Of the candidate or coordinator on this member: `coordinator_state`,
+    None if there is none; `own_epoch`, its epoch, or 0; `acked`, up to which length each seed acked
+    its log.
 
-    `log_epoch`, `base`, `length` and `committed`: the epoch in which the log was last extended, and
-    how many of its entries are gone, there, and committed. `numbering`: the last number of each
-    subject, and `publishers` of each publisher. `runs`: what was forwarded together.
+    Of the log: `history` is its history id, and `log_epoch` the epoch of the coordinator whose log
+    it is a prefix of (the accepted epoch). `length` counts all its entries from the first one on,
+    `committed` those that are committed, `base` those that were dropped from memory. `numbering`
+    has the last sequence number of each subject, `publishers` the last number of each publisher.
+    `runs` are the entries that came from one contact together.
 
-    `standing`: of this seed in the group, None if it is none; `votes`: it counts in majorities;
-    `doubted`: what it holds may be an older copy.
+    Of the acceptor: `standing` is that of this seed in the group, None if it is no seed. `votes`:
+    it counts in majorities. `doubted`: its log was read from a disk that may be an older copy.
     """
 
     index: int
@@ -57,7 +61,7 @@ class GroupStatistics:
 
     @property
     def coordinates(self) -> bool:
-        """Whether this member is a candidate or the coordinator."""
+        """Return whether this member is a candidate or the coordinator."""
         return self.coordinator_state is not None
 
 
@@ -65,9 +69,9 @@ class GroupStatistics:
 class NodeStatistics:
     """One member.
 
-    `incarnation`: of its vote record; `admitted`: the other seeds count on it; `known`: the least
-    incarnation that it takes from other seeds. `linked`: the members with which it has a link.
-    `waiting`: how many publications of its clients wait for their results.
+    Of its vote record: `incarnation`; `admitted`, whether the other seeds rely on the record;
+    `known`, the least incarnation that counts of each other seed. `linked` are the members with
+    which it has a link, `waiting` the number of publications of its clients without a result.
     """
 
     incarnation: int
@@ -79,38 +83,38 @@ class NodeStatistics:
 
     @property
     def histories(self) -> list[str]:
-        """The history ids of all groups, in their order."""
+        """Return the history ids of all groups, in the order of the groups."""
         return [group.history for group in self.groups]
 
     @property
     def not_voting(self) -> list[int]:
-        """The groups in which this seed does not vote."""
+        """Return the groups in which this seed does not vote; none if it is no seed."""
         seeds = (group for group in self.groups if group.standing is not None)
         return [group.index for group in seeds if not group.votes]
 
     @property
     def record_lost(self) -> bool:
-        """Whether this seed lost its vote record, and waits for an operator."""
+        """Return whether this seed lost its vote record, and waits for an operator."""
         return any(group.standing is Standing.LOST for group in self.groups)
 
     @property
     def returning(self) -> bool:
-        """Whether an operator takes this seed back, and it does not vote everywhere yet."""
+        """Return whether an operator takes this seed back, and it does not vote everywhere yet."""
         return any(group.standing is Standing.RETURNING for group in self.groups)
 
     @property
     def doubted(self) -> bool:
-        """Whether a log here is as the disk had it, and may be an older copy."""
+        """Return whether a log here was read from a disk that may be an older copy."""
         return any(group.doubted for group in self.groups)
 
     @property
     def coordinated(self) -> list[int]:
-        """The groups that this member coordinates, or is a candidate for."""
+        """Return the groups that this member coordinates, or is a candidate for."""
         return [group.index for group in self.groups if group.coordinates]
 
 
 def group_statistics(group: "Group") -> GroupStatistics:
-    """Return what a member holds of a group now."""
+    """Return a snapshot of what a member holds of a group."""
     leadership, log, acceptor = group.leadership, group.log, group.acceptor
     coordinator = group.coordinator
     return GroupStatistics(
@@ -140,7 +144,7 @@ def node_statistics(
     votes: "VoteRecord",
     linked: Iterable[str],
 ) -> NodeStatistics:
-    """Return what a member holds now."""
+    """Return a snapshot of a member, with all its groups."""
     return NodeStatistics(
         incarnation=votes.incarnation,
         admitted=votes.admitted,

@@ -1,7 +1,7 @@
-"""The write-ahead log of a seed: what it says of its group logs, so that they outlive a restart.
+"""The write-ahead log of a seed: its group logs on its disk, so that they outlive a restart.
 
-Without it a group's log lies in the memory of its seeds, and a seed that starts again has to be
-given its log anew by a coordinator before it counts. With it a seed writes down, in the order in
+Without it a group's log lies in the memory of its seeds alone, and a seed that starts again has to
+be given its log anew by a coordinator before it counts. With it a seed writes down, in the order in
 which they happen, the three things that change a group log: it was replaced from a place on
 (`WalLog`), entries came at its end (`WalAppended`), and so many are committed (`WalCommitted`).
 Replayed in that order (`mdserver.cluster.wal_replay`) they give the same log. The entries of all
@@ -41,7 +41,7 @@ NOTE_COMMITTED_EVERY = NS_PER_S
 
 
 class WalEntry(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Base of what stands in the stream, but for parts of logs (`WalSlice`)."""
+    """Base of the entries of the stream that are no parts of logs (those are `WalSlice`)."""
 
 
 class WalBegun(WalEntry, frozen=True, tag=1):
@@ -71,7 +71,7 @@ class WalRenamed(WalEntry, frozen=True, tag=3):
 
 
 class WalSlice(LogSlice, frozen=True):
-    """What stands in the stream of a group's log; `normal`: the seed votes in the group."""
+    """Base of the entries that hold part of a log; `normal`: the seed votes in the group."""
 
     normal: bool
 
@@ -149,9 +149,9 @@ class ConcludeWal:
 
 
 class WalBuffer:
-    """What the step under way writes, and how much of all that was written is on the disk.
+    """The entries that the step under way writes, and how much of all that was written is on disk.
 
-    `enabled` is False for members that write nothing: they are no seeds, or not told to.
+    `enabled` is False for members that write nothing: they are no seeds, or are configured not to.
     `acks_wait`: acks name only what is on the disk. `synced` is the last request that is on it.
     `held_back` are the publications, with their contacts, that coordinators here take once fewer
     bytes are on their way to the disk. Bytes are those of contents, which are most of what a slow
@@ -197,7 +197,11 @@ class WalBuffer:
         runs: list[Run],
         state: State | None,
     ) -> None:
-        """Note that the log of a group has these entries from `start` on, after `state`."""
+        """Note that the log of a group has these entries from `start` on, after `state`.
+
+        The entry says how much was committed before this: whatever is committed by the same message
+        is noted behind it (`committed`), so the note never runs ahead of its entries.
+        """
         if not self.enabled:
             return
         self._bytes += _content_bytes(entries)
@@ -225,7 +229,11 @@ class WalBuffer:
             self._bytes += _content_bytes(entries)
 
     def checkpoint(self, group: "Group") -> None:
-        """Note all that is held of a group."""
+        """Note all that is held of a group, so that older entries of it can be deleted.
+
+        The image stands for the committed part, the entries for the tail. The cache is encoded by
+        the driver, piece by piece: a large one would hold up the step.
+        """
         if not self.enabled:
             return
         log = group.log
@@ -246,11 +254,15 @@ class WalBuffer:
         )
 
     def committed(self, group: int, length: int) -> None:
-        """Remember how much of a group is committed, for the next note of that."""
+        """Remember how much of a group is committed, for the next `note_committed`."""
         self._committed[group] = length
 
     def note_committed(self, now: int, *, at_once: bool = False) -> None:
-        """Note how much is committed of the groups of which that is news, once a second."""
+        """Note, once a second, how much is committed of each group in which that changed.
+
+        Nothing depends on a note being early: what lies between the last one and a crash is
+        committed again by the coordinator.
+        """
         if now < self._next_note and not at_once:
             return
         self._next_note = now + NOTE_COMMITTED_EVERY
@@ -261,16 +273,19 @@ class WalBuffer:
 
     @property
     def needed(self) -> int:
-        """The request that brings everything noted so far to the disk."""
+        """Return the request that brings everything noted so far to the disk.
+
+        It is the next one if this step noted something, since a step is written as a whole.
+        """
         return self._requested + bool(self.entries)
 
     @property
     def unsynced_bytes(self) -> int:
-        """The content of entries that are not on the disk yet."""
+        """Return the bytes of content that are not on the disk yet."""
         return self._unsynced_bytes + self._bytes
 
     def write(self) -> WriteWal:
-        """Return the request that writes what was noted."""
+        """Return the request that writes what was noted, and begin the next one."""
         self._requested += 1
         request = WriteWal(self._requested, self.entries)
         self._unsynced.append((self._requested, self._bytes))

@@ -1,9 +1,21 @@
 """Replay of the write-ahead log: takes over what a member wrote down before it started again.
 
-Entries are replayed in the order in which they were written, into groups that hold nothing yet.
-Nobody is told anything: what is committed in the log was told before. What comes of it may still be
-an older copy of the disk than the one that acked, which no member can see by itself, so each log
-is *doubted* until a coordinator has compared it.
+Entries are replayed in the order in which they were written, into groups that hold nothing yet. No
+publisher gets a result and no other member a message: what is committed in the log was answered
+before. In each group the replay is in one of three states:
+
+    nothing held --- a log from its beginning, or with a state ---> held
+    held --- `WalResumed`: entries were left out before it ---> torn
+    torn --- a log from its beginning, or with a state; `WalBegun` of a new incarnation ---> held
+
+Only a group that is held takes `WalAppended` and `WalCommitted`: they go on from what stands before
+them, and of the others that is missing. So a part of the stream that was deleted, because its
+groups were written anew behind it, does no harm.
+
+The disk may be an older copy than the one with which the member acked, which no member can see by
+itself. So each log is *doubted* until a coordinator has compared it (docs/cluster.md, "Older
+copies"). A member that replays a log is `restored` in traces; the specification knows restarts
+without memory only (`Crash`), so a trace is checked up to there.
 """
 
 from collections.abc import Iterable
@@ -40,10 +52,12 @@ def replay(
     *,
     doubted: bool,
 ) -> list[int]:
-    """Take over what the entries say; return the groups that they hold.
+    """Replay entries into groups; return the groups that are held afterwards.
 
-    A seed votes at once in groups in which it did when the last entry of the log was written.
-    Raises WalError; then the groups are of no use any more.
+    A seed votes at once in groups in which it did when the last entry of the log was written: the
+    driver replays only logs that hold all that was acked from this disk. `doubted`: the log may be
+    an older copy all the same, and a coordinator has to compare it. Raises WalError if entries do
+    not follow each other; then the groups are of no use any more.
     """
     replaying = _Replay(groups, broker, outgoing)
     for number, entry in enumerate(entries):
@@ -54,6 +68,7 @@ def replay(
     for index in replaying.held:
         group = groups[index]
         group.leadership.epoch = group.log.epoch
+        # The coordinator went on meanwhile: what is committed here may not be all of it.
         group.leadership.maybe_behind = True
         assert group.acceptor is not None, "only seeds write a log"
         group.acceptor.doubted = doubted
@@ -61,9 +76,10 @@ def replay(
 
 
 class _Replay:
-    """Takes the entries one by one. `held` are the groups of which something is held by now.
+    """A replay under way, entry by entry.
 
-    `_torn` are those of which entries were left out, until the next that says all of their log.
+    `held` are the groups of which something is held by now; `_torn` are those of which entries were
+    left out, until an entry that holds all of their log. `_incarnation` is the one that wrote.
     """
 
     def __init__(self, groups: "Groups", broker: "Broker", outgoing: "Outgoing") -> None:
@@ -87,7 +103,9 @@ class _Replay:
             case WalBegun():
                 if entry.incarnation != self._incarnation:
                     self._incarnation = entry.incarnation
-                    self._torn.clear()  # it goes on from what it found, as is found here
+                    # That start replayed the same entries before it wrote, so what it wrote goes
+                    # on from what is held here.
+                    self._torn.clear()
             case WalResumed():
                 self._torn = dict(self.held)
             case WalRenamed():
@@ -96,14 +114,17 @@ class _Replay:
                 pass
 
     def _follows(self, group: int) -> bool:
-        """Return whether all that an entry of the group goes on from is held."""
+        """Return whether everything from which an entry of the group goes on is held."""
         return group in self.held and group not in self._torn
 
     def _replace(self, entry: WalLog) -> None:
+        """Replace the log of a group from the entry's start on."""
         group = self._groups[entry.group]
         log = group.log
         if not self._follows(entry.group) and entry.state is None and entry.start:
-            return  # what it goes on from stood in segments that are gone: an image follows
+            # What it goes on from stood in segments that are gone. They were deleted because the
+            # group was written anew as a whole, so that image follows.
+            return
         self._torn.pop(entry.group, None)
         if entry.history != group.history:
             log.clear()
@@ -129,6 +150,7 @@ class _Replay:
             self._broker.reset(history, (group,), now, out)
 
     def _append(self, entry: WalAppended) -> None:
+        """Add entries at the end of a group's log. Raises WalError if they leave a gap."""
         log = self._groups[entry.group].log
         if not self._follows(entry.group):
             return
@@ -137,6 +159,7 @@ class _Replay:
         log.append(entry.entries, entry.runs)
 
     def _commit(self, index: int, length: int) -> None:
+        """Commit entries of a group, into the cache of the broker; publishers get no result."""
         log = self._groups[index].log
         if length <= log.committed:
             return
