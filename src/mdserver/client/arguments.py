@@ -1,4 +1,9 @@
-"""What an application hands to the client: checked at once, with a sentence that says what fits."""
+"""Checks of the arguments that an application passes to the client.
+
+They are checked at once, so that a mistake is reported by the call that made it, with a sentence
+that says what would be right. Each function raises ArgumentError, or its subclass ArgumentTypeError
+if the type is wrong.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +15,7 @@ from mdserver.core.message import Qos
 
 
 def texts(name: str, value: Iterable[str], example: str) -> list[str]:
-    """Return a list of texts; one text in place of a list is a mistake, not a list of letters."""
+    """Return a list of texts; reject a single text, which would be taken for a list of letters."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise ArgumentTypeError(f"{name} is a list such as [{example!r}], not {_shown(value)}")
     return [text(f"each of {name}", one) for one in value]
@@ -24,7 +29,7 @@ def text(name: str, value: Any) -> str:
 
 
 def subject(value: Any) -> None:
-    """Check that one of the arguments of `subscribe` is a subject and no list of them."""
+    """Check that one argument of `subscribe` is a text and not a list of them."""
     if isinstance(value, list | tuple | set):
         raise ArgumentTypeError("subscribe takes subjects one by one: subscribe(*subjects)")
     text("a subject", value)
@@ -37,7 +42,7 @@ def optional_text(name: str, value: Any) -> None:
 
 
 def choice(name: str, value: Any, allowed: Mapping[str, Any]) -> Any:
-    """Return what a word stands for."""
+    """Return the value that a word stands for."""
     if not isinstance(value, str) or value not in allowed:
         words = " or ".join(repr(word) for word in allowed)
         raise ArgumentError(f"{name} is {words}, not {_shown(value)}")
@@ -45,7 +50,7 @@ def choice(name: str, value: Any, allowed: Mapping[str, Any]) -> Any:
 
 
 def whole(name: str, value: Any, least: int = 0) -> int:
-    """Return an integer that is large enough."""
+    """Return an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ArgumentTypeError(f"{name} is an integer, {least} or more, not {_shown(value)}")
     if value < least:
@@ -54,7 +59,7 @@ def whole(name: str, value: Any, least: int = 0) -> int:
 
 
 def seconds(name: str, value: Any) -> None:
-    """Check that a time-out is a positive number of seconds, or None."""
+    """Check that a timeout is a positive number of seconds, or None."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -64,7 +69,7 @@ def seconds(name: str, value: Any) -> None:
 
 
 def kind(name: str, value: Any, wanted: type) -> None:
-    """Check that a value is of a class, or None."""
+    """Check that a value is an instance of a class, or None."""
     if value is not None and not isinstance(value, wanted):
         raise ArgumentTypeError(f"{name} is of the class {wanted.__name__}, not {_shown(value)}")
 
@@ -79,7 +84,11 @@ def publication(
     compressed: Any,
     reply_subject: Any,
 ) -> Publish:
-    """Return the command that these arguments ask for. Raises ArgumentError."""
+    """Return the `publish` command for these arguments.
+
+    The rules of the server (subject, sizes, rights) are left to the server, which answers with a
+    status. Raises ArgumentError.
+    """
     text("subject", subject)
     if not isinstance(content, str | bytes):
         write = "json.dumps(...)" if isinstance(content, dict | list) else "str(...)"
@@ -136,6 +145,6 @@ def _fields(fields: Any) -> dict[str, str] | None:
 
 
 def _shown(value: object) -> str:
-    """A value for a sentence: short, with its class."""
+    """Return a value as a sentence shows it: short, with its class."""
     shown = repr(value)
     return f"{shown if len(shown) <= 60 else shown[:57] + '...'} ({type(value).__name__})"

@@ -1,4 +1,10 @@
-"""`Client`: the API of the Python client (docs/clients.md)."""
+"""`Client`: the API of the Python client (docs/clients.md).
+
+`Client` joins three parts: `ClientCore` decides what to send and when to reconnect, `Driver` runs
+it under Trio, and `SharedSubscriptions` hands messages to the subscriptions that they match. What
+remains here is checking arguments and waking tasks that wait: each `async` method waits until the
+outputs of the core say that its condition holds.
+"""
 
 import math
 import random
@@ -49,7 +55,11 @@ CODECS: dict[str, type[ClientCodec]] = {"binary": BinaryClient, "json": JsonClie
 
 
 class Statuses:
-    """The statuses of a client, oldest first; only the last 1,000 are kept for a late reader."""
+    """The statuses of a client, oldest first, as an asynchronous iterator of `Notice`.
+
+    At most 1,000 are kept for an application that reads them late; older ones are dropped. The
+    iteration ends when the client is left.
+    """
 
     def __init__(self) -> None:
         self._mailbox: Mailbox[Notice] = Mailbox(limits.CLIENT_NOTICES_MAX)
@@ -61,33 +71,56 @@ class Statuses:
         return await self._mailbox.take()
 
     def put(self, notice: Notice) -> None:
-        """For the client: one more."""
+        """Add a status and log it; called by the client."""
         log_notice(notice)
         self._mailbox.put([notice])
 
     def close(self) -> None:
-        """For the client: no more come."""
+        """End the iteration after the statuses that are kept; called by the client."""
         self._mailbox.close()
 
 
 class Client:
-    """A publisher and subscriber. `async with Client([...]) as client` connects in the background.
+    """A publisher and subscriber.
 
-    `servers`: `[weight] [scheme://]host[:port]`, chosen by weight at each connection. `publisher`:
-    a name, made up where none is given; None for publications that are repeated after a lost
-    connection without the server telling repeats apart. `numbering`: that of an earlier run, which
-    this one goes on with, under the same identity; what the earlier one published since is
-    published again first, in the same order, and taken once. `publisher_key`: makes `publisher` the
-    identity that it belongs to, as an earlier client's properties had them. `encryption`: TLS for
-    servers
-    without a scheme, by `tls` or Python's default context. `receipts`: tell the server what was
-    received, once a minute and at the end, so that its journal can be audited.
+    `async with Client([...]) as client` connects in the background and reconnects by itself; `await
+    client.connected()` waits for the connection. When the block ends without an error, the client
+    waits up to 5 s for missing results and unsent receipts; then it closes the connection, and the
+    iteration of every subscription ends. A client can be entered once, and only under Trio.
 
-    `connect_timeout_s`: when no server was reached at all in this time, whoever waits gets an error
-    (ConnectError, or PublishError for a publication); the client goes on trying. None: wait for
-    ever. `timeout_s`: how long `publish` waits for its result. Raises ArgumentError.
+    Methods that are not `async` never wait: they change what the client wants, and tell the server
+    if a session stands. Methods that are `async` can be cancelled.
 
-    Methods that are not `async` only tell the server; those that wait can be cancelled.
+    Args:
+        servers: addresses `[weight] [scheme://]host[:port]`, one of which is chosen by weight for
+            each connection. The scheme is http, ws, https or wss.
+        token: the entitlement token.
+        encoding: `binary`, or `json` to read the traffic.
+        transport: `websocket`, or `http` if WebSocket cannot pass.
+        encryption: whether servers without a scheme are reached by TLS.
+        tls: the TLS context; by default that of Python's `ssl.create_default_context()`.
+        publisher: the name under which publications are numbered, so that each is taken exactly
+            once; "" for a random name. With None they are not numbered: what a lost connection
+            leaves open is published again and may be there twice.
+        publisher_key: proves that `publisher` is the identity of an earlier client, as its
+            properties `publisher` and `publisher_key` gave it.
+        numbering: the `numbering` of an earlier client, to go on under its identity. First publish
+            again, in the same order, what the earlier client published since; the server takes it
+            once.
+        keepalive_ms: the wish for a shorter keep-alive interval, in milliseconds, from 1,000 on.
+        reconnect: when to reconnect; by default `ReconnectSettings.service()`.
+        buffer_messages: how many messages may wait in one subscription before it is held at the
+            server.
+        receipts: report to the server what was received, once a minute and at the end, so that its
+            journal can be audited.
+        connect_timeout_s: if no server was reached in this time, in seconds, everything that waits
+            fails, with ConnectError or, for a publication, PublishError. The client goes on trying.
+            With None it waits for ever.
+        timeout_s: how long `publish` and `reply` wait for a result, in seconds; None for ever.
+        rng: the source of randomness, for tests.
+
+    Raises:
+        ArgumentError: an argument cannot be right.
     """
 
     def __init__(
@@ -211,7 +244,7 @@ class Client:
         self._room.unpark_all()
         self._nursery.cancel_scope.cancel()
         if isinstance(error, Exception):
-            # As it came: an exception of the body is no concern of the nursery.
+            # Keep the nursery out of it, which would wrap the exception of the body in a group.
             await self._entered.__aexit__(None, None, None)
             return None
         return await self._entered.__aexit__(kind, error, trace)
@@ -219,25 +252,35 @@ class Client:
     # The connection
 
     def connect(self) -> None:
-        """Connect now; `async with` has done so already."""
+        """Connect now, instead of waiting for the next attempt; also after `disconnect` or a stop.
+
+        `async with` connects by itself. Raises NotOpenError outside of it.
+        """
         self._require_open()
         self._stopped = None
         self._driver.perform(self._core.connect(now()))
 
     def disconnect(self) -> None:
-        """Close the connection; subscriptions are kept for `connect`, open publications fail."""
+        """Close the connection and do not reconnect until `connect`.
+
+        Subscriptions are kept; publications without a result fail.
+        """
         self._driver.perform(self._core.disconnect())
 
     async def connected(self) -> None:
-        """Wait until a connection stands.
+        """Wait until a session stands.
 
-        Raises StoppedError where no server wants this client, ConnectError where none was reached
-        in `connect_timeout_s`.
+        Raises StoppedError if the server does not want this client, ConnectError if no server was
+        reached in `connect_timeout_s`, and NotOpenError if the client is not open.
         """
         await self.wait_until(lambda: self._core.phase is Phase.UP)
 
     async def wait_until(self, there: Callable[[], bool]) -> None:
-        """For the subscriptions as well: wait, and raise what says that it never comes."""
+        """Wait until a condition holds, which is checked after each change; also for subscriptions.
+
+        Raises what says that the condition will not come to hold: StoppedError, ConnectError or
+        NotOpenError.
+        """
         await trio.lowlevel.checkpoint()
         while not there():
             self._require_open()
@@ -247,6 +290,7 @@ class Client:
             await self._changes.park()
 
     def _require_open(self) -> None:
+        """Raise NotOpenError unless the client is entered and not left yet."""
         if self._open:
             return
         if self._entered is None:
@@ -254,7 +298,7 @@ class Client:
         raise NotOpenError("the client was left: its `async with` is over; make another one")
 
     async def _expect_connection(self, timeout_s: float) -> None:
-        """Tell everybody who waits when no server was reached at all."""
+        """Fail everything that waits if no server was reached in this time at all."""
         await trio.sleep(timeout_s)
         if self._ever_connected or self._stopped is not None:
             return
@@ -269,58 +313,71 @@ class Client:
             subscription.fail(error)
 
     def set_servers(self, servers: Iterable[str]) -> None:
-        """Use these servers from the next connection on. Raises ArgumentError."""
+        """Use these servers from the next connection on; a live connection stays.
+
+        `servers` as for the constructor. Raises ArgumentError.
+        """
         try:
             self._core.set_servers(arguments.texts("servers", servers, "127.0.0.1:8800"))
         except ValueError as error:
             raise ArgumentError(str(error)) from None
 
     def set_encryption(self, encryption: bool, tls: ssl.SSLContext | None = None) -> None:
-        """TLS from the next connection on, for servers without a scheme."""
+        """Use TLS or not from the next connection on, for servers without a scheme.
+
+        `tls` None: the default context of Python.
+        """
         self._core.settings = attrs.evolve(self._core.settings, encryption=encryption)
         self._driver.tls = tls
 
     def set_transport(self, transport: TransportName) -> None:
-        """WebSocket, or HTTP where WebSocket cannot pass, from the next connection on."""
+        """Use this transport from the next connection on: `websocket`, or `http` if it cannot pass.
+
+        Raises ArgumentError.
+        """
         self._driver.open_transport = arguments.choice("transport", transport, TRANSPORTS)
 
     def set_entitlement_token(self, token: str) -> None:
-        """Use this token; on a live connection it is renewed without a reconnect."""
+        """Use this token from now on.
+
+        On a live connection it is renewed without a reconnect; a client that stopped, or whose
+        token expired, connects again.
+        """
         self._stopped = None
         self._driver.perform(self._core.set_token(token, now()))
 
     def set_external_token(self, token: str) -> None:
-        """How the presence log is to name this client, from the next connection on."""
+        """Set the name of this client in the presence log, from the next connection on."""
         self._core.settings = attrs.evolve(self._core.settings, external_token=token)
 
     # When to reconnect, and what to tell
 
     def notify_after_failed_connection_attempts(self, attempts: int) -> None:
-        """SERVER_DOWN comes after so many failures; a lost connection is one."""
+        """Notify SERVER_DOWN after this many failures; a lost connection is one of them."""
         self._reconnect(notify_after_failed_attempts=attempts)
 
     def notify_when_reconnect_rate_exceeds_threshold(self, threshold: int) -> None:
-        """RECONNECT_RATE_EXCEEDED comes beyond so many reconnects in three minutes."""
+        """Notify RECONNECT_RATE_EXCEEDED beyond this many reconnects in three minutes."""
         self._reconnect(notify_rate_threshold=threshold)
 
     def set_quick_reconnect_max_retries(self, retries: int) -> None:
-        """How many retries the quick phase has."""
+        """Set the number of retries in the quick phase."""
         self._reconnect(quick_max_retries=retries)
 
     def set_quick_reconnect_initial_delay(self, delay_s: float) -> None:
-        """The unit of the delays of the quick phase, in seconds."""
+        """Set the unit of the delays in the quick phase, in seconds."""
         self._reconnect(quick_initial_delay_s=delay_s)
 
     def set_reconnect_policy(self, policy: ReconnectPolicy) -> None:
-        """What comes after the quick phase."""
+        """Set the policy that follows the quick phase."""
         self._reconnect(policy=policy)
 
     def set_reconnect_time_interval(self, interval_s: float) -> None:
-        """The unit of the delays after the quick phase, in seconds."""
+        """Set the unit of the delays after the quick phase, in seconds."""
         self._reconnect(time_interval_s=interval_s)
 
     def set_reconnect_max_delay(self, delay_s: float) -> None:
-        """The longest delay, in seconds."""
+        """Set the longest delay, in seconds."""
         self._reconnect(max_delay_s=delay_s)
 
     def _reconnect(self, **changes: object) -> None:
@@ -330,10 +387,22 @@ class Client:
     # Subscribing
 
     def subscribe(self, *subjects: str, history: int = 0, conflation_ms: int = 0) -> Subscription:
-        """Subscribe to subjects and patterns; their messages come out of what this gives.
+        """Subscribe to subjects and patterns; return the iterator of their messages.
 
-        `history`: so many cached messages first. `conflation_ms`: at most one message a subject in
-        this time. Raises InvalidSubjectError.
+        It may be called before `async with`, and lasts across reconnects: what was missed is
+        recovered. In a pattern `*` stands for one segment, and `**` at the end for one or more.
+
+        Args:
+            subjects: at least one subject or pattern.
+            history: the number of cached messages of each subject that come first; with 0 its
+                snapshot comes first.
+            conflation_ms: at most one message of each subject in this many milliseconds, with the
+                latest content; with 0 every message.
+
+        Raises:
+            InvalidSubjectError: a subject breaks the rules; nothing is subscribed then.
+            ArgumentError: an argument cannot be right.
+            NotOpenError: the client was left already.
         """
         if self._entered is not None:
             self._require_open()
@@ -348,15 +417,20 @@ class Client:
         return subscription
 
     async def _join_again(self) -> None:
-        """On a new connection, after what the others missed was asked for."""
+        """Begin interrupted joins again on a new connection.
+
+        The checkpoint lets the commands go out first that recover what the other subscriptions
+        missed.
+        """
         await trio.lowlevel.checkpoint()
         self._shared.go_on()
 
     async def caught_up(self, subscription: Subscription) -> None:
-        """Wait until a subscription has got all that comes before its live messages.
+        """Wait until a subscription has got everything that comes before its live messages.
 
-        A server's word counts only if the subscription was whole there since it was asked: not held
-        for a lack of room, and on the same connection.
+        The answer of the server counts only if nothing kept messages from the subscription since
+        the question: neither a lack of room nor a pause nor a new connection. Otherwise ask again.
+        Raises what `connected` raises.
         """
         shared = self._shared
         answered = False
@@ -373,38 +447,42 @@ class Client:
             answered = shared.interruptions == since
 
     def subscribe_with_history(self, subjects: Iterable[str], history: int) -> Subscription:
-        """`subscribe` with the last `history` messages first."""
+        """Subscribe as `subscribe` does, with the last `history` messages of each subject first."""
         return self.subscribe(*arguments.texts("subjects", subjects, "/a/b"), history=history)
 
     def subscribe_with_conflation(
         self, subjects: Iterable[str], conflation_ms: int
     ) -> Subscription:
-        """`subscribe` with at most one message a subject in `conflation_ms`."""
+        """Subscribe as `subscribe` does, with one message a subject in `conflation_ms` at most."""
         given = arguments.texts("subjects", subjects, "/a/b")
         return self.subscribe(*given, conflation_ms=conflation_ms)
 
     def unsubscribe(self, subjects: Iterable[str]) -> None:
-        """End the subscriptions of these subjects and patterns."""
+        """End all subscriptions of these subjects and patterns.
+
+        Messages that are here already can still be taken. A subscription without any subject left
+        ends its iteration. Raises ArgumentError.
+        """
         for subject in arguments.texts("subjects", subjects, "/a/b"):
             self._shared.unsubscribe(subject)
         self._changes.unpark_all()
 
     def leave(self, subscription: Subscription, subjects: list[str]) -> None:
-        """For a subscription that ends, wholly or for some of its subjects."""
+        """End a subscription for these of its subjects; called by the subscription."""
         self._shared.remove(subscription, subjects)
         self._changes.unpark_all()
 
     def get_subjects(self) -> list[str]:
-        """What is subscribed, in the order of subscription."""
+        """Return the subscribed subjects and patterns, in the order of subscription."""
         return list(self._core.subscriptions)
 
     def pause(self) -> None:
-        """Receive no more messages."""
+        """Stop receiving messages until `resume`."""
         self._driver.perform(self._core.pause())
         self._shared.interrupt()
 
     def resume(self) -> None:
-        """Receive messages again, first those that were missed."""
+        """Receive messages again; those that were missed come first."""
         self._driver.perform(self._core.resume())
         self._shared.go_on()
 
@@ -423,10 +501,31 @@ class Client:
         reply_subject: str | None = None,
         timeout_s: float | None = None,
     ) -> PublishResult:
-        """Publish and wait for the result; PublishError where it was not taken.
+        """Publish a message and wait for its result.
 
-        Raises ClientTimeoutError where no result comes in `timeout_s`, or else that of the client;
-        the publication goes on and may still be taken. docs/clients.md says what each option means.
+        When this wait is cancelled or times out, the publication goes on and may still be taken.
+
+        Args:
+            subject: a subject, no pattern.
+            content: text, or bytes.
+            fields: names and texts that travel with the content.
+            closure: a text of the application; it goes out with the message, and the result is
+                notified as a status that carries it.
+            retained: whether the message becomes a part of the subject's snapshot.
+            qos: GUARANTEED, or STANDARD for a message that is neither cached nor repeated.
+            compressed: send the content in the zlib format (RFC 1950); receivers get it
+                decompressed.
+            reply_subject: where a reply is to be published.
+            timeout_s: how long to wait, in seconds; None takes `timeout_s` of the client.
+
+        Returns:
+        The result, with `epoch` and `seq`, the position of the message.
+
+        Raises:
+            PublishError: the publication was refused or failed; its `result` has the details.
+            ClientTimeoutError: no result came in time.
+            ArgumentError: an argument cannot be right.
+            NotOpenError: the client is not open.
         """
         arguments.seconds("timeout_s", timeout_s)
         command = arguments.publication(
@@ -456,7 +555,13 @@ class Client:
         compressed: bool = False,
         reply_subject: str | None = None,
     ) -> Publication:
-        """Publish without waiting for the result, but for room where 1,000 wait for theirs."""
+        """Publish a message without waiting for its result.
+
+        It waits only for room, while 1,000 publications have no result yet. With a publisher, the
+        GUARANTEED publications of a subject group are taken in the order in which they were
+        submitted. Arguments and errors are those of `publish`, except that a failure is raised by
+        `Publication.outcome` of what is returned.
+        """
         return await self.submit_command(
             arguments.publication(
                 subject, content, fields, closure, retained, qos, compressed, reply_subject
@@ -464,9 +569,9 @@ class Client:
         )
 
     async def submit_command(self, command: Publish) -> Publication:
-        """`submit` for a `publish` command as docs/protocol.md has it.
+        """Publish a `publish` command of docs/protocol.md as `submit` does.
 
-        Content that is compressed already can only be published so.
+        This is the only way to publish content that is compressed already.
         """
         self._require_open()
         while self._core.publications_waiting >= self._core.settings.publications_max:
@@ -482,21 +587,24 @@ class Client:
 
     @property
     def numbering(self) -> Numbering:
-        """How far this publisher has come; keep it for a later run of the same publisher."""
+        """How far this publisher has come; keep it to let a later run of it go on."""
         return self._core.numbering
 
     @property
     def publisher(self) -> str | None:
-        """The identity under which the server counts publications; None before it said so."""
+        """The identity under which the server counts publications; None before it is known."""
         return self.numbering.publisher
 
     @property
     def publisher_key(self) -> str | None:
-        """What proves that `publisher` is this client's; keep both secret to go on with them."""
+        """The proof that `publisher` is this client's; None before it is known.
+
+        Keep both secret: anyone who has them can use up the numbers.
+        """
         return self.numbering.publisher_key
 
     async def settled(self) -> None:
-        """Wait until no publication lacks its result."""
+        """Wait until every publication has its result."""
         while self._publications:
             await self._room.park()
 
@@ -512,9 +620,11 @@ class Client:
         qos: Qos = Qos.GUARANTEED,
         compressed: bool = False,
     ) -> Message:
-        """Publish with a reply subject of its own and wait for the first reply.
+        """Publish a message with a reply subject of its own and wait for the first reply.
 
-        Raises ClientTimeoutError (a trio.TooSlowError) where none comes in time, and PublishError.
+        `timeout_s` bounds both waits together, in seconds; the other arguments are those of
+        `publish`. Raises ClientTimeoutError (a trio.TooSlowError) if no reply comes in time, and
+        what `publish` raises.
         """
         arguments.seconds("timeout_s", timeout_s)
         self._require_open()
@@ -542,10 +652,11 @@ class Client:
         reply_subject: str | None = None,
         timeout_s: float | None = None,
     ) -> PublishResult:
-        """Answer a message that asks for a reply; ValueError where it does not.
+        """Publish the reply to a message that asks for one, and wait for the result.
 
-        A reply is not retained, and STANDARD where nothing else is said: nobody but the one who
-        asked, and waits, is interested.
+        By default a reply is STANDARD and not retained, because only the requester wants it, and it
+        waits. Arguments, result and errors are those of `publish`; a message without
+        `reply_subject` raises ArgumentError.
         """
         if message.reply_subject is None:
             raise ArgumentError(f"the message of {message.subject} asks for no reply")
@@ -565,9 +676,9 @@ class Client:
     # Receipts
 
     async def reported(self) -> None:
-        """Tell the server now what was received, and wait until it has that.
+        """Report to the server now what was received, and wait until it has the receipts.
 
-        Does nothing where the client is not to give receipts.
+        Does nothing if the client gives no receipts.
         """
         await trio.lowlevel.checkpoint()
         if self._receipts is None:
@@ -585,9 +696,10 @@ class Client:
                 self._report(receipts)
 
     async def _report_again(self, receipts: ReceiptBook) -> None:
-        """Send what the last connection did not confirm, once this one is subscribed again.
+        """Send the receipts that the last connection did not confirm.
 
-        A member confirms receipts only about what a session subscribes to.
+        This runs as a task of its own, after the outputs that subscribe again: a member confirms
+        only receipts about subjects to which the session subscribes.
         """
         self._report(receipts)
 
@@ -598,12 +710,12 @@ class Client:
     # For the driver and the subscriptions
 
     def release(self, subscription: Subscription) -> None:
-        """For a subscription: it has room again."""
+        """Receive a subscription again that has room; called by the subscription."""
         self._shared.release(subscription)
         self._changes.unpark_all()
 
     def take(self, output: out.Output) -> None:
-        """For the driver: hand an output to whoever waits for it."""
+        """Hand an output to its handler; called by the driver."""
         self._takers[type(output)](output)
 
     def _published(self, output: out.Published) -> None:

@@ -1,4 +1,10 @@
-"""Runs a `ClientCore` under Trio: its transports, its timers, and its outputs in order."""
+"""Runs a `ClientCore` under Trio: its transports, its timers, and its outputs in order.
+
+`perform` carries out outputs and never waits: it queues frames, starts tasks and sets timers. The
+tasks (one for all timers, and for each attempt one that reads and one that writes) report to the
+core what happened and perform what it returns. All run in one thread, so no call of the core is
+interrupted by another.
+"""
 
 import ssl
 from collections.abc import Callable
@@ -19,19 +25,19 @@ OpenTransport = Callable[[Target], AbstractAsyncContextManager[Transport]]
 
 
 class Application(Protocol):
-    """Takes what the core has for the application; never waits."""
+    """Takes the outputs of the core that are for the application; never waits."""
 
     def take(self, output: out.Output) -> None:
-        """Handle a notice, messages, a result, a refusal or a stop."""
+        """Handle a notice, messages, a result, a refusal, a connection or a stop."""
 
 
 def now() -> int:
-    """The clock of Trio, in nanoseconds."""
+    """Return the time of Trio's clock, in nanoseconds."""
     return int(trio.current_time() * NS_PER_S)
 
 
 class Link:
-    """One attempt: frames on their way out, and whether it is to be closed."""
+    """One attempt to connect: its queued frames, and whether it is to be closed."""
 
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
@@ -48,7 +54,10 @@ class Link:
         self._wake.set()
 
     def close(self, code: int, reason: str) -> None:
-        """Send what is queued, then close; at once where the connection does not stand yet."""
+        """Send what is queued, then close; cancel at once if the transport is not open yet.
+
+        The close must end within `CLIENT_CLOSE_TIMEOUT_S`.
+        """
         self.closing = (code, reason)
         self._wake.set()
         if self.established:
@@ -57,7 +66,10 @@ class Link:
             self.scope.cancel()
 
     async def next_payload(self, codec: ClientCodec) -> bytes | None:
-        """As many queued frames as one message may carry; None when it is time to close."""
+        """Return as many queued frames as one message may carry; None when it is time to close.
+
+        A single frame is returned whatever its size.
+        """
         while not self.frames:
             if self.closing is not None:
                 return None
@@ -75,7 +87,7 @@ class Link:
 
 
 class Driver:
-    """Carries outputs out and brings inputs in, as long as `run` runs."""
+    """Carries out outputs and reports inputs while `run` runs."""
 
     def __init__(
         self,
@@ -87,7 +99,7 @@ class Driver:
         self.tls: ssl.SSLContext | None = None
         self.open_transport = open_transport
         self._core = core
-        self._codec = codec  # joins frames; no state of a connection is touched by that
+        self._codec = codec  # only joins frames, which needs no state of a connection
         self._application = application
         self._nursery: trio.Nursery | None = None
         self._link: Link | None = None
@@ -102,7 +114,11 @@ class Driver:
             await self._run_timers()
 
     def perform(self, outputs: list[out.Output]) -> None:
-        """Carry outputs out, in order; never waits."""
+        """Carry out outputs, in order; never waits.
+
+        The application may call the core while it takes an output. The outputs of that call are
+        carried out in place, before the rest of these.
+        """
         for output in outputs:
             match output:
                 case out.Transmit(_, frame):
@@ -124,6 +140,7 @@ class Driver:
                     self._application.take(output)
 
     async def _run_timers(self) -> None:
+        """Wait for the earliest timer, or for a change of the timers, again and again."""
         while True:
             self._timers_changed = trio.Event()
             soonest = min(self._timers.items(), key=lambda item: item[1], default=None)
@@ -138,7 +155,7 @@ class Driver:
                 self.perform(self._core.due(timer, max(at, now())))
 
     async def _run_transport(self, link: Link, opening: out.OpenTransport) -> None:
-        """One connection from its opening to its end; whatever happens becomes `closed`."""
+        """Run one connection from its opening to its end, and report `closed` in every case."""
         target = Target(opening.server, self._tls(secure=opening.secure), self._codec.text)
         code, reason = CLOSED_WITHOUT_HANDSHAKE, "the connection was lost"
         try:
@@ -153,11 +170,12 @@ class Driver:
         self.perform(self._core.closed(link.attempt, code, reason, now()))
 
     async def leave(self) -> None:
-        """Wait until the last connection is closed; it was told to, which bounds the time."""
+        """Wait until the last connection has ended; `disconnect` bounds that time."""
         if self._link is not None:
             await self._link.ended.wait()
 
     async def _converse(self, link: Link, transport: Transport) -> None:
+        """Report what comes in while `_write` sends what is queued."""
         link.established = True
         self.perform(self._core.opened(link.attempt, now()))
         async with trio.open_nursery() as nursery:
@@ -167,6 +185,7 @@ class Driver:
                 self.perform(self._core.received(link.attempt, payload, now()))
 
     async def _write(self, link: Link, transport: Transport) -> None:
+        """Send what is queued until the link is to be closed; then close it and end its tasks."""
         while (payload := await link.next_payload(self._codec)) is not None:
             await transport.send(payload)
         assert link.closing is not None

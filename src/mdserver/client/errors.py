@@ -1,4 +1,4 @@
-"""What the Python client raises; all are `MdserverError`."""
+"""The errors that the Python client raises; all are `MdserverError`."""
 
 from collections.abc import Sequence
 
@@ -17,23 +17,27 @@ class ArgumentError(ClientError, ValueError):
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument is of a type that cannot be right."""
+    """An argument has a type that cannot be right."""
 
 
 class NotOpenError(ClientError, RuntimeError):
-    """The client is not entered, or left already, so that what was called could never work."""
+    """The client is not entered yet, or was left, so the call could never work."""
 
 
 class ConnectError(ClientError):
-    """No server was reached at all in the time that the first connection may take."""
+    """No server was reached at all in `connect_timeout_s`; the client goes on trying."""
 
 
 class ClientTimeoutError(ClientError, trio.TooSlowError):
-    """What was waited for did not come in time. A publication may still be taken."""
+    """A result or reply did not come in time; a publication may still be taken."""
 
 
 class PublishError(ClientError):
-    """A publication was refused or failed; `result` says how, and whether it is certain."""
+    """A publication was refused or failed.
+
+    `result` is the `PublishResult`: its `status` and `reason`, and with `certain` whether the
+    publication certainly left no trace.
+    """
 
     def __init__(self, result: PublishResult) -> None:
         super().__init__(f"{result.status.value}: {result.reason}")
@@ -41,7 +45,10 @@ class PublishError(ClientError):
 
 
 class SubscribeError(ClientError):
-    """The server refused these subjects; the other subjects of the subscription go on."""
+    """The server refused these subjects; the other subjects of the subscription go on.
+
+    `subjects` are the refused ones, `reason` is a sentence.
+    """
 
     def __init__(self, subjects: Sequence[str], reason: str) -> None:
         super().__init__(f"{', '.join(subjects)}: {reason}")
@@ -50,7 +57,11 @@ class SubscribeError(ClientError):
 
 
 class StoppedError(ClientError):
-    """The server does not want this client back unchanged; `code` is its close code."""
+    """The server does not want this client back unchanged.
+
+    `code` is the close code (docs/protocol.md, "Closing"), `reason` a sentence. The client connects
+    again after `connect`, or with another token.
+    """
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{reason} (close code {code})")
@@ -59,7 +70,11 @@ class StoppedError(ClientError):
 
 
 class TransportError(ClientError):
-    """A transport could not be opened, or ended; `code` as in docs/protocol.md, "Closing"."""
+    """A transport could not be opened, or ended.
+
+    `code` is the close code (docs/protocol.md, "Closing"), 1006 if there was none; `reason` is a
+    sentence.
+    """
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{reason} (close code {code})")

@@ -1,4 +1,4 @@
-"""What the client says in the log `mdserver.client`: what is told as a status, by its weight."""
+"""The log `mdserver.client`: every status of a client, at a level that fits its weight."""
 
 import logging
 
@@ -17,11 +17,11 @@ _LEVELS = {
     Notification.TOKEN_INVALID: logging.WARNING,
     Notification.ERROR: logging.WARNING,
 }
-"""The others are told at the level DEBUG: results of publications, recovery that went well."""
+"""All others are logged at the level DEBUG: results of publications, recoveries without loss."""
 
 
 def log_notice(notice: Notice) -> None:
-    """Write a status down."""
+    """Log a status."""
     level = _LEVELS.get(notice.status, logging.DEBUG)
     if LOG.isEnabledFor(level):
         words = (notice.status.name, notice.subject, notice.info)

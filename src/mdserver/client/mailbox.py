@@ -8,14 +8,14 @@ import trio
 
 T = TypeVar("T")
 
-_UNYIELDING_MAX = 64  # items given in a row before the other tasks get their turn
+_UNYIELDING_MAX = 64  # items taken in a row before the other tasks get a turn
 
 
 class Mailbox(Generic[T]):
     """Items in order, for any number of takers; each item goes to one of them.
 
-    With `items_max` the oldest item makes room for the newest, and `dropped` counts it. An item
-    that is an exception is raised in its place.
+    With `items_max` the oldest item makes room for the newest, and `dropped` counts the lost ones.
+    An item that is an exception is raised by the call that would return it.
     """
 
     def __init__(self, items_max: int | None = None) -> None:
@@ -40,19 +40,26 @@ class Mailbox(Generic[T]):
             self._lot.unpark(count=len(self._items))
 
     def close(self) -> None:
-        """No more items come; what is there is still given."""
+        """Accept the end: after the items that are here, takers get StopAsyncIteration."""
         self._closed = True
         self._lot.unpark_all()
 
     async def take_all(self) -> list[T]:
-        """Everything that is here, at least one item; an exception only where it is the first."""
+        """Wait for an item and return all that are here, up to the first exception.
+
+        Raises an exception only if it is the first item, and StopAsyncIteration at the end.
+        """
         taken = [await self.take()]
         while self._items and not isinstance(self._items[0], Exception):
             taken.append(self._items.popleft())  # type: ignore[arg-type]
         return taken
 
     async def take(self) -> T:
-        """The next item; StopAsyncIteration once closed and empty. A cancel loses no item."""
+        """Wait for the next item and return it.
+
+        Raises StopAsyncIteration when the mailbox is closed and empty. A cancelled call loses no
+        item.
+        """
         self._streak += 1
         if not self._items or self._streak >= _UNYIELDING_MAX:
             self._streak = 0

@@ -12,11 +12,13 @@ from mdserver.limits import CLIENT_INFLATED_BYTES_MAX
 
 @frozen
 class Message:
-    """One message.
+    """A message that a subscription received.
 
-    `content` is text where it was published as text, bytes otherwise; compressed content is given
-    decompressed. `position` is None for STANDARD messages. `match` is the pattern that it came
-    through, None where the subject itself is subscribed.
+    `content` is text if it was published as text, otherwise bytes; compressed content is
+    decompressed. `fields`: names and texts. `type`: SNAPSHOT, UPDATE, RECOVERED or HISTORICAL.
+    `position`: epoch and seq; None for STANDARD messages. `closure`: a text of the publisher.
+    `reply_subject`: where the publisher waits for a reply. `match`: the pattern that the message
+    came through; None if the subject itself is subscribed.
     """
 
     subject: str
@@ -33,7 +35,7 @@ class Message:
 
 
 def message_of(event: MessageEvent) -> Message:
-    """The message of an event."""
+    """Return the message of an event."""
     content: str | bytes
     if event.content is not None:
         content = event.content
@@ -57,15 +59,15 @@ def message_of(event: MessageEvent) -> Message:
 
 
 def deflated(content: str | bytes) -> bytes:
-    """Content as it is published with the `compressed` flag: the zlib format, RFC 1950."""
+    """Return content as it is published with `compressed`: in the zlib format (RFC 1950)."""
     return zlib.compress(content.encode() if isinstance(content, str) else content)
 
 
 def inflated(content: bytes) -> str | bytes:
-    """Compressed content as it was before: text where it is UTF-8.
+    """Return compressed content as it was before: as text if it is UTF-8.
 
-    What is not in the zlib format, or grows beyond `CLIENT_INFLATED_BYTES_MAX`, is given as it
-    came: another client may compress in its own way.
+    Content that is not in the zlib format, or grows beyond `CLIENT_INFLATED_BYTES_MAX`, is returned
+    unchanged: another client may compress in its own way.
     """
     inflater = zlib.decompressobj()
     try:

@@ -1,4 +1,4 @@
-"""A publication on its way."""
+"""A publication that may not have its result yet."""
 
 import trio
 
@@ -8,7 +8,7 @@ from mdserver.core.events import StatusName
 
 
 class Publication:
-    """What `Client.submit` gives: the result may come later."""
+    """A publication that was submitted; `result` is None until its result is here."""
 
     __slots__ = ("_waiting", "result")
 
@@ -17,15 +17,16 @@ class Publication:
         self._waiting: trio.Event | None = None
 
     def settle(self, result: PublishResult) -> None:
-        """The result is here."""
+        """Set the result and wake the tasks that wait for it; called by the client."""
         self.result = result
         if self._waiting is not None:
             self._waiting.set()
 
     async def outcome(self) -> PublishResult:
-        """Wait for the result; PublishError where it is not PUBLISH_OK.
+        """Wait for the result and return it.
 
-        To stop waiting takes nothing back: the publication goes on.
+        Raises PublishError if it is not PUBLISH_OK. A cancelled wait takes nothing back: the
+        publication goes on.
         """
         if self.result is None:
             if self._waiting is None:

@@ -1,7 +1,7 @@
-"""Which subscriptions of a client get a message, and which subjects are subscribed for them.
+"""Which subscriptions of a client get a message, and which subjects they have to be held for.
 
-Subscriptions may overlap: a subject is subscribed once at the server for all that name it, and what
-comes goes to each subscription that it matches.
+Subscriptions may overlap: a subject is subscribed once at the server for all that name it, and a
+message goes to each subscription that it matches.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,11 @@ from mdserver.limits import CLIENT_POSITIONS_MAX
 
 
 class Routes:
-    """The subscriptions of a client by subject and pattern, in the order of subscription."""
+    """The subscriptions of a client by subject and pattern, in the order of subscription.
+
+    `_found` caches the subscriptions of each subject that messages came for; it is emptied with
+    each change.
+    """
 
     def __init__(self) -> None:
         self._of: dict[str, dict[Subscription, None]] = {}
@@ -32,7 +36,10 @@ class Routes:
         return list(self._of.get(subject, ()))
 
     def add(self, subscription: Subscription) -> None:
-        """Take a subscription in. Raises InvalidSubjectError before anything is changed."""
+        """Add a subscription.
+
+        Raises InvalidSubjectError before anything is changed.
+        """
         parsed = {one: parse_interest(one, segments_min=1) for one in subscription.subjects}
         self._found.clear()
         for subject, pattern in parsed.items():
@@ -41,7 +48,7 @@ class Routes:
                 self._patterns[subject] = pattern
 
     def remove(self, subject: str, subscription: Subscription) -> bool:
-        """Take one out; whether nobody needs the subject any more."""
+        """Remove a subscription of a subject; return whether no other one needs the subject."""
         self._found.clear()
         several = self._of.get(subject, {})
         several.pop(subscription, None)
@@ -69,7 +76,7 @@ class Routes:
         return tuple(takers)
 
     def overlapping(self, subjects: Iterable[str]) -> list[str]:
-        """Return what is subscribed and may bring messages that these bring as well."""
+        """Return the subscribed subjects and patterns that share messages with these."""
         given = [(one, parse_interest(one, segments_min=1)) for one in subjects]
         return [
             there
@@ -80,9 +87,9 @@ class Routes:
         ]
 
     def hold(self, subscription: Subscription) -> list[str]:
-        """Note that a subscription is full; what is to be held, so that it misses nothing.
+        """Note that a subscription is full; return the subjects that are to be held now.
 
-        What overlaps it is held as well: its messages come through that, too.
+        Subjects that overlap it are held as well, because its messages may come through them.
         """
         held = []
         for subject in self.overlapping(subscription.subjects):
@@ -93,11 +100,11 @@ class Routes:
         return held
 
     def held(self, subjects: Iterable[str]) -> bool:
-        """Return whether one of these is held."""
+        """Return whether one of these subjects is held."""
         return any(subject in self._slow for subject in subjects)
 
     def release(self, subscription: Subscription) -> list[str]:
-        """Note that it has room again; what nobody holds any more."""
+        """Note that a subscription has room again; return the subjects to be released now."""
         released = []
         for subject, full in list(self._slow.items()):
             if full.pop(subscription, subscription) is None and not full:
@@ -107,6 +114,7 @@ class Routes:
 
 
 def _overlap(first: str, of_first: Pattern | None, second: str, of_second: Pattern | None) -> bool:
+    """Return whether two subjects or patterns can match the same subject."""
     if of_first is not None and of_second is not None:
         return of_first.meets(of_second)
     if of_first is not None:

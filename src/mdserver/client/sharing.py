@@ -1,10 +1,23 @@
 """The subscriptions of a client, which may overlap and share what the server sends.
 
-The server brings a session one copy of a message, however many of its subscriptions match. So a
-subject is subscribed once for all that name it, and each message goes to every subscription that it
-matches. One that begins beside others joins them: it asks for what they have seen already, and only
-it gets that again. Until the server says that it has brought all of that a join is unfinished, and
-begins again after whatever came between.
+The server sends a session one copy of a message, however many of its subscriptions match. So a
+subject is subscribed once for all subscriptions that name it, and each message goes to every
+subscription that it matches.
+
+A subscription that begins beside others that overlap it *joins* them: it must get its snapshot or
+history, which the others have seen. The states of a join:
+
+- Waiting: a ping (a mark) was sent, and after it the overlapping subjects are subscribed again with
+  `replay`. What arrives before the pong was sent before the join, so the new subscription takes
+  nothing yet.
+- Started: the pong has come. From here on the subscription takes what arrives; messages that others
+  have seen go to it alone (`DeliverMessages.repeated`).
+- Finished: a second ping, with `caught_up`, was answered: everything that comes before live
+  messages has been brought.
+
+A join is interrupted by whatever may keep messages from its subscription: a new connection, a
+pause, or a full buffer. It then starts over as soon as messages can come again. A subscription
+drops what it got already, so starting over brings nothing twice.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,8 +33,11 @@ from mdserver.client.subscription import Subscription
 class SharedSubscriptions:
     """All subscriptions over one core.
 
-    `perform` carries out what the core says, `clock` is in ns. `interruptions` counts what may keep
-    something from a subscription for a while: a new connection, a pause, or a lack of room.
+    `perform` carries out outputs of the core; `clock` returns the time in ns. `interruptions`
+    counts the events that may keep messages from a subscription for a while: a new connection, a
+    pause, or a full buffer.
+
+    Marks are sent to the core as negative numbers, to tell them from those of receipts.
     """
 
     def __init__(
@@ -39,13 +55,13 @@ class SharedSubscriptions:
         self._conflations: dict[str, dict[Subscription, int]] = {}
         self._marks = 0
         self._joining: dict[int, Subscription] = {}
-        """By the mark that says from when on a subscription takes what comes."""
+        """The joins that wait to start, by their mark."""
         self._histories: dict[Subscription, int] = {}
-        """Those whose joins are unfinished, with the history that they want."""
+        """The subscriptions with an unfinished join, and the history that they want."""
         self._interrupted: dict[Subscription, None] = {}
-        """Those of them that have to begin again."""
+        """The unfinished joins that have to begin again."""
         self._finishing: tuple[int, list[Subscription]] | None = None
-        """The mark that says that these joins are finished, unless something comes between."""
+        """The mark whose answer finishes these joins; None after an interruption."""
         self._asked: dict[int, None] = {}
         self.interruptions = 0
 
@@ -54,7 +70,10 @@ class SharedSubscriptions:
         return self._routes.all()
 
     def add(self, subscription: Subscription, history: int, conflation_ms: int) -> None:
-        """Begin a subscription. Raises InvalidSubjectError before anything is changed."""
+        """Begin a subscription.
+
+        Raises InvalidSubjectError before anything is changed.
+        """
         again = self._routes.overlapping(subscription.subjects)
         self._routes.add(subscription)
         new = [subject for subject in subscription.subjects if subject not in again]
@@ -73,11 +92,10 @@ class SharedSubscriptions:
             )
 
     def _join(self, subscription: Subscription) -> None:
-        """Subscribe beside what overlaps: it is asked for again, as far as this one needs it.
+        """Send the mark, and subscribe again to everything that the new subscription overlaps.
 
-        That is the case beside a pattern, which brings nothing of more exact subscriptions.
-        The mark comes back when the server has got so far; what comes from then on is for the
-        new subscription as well.
+        Beside a pattern that includes more exact subscriptions, because the server brings a message
+        by the exact subscription alone.
         """
         self._marks += 1
         self._joining[self._marks] = subscription
@@ -95,30 +113,36 @@ class SharedSubscriptions:
             self._interrupted[subscription] = None
 
     def _open_to(self, subscription: Subscription) -> bool:
-        """Return whether what the server brings reaches a subscription."""
+        """Return whether messages from the server reach a subscription now."""
         return self._core.receiving and not self.held(subscription)
 
     def interrupt(self) -> None:
-        """Note that something that is on its way may not reach its subscription."""
+        """Note that messages on their way may not reach their subscription.
+
+        Every unfinished join has to begin again.
+        """
         self.interruptions += 1
         self._interrupted |= dict.fromkeys(self._histories)
         self._finishing = None
 
     def go_on(self) -> None:
-        """Begin the joins again that were interrupted, as far as nothing keeps them back."""
+        """Begin interrupted joins again, unless something still keeps messages from them."""
         for subscription in list(self._interrupted):
             if self._open_to(subscription):
                 del self._interrupted[subscription]
                 self._join(subscription)
 
     def _finish(self) -> None:
-        """Ask when the joins under way are finished; one question at a time."""
+        """Ask the server to say when the joins under way have caught up, one question at a time."""
         joins = [one for one in self._histories if one.started and one not in self._interrupted]
         if joins and self._finishing is None:
             self._finishing = self.ask_caught_up(), joins
 
     def remove(self, subscription: Subscription, subjects: Iterable[str]) -> None:
-        """End a subscription, wholly or for some of its subjects."""
+        """End a subscription for these of its subjects.
+
+        A subject is unsubscribed at the server when no other subscription names it.
+        """
         self.release(subscription)
         subjects = list(subjects)
         gone = [one for one in subjects if self._forget(subscription, one)]
@@ -136,7 +160,7 @@ class SharedSubscriptions:
             self.remove(subscription, [subject])
 
     def _forget(self, subscription: Subscription, subject: str) -> bool:
-        """Drop one of the references to a subject; whether it was the last."""
+        """Drop a subscription of a subject; return whether it was the last one."""
         several = self._conflations.get(subject, {})
         several.pop(subscription, None)
         if not several:
@@ -148,45 +172,45 @@ class SharedSubscriptions:
         self._interrupted.pop(subscription, None)
 
     def release(self, subscription: Subscription) -> None:
-        """Go on with a subscription that has room again."""
+        """Receive a subscription again that has room."""
         self._perform(self._core.release(self._routes.release(subscription)))
         self.go_on()
 
     # Whether a subscription has got what comes before its live messages
 
     def held(self, subscription: Subscription) -> bool:
-        """Return whether something of it is held, for a lack of room."""
+        """Return whether a subject of a subscription is held, for lack of room."""
         return self._routes.held(subscription.subjects)
 
     def ask_caught_up(self) -> int:
-        """Ask the server to say when it has brought that of all subscriptions; gives a mark."""
+        """Ask the server to say when all subscriptions have caught up; return the mark."""
         self._marks += 1
         self._asked[self._marks] = None
         self._perform(self._core.ask_caught_up(-self._marks))
         return self._marks
 
     def answered(self, mark: int) -> bool:
-        """Return whether a question is answered, or was put on an earlier connection."""
+        """Return whether a mark was answered, or was lost with an earlier connection."""
         return mark not in self._asked
 
     # What the core says
 
     def connected(self) -> bool:
-        """Note a new connection; returns whether `go_on` is to follow."""
+        """Note a new connection; return whether joins wait for `go_on`."""
         self.interrupt()
         self._joining.clear()
         self._asked.clear()
         return bool(self._interrupted)
 
     def subscribed(self, output: out.Subscribed) -> None:
-        """Confirm subjects to those that subscribed to them."""
+        """Confirm subjects to their subscriptions; one that has not started is not confirmed."""
         for subject in output.subjects:
             for subscription in self._routes.named(subject):
                 if subscription.started:
                     subscription.confirm(subject)
 
     def refused(self, output: out.Refused) -> None:
-        """End what the server refuses."""
+        """End the subjects that the server refuses."""
         for subject in output.subjects:
             for subscription in self._routes.named(subject):
                 self._forget(subscription, subject)
@@ -195,7 +219,7 @@ class SharedSubscriptions:
                     self._forget_join(subscription)
 
     def reported(self, mark: int) -> None:
-        """Note that the server has got as far as one of the marks."""
+        """Handle the answer to a mark: start or finish the joins that wait for it."""
         joined = self._joining.pop(mark, None)
         if joined is not None:
             joined.started = True

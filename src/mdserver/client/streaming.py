@@ -1,7 +1,8 @@
-"""The HTTP transport of the Python client, where WebSocket cannot pass (docs/protocol.md).
+"""The HTTP transport of the Python client, for networks that WebSocket cannot pass.
 
-One request whose answer never ends brings the events; further requests carry commands, one after
-the other on a connection of their own.
+One request whose answer never ends brings the events (docs/protocol.md, "HTTP streaming"). Further
+requests carry commands, one after the other on a connection of their own, to the path that
+`connected` names.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -41,7 +42,10 @@ _EVERY_TYPE = frozenset(range(256))
 
 
 class Exchange:
-    """Requests on one connection, one at a time; raises TransportError for what goes wrong."""
+    """Requests on one HTTP connection, one at a time; its methods raise TransportError.
+
+    `last_used` is when the last part of an answer came, in seconds of Trio's clock.
+    """
 
     def __init__(self, target: Target, stream: Stream) -> None:
         self._target = target
@@ -50,7 +54,7 @@ class Exchange:
         self.last_used = trio.current_time()
 
     async def post(self, path: str, body: bytes) -> int:
-        """Send a request; gives the status of its answer, whose body is still to be read."""
+        """Send a request; return the status of its answer, whose body is still to be read."""
         if self._http.our_state is h11.DONE:
             self._http.start_next_cycle()
         kind = "application/json" if self._target.text else "application/vnd.mdserver.v1"
@@ -68,24 +72,24 @@ class Exchange:
         with _lost_unless_alive():
             await self._stream.send_all(head + content + end)
         while not isinstance(answer := await self._event(), h11.Response):
-            pass  # 1xx: an answer of the server's about an answer to come
+            pass  # 1xx: an informational response precedes the final one
         return answer.status_code
 
     async def part(self) -> bytes | None:
-        """The next part of the answer's body; None at its end."""
+        """Return the next part of the answer's body; None at its end."""
         event = await self._event()
         self.last_used = trio.current_time()
         return bytes(event.data) if isinstance(event, h11.Data) else None
 
     async def reason(self) -> str:
-        """The beginning of an answer that is a sentence."""
+        """Return the beginning of an answer that is a sentence."""
         text = b""
         while len(text) < _REASON_BYTES and (part := await self.part()) is not None:
             text += part
         return text[:_REASON_BYTES].decode(errors="replace").strip()
 
     async def close(self) -> None:
-        """The end of the connection."""
+        """Close the connection."""
         await drop(self._stream)
 
     async def _event(self) -> h11.Event:
@@ -105,13 +109,16 @@ class Exchange:
 
 
 class Lines:
-    """Puts the JSON lines of a stream together; gives whole lines as one array."""
+    """Assembles the JSON lines of a stream; returns whole lines as one array."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, part: bytes) -> bytes:
-        """The payload of all lines that are complete; empty where there is none."""
+        """Return the payload of all lines that are complete; empty if there is none.
+
+        Raises TransportError if a line is too long.
+        """
         *lines, self._rest = (self._rest + part).split(b"\n")
         if len(self._rest) > CLIENT_PAYLOAD_BYTES_MAX:
             raise TransportError(CLOSE_TOO_BIG, "a line of the stream is too long")
@@ -120,13 +127,16 @@ class Lines:
 
 
 class Frames:
-    """Puts the frames of a stream together; gives whole frames."""
+    """Assembles the frames of a stream; returns whole frames."""
 
     def __init__(self) -> None:
         self._reader = FrameReader(_EVERY_TYPE, CLIENT_PAYLOAD_BYTES_MAX)
 
     def feed(self, part: bytes) -> bytes:
-        """The payload of all frames that are complete; empty where there is none."""
+        """Return all frames that are complete; empty if there is none.
+
+        Raises TransportError if a frame breaks the protocol.
+        """
         try:
             return b"".join(frame(kind, payload) for kind, payload in self._reader.feed(part))
         except RemoteProtocolError as error:
@@ -134,7 +144,10 @@ class Frames:
 
 
 class StreamTransport:
-    """One HTTP stream. The first payload opens it, which is why nothing is received before."""
+    """One HTTP stream.
+
+    The first payload that is sent opens the stream, so nothing is received before.
+    """
 
     def __init__(self, target: Target, down: Exchange) -> None:
         self._target = target
@@ -145,7 +158,7 @@ class StreamTransport:
         self._path: str | None = None
 
     async def receive(self) -> bytes:
-        """The events that came together."""
+        """Return the events that arrived together."""
         await self._open.wait()
         while (part := await self._down.part()) is not None:
             payload = self._parts.feed(part)
@@ -156,7 +169,7 @@ class StreamTransport:
         raise TransportError(CLOSED_WITHOUT_HANDSHAKE, "the stream ended without `closed`")
 
     async def send(self, payload: bytes) -> None:
-        """Give commands to the stream, and wait until the server has them."""
+        """Send commands, and wait until the server has taken them."""
         if not self._open.is_set():
             status = await self._down.post(PATH, payload)
             if status != 200:
@@ -172,12 +185,13 @@ class StreamTransport:
             raise TransportError(CLOSED_WITHOUT_HANDSHAKE, failed)
 
     async def close(self, *_: object) -> None:
-        """HTTP has no good-bye: the server sees that the connections end."""
+        """Close both connections; HTTP has no closing handshake, the server notices their end."""
         await self._down.close()
         if self._up is not None:
             await self._up.close()
 
     async def _upward(self) -> Exchange:
+        """Return the connection for commands; a new one if the last one was idle for too long."""
         if self._up is not None and trio.current_time() - self._up.last_used > _IDLE_REUSE_S:
             await self._up.close()
             self._up = None
@@ -186,17 +200,21 @@ class StreamTransport:
         return self._up
 
     def _find_path(self, payload: bytes) -> str | None:
+        """Return the path for commands from the event `connected`, or None if there is none."""
         codec: ClientCodec = JsonClient() if self._target.text else BinaryClient()
         try:
             first, *_ = codec.events(payload)
         except (RemoteProtocolError, ValueError):
-            return None  # whoever takes the payload finds out what is wrong with it
+            return None  # the core reads the same payload and reports what is wrong with it
         return first.path if isinstance(first, Connected) else None
 
 
 @asynccontextmanager
 async def open_http_stream(target: Target) -> AsyncIterator[Transport]:
-    """Connect; the stream itself is opened by the first payload that is sent."""
+    """Connect; the first payload that is sent opens the stream itself.
+
+    Raises TransportError.
+    """
     transport = StreamTransport(target, Exchange(target, await open_stream(target)))
     try:
         yield transport

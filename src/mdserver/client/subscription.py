@@ -16,15 +16,23 @@ if TYPE_CHECKING:
 
 
 class Subscription:
-    """Subjects and patterns of one call of `Client.subscribe`, and their messages.
+    """The subjects and patterns of one call of `Client.subscribe`, and their messages.
 
-    `async for message in subscription` gives the messages in order. A refused subject raises
-    SubscribeError in its place, a server that does not want the client back StoppedError; iterating
-    again goes on with what remains. At most `buffer_messages` messages wait here: beyond that the
-    subjects are held at the server, and what is missed is recovered once there is room again, so a
-    slow application slows nothing but this subscription.
+    `async for message in subscription` gives the messages in order, each once, also across
+    reconnects. `async with` ends the subscription on leaving. The iteration raises:
 
-    `async with` ends the subscription on leaving.
+    - SubscribeError when the server refuses a subject;
+    - StoppedError when the server does not want the client back;
+    - ConnectError when no server was reached in `connect_timeout_s`.
+
+    To iterate again goes on with what remains. The iteration ends when no subject is left or the
+    client is left.
+
+    At most `buffer_messages` messages wait here. Beyond that the subjects are held at the server,
+    and what they miss is recovered once half of the messages are gone, so a slow application slows
+    only this subscription and those that overlap it.
+
+    `subjects` are the subjects and patterns that are subscribed still.
     """
 
     def __init__(self, client: "Client", subjects: Sequence[str], buffer_messages: int) -> None:
@@ -59,28 +67,34 @@ class Subscription:
         return message
 
     async def batch(self) -> list[Message]:
-        """All messages that are here, at least one; as iterating, but cheaper for very many."""
+        """Return all messages that are here, waiting for at least one.
+
+        It is cheaper than iteration for very many messages, and raises the same errors, and
+        StopAsyncIteration at the end.
+        """
         messages = await self._mailbox.take_all()
         self._make_room()
         return messages
 
     def _make_room(self) -> None:
+        """Release the subscription if it is held and at least half of its buffer is free."""
         if self._held and len(self._mailbox) * 2 <= self._buffer_messages:
             self._held = False
             self._client.release(self)
 
     async def confirmed(self) -> None:
-        """Wait until the server has handled the subscription (also a refusal).
+        """Wait until the server has handled each subject, by accepting or refusing it.
 
-        Raises what `Client.connected` raises.
+        Messages that are published after that arrive. Raises what `Client.connected` raises.
         """
         await self._client.wait_until(lambda: not self._unconfirmed)
 
     async def caught_up(self) -> None:
-        """Wait until what the subscription brings before live messages has come.
+        """Wait until everything has come that precedes live messages.
 
-        That are the snapshots, the history or what was missed, of all subjects of a pattern; the
-        messages have to be taken meanwhile. Raises what `Client.connected` raises.
+        That is the snapshot, the history or what was missed, of all subjects of a pattern. Take the
+        messages meanwhile: a full buffer holds the subscription. Raises what `Client.connected`
+        raises.
         """
         await self._client.caught_up(self)
 
@@ -91,12 +105,16 @@ class Subscription:
     # For the client
 
     def join(self) -> None:
-        """Begin beside subscriptions that overlap: nothing is taken before `start`."""
+        """Begin beside subscriptions that overlap: take nothing until `started` is set."""
         self._brought = {}
         self.started = False
 
     def wants(self, event: MessageEvent, history: str, *, repeated: bool) -> bool:
-        """Whether a message is for this one, which may have begun after others got it."""
+        """Return whether a message is for this subscription.
+
+        A subscription that joined others gets repeated messages as well, each once: `_brought` has
+        the newest position of each subject that it got. The others drop what is repeated.
+        """
         if not self.started:
             return False
         if self._brought is not None and event.seq:
@@ -108,7 +126,7 @@ class Subscription:
         return not repeated
 
     def put(self, messages: list[Message]) -> bool:
-        """Take messages in; True when the subscription is to be held."""
+        """Add messages; return True if the subscription is full and must be held now."""
         self._mailbox.put(messages)
         if self._held or len(self._mailbox) < self._buffer_messages:
             return False
@@ -116,24 +134,24 @@ class Subscription:
         return True
 
     def fail(self, error: ClientError) -> None:
-        """Raise this where the next message would come."""
+        """Raise this error from the iteration, after the messages that are here."""
         self._mailbox.put([error])
 
     def close(self) -> None:
-        """The client was left: no more comes."""
+        """End the iteration after the messages that are here."""
         self._mailbox.close()
 
     def confirm(self, subject: str) -> None:
-        """The server has handled this subject."""
+        """Note that the server has handled this subject."""
         self._unconfirmed.pop(subject, None)
 
     def refuse(self, subject: str, reason: str) -> None:
-        """The subject is not subscribed."""
+        """End this subject, and raise SubscribeError from the iteration."""
         self.fail(SubscribeError([subject], reason))
         self.drop(subject)
 
     def drop(self, subject: str) -> None:
-        """The subject is no part of this any more; without any the iteration ends."""
+        """Remove a subject; without any left the iteration ends."""
         self.subjects.remove(subject)
         self.confirm(subject)
         if not self.subjects:

@@ -1,4 +1,4 @@
-"""What every transport of the Python client has in common: where it goes, and how it fails."""
+"""What the transports of the Python client share: their target, and how they fail."""
 
 import os
 import ssl
@@ -13,25 +13,25 @@ from mdserver.errors import leaves
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
-CLOSED_WITHOUT_HANDSHAKE = 1006  # RFC 6455 section 7.1.5: never sent, only ever concluded
+CLOSED_WITHOUT_HANDSHAKE = 1006  # RFC 6455 section 7.1.5: never sent, only inferred
 
 
 class Transport(Protocol):
-    """A connection that carries payloads; its methods raise TransportError once it ended."""
+    """A connection that carries payloads; its methods raise TransportError once it has ended."""
 
     async def receive(self) -> bytes:
-        """The next payload."""
+        """Return the next payload."""
 
     async def send(self, payload: bytes) -> None:
         """Send one payload."""
 
     async def close(self, code: int, reason: str) -> None:
-        """Say good-bye, for at most `CLIENT_CLOSE_TIMEOUT_S`."""
+        """Close the connection, within `CLIENT_CLOSE_TIMEOUT_S`."""
 
 
 @frozen
 class Target:
-    """Where a transport goes, and how."""
+    """The server that a transport connects to, and how; `text`: the encoding is JSON."""
 
     server: Server
     tls: ssl.SSLContext | None
@@ -39,12 +39,15 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """Host and port as a URL has them."""
+        """Host and port as in a URL."""
         return str(self.server)
 
 
 async def open_stream(target: Target) -> Stream:
-    """A TCP connection, with TLS where the target asks for it; raises TransportError."""
+    """Open a TCP connection, with TLS if the target has a context.
+
+    Raises TransportError.
+    """
     host, port = target.server.host, target.server.port
     try:
         stream = await trio.open_tcp_stream(host, port)
@@ -65,18 +68,18 @@ async def open_stream(target: Target) -> Stream:
 
 
 async def drop(stream: Stream) -> None:
-    """Close the socket at once, whatever has been cancelled; this never waits."""
+    """Close the socket at once, even in a cancelled scope; this never waits."""
     with trio.CancelScope(shield=True):
         await trio.aclose_forcefully(stream)
 
 
 def unopened(reason: str) -> TransportError:
-    """The error of a transport that could not be opened."""
+    """Return the error of a transport that could not be opened."""
     return TransportError(CLOSED_WITHOUT_HANDSHAKE, reason)
 
 
 def failure(error: Exception) -> str:
-    """One sentence, the innermost cause: for whoever reads why a connection failed."""
+    """Return one sentence about why a connection failed: its innermost cause."""
     cause: BaseException = error
     while isinstance(cause.__cause__, Exception):
         cause = cause.__cause__

@@ -35,7 +35,7 @@ Rejected = trio_websocket.ConnectionRejected
 class OpeningStream(trio.abc.Stream):
     """A stream whose end is an error until `answered` is set.
 
-    trio-websocket waits for ever where the other side closes before it answered the upgrade.
+    trio-websocket waits for ever if the other side closes before it has answered the upgrade.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -43,7 +43,7 @@ class OpeningStream(trio.abc.Stream):
         self.answered = False
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """What came; raises TransportError at the end of a stream that answered nothing."""
+        """Return what arrived; raise TransportError if the stream ends without an answer."""
         if self.answered:
             return await self._stream.receive_some(max_bytes)
         try:
@@ -55,15 +55,15 @@ class OpeningStream(trio.abc.Stream):
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """As the stream does it."""
+        """Send on the wrapped stream."""
         await self._stream.send_all(data)
 
     async def wait_send_all_might_not_block(self) -> None:
-        """As the stream does it."""
+        """Wait on the wrapped stream."""
         await self._stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """As the stream does it."""
+        """Close the wrapped stream."""
         await self._stream.aclose()
 
 
@@ -75,7 +75,7 @@ class WebSocketTransport:
         self._text = text
 
     async def receive(self) -> bytes:
-        """The next WebSocket message."""
+        """Return the next WebSocket message."""
         try:
             payload = await self._connection.get_message()
         except trio_websocket.ConnectionClosed as closed:
@@ -83,16 +83,17 @@ class WebSocketTransport:
         return payload.encode() if isinstance(payload, str) else payload
 
     async def send(self, payload: bytes) -> None:
-        """Send one WebSocket message, of the type that the encoding asks for."""
+        """Send one WebSocket message: text for JSON, otherwise binary."""
         try:
             await self._connection.send_message(payload.decode() if self._text else payload)
         except trio_websocket.ConnectionClosed as closed:
             raise _ended(closed) from None
 
     async def close(self, code: int, reason: str) -> None:
-        """The closing handshake, and the end of the socket in any case.
+        """Perform the closing handshake, and close the socket in any case.
 
-        Where all is cancelled, nobody reads the answer any more: the close frame is sent, no more.
+        In a cancelled scope nothing reads the answer any more, so there is only time to send the
+        frame.
         """
         cancelled = trio.current_effective_deadline() == -math.inf
         timeout_s = CLIENT_FAREWELL_S if cancelled else CLIENT_CLOSE_TIMEOUT_S
@@ -102,7 +103,10 @@ class WebSocketTransport:
 
 @asynccontextmanager
 async def open_websocket(target: Target) -> AsyncIterator[Transport]:
-    """Connect and upgrade; TransportError says in its reason why that was not possible."""
+    """Connect and upgrade.
+
+    Raises TransportError, whose reason says why that was not possible.
+    """
     stream = await open_stream(target)
     try:
         async with trio.open_nursery() as nursery:
@@ -118,10 +122,10 @@ async def open_websocket(target: Target) -> AsyncIterator[Transport]:
     except* (trio_websocket.HandshakeError, trio_websocket.ConnectionClosed) as group:
         raise unopened(f"no answer to the upgrade: {failure(group)}") from None
     except* LocalProtocolError:
-        # trio-websocket wants to answer a ping although the close frame has been sent.
+        # trio-websocket tries to answer a ping after the close frame has been sent.
         raise TransportError(CLOSED_WITHOUT_HANDSHAKE, "closed while the server spoke") from None
     finally:
-        # trio-websocket leaves the stream open where the other side closed first.
+        # trio-websocket leaves the stream open if the other side closed first.
         await drop(stream)
 
 

@@ -1,5 +1,6 @@
-"""The client's protocol logic without I/O: what to send, when to reconnect and where.
+"""The client's protocol logic without I/O: what to send, and when and where to reconnect.
 
 `machine.ClientCore` is the state machine; the Trio driver in `mdserver.client` and the simulator
-run the same class. No module here knows a clock, a socket or a source of randomness of its own.
+run the same class. No module here has a clock, a socket or a source of randomness of its own: time
+and randomness are arguments, so that a run can be repeated exactly.
 """

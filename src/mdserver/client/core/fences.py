@@ -1,7 +1,9 @@
-"""Finds out when a command was taken: a subscription, and which one an error is about.
+"""Fences: pings that tell when a command was taken, and which command an error is about.
 
-A ping goes out right after each `subscribe`; commands are answered in order, so its pong says that
-the answers to the subscription have come before it.
+The server answers commands in order, and a ping after the answers to what was sent before it
+(docs/protocol.md, "What answers what"). So a ping goes out right after each `subscribe`: its pong
+says that every answer to the subscription has come. The content of a ping names what it is for:
+`s1`, `s2`, ... a subscribe command, `m1`, ... a mark of the caller.
 """
 
 import msgspec
@@ -11,7 +13,7 @@ from mdserver.core.commands import CommandId, Ping, Subscribe
 
 
 class Fences:
-    """The subscribe commands of one connection whose pong has not come yet."""
+    """The commands and marks of one connection whose pong has not come yet."""
 
     def __init__(self, codec: ClientCodec) -> None:
         self._encode = msgspec.json.encode if codec.text else msgspec.msgpack.encode
@@ -21,7 +23,7 @@ class Fences:
         self._marks: dict[bytes, int] = {}
 
     def put(self, command: Subscribe) -> tuple[Subscribe, Ping]:
-        """The command with an id, and the ping that is to follow it."""
+        """Return the command with an id, and the ping that has to follow it."""
         self._count += 1
         name = f"s{self._count}"
         raw = self._encode(name)
@@ -30,23 +32,24 @@ class Fences:
         return msgspec.structs.replace(command, id=name), Ping(t=msgspec.Raw(raw))
 
     def subjects(self, command: CommandId) -> list[str]:
-        """The subjects of the command with this id; none where it is no subscription."""
+        """Return the subjects of the subscribe command with this id; empty if there is none."""
         return self._waiting.get(command, []) if isinstance(command, str) else []
 
     def marked(self, mark: int, *, caught_up: bool = False) -> Ping:
-        """Return a ping whose pong says that what went before it has been taken.
+        """Return a ping whose pong says that everything sent before it was taken.
 
-        With `caught_up` also that subscriptions have brought all that comes before live messages.
+        With `caught_up` it also says that all earlier subscriptions have brought what comes before
+        live messages.
         """
         raw = self._encode(f"m{mark}")
         self._marks[raw] = mark
         return Ping(t=msgspec.Raw(raw), caught_up=caught_up)
 
     def mark(self, pong: msgspec.Raw) -> int | None:
-        """The mark that this pong is about."""
+        """Return the mark that this pong answers, or None."""
         return self._marks.pop(bytes(pong), None)
 
     def passed(self, pong: msgspec.Raw) -> list[str]:
-        """The subjects whose subscription is in place with this pong."""
+        """Return the subjects whose subscription this pong confirms; empty if it confirms none."""
         name = self._by_pong.pop(bytes(pong), None)
         return [] if name is None else self._waiting.pop(name)

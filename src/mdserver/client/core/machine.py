@@ -27,8 +27,8 @@ Invariants:
 - An attempt number names one transport. It changes when a transport is opened and when a connection
   ends, so whatever an older transport still reports is ignored.
 - What the application wants (`Subscriptions`, `Publications`) outlives a connection. A new session
-  starts empty, so `connected` subscribes to everything again, with positions, and sends every
-  publication without a result again, with its number.
+  starts empty, so `connected` subscribes to everything again, with positions, and sends again the
+  publications that have no result.
 - A position is noted only for a message that is delivered. A message that was dropped (paused,
   held, unsubscribed) is therefore recovered later.
 """
@@ -81,9 +81,8 @@ class ClientCore:
     """The client without its transport.
 
     `servers` is not empty. `new_codec` makes the client's side of one encoding for each connection;
-    `rng` serves the choice of servers and the randomness of delays. Not reentrant: finish carrying
-    out the outputs of one call, or queue them, before the next call. Raises ValueError if an
-    address cannot be read or there is none.
+    `rng` serves the choice of servers and the randomness of delays. Raises ValueError if an address
+    cannot be read or there is none.
     """
 
     def __init__(

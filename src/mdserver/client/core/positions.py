@@ -1,4 +1,9 @@
-"""What a client has seen of each subject: to recover from there, and to drop what comes twice."""
+"""What a client has seen of each subject: from where to recover, and which messages are repeats.
+
+A position is (history id, epoch, seq). Within one history id positions are ordered, and a message
+that is not beyond the position of its subject was seen. Positions of different history ids are
+never compared (docs/protocol.md, "Messages").
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +22,9 @@ _BROUGHT = {MessageType.SNAPSHOT, MessageType.HISTORICAL}
 class Positions:
     """The newest position of each subject.
 
-    At the bound the oldest subject is forgotten: it then gets its snapshot instead of a recovery.
+    At the bound the subject that was seen first is forgotten: it then gets its snapshot instead of
+    a recovery. `replayed` holds the subjects whose repeats the application wants on this
+    connection.
     """
 
     def __init__(self, positions_max: int = CLIENT_POSITIONS_MAX) -> None:
@@ -34,16 +41,16 @@ class Positions:
         return iter(self._seen)
 
     def connected(self, history: str) -> None:
-        """Messages from now on are numbered in this history."""
+        """Start a session, whose messages are numbered in this history."""
         self.history = history
         self.replayed = {}
         self._patterns_replayed = {}
 
     def reset(self, history: str, subjects: Iterable[str]) -> None:
-        """These subjects are numbered anew; the numbering of all others goes on under the new id.
+        """Forget the positions of these subjects; all others go on under the new history id.
 
-        What a named pattern covers may or may not be numbered anew: it keeps the old id, by which
-        the server can tell.
+        Subjects that a named pattern covers may or may not be numbered anew. They keep the old
+        history id, from which the server can tell.
         """
         named = [(subject, parse_interest(subject, segments_min=1)) for subject in subjects]
         for subject, pattern in named:
@@ -59,29 +66,29 @@ class Positions:
                 self._seen[subject] = (history, epoch, seq)
 
     def replay(self, subject: str) -> None:
-        """The application asked for what it has seen of a subject as well.
+        """Let through what was seen of a subject, because the application asked for it again.
 
-        Also for what it will have seen by the time when the answer comes.
+        This includes what will be seen before the answer comes.
         """
         self.replayed[subject] = None
 
     def replay_pattern(self, text: str, pattern: Pattern) -> None:
-        """The same for all subjects of a pattern."""
+        """Let through what was seen of all subjects of a pattern."""
         self._patterns_replayed[text] = pattern
 
     def forget(self, subject: str) -> None:
-        """The subject or pattern is not subscribed any more."""
+        """Forget a subject or pattern that is not subscribed any more."""
         self._seen.pop(subject, None)
         self.replayed.pop(subject, None)
         self._patterns_replayed.pop(subject, None)
 
     def get(self, subject: str) -> PositionAfter | None:
-        """The position to recover from."""
+        """Return the position from which to recover a subject, or None."""
         seen = self._seen.get(subject)
         return None if seen is None else PositionAfter(*seen)
 
     def repeats(self, message: MessageEvent) -> bool:
-        """Whether the message is one that was seen, and that the application asked for again."""
+        """Return whether the message was seen, and the application asked for it again."""
         if message.type not in _BROUGHT or not message.seq:
             return False
         seen = self._seen.get(message.subject)
@@ -97,10 +104,9 @@ class Positions:
         )
 
     def accept(self, message: MessageEvent) -> bool:
-        """Whether the message is new; notes its position if so.
+        """Return whether the message is new, and note its position if it is.
 
-        STANDARD messages have no position and are always new. Positions of different history ids
-        are never compared.
+        STANDARD messages have no position and are always new.
         """
         if message.seq == 0:
             return True

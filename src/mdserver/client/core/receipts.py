@@ -1,8 +1,13 @@
 """What this client received, as receipts (docs/protocol.md, "Receipts").
 
-A range of a subject grows while its messages follow each other. It ends, and another begins, where
-the numbering breaks, where a message comes twice or late, when a connection is lost, and once a
-minute: so what is missing lies between two ranges, and what is wrong is at the beginning of one.
+A receipt describes a range: messages of one subject that follow each other. A range ends, and the
+next one begins, when the numbering has a hole, when a message comes twice or late, when a
+connection is lost, and once a minute. So a message that is missing lies between two ranges, and a
+message that came twice or late is the first of its range.
+
+Ranges that ended wait until the server confirms them. After a lost connection everything that is
+not confirmed is sent again. Ranges are counted from the first one on: `_first` is the number of the
+oldest waiting range, `_sent` that of the first one not yet sent on this connection.
 """
 
 from collections import deque
@@ -16,13 +21,16 @@ from mdserver.core.events import MessageEvent
 from mdserver.core.message import MessageType, checksum
 from mdserver.limits import NS_PER_MS
 
-_CRC_AT_HIGH = 2**62  # a range this heavy ends: receipts carry numbers of 63 bits
-_RECEIPT_BYTES = 400  # about what a receipt takes in JSON besides its subject
+_CRC_AT_HIGH = 2**62  # a range whose sum is this high ends: receipts carry numbers of 63 bits
+_RECEIPT_BYTES = 400  # roughly what a receipt takes in JSON besides its subject
 
 
 @frozen
 class Session:
-    """One subscription, as receipts name it."""
+    """One subscription, as receipts name it.
+
+    A new subscription has a new name, because it claims nothing about the time before it.
+    """
 
     name: str
     conflated: bool
@@ -30,7 +38,11 @@ class Session:
 
 @define(eq=False)
 class Range:
-    """Messages of a subject that follow each other. Times in ns of the client's clock."""
+    """Messages of a subject that follow each other; times in ns of the client's clock.
+
+    `crc_sum` and `crc_at` are as in docs/protocol.md; `n`, `dups`, `reordered` and `conflated`
+    count messages.
+    """
 
     session: str
     history: str
@@ -49,7 +61,7 @@ class Range:
     conflated: int = 0
 
     def receipt(self, now: int) -> Receipt:
-        """How the server is told of it at this time."""
+        """Return the receipt of this range, with its times as ages at `now`."""
         return Receipt(
             session=self.session,
             history=self.history,
@@ -71,7 +83,10 @@ class Range:
 
 @define(eq=False)
 class Track:
-    """A subject within an epoch: its open range, and the ends of those before it."""
+    """A subject within an epoch: its open range, and the ends of the ranges before it.
+
+    Only the last `RECEIPT_RANGES_KEPT` earlier ranges are known.
+    """
 
     open: Range | None = None
     earlier: deque[tuple[int, int]] = field(
@@ -79,14 +94,14 @@ class Track:
     )
 
     def has(self, seq: int) -> bool:
-        """Whether this number was received already, as far as it is known still."""
+        """Return whether this number was received in an earlier range that is still known."""
         return any(low <= seq <= high for low, high in self.earlier)
 
 
 class ReceiptBook:
-    """The receipts of one client, until the server has them.
+    """The receipts of one client, until the server has confirmed them.
 
-    What a server does not take for long is dropped, the oldest first; `dropped` counts it.
+    At most `RECEIPTS_KEPT_MAX` wait. Beyond that the oldest are dropped, and `dropped` counts them.
     """
 
     def __init__(self, client: str) -> None:
@@ -96,8 +111,8 @@ class ReceiptBook:
         self._count = 0
         self._tracks: dict[tuple[str, str, str, int], Track] = {}
         self._waiting: deque[Range] = deque()
-        self._first = 0  # ranges are counted from the first one on; this is the number of the next
-        self._sent = 0  # so many were sent on this connection, or before the server had them
+        self._first = 0  # the number of the oldest waiting range
+        self._sent = 0  # the number of the first range not yet sent on this connection
         self._marks: dict[int, int] = {}
         self._mark = 0
         self._via = ""
@@ -106,14 +121,17 @@ class ReceiptBook:
         return len(self._waiting)
 
     def subscribed(self, subjects: Iterable[str], *, conflated: bool) -> None:
-        """Subjects and patterns are subscribed: what comes through them has a session of its own,
-        since nothing was promised before."""
+        """Begin a session for these subjects and patterns, which were just subscribed.
+
+        Messages that come through them belong to this session, which promises nothing about the
+        time before.
+        """
         self._count += 1
         session = Session(f"{self._client}.{self._count}", conflated)
         self._sessions |= dict.fromkeys(subjects, session)
 
     def connected(self, via: str) -> None:
-        """Another connection, to this member: what was not confirmed is to be sent again."""
+        """Note a new connection, to the member `via`; what is not confirmed is to be sent again."""
         for track in self._tracks.values():
             if track.open is not None:
                 self._close(track, track.open.closed)
@@ -122,7 +140,10 @@ class ReceiptBook:
         self._marks = {}
 
     def delivered(self, event: MessageEvent, key: str, history: str, now: int) -> None:
-        """The application gets a message, through the subscription of this subject or pattern."""
+        """Note a message that the application gets through the subscription `key`.
+
+        Snapshots and STANDARD messages are in no receipt. `now` is in ns.
+        """
         session = self._sessions.get(key)
         if session is None or not event.seq or event.type is MessageType.SNAPSHOT:
             return
@@ -142,7 +163,7 @@ class ReceiptBook:
         at.crc_at += crc * (event.seq - at.seq_lo)
 
     def cut(self, now: int) -> None:
-        """End all ranges: what was promised up to now has been delivered."""
+        """End all open ranges, so that their receipts can be sent."""
         tracks, self._tracks = self._tracks, {}
         for place, track in tracks.items():
             if track.open is not None:
@@ -150,7 +171,7 @@ class ReceiptBook:
                 self._tracks[place] = track
 
     def unsubscribed(self, subjects: Iterable[str], now: int) -> None:
-        """These subscriptions end, and their ranges."""
+        """End the sessions of these subscriptions, and their ranges."""
         gone = {
             self._sessions.pop(subject).name for subject in subjects if subject in self._sessions
         }
@@ -160,7 +181,10 @@ class ReceiptBook:
                 self._close(track, now)
 
     def unsent(self, now: int) -> tuple[list[list[Receipt]], int]:
-        """What is to be sent now, in lists for a command each, and the mark to send with it."""
+        """Return the receipts to send now, and the mark to send with them.
+
+        There is one list of receipts for each command.
+        """
         new = list(self._waiting)[max(0, self._sent - self._first) :]
         self._mark += 1
         self._sent = self._first + len(self._waiting)
@@ -168,7 +192,7 @@ class ReceiptBook:
         return list(_portions(each.receipt(now) for each in new)), self._mark
 
     def confirmed(self, mark: int) -> None:
-        """The server has what was sent with this mark."""
+        """Remove what was sent up to this mark: the server has it."""
         end = self._marks.pop(mark, 0)
         while self._first < end:
             self._waiting.popleft()
@@ -177,7 +201,8 @@ class ReceiptBook:
     def _range(
         self, track: Track, event: MessageEvent, session: Session, history: str, now: int
     ) -> Range:
-        """The range that the message belongs to; a new one where it does not follow the last."""
+        """Return the range that the message extends, or a new one if it does not follow the last.
+        """
         seq, at = event.seq, track.open
         last = at.seq_hi if at is not None else track.earlier[-1][1] if track.earlier else None
         follows = last is None or seq == last + 1 or (event.prev and event.prev.seq == last)
@@ -217,6 +242,7 @@ class ReceiptBook:
 
 
 def _portions(receipts: Iterable[Receipt]) -> Iterator[list[Receipt]]:
+    """Yield the receipts in lists that each fit into one command."""
     portion: list[Receipt] = []
     size = 0
     for receipt in receipts:

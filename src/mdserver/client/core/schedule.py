@@ -1,4 +1,10 @@
-"""When to reconnect: a quick phase, then one of two policies; and when to tell of trouble."""
+"""When to reconnect, and when to notify the application of failures.
+
+A client first retries quickly a few times, because most losses are short. After that quick phase
+the delays follow one of two policies: they grow exponentially up to a maximum, or stay constant.
+Before the maximum, growing delays are random, so that many clients that lost the same server do not
+come back at the same moment. `machine` asks this module for each delay; time is an argument.
+"""
 
 import enum
 import random
@@ -10,7 +16,7 @@ from mdserver.limits import CLIENT_STABLE_S, NS_PER_S, RECONNECT_RATE_WINDOW_S
 
 
 class ReconnectPolicy(enum.Enum):
-    """What comes after the quick phase."""
+    """The policy that follows the quick phase."""
 
     TRUNCATED_EXPONENTIAL_BACKOFF = "TRUNCATED_EXPONENTIAL_BACKOFF"
     CONSTANT_WINDOW_BACKOFF = "CONSTANT_WINDOW_BACKOFF"
@@ -20,9 +26,12 @@ class ReconnectPolicy(enum.Enum):
 class ReconnectSettings:
     """The reconnect parameters of the client API, durations in seconds; by default `browser()`.
 
-    `notify_after_failed_attempts` counts a lost connection as a failed attempt: with 1 each loss
-    is told at once. `notify_rate_threshold` is the number of reconnects within three minutes
-    beyond which RECONNECT_RATE_EXCEEDED is told.
+    `quick_max_retries`: retries of the quick phase. `quick_initial_delay_s`: its unit; the nth
+    retry comes after a random time between n - 1 and n units. `policy`: what follows.
+    `time_interval_s`: the constant delay, or the unit of the exponential one. `max_delay_s`: the
+    longest exponential delay. `notify_after_failed_attempts`: failures before SERVER_DOWN is
+    notified, a lost connection included; 1 notifies each loss at once. `notify_rate_threshold`: the
+    number of reconnects in three minutes beyond which RECONNECT_RATE_EXCEEDED is notified.
     """
 
     quick_max_retries: int = 3
@@ -35,7 +44,10 @@ class ReconnectSettings:
 
     @classmethod
     def service(cls) -> "ReconnectSettings":
-        """Return what suits a service, of which there are few: back within 0.1 s, then 5 s."""
+        """Return settings for a service, of which there are few: the first retry is within 0.1 s.
+
+        Later delays grow to 5 s at most.
+        """
         return cls(
             quick_initial_delay_s=0.1,
             time_interval_s=0.25,
@@ -45,7 +57,7 @@ class ReconnectSettings:
 
     @classmethod
     def browser(cls) -> "ReconnectSettings":
-        """Return what suits very many clients of one server, which must not come all at once."""
+        """Return settings for very many clients of one server, which must not come all at once."""
         return cls()
 
 
@@ -61,20 +73,21 @@ class Schedule:
         self._reconnects: deque[int] = deque(maxlen=settings.notify_rate_threshold + 1)
 
     def follow(self, settings: ReconnectSettings) -> None:
-        """Go on by other settings; what was counted stays."""
+        """Use other settings; what was counted so far stays."""
         self.settings = settings
         self._reconnects = deque(self._reconnects, maxlen=settings.notify_rate_threshold + 1)
 
     def succeeded(self, now: int) -> None:
-        """A connection stands."""
+        """Note that a session stands."""
         self.failures = 0
         self._since = now
 
     def lost(self, now: int) -> None:
-        """The connection ended; the quick phase begins anew if it had lasted a while.
+        """Note that a session ended; the quick phase begins anew if the session was stable.
 
-        Else it goes on from where it was, to its end at most: a server that takes connections only
-        to drop them is not hammered, and a bad link not given up.
+        Otherwise the quick phase goes on, with one retry of it left at least: a server that accepts
+        connections only to drop them is not flooded, and a client on a bad link is not punished
+        with the longest delays.
         """
         if now - self._since >= CLIENT_STABLE_S * NS_PER_S:
             self.retries = 0
@@ -83,17 +96,20 @@ class Schedule:
             self.retries = max(0, min(self.retries, self.settings.quick_max_retries - 1))
 
     def hop(self, servers: int) -> bool:
-        """Whether a client that was sent away may go elsewhere at once: once for each server."""
+        """Return whether a client that was sent away may connect elsewhere at once.
+
+        It may once for each server, until a connection is stable again.
+        """
         self._hops += 1
         return self._hops <= servers
 
     def failed(self) -> bool:
-        """Count a failed attempt or a loss; True when it is the one to be told of."""
+        """Count a failed attempt or a loss; return whether it is the one to notify."""
         self.failures += 1
         return self.failures == self.settings.notify_after_failed_attempts
 
     def next_delay(self, rng: random.Random) -> int:
-        """How long to wait before the next attempt, which is counted as a retry."""
+        """Count a retry; return the time (ns) to wait before it."""
         self.retries += 1
         settings = self.settings
         if self.retries <= settings.quick_max_retries:
@@ -106,17 +122,17 @@ class Schedule:
         return int(delay_s * NS_PER_S)
 
     def _exponential(self, retries: int, rng: random.Random) -> float:
-        """`retries` counts from 1 after the quick phase."""
+        """Return a delay in seconds; `retries` counts from 1 after the quick phase."""
         interval, longest = self.settings.time_interval_s, self.settings.max_delay_s
-        # Beyond 64 doublings any positive interval is past any sensible maximum, and floats end.
+        # 64 doublings exceed any sensible maximum; without a bound the float would overflow.
         doubled = interval * 2.0 ** min(retries, 64)
         return min(doubled - rng.uniform(0, min(interval * retries, doubled)), longest)
 
     def reconnecting(self, now: int) -> bool:
-        """Note a reconnect; True when it takes the rate beyond the threshold.
+        """Count a reconnect; return whether the rate exceeds the threshold.
 
-        The count then starts anew, so that an endless flapping is told again and again, but not
-        with each reconnect.
+        The count then starts anew, so that a connection that keeps flapping is notified repeatedly,
+        but not with each reconnect.
         """
         self._reconnects.append(now)
         full = len(self._reconnects) == self._reconnects.maxlen

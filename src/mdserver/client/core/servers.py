@@ -1,4 +1,4 @@
-"""The servers a client may connect to, and the weighted choice among them."""
+"""The servers that a client may connect to, and the weighted choice among them."""
 
 import random
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ _SECURE = {"http": False, "ws": False, "https": True, "wss": True}
 
 @frozen
 class Server:
-    """One address; `secure` is None where the client's own encryption setting decides."""
+    """The address of a server; with `secure` None the client's `encryption` setting decides."""
 
     host: str
     port: int
@@ -27,9 +27,9 @@ class Server:
 def parse_server(text: str, *, secure: bool = False) -> Server:
     """Read `[weight] [scheme://]host[:port]`, for instance `100 push.example.com:8800`.
 
-    The weight is an integer from 0 to 100, 100 where none is given; 0 means: only when no other
-    server is left. The scheme is http, ws, https or wss. Without a port it is 80, or 443 where
-    the scheme, or else `secure`, asks for encryption. Raises ValueError.
+    The weight is an integer from 0 to 100, by default 100; a server of weight 0 is chosen only when
+    no other server is left. The scheme is http, ws, https or wss. The default port is 443 if the
+    scheme, or without one `secure`, asks for encryption, and otherwise 80. Raises ValueError.
     """
     first, blank, rest = text.strip().partition(" ")
     weight, address = WEIGHT_DEFAULT, text.strip()
@@ -61,9 +61,9 @@ def _split_address(text: str, address: str) -> SplitResult:
 
 
 class ServerChoice:
-    """Chooses where to connect: by weight, and not again where it just failed.
+    """Chooses the server of each attempt: by weight, and not the one that just failed.
 
-    Servers that failed are left out until all have failed; then a new round begins, in which the
+    Servers that failed are left out until all have failed. Then a new round begins, in which the
     one that failed last is left out if there is another one.
     """
 
@@ -75,11 +75,14 @@ class ServerChoice:
 
     @property
     def count(self) -> int:
-        """How many servers there are to choose from."""
+        """The number of servers to choose from."""
         return len(self._servers)
 
     def replace(self, servers: Iterable[Server]) -> None:
-        """Use these servers from the next attempt on. Raises ValueError if there are none."""
+        """Use these servers from the next attempt on.
+
+        Raises ValueError if there are none.
+        """
         self._servers = list(dict.fromkeys(servers))
         if not self._servers:
             raise ValueError("a client needs at least one server")
@@ -87,22 +90,22 @@ class ServerChoice:
         self._failed = {}
 
     def prefer(self, servers: Iterable[Server]) -> None:
-        """Try these first, as a member said; they need not be among the client's own."""
+        """Try these servers first, as a member asked; they need not be among the client's own."""
         self._preferred = list(dict.fromkeys(servers))
 
     def failed(self, server: Server) -> None:
-        """A connection to this server failed, or it asked to leave."""
+        """Note that a connection to this server failed, or that it sent the client away."""
         self._failed.pop(server, None)
         self._failed[server] = None
         self._preferred = [other for other in self._preferred if other != server]
 
     def succeeded(self) -> None:
-        """A connection stands: all servers are as good as any again."""
+        """Note that a session stands: no server counts as failed any more."""
         self._failed = {}
         self._preferred = []
 
     def choose(self, rng: random.Random) -> Server:
-        """The server for the next attempt."""
+        """Return the server for the next attempt."""
         candidates = self._preferred or [s for s in self._servers if s not in self._failed]
         if not candidates:
             last = next(reversed(self._failed))

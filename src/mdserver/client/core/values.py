@@ -1,4 +1,4 @@
-"""What `ClientCore` gives back, for a driver to carry out in order, and what it tells of."""
+"""The outputs of `ClientCore`, which a driver carries out in order, and the values in them."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from mdserver.limits import CLIENT_OPEN_TIMEOUT_S, CLIENT_PUBLICATIONS_MAX
 
 
 class Notification(enum.Enum):
-    """The statuses of the client API; those a server sends have the same name on the wire."""
+    """The statuses of the client API; those that a server sends have the same name on the wire."""
 
     SERVER_UP = "NOTIFY_SERVER_UP"
     SERVER_DOWN = "NOTIFY_SERVER_DOWN"
@@ -38,7 +38,7 @@ class Notification(enum.Enum):
 
 @frozen
 class Notice:
-    """One status. `info` is a sentence where there is something to say."""
+    """A status. `info` is a sentence for people, if there is something to say."""
 
     status: Notification
     info: str | None = None
@@ -50,10 +50,12 @@ class Notice:
 
 @frozen
 class Numbering:
-    """How far a publisher has come: of how many subject groups, the last number taken in each.
+    """How far a publisher has come: the last number taken in each subject group.
 
-    `publisher` is the identity under which the server counts, `publisher_key` what proves that it
-    is this client's: a secret, as it lets others go on with the numbers.
+    `groups`: the number of subject groups of the cluster. `taken`: from the index of a group to its
+    last number. `publisher`: the identity under which the server counts. `publisher_key`: the proof
+    that it belongs to this client; keep it secret, because it lets its owner go on with the
+    numbers.
     """
 
     groups: int = 0
@@ -64,13 +66,13 @@ class Numbering:
 
 @frozen
 class ClientSettings:
-    """What a client is told at its start.
+    """The settings of a client.
 
-    With a `publisher` publications are numbered and taken exactly once. It is a name, or with
-    `publisher_key` the identity that a server gave. Where the server takes the name as it is, for
-    the user of a token, it must be new for each run, since a run counts from 1, unless `numbering`
-    says how far the run came whose publications this one goes on with. None: publications are
-    repeated after a lost connection, at least once.
+    With a `publisher` publications are numbered and taken exactly once. It is a name, or, together
+    with `publisher_key`, the identity that a server gave. If the server takes the name as it is,
+    for the user of a token, it must be new for each run, because a run counts from 1, unless
+    `numbering` says how far the earlier run came. Without a publisher (None) publications are
+    repeated after a lost connection: they are taken at least once.
     """
 
     client: str = "mdserver-python"
@@ -88,7 +90,7 @@ class ClientSettings:
 
 @frozen
 class OpenTransport:
-    """Connect to the server; answered by `opened` or `closed` with the same attempt."""
+    """Connect to the server; answered by `opened`, or by `closed`, with the same attempt."""
 
     attempt: int
     server: Server
@@ -97,7 +99,7 @@ class OpenTransport:
 
 @frozen
 class Transmit:
-    """Send one frame; several in a row may be joined into one message of the transport."""
+    """Send one frame; consecutive frames may be joined into one message of the transport."""
 
     attempt: int
     frame: bytes
@@ -105,7 +107,10 @@ class Transmit:
 
 @frozen
 class CloseTransport:
-    """Close the connection of this attempt, or stop opening it; nothing is answered."""
+    """Close the connection of this attempt, or stop opening it.
+
+    No answer is needed: what the transport reports later is ignored.
+    """
 
     attempt: int
     code: int
@@ -114,7 +119,7 @@ class CloseTransport:
 
 @frozen
 class SetTimer:
-    """Call `due(timer, now)` at this time (ns). Setting a timer again moves it."""
+    """Call `due(timer, now)` at this time (ns); setting a timer again moves it."""
 
     timer: str
     at: int
@@ -122,23 +127,23 @@ class SetTimer:
 
 @frozen
 class CancelTimer:
-    """Forget a timer."""
+    """Cancel a timer."""
 
     timer: str
 
 
 @frozen
 class Notify:
-    """A status for the application."""
+    """Hand a status to the application."""
 
     notice: Notice
 
 
 @frozen
 class DeliverMessages:
-    """New messages for the application, in order, duplicates already dropped.
+    """Deliver new messages to the application, in order; duplicates are dropped already.
 
-    `repeated`: they were delivered before, and are for a subscription that was made since.
+    `repeated`: they were delivered before, and are for a subscription that joined since.
     """
 
     messages: Sequence[MessageEvent]
@@ -147,11 +152,12 @@ class DeliverMessages:
 
 @frozen
 class PublishResult:
-    """What became of a publication; exactly one for each that was taken by `publish`.
+    """The result of a publication; there is exactly one for each that `publish` took.
 
-    `status` is PUBLISH_OK, PUBLISH_FAILED, PUBLISH_DENIED or MESSAGE_SIZE_LIMIT_EXCEEDED.
-    `duplicate` with epoch 0: it is in, but its position is forgotten. `certain`: for a failure,
-    whether the publication surely left no trace.
+    `status` is PUBLISH_OK, PUBLISH_FAILED, PUBLISH_DENIED or MESSAGE_SIZE_LIMIT_EXCEEDED. `epoch`
+    and `seq` are the position of the message; 0 if it has none. `duplicate` with epoch 0: it was
+    taken earlier, but its position is forgotten. `certain`: for a failure, whether the publication
+    certainly left no trace.
     """
 
     publication: int
@@ -172,21 +178,21 @@ class Published:
 
 @frozen
 class Subscribed:
-    """The server has handled the subscriptions of one call; refusals came before this."""
+    """The server has handled the subscriptions of one command; refusals came before this."""
 
     subjects: Sequence[str]
 
 
 @frozen
 class Reported:
-    """The server has the receipts that were sent with this mark."""
+    """The server has handled everything that was sent before the ping with this mark."""
 
     mark: int
 
 
 @frozen
 class Refused:
-    """Subjects that are not subscribed: refused or invalid; the core has dropped them."""
+    """Subjects that the server refused; they are not subscribed any more."""
 
     subjects: Sequence[str]
     reason: str
@@ -194,14 +200,14 @@ class Refused:
 
 @frozen
 class Connected:
-    """A connection stands, the first one or another."""
+    """A session stands, the first one or a later one."""
 
     event: events.Connected
 
 
 @frozen
 class Stopped:
-    """The client will not reconnect until it is told to connect, or gets another token."""
+    """The client does not reconnect until `connect`, or until it gets another token."""
 
     code: int
     reason: str
