@@ -1,7 +1,8 @@
-"""The errors that cross a boundary of a layer.
+"""The errors that cross the boundary of a layer.
 
-As in h11: a `LocalProtocolError` is our bug or the caller's, a `RemoteProtocolError` the other
-side's. They are translated once, at the receive boundary of a session or a peer link.
+As in h11, a `LocalProtocolError` is a bug of mdserver or of its caller, and a `RemoteProtocolError`
+a fault of the other side. The latter is translated once, at the receive boundary of a session or a
+peer link, into a close code and a reason.
 """
 
 from typing import Any, TypeVar, overload
@@ -12,7 +13,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 class MdserverError(Exception):
-    """Base of every error that mdserver raises on purpose."""
+    """Base of every error that mdserver raises deliberately; its message is for people."""
 
 
 class LocalProtocolError(MdserverError):
@@ -22,8 +23,8 @@ class LocalProtocolError(MdserverError):
 class RemoteProtocolError(MdserverError):
     """The other side broke the protocol.
 
-    `code` is the WebSocket close code (docs/protocol.md, "Closing") and `reason` one English
-    sentence that says what was wrong and what would be right; both go to the other side.
+    `code` is the WebSocket close code (docs/protocol.md, "Closing"), `reason` one English sentence
+    that says what was wrong and what would be right. Both are sent to the other side.
     """
 
     def __init__(self, reason: str, code: int = CLOSE_PROTOCOL_ERROR) -> None:
@@ -33,15 +34,15 @@ class RemoteProtocolError(MdserverError):
 
 
 class InvalidSubjectError(MdserverError, ValueError):
-    """A subject or a pattern breaks the rules; the message says which rule, and where."""
+    """A subject or pattern breaks the rules; the message names the rule and the subject."""
 
 
 class StartError(MdserverError):
-    """A server cannot start as it is configured; the message is one line that says why."""
+    """A server cannot start as it is configured; the message is one line with the reason."""
 
 
 class ConfigError(MdserverError):
-    """The configuration cannot be used; the message is one line with file and line number."""
+    """The configuration cannot be used; the message has a line with the place for each mistake."""
 
 
 @overload
@@ -49,9 +50,9 @@ def leaves(error: BaseExceptionGroup[E]) -> list[E]: ...
 @overload
 def leaves(error: BaseException) -> list[BaseException]: ...
 def leaves(error: BaseException) -> list[Any]:
-    """Return the errors inside of exception groups, however deep, in order; else the error alone.
+    """Return the errors inside exception groups, at any depth, in order; a plain error alone.
 
-    A nursery wraps even a single error of a task in a group, and nurseries nest.
+    A nursery wraps even the single error of a task in a group, and nurseries nest.
     """
     if isinstance(error, BaseExceptionGroup):
         return [leaf for part in error.exceptions for leaf in leaves(part)]

@@ -1,4 +1,4 @@
-"""What an operator should see to although the server starts."""
+"""Weaknesses of a configuration that an operator should fix although the server starts."""
 
 import stat
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from mdserver.config.table import PARAMETERS, Config
 
 
 def concerns(loaded: Loaded) -> list[str]:
-    """One sentence for each, with what would be right."""
+    """Return one sentence for each weakness, with what would be right."""
     config = loaded.config
     found = []
     if config.entitlement is Entitlement.NONE and "*" in config.allowed_origins:
@@ -29,8 +29,8 @@ def concerns(loaded: Loaded) -> list[str]:
 
 
 def _key_files(config: Config) -> Iterator[tuple[str, Path]]:
-    """The files with private keys and secrets, and which parameter names each."""
-    # Of two files the second has the key.
+    """Yield the files with private keys and secrets, each with the parameter that names it."""
+    # A key store is one file with everything, or the chain and then the key.
     if config.key_store:
         yield "KeyStore", config.key_store[-1]
     for address, files in config.key_stores:
@@ -43,7 +43,7 @@ def _key_files(config: Config) -> Iterator[tuple[str, Path]]:
 
 
 def _secret_files(loaded: Loaded) -> Iterator[tuple[str, Path]]:
-    """Configuration files in which a secret stands."""
+    """Yield the configuration files that contain a secret, each with its parameter."""
     for name, file in loaded.files.items():
         row = PARAMETERS.get(name)
         if row is not None and row.secret and getattr(loaded.config, row.attribute):
@@ -54,4 +54,4 @@ def _mode(file: Path) -> int:
     try:
         return file.stat().st_mode
     except OSError:
-        return 0  # whoever reads the file says what is wrong with it
+        return 0  # an unreadable file is reported by the code that needs it

@@ -1,4 +1,4 @@
-"""Secrets and keys that stand in files of their own, so that no configuration file holds them."""
+"""Secrets and keys in files of their own, so that no configuration file has to hold them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 
 def key_file(file: Path, parse: Callable[[bytes], T]) -> T:
-    """What a file with a key or a secret holds. Raises `ConfigError`, which names the file."""
+    """Read a file with a key or a secret; return what `parse` makes of its bytes.
+
+    Raises `ConfigError`, which names the file.
+    """
     try:
         with file.open("rb") as stream:
             content = stream.read(limits.KEY_FILE_BYTES_MAX + 1)
@@ -28,7 +31,7 @@ def key_file(file: Path, parse: Callable[[bytes], T]) -> T:
 
 
 def hmac_secret(content: bytes) -> TokenKey:
-    """The secret in a file: its bytes without a line end at their end."""
+    """Return the secret in a file: its bytes without a line end at their end."""
     return hmac_key(content.rstrip(b"\r\n"))
 
 
@@ -37,7 +40,10 @@ def _one(parse: Callable[[bytes], TokenKey]) -> Callable[[bytes], list[TokenKey]
 
 
 def token_verifier(config: Config) -> TokenVerifier:
-    """What verifies the tokens of `Entitlement = JWT`; reads the files. Raises `ConfigError`."""
+    """Return the verifier of tokens under `Entitlement = JWT`; reads the key files.
+
+    Raises `ConfigError`, which names the parameter and the file.
+    """
     keys: list[TokenKey] = []
     for name, file, parse in (
         ("HmacSecretFile", config.jwt_hmac_secret_file, _one(hmac_secret)),

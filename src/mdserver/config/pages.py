@@ -1,4 +1,7 @@
-"""The pages that are made of the parameter table: the reference and the commented sample file."""
+"""The pages that are generated from the parameter table: the reference and the sample file.
+
+The docstring of a section is its heading in both pages.
+"""
 
 import textwrap
 
@@ -56,7 +59,7 @@ PRODUCTION = {
     ("ClientAddress",): """What clients are told to connect to when they move: the name by which
         they reach this member.""",
 }
-"""The parameters that a production set-up changes, by purpose, and why."""
+"""The parameters that a production setup changes, by purpose, each with the reason."""
 
 
 def _production_table() -> str:
@@ -81,7 +84,7 @@ _SAMPLE_HEAD = """\
 
 
 def reference_page() -> str:
-    """The Markdown of docs/configuration.md."""
+    """Return the Markdown of docs/configuration.md."""
     parts = [_REFERENCE_HEAD, _production_table()]
     for section in SECTIONS:
         parts.append(f"\n## {section.__doc__}\n")
@@ -101,7 +104,7 @@ def _reference_entry(row: Parameter) -> str:
 
 
 def sample_file() -> str:
-    """The text of conf/mdserver.conf."""
+    """Return the text of conf/mdserver.conf."""
     parts = [_SAMPLE_HEAD]
     for section in SECTIONS:
         parts.append(f"\n# ---- {section.__doc__} ".ljust(100, "-") + "\n")
@@ -109,7 +112,7 @@ def sample_file() -> str:
             about = f"{row.meaning} Value: {row.kind.form}."
             lines = textwrap.wrap(about, 97, break_on_hyphens=False, break_long_words=False)
             comment = "".join(f"# {line}\n" for line in lines)
-            # The blank keeps the name of a family from looking like a parameter to uncomment.
+            # The blank marks the name of a family as text: uncommented it would be no parameter.
             mark = "#" if row.per is None else "# "
             parts.append(f"\n{comment}{mark}{row.name} = {_default(row)}".rstrip() + "\n")
     return "".join(parts)

@@ -11,10 +11,12 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Parameter:
-    """One parameter. `attribute` is its field in `Config`; a `secret` is never shown.
+    """One parameter of the table.
 
-    With `per` it is a family, `PREFIX.member`, with a value for each member that is set: `per` says
-    how a member is written, and the field holds pairs of member and value.
+    `attribute`: its field in `Config`. `meaning`: a paragraph for operators. `reloadable`: whether
+    a running server takes a new value. `secret`: its value is never shown. With `per` it is a
+    family `PREFIX.member`, with a value for each member that is set: `per` is the form of a member,
+    and the field holds pairs of member and value.
     """
 
     name: str
@@ -28,11 +30,11 @@ class Parameter:
 
     @property
     def prefix(self) -> str:
-        """Of a family, what the names of its members begin with."""
+        """The beginning of the names in a family."""
         return self.name.partition(".")[0] + "."
 
     def shown(self, value: Any) -> dict[str, str]:
-        """Name and text of what is set; a family has any number of them."""
+        """Return names and texts of the values that are set; a family has any number of them."""
         if self.per is None:
             return {self.name: self.show(value)}
         return {
@@ -41,11 +43,11 @@ class Parameter:
 
     @property
     def environment(self) -> str:
-        """The environment variable that sets it."""
+        """The environment variable that sets this parameter."""
         return "MDSERVER_" + self.name.upper().replace(".", "_")
 
     def show(self, value: object) -> str:
-        """The value as it would be written, or that it is hidden."""
+        """Return a value as it would be written, or `(hidden)` for a secret."""
         return "(hidden)" if self.secret and value else self.kind.show(value)
 
 
@@ -59,14 +61,14 @@ def parameter(
     secret: bool = False,
     per: Kind[Any] | None = None,
 ) -> T:
-    """A field of a section that is set by the parameter `name`."""
+    """Declare a field of a section that is set by the parameter `name`."""
     row = Parameter(name, kind, default, " ".join(meaning.split()), reloadable, secret, per)
     field: T = attrs.field(default=default, metadata={"parameter": row})
     return field
 
 
 def section_parameters(section: type[Any]) -> list[Parameter]:
-    """The parameters of a section, in the order of the table."""
+    """Return the parameters of a section, in the order of the table."""
     return [
         attrs.evolve(field.metadata["parameter"], attribute=field.name)
         for field in attrs.fields(section)

@@ -1,7 +1,8 @@
-"""Where parameters come from: a file, the environment, `--set`; the later one wins.
+"""The sources of parameters: a file, the environment and `--set`; the later one wins.
 
-A file has one `Name = value` a line. `#` at the start of a line makes it a comment, `\\` at the end
-joins the next line to it, without that line's leading blanks.
+A file has one `Name = value` a line. `#` at the start of a line makes it a comment; `\\` at the end
+joins the next line to it, without that line's leading blanks. Every mistake is collected before the
+first error is raised, so that an operator sees all of them at once.
 """
 
 import difflib
@@ -34,9 +35,9 @@ _NEEDED = {
 
 @frozen
 class Loaded:
-    """A configuration, and for each parameter name where its value comes from.
+    """A configuration, and the origin of each value by parameter name.
 
-    `files` has those that come from a file.
+    `files` has the names whose values come from a file.
     """
 
     config: Config
@@ -46,9 +47,9 @@ class Loaded:
 
 @frozen
 class Setting:
-    """One `name = text`, where it stands, and the folder from which relative paths in it go.
+    """One `name = text`, with its origin and the folder that its relative paths start from.
 
-    `mistake` says what is wrong with it if it is no setting at all.
+    `mistake` is the reason if the text is no setting at all.
     """
 
     origin: str
@@ -66,9 +67,10 @@ def load(
     """Return the effective configuration.
 
     `environment` holds the environment variables, `overrides` the arguments of `--set`. Relative
-    paths in the file, and those that are defaults, go from the folder of the file, all others (and
-    defaults without a file) from the working directory; the result has absolute paths. Raises
-    `ConfigError` with a line for each mistake, which says where it is and what would be right.
+    paths in the file, and default paths, start from the folder of the file; all others (and default
+    paths without a file) start from the working directory. All paths in the result are absolute.
+    Raises `ConfigError` with a line for each mistake, which names the place and says what would be
+    right.
     """
     reading = _Reading(file.parent.absolute() if file else Path.cwd())
     sources: list[Iterable[Setting]] = [
@@ -99,7 +101,7 @@ def _raise_all(mistakes: Iterable[str]) -> None:
 
 
 class _Reading:
-    """What the sources say, one after the other; the later one wins."""
+    """Collects the values of all sources, one after the other; the later one wins."""
 
     def __init__(self, folder: Path) -> None:
         self.mistakes: list[str] = []
@@ -112,7 +114,7 @@ class _Reading:
         self._families: dict[str, dict[object, object]] = {}
 
     def take(self, source: Iterable[Setting]) -> None:
-        """Take all settings of a source and note the mistakes."""
+        """Take all settings of a source and collect the mistakes."""
         seen: dict[str, str] = {}
         for setting in source:
             try:
@@ -136,13 +138,13 @@ class _Reading:
         self.origins[name] = setting.origin
 
     def config(self) -> Config:
-        """Return the configuration; there are no mistakes."""
+        """Return the configuration; call only if there are no mistakes."""
         families = {name: tuple(members.items()) for name, members in self._families.items()}
         return Config(**self._arguments | families)
 
 
 def _absolute(value: Any, folder: Path) -> Any:
-    """Return a value whose paths are absolute."""
+    """Return the value with absolute paths."""
     if isinstance(value, Path):
         return Path(os.path.abspath(folder / value))  # noqa: PTH100 - resolves no links
     if isinstance(value, tuple) and any(isinstance(item, Path) for item in value):
@@ -192,7 +194,10 @@ def _contradictions(loaded: Loaded) -> Iterator[str]:
 
 
 def file_settings(file: Path) -> Iterator[Setting]:
-    """The settings of a file in its order."""
+    """Yield the settings of a file in its order.
+
+    Raises `ConfigError` if the file cannot be read.
+    """
     try:
         with file.open("rb") as stream:
             content = stream.read(limits.CONFIG_BYTES_MAX + 1)
@@ -206,7 +211,10 @@ def file_settings(file: Path) -> Iterator[Setting]:
 
 
 def _logical_lines(file: Path, content: bytes) -> Iterator[tuple[int, str]]:
-    """Lines that say something, with the number of the first of those that were joined."""
+    """Yield each line that is neither blank nor a comment, with its number.
+
+    Joined lines are one line, with the number of the first of them.
+    """
     first, joined = 0, ""
     for number, raw in enumerate(content.split(b"\n"), start=1):
         try:
@@ -226,7 +234,7 @@ def _logical_lines(file: Path, content: bytes) -> Iterator[tuple[int, str]]:
 
 
 def environment_settings(environment: Mapping[str, str]) -> Iterator[Setting]:
-    """The settings in variables whose names begin with `MDSERVER_`."""
+    """Yield the settings in variables whose names begin with `MDSERVER_`."""
     by_variable = {row.environment: row.name for row in PARAMETERS.values() if row.per is None}
     for variable, text in environment.items():
         if not variable.startswith("MDSERVER_") or variable in CLIENT_VARIABLES:
@@ -239,7 +247,7 @@ def environment_settings(environment: Mapping[str, str]) -> Iterator[Setting]:
 
 
 def override_settings(overrides: Iterable[str]) -> Iterator[Setting]:
-    """The settings in arguments of the form `Name=value`."""
+    """Yield the settings in arguments of the form `Name=value`."""
     for override in overrides:
         yield _setting("--set", override, f"{override}: expected `Name=value`", Path.cwd())
 
@@ -253,7 +261,7 @@ def _setting(origin: str, line: str, mistake: str, folder: Path) -> Setting:
 
 
 def _known(setting: Setting) -> tuple[Parameter, object]:
-    """The parameter of a setting; for one of a family also which member it is about."""
+    """Return the parameter of a setting, and for a family the member that it sets."""
     if setting.mistake:
         raise ConfigError(f"{setting.origin}: {setting.mistake}")
     row = PARAMETERS.get(setting.name)
@@ -290,7 +298,7 @@ def _value(row: Parameter, setting: Setting) -> object:
 def _parsed(kind: Kind[Any], text: str, setting: Setting, *, secret: bool = False) -> object:
     shown = setting.name if secret else f"{setting.name} = {setting.text}".rstrip()
     if len(text) > 1 and text[0] in QUOTES and text[-1] == text[0]:
-        # Also for text, of which the quotes would be a part: a folder or a token of another name.
+        # Reject quotes also in plain text, where they would silently become a part of the value.
         raise ConfigError(
             f"{setting.origin}: {shown}: values stand as they are: leave the quotes out"
         )

@@ -1,4 +1,4 @@
-"""What a running server takes of a configuration that was read again."""
+"""Which changes a running server takes from a configuration that was read again."""
 
 import attrs
 from attrs import frozen
@@ -8,9 +8,10 @@ from mdserver.config.table import PARAMETERS, Config
 
 @frozen
 class Reload:
-    """`config` is in force from now on. The names are those of parameters whose value changed:
-    `taken` those that a running server takes, `refused` those that need a restart. With a `mistake`
-    nothing was taken.
+    """The result of a reload.
+
+    `config` is in force from now on. `taken` names the parameters whose new values are in force,
+    `refused` those that need a restart. With a `mistake` nothing was taken.
     """
 
     config: Config
@@ -20,7 +21,7 @@ class Reload:
 
 
 def reloaded(old: Config, new: Config) -> Reload:
-    """Joins the reloadable changes of `new` to `old`."""
+    """Return `old` with the reloadable changes of `new`."""
     changed = [
         row
         for row in PARAMETERS.values()

@@ -50,7 +50,7 @@ class Config(
     Monitoring,
     Members,
 ):
-    """All parameters with their values. Times in nanoseconds, sizes in bytes."""
+    """All parameters with their values; times in nanoseconds, sizes in bytes."""
 
 
 PARAMETERS: dict[str, Parameter] = {

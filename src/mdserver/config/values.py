@@ -1,7 +1,8 @@
-"""How the value of a parameter is written: one `Kind` for each form of value.
+"""The forms in which parameter values are written: one `Kind` for each form.
 
-A `parse` function takes the text after `=`, without the blanks around it, and raises `ValueError`
-with one clause that says what would be right. `show` writes a value back in the same form.
+A `parse` function takes the text after `=`, without surrounding blanks, and raises `ValueError`
+with one clause that says what would be right. `show` writes a value in the same form, so that
+parsing it again gives the same value.
 """
 
 import enum
@@ -49,7 +50,7 @@ _HOST = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 @frozen
 class Kind(Generic[T]):
-    """A form of value: `form` names it in the documentation and in error messages."""
+    """A form of value; `form` names it in the documentation and in error messages."""
 
     form: str
     parse: Callable[[str], T]
@@ -57,7 +58,7 @@ class Kind(Generic[T]):
 
 
 class Address(NamedTuple):
-    """Where to listen or connect: `host` is a name, an IP address, or `*` for every address."""
+    """A place to listen or connect; `host` is a name, an IP address, or `*` for every address."""
 
     host: str
     port: int
@@ -67,7 +68,7 @@ class Address(NamedTuple):
 
 
 def loopback(host: str) -> bool:
-    """Whether only programs of this host reach an address."""
+    """Return whether only programs of this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -77,7 +78,7 @@ def loopback(host: str) -> bool:
 
 
 def whole(least: int, most: int) -> Kind[int]:
-    """A whole number between two bounds, both included."""
+    """Return the kind of a whole number between two bounds, both included."""
     form = f"a whole number from {least} to {most}"
 
     def parse(text: str) -> int:
@@ -89,13 +90,16 @@ def whole(least: int, most: int) -> Kind[int]:
 
 
 def size(least: int, most: int) -> Kind[int]:
-    """A number of bytes, with one of the units B, KB, MB and GB (1,024 each)."""
+    """Return the kind of a size in bytes, written with B, KB, MB or GB (1,024 each)."""
     form = f"a size from {show_size(least)} to {show_size(most)}"
     return Kind(form, _quantity(_SIZE_UNITS, 1, least, most, form), show_size)
 
 
 def duration(least: int, most: int, unit: str = "s") -> Kind[int]:
-    """A time in nanoseconds, written with one of ms, s, min, h and d; `unit` if with none."""
+    """Return the kind of a time in nanoseconds, written with ms, s, min, h or d.
+
+    `least` and `most` are in nanoseconds too; `unit` is that of a bare number.
+    """
     form = (
         f"a time from {show_duration(least)} to {show_duration(most)}, "
         f"with one of the units ms, s, min, h, d ({unit} if none is given)"
@@ -134,12 +138,12 @@ def _unknown_unit(given: str, units: dict[str, int], form: str) -> str:
 
 
 def show_size(value: int) -> str:
-    """Bytes in the largest unit that divides them."""
+    """Return bytes in the largest unit that divides them."""
     return _show_quantity(value, _SIZE_UNITS)
 
 
 def show_duration(value: int) -> str:
-    """Nanoseconds in the largest unit that divides them."""
+    """Return nanoseconds in the largest unit that divides them."""
     return _show_quantity(value, _DURATION_UNITS)
 
 
@@ -152,7 +156,7 @@ def _show_quantity(value: int, units: dict[str, int]) -> str:
 
 
 def optional(kind: Kind[T], word: str) -> Kind[T | None]:
-    """The same kind, or a word that stands for no value."""
+    """Return the same kind, extended by a word that stands for None."""
 
     def parse(text: str) -> T | None:
         return None if text.lower() == word.lower() else kind.parse(text)
@@ -164,7 +168,7 @@ def optional(kind: Kind[T], word: str) -> Kind[T | None]:
 
 
 def choice(options: type[E]) -> Kind[E]:
-    """One of a few words: the values of an enumeration. Capitals make no difference."""
+    """Return the kind of a word out of an enumeration; capitals make no difference."""
     by_lower_case = {str(option.value).lower(): option for option in options}
     form = "one of " + ", ".join(str(option.value) for option in options)
 
@@ -178,7 +182,7 @@ def choice(options: type[E]) -> Kind[E]:
 
 
 def text(characters_max: int) -> Kind[str]:
-    """Any text, also none."""
+    """Return the kind of any text, which may be empty."""
     form = f"text of at most {characters_max} characters"
 
     def parse(value: str) -> str:
@@ -190,7 +194,10 @@ def text(characters_max: int) -> Kind[str]:
 
 
 def listed(kind: Kind[T], items_max: int, form: str) -> Kind[tuple[T, ...]]:
-    """Values of one kind with commas between them, each at most once; nothing is an empty list."""
+    """Return the kind of a list: values with commas between them, each at most once.
+
+    An empty text is an empty list. `form` names the list in the documentation.
+    """
 
     def parse_item(word: str, count: int) -> T:
         try:
@@ -216,7 +223,7 @@ def listed(kind: Kind[T], items_max: int, form: str) -> Kind[tuple[T, ...]]:
 
 
 def address(default_port: int) -> Kind[Address]:
-    """`host:port`, `host`, `*:port` or an IPv6 address in brackets."""
+    """Return the kind of `host:port`, `host`, `*:port` or an IPv6 address in brackets."""
     form = "`host:port`, `*:port` or `[IPv6]:port`"
 
     def parse(value: str) -> Address:

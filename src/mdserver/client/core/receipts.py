@@ -201,8 +201,7 @@ class ReceiptBook:
     def _range(
         self, track: Track, event: MessageEvent, session: Session, history: str, now: int
     ) -> Range:
-        """Return the range that the message extends, or a new one if it does not follow the last.
-        """
+        """Return the range that the message extends; a new one if it does not follow the last."""
         seq, at = event.seq, track.open
         last = at.seq_hi if at is not None else track.earlier[-1][1] if track.earlier else None
         follows = last is None or seq == last + 1 or (event.prev and event.prev.seq == last)

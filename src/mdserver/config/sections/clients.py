@@ -11,7 +11,7 @@ from mdserver.limits import GB, KB, NS_PER_S
 
 
 class SlowConsumerPolicy(enum.Enum):
-    """What happens when more waits for a client than `BufferLimit.Send`."""
+    """What the server does when more than `BufferLimit.Send` waits for a client."""
 
     DISCONNECT = "Disconnect"
     DROP_STANDARD = "DropStandard"

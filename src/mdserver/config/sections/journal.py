@@ -14,7 +14,7 @@ DAY = 86400 * NS_PER_S
 
 
 class JournalFsync(enum.Enum):
-    """When what was written is made to survive a power cut."""
+    """When written data is forced to disk, where it survives a power cut."""
 
     NONE = "none"
     INTERVAL = "interval"
@@ -22,7 +22,7 @@ class JournalFsync(enum.Enum):
 
 
 class JournalDiskFull(enum.Enum):
-    """What happens while the journal cannot be written."""
+    """What the server does while the journal cannot be written."""
 
     REFUSE = "refuse"
     CONTINUE = "continue"

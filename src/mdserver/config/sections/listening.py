@@ -14,7 +14,7 @@ from mdserver.limits import NS_PER_S
 
 
 class ProxyProtocol(enum.Enum):
-    """Whether proxies say first whose connection it is."""
+    """Whether proxies announce the client's address at the start of a connection."""
 
     OFF = "off"
     V2 = "v2"

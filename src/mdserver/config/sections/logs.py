@@ -12,7 +12,7 @@ from mdserver.limits import GB, KB, NS_PER_MS, NS_PER_S
 
 
 class LogLevel(enum.Enum):
-    """How much the server log says."""
+    """The lowest level of the lines in the server log."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -21,7 +21,7 @@ class LogLevel(enum.Enum):
 
 
 class LogFormat(enum.Enum):
-    """How a line of the server log looks."""
+    """The format of a line in the server log."""
 
     AUTO = "auto"
     JSON = "json"

@@ -12,7 +12,7 @@ from mdserver.config.values import Address
 
 
 class DeliveryMode(enum.Enum):
-    """What members promise each other, and so their clients."""
+    """What the cluster guarantees about delivery."""
 
     GUARANTEED = "Guaranteed"
     STANDARD = "Standard"

@@ -10,7 +10,7 @@ from mdserver.config.values import Address
 
 
 class MonitorKind(enum.Enum):
-    """By which way operators watch the server."""
+    """An interface through which operators watch the server."""
 
     HTTP = "HTTP"
     PROMETHEUS = "PROMETHEUS"

@@ -12,7 +12,7 @@ from mdserver.limits import NS_PER_MS, NS_PER_S
 
 
 class Entitlement(enum.Enum):
-    """Who decides what a client may do."""
+    """The authority that decides what a client may do."""
 
     NONE = "None"
     BASIC = "Basic"
