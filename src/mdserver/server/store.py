@@ -1,4 +1,18 @@
-"""Opens the journal and the vote file at a start, and judges what they hold."""
+"""Opens the journal and the vote file at a start, and decides what of the logs can be used.
+
+The question is the same for a single server and for a seed: may something be missing that was
+acknowledged? The answers differ, because a seed has others to ask:
+
+- A single server uses all that it finds, up to the first damage. If the end of its log may be
+  missing (`_gap`), it renames the history: clients then learn that their positions do not continue
+  what they have, instead of waiting for messages that nobody has.
+- A seed uses its log only if it is certainly complete (`_misfit`). Otherwise it sets the log aside
+  and gets its logs from the other seeds. A log that lacks an entry which the seed acknowledged
+  could make a majority forget a committed message (docs/cluster.md, "Older copies").
+
+The vote file and the log of a seed check each other: both record the seed's incarnations, in a
+fixed order (`_begin`). So an older copy of one of them, from a backup for instance, is noticed.
+"""
 
 import random
 import time
@@ -36,8 +50,11 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @define
 class Store:
-    """An opened journal. `begun` is None if the member does not write its logs down; `has_begun`:
-    it stands there already. `renewed`: what was found has this history id from now on.
+    """An opened journal, and what was found in it.
+
+    `begun` is the entry with which this run begins its part of the log, None if the member writes
+    no log; with `has_begun` it is on the disk already. `wal` has the entries that can be used.
+    `renewed` gives them a new history id, if they need one.
     """
 
     config: Config
@@ -66,10 +83,10 @@ class Store:
 
 
 def open_store(config: Config, member: Member | None) -> Store | None:
-    """Open the journal, None if it is off, and read what is in it; write the vote file as well.
+    """Open and read the journal, and store the vote record; return None if the journal is off.
 
-    Raises StartError and JournalError if one of them cannot be used; nothing was written then if
-    they belong to somebody else.
+    Raises StartError and JournalError if one of them cannot be used. If it belongs to another
+    member or cluster, nothing was written.
     """
     check_log(config, member)
     _give_folders(config, member)
@@ -78,10 +95,7 @@ def open_store(config: Config, member: Member | None) -> Store | None:
 
 
 def _give_folders(config: Config, member: Member | None) -> None:
-    """Have the user that the server runs as own what it writes, as far as root made it.
-
-    Raises StartError.
-    """
+    """Give the folders that the server writes to the user that it runs as. Raises StartError."""
     user = config.run_as_user
     try:
         if config.journal:
@@ -96,7 +110,7 @@ def _give_folders(config: Config, member: Member | None) -> None:
 
 
 def _opened(config: Config, member: Member | None) -> Store | None:
-    """Open the journal and write the vote file, with the rights that the server will have."""
+    """Open the journal and store the vote record, with the rights that the server will have."""
     if not config.journal:
         if member is not None:
             member.begin()
@@ -104,9 +118,11 @@ def _opened(config: Config, member: Member | None) -> Store | None:
     wal = writes_wal(config, member)
     streams = (*STREAMS, LOG) if wal else STREAMS
     last = LOG if wal else ""
-    # What a member records it takes no faster than its disk does: nothing of that is ever dropped.
+    # A member that writes a log takes publications no faster than its disk does. These streams
+    # are therefore bounded already, and none of their lines is dropped.
     kept = (MESSAGES, LOG) if wal else ()
-    # What only this disk has to have is certainly not taken when the disk refuses it.
+    # If the disk of a single server refuses an entry, no other disk has it. So the server can tell
+    # its publisher for certain that the publication failed.
     withdraws = wal and member is None
     writer = JournalWriter(
         config.journal_folder, streams, writer_settings(config), last, kept, withdraws
@@ -133,8 +149,11 @@ def _opened(config: Config, member: Member | None) -> Store | None:
 
 
 def writes_wal(config: Config, member: Member | None) -> bool:
-    """Return whether this member writes its logs down: a single server, and a seed that acks only
-    what is on its disk. Logs of others would be of no use: nobody could tell what they lack.
+    """Return whether this server writes a write-ahead log.
+
+    A single server does if it has a journal. A seed does if it acknowledges only what is on its
+    disk (`JournalFsync = commit`). With another setting its log could lack entries that it had
+    acknowledged, and no start could tell; so the log would be of no use.
     """
     if not config.journal:
         return False
@@ -145,7 +164,7 @@ def writes_wal(config: Config, member: Member | None) -> bool:
 
 
 def build_node(config: Config, member: Member | None, store: Store | None) -> Node:
-    """Make the node, with what the journal holds of it. Raises StartError."""
+    """Make the node, with the logs that the journal holds. Raises StartError."""
     cluster = alone(config.node_name) if member is None else member.cluster
     votes = None if member is None else member.votes
     rng = random.SystemRandom()
@@ -157,7 +176,8 @@ def build_node(config: Config, member: Member | None, store: Store | None) -> No
     if votes is None:
         none = [Vote() for _ in range(config.cluster_subject_groups)]
         votes = VoteRecord(cluster.me, "", store.begun.incarnation, False, none, {})
-    # Also where nothing is synced: what was told to clients has to survive the end of the process.
+    # Even if the policy syncs nothing: a result that a client got has to survive the end of the
+    # process, so acks wait until the operating system has the entries.
     cluster = attrs.evolve(cluster, writes_wal=True, acks_wait_for_wal=True)
     began = time.monotonic()
     try:
@@ -182,7 +202,7 @@ def build_node(config: Config, member: Member | None, store: Store | None) -> No
 
 
 def _find_seed(store: Store, member: Member) -> None:
-    """Find the logs of a seed, if nothing was acked since that is not among them."""
+    """Take over the log of a seed, if it certainly has all that the seed acknowledged."""
     stream, votes = store.writer.stream(LOG), member.votes
     found = read(stream.sealed)
     if found.begun is not None:
@@ -212,10 +232,12 @@ def _find_seed(store: Store, member: Member) -> None:
 
 
 def _begin(store: Store, member: Member) -> None:
-    """Note in the log and then in the vote file that this incarnation has begun, both on the disk.
+    """Record in the log and then in the vote file that this incarnation has begun.
 
-    From now on the two have to fit each other: the vote file was of this incarnation before the log
-    was, and says so of the log after it was.
+    The order matters. The vote file has had this incarnation since `Member.begin`, so the log never
+    has a newer one than the vote file, unless the vote file is an older copy. And `votes.logged` is
+    stored only when the log has the incarnation, so the log never has an older one than
+    `votes.logged`, unless the log is an older copy. `_misfit` relies on both.
     """
     stream, votes = store.writer.stream(LOG), member.votes
     assert store.begun is not None
@@ -224,18 +246,22 @@ def _begin(store: Store, member: Member) -> None:
         stream.append([line_of(store.begun)])
         stream.sync()
     except OSError as error:
-        # What is read needs no room. The line is written before any other, once there is some.
+        # A full disk does not make the log unusable. The journal's thread writes the line before
+        # any other as soon as there is room.
         log.warning("journal not begun yet", reason=error.strerror)
     else:
         store.has_begun = True
         votes.logged = votes.incarnation
-        stream.end_gap()  # what it was about is set aside
+        stream.end_gap()  # a log with a gap was set aside, so this one has none
     votes.recorded, votes.log = True, stream.identifier
     member.file.begin(votes)
 
 
 def _misfit(stream: StreamWriter, votes: VoteRecord, found: WalFound) -> str | None:
-    """Return why a seed cannot use its log, None if it can (docs/cluster.md, "Older copies")."""
+    """Return why a seed cannot use its log, None if it can (docs/cluster.md, "Older copies").
+
+    If the vote file is an older copy, the seed also loses its vote: it may have forgotten promises.
+    """
     before = votes.incarnation - 1
     begun = 0 if found.begun is None else found.begun.incarnation
     if begun > before and votes.admitted:
@@ -262,7 +288,7 @@ def _misfit(stream: StreamWriter, votes: VoteRecord, found: WalFound) -> str | N
 
 
 def _end_missing(stream: StreamWriter) -> str | None:
-    """Return what is missing at the end of a stream, None if nothing is known to be."""
+    """Return what is missing at the end of a stream, None if nothing is known to be missing."""
     if stream.ends_at:
         return f"its last segment, {stream.ends_at}, is missing"
     if stream.gap:
@@ -271,7 +297,7 @@ def _end_missing(stream: StreamWriter) -> str | None:
 
 
 def _find_alone(store: Store) -> None:
-    """Find the logs of a single server; under a new history id if some of them may be missing."""
+    """Take over the log of a single server, under a new history id if its end may be missing."""
     config, stream = store.config, store.writer.stream(LOG)
     found = read(stream.sealed)
     if found.begun is not None:
@@ -293,7 +319,7 @@ def _find_alone(store: Store) -> None:
 
 
 def _gap(found: WalFound, stream: StreamWriter, groups: int) -> str | None:
-    """Return why the end of the log may be missing, None if nothing acknowledged is."""
+    """Return why acknowledged entries may be missing, None if certainly none is."""
     if found.damage is not None:
         return str(found.damage)
     missing = _end_missing(stream)
@@ -303,13 +329,14 @@ def _gap(found: WalFound, stream: StreamWriter, groups: int) -> str | None:
     if begun is None or found.groups < groups:
         return f"it holds {found.groups} of {groups} subject groups"
     boot = boot_id()
+    # Lines that were not synced survive the end of the process, but not that of the machine.
     if not found.ended and not begun.synced and (not boot or boot != begun.boot):
         return "the machine stopped before everything was on the disk"
     return None
 
 
 def boot_id() -> str:
-    """Return the name of this run of the machine, empty if it has none."""
+    """Return the identifier of this run of the machine, empty if the system has none."""
     try:
         return BOOT_ID.read_text(encoding="utf-8").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Counts connections, and bounds them: in all, of each address, by the limit of open files."""
+"""Counts connections and bounds them: in total, per address, and by the limit of open files."""
 
 import resource
 
@@ -8,7 +8,10 @@ DESCRIPTORS_KEPT_BACK = 128
 
 
 class Admission:
-    """Counts the connections, in all and of each address."""
+    """The number of connections, in total and of each address, with their limits.
+
+    `total` is how many are open now, `entered` how many were let in since the start.
+    """
 
     def __init__(self, connections_max: int, connections_per_address_max: int) -> None:
         self._connections_max = connections_max
@@ -19,9 +22,10 @@ class Admission:
         self.entered = 0
 
     def enter(self, address: str | None) -> str | None:
-        """Count a connection; the reason where there may be no more.
+        """Count a new connection and return None, or return the reason why it is refused.
 
-        Without an address it is that of a proxy, and counts for one with `move`.
+        `address` is None for a connection of a proxy: it counts only in total until `move` gives it
+        the address of a client.
         """
         if self.total >= self._connections_max:
             return f"There are {self.total} connections, which is all that is allowed."
@@ -32,7 +36,7 @@ class Admission:
         return None
 
     def move(self, old: str | None, new: str) -> str | None:
-        """Count a connection for another address; the reason if that one may have no more."""
+        """Count a connection for another address, or return the reason why that is refused."""
         if old == new:
             return None
         refusal = self._take(new)
@@ -55,7 +59,7 @@ class Admission:
             del self._of_address[address]
 
     def leave(self, address: str | None) -> None:
-        """Count a connection that had entered no more: it has ended."""
+        """Remove a connection that had entered from the counts: it has ended."""
         self.total -= 1
         if address is not None:
             self._give_back(address)
@@ -70,7 +74,7 @@ class Admission:
 
 
 def descriptors_for_connections() -> int:
-    """Return how many connections the process can have: its limit of open files, raised.
+    """Raise the limit of open files as far as allowed; return how many connections that permits.
 
     Some descriptors are kept back for listeners, logs, files and the links to other members.
     """
@@ -82,6 +86,6 @@ def descriptors_for_connections() -> int:
 
 
 def lowered(connections_max: int) -> int | None:
-    """Return how many connections there can be if the limit of open files allows fewer."""
+    """Return how many connections the limit of open files permits, None if it permits enough."""
     possible = descriptors_for_connections()
     return possible if possible < connections_max else None

@@ -1,7 +1,7 @@
-"""Keeps count of the sessions that the node waits for a verdict about.
+"""Counts the authorization requests that have no answer yet, by session.
 
-Until the verdict is there the node keeps what such a session sends. Its reader therefore looks here
-before it reads on, so that what is kept stays bounded.
+Until a request is answered, the node holds the commands that its session sends. The reader of the
+session therefore looks here before it reads on, so that what the node holds stays bounded.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,9 @@ from mdserver.core.outputs import Authorize
 
 
 class Authorizations:
-    """Counts the requests that have no answer yet. `pending` has how many there are of a session,
-    and no entry for a session that has none.
+    """The requests that have no answer yet.
+
+    `pending` maps sessions to their number of requests; a session without requests has no entry.
     """
 
     def __init__(self, dispatch: Callable[[Authorized], None]) -> None:
@@ -36,7 +37,7 @@ class Authorizations:
         return ask
 
     def answer(self, authorized: Authorized) -> None:
-        """Hand a verdict to the node."""
+        """Give an answer to the node, and wake the session's reader if it was the last one."""
         session = self._session_of.pop(authorized.request, None)
         if session is not None:
             left = self.pending[session] - 1
@@ -50,6 +51,6 @@ class Authorizations:
         self._dispatch(authorized)
 
     async def resolved(self, session: int) -> None:
-        """Wait until no verdict about this session is awaited."""
+        """Wait until no request about this session is unanswered."""
         while session in self.pending:
             await self._resolved.setdefault(session, trio.Event()).wait()

@@ -1,6 +1,6 @@
-"""Messages for the same sessions, made into frames once and put into each outbox in one go.
+"""Encodes messages for the same sessions once, so that each outbox takes them with one operation.
 
-What arrives together costs each recipient hardly more than one message does.
+Messages that arrive together cost each recipient hardly more than one message.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,16 @@ from mdserver.server.clients.outbox import Outbox
 
 
 class Batch:
-    """Deliveries in one form. `size` is the number of bytes of their frames."""
+    """The frames of several deliveries in one form. `size` is their number of bytes."""
 
     __slots__ = ("_aliases", "_frames", "_introductions", "form", "size")
 
     def __init__(self, form: Form, run: Sequence[Deliver]) -> None:
         self.form = form
         self._frames: list[bytes] = []
-        # Where the introduction of an alias goes: it is made at once, because a later message of
-        # the run may make the server agree on another alias for the same subject.
+        # Alias -> the index of the frame that uses it first, and the frame that introduces it. The
+        # introduction is encoded now, because a later message of the run may give the subject
+        # another alias.
         self._introductions: dict[int, tuple[int, bytes]] = {}
         for output in run:
             delivery = output.delivery
@@ -32,10 +33,14 @@ class Batch:
         self.size = sum(map(len, self._frames))
 
     def frames_for(self, outbox: Outbox) -> list[bytes]:
-        """Return the frames, with introductions of the aliases that are new to the client."""
+        """Return the frames, with introductions of the aliases that are new to the client.
+
+        The list may be shared between outboxes and must not be changed.
+        """
         if self._aliases <= outbox.known:
             return self._frames
         frames = self._frames.copy()
+        # From the last to the first, so that an insertion does not shift the other indices.
         for alias, (at, introduction) in reversed(self._introductions.items()):
             if alias not in outbox.known:
                 outbox.remember_alias(alias)

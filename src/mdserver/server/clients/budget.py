@@ -1,10 +1,10 @@
-"""Memory that many connections share: what each of them holds is counted against one bound."""
+"""A bound for memory that many connections share: what each of them holds is counted against it."""
 
 
 class Budget:
-    """A number of bytes for all together, of which strangers may take half.
+    """A number of bytes for all connections together, of which strangers may take half.
 
-    Strangers are clients that have not been admitted: however many there are, the others have room.
+    Strangers are clients that have not been admitted. However many there are, the others have room.
     """
 
     __slots__ = ("bytes_max", "strangers", "taken")
@@ -15,7 +15,7 @@ class Budget:
         self.strangers = 0
 
     def take(self, size: int, *, stranger: bool) -> bool:
-        """Count `size` bytes more; False, and nothing is counted, if there is no room."""
+        """Take `size` bytes and return True, or return False if there is no room."""
         if self.taken + size > self.bytes_max:
             return False
         if stranger:
@@ -26,15 +26,17 @@ class Budget:
         return True
 
     def give_back(self, size: int, *, stranger: bool) -> None:
-        """Count `size` bytes no more."""
+        """Give `size` bytes back that were taken."""
         self.taken -= size
         if stranger:
             self.strangers -= size
 
 
 class Share:
-    """What one connection holds of a budget: `size` bytes, of which the first `free` do not count,
-    so that newcomers can say who they are while others take all there is.
+    """The part of a budget that one connection holds.
+
+    `size` is the number of bytes that it holds. The first `free` bytes are not counted, so that new
+    clients can present themselves even while others take the whole budget.
     """
 
     __slots__ = ("_budget", "_free", "_held", "_stranger", "size")
@@ -47,7 +49,7 @@ class Share:
         self._stranger = stranger
 
     def hold(self, size: int) -> bool:
-        """Hold `size` bytes from now on, instead of what it was; False if there is no room."""
+        """Change what is held to `size` bytes; return False, and change nothing, without room."""
         counted = max(0, size - self._free)
         if counted > self._held:
             if not self._budget.take(counted - self._held, stranger=self._stranger):
@@ -59,7 +61,10 @@ class Share:
         return True
 
     def admit(self) -> None:
-        """Count what is held as that of a client that has been admitted; it is little until now."""
+        """Count what is held as that of an admitted client.
+
+        A stranger holds little, so there is room for it.
+        """
         size = self.size
         self.hold(0)
         self._stranger = False

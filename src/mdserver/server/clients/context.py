@@ -1,4 +1,4 @@
-"""What all connections of a server have in common."""
+"""The objects that all connections of a listener share."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -24,15 +24,16 @@ class IdleConnection(Protocol):
     """A connection that waits for a request."""
 
     def end_idle(self) -> None:
-        """End the connection, unless a request has begun to come."""
+        """End the connection, unless a part of a request has arrived."""
 
 
 @frozen(eq=False)
 class ServerContext:
-    """The settings, the node's side, and the bounds that connections share.
+    """The settings, the sessions, and the bounds that connections share.
 
-    `awaiting` are the connections that wait for a request, `draining` is set while the server ends.
-    Only at `upgrade_paths` is there WebSocket; `web` says for which pages the server is there.
+    `awaiting` has the connections that wait for a request. `draining` is set while the server ends.
+    Upgrades to WebSocket are accepted at `upgrade_paths` only. `web` decides which web pages may
+    call this server, and under which names.
     """
 
     settings: ServerSettings

@@ -1,6 +1,7 @@
-"""How an HTTP path reaches the node: a session of its own for one request, and its answer.
+"""How an HTTP path reaches the node: with a session of its own for each request.
 
-So that a request takes the same way through entitlement and limits as a command over WebSocket.
+The session connects with the token of the request, gives its commands, collects the answers and is
+closed. A request thus takes the same way through entitlement and limits as commands over WebSocket.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ _NO_ANSWER = frozenset(
 
 @frozen
 class Answer:
-    """A whole answer to a request; the length is added where it is sent."""
+    """A whole answer to a request; the connection adds `content-length`."""
 
     status: int
     headers: Headers = ()
@@ -39,7 +40,11 @@ class Answer:
 
 
 class Exchange:
-    """One request's session with the node; a sink of the sessions."""
+    """The session of one request; the sink of its events.
+
+    `_answers` maps the index of a command to its answer, `_refusal` answers all commands that have
+    no answer of their own. `_given` says whether the commands were given to the node.
+    """
 
     __slots__ = (
         "_answered",
@@ -75,7 +80,7 @@ class Exchange:
         return bool(self._answers) or self._refusal is not None
 
     async def ask(self, token: str | None, command: AnyCommand, timeout: float) -> AnyEvent | None:
-        """Return the answer to a command, None if there is none in time (seconds) or ever."""
+        """Return the answer to a command, None if there is none within `timeout` (s)."""
         (answer,) = await self.ask_each(token, (command,), timeout)
         return answer
 
@@ -86,12 +91,12 @@ class Exchange:
         timeout: float,
         idempotency_key: str = "",
     ) -> list[AnyEvent | None]:
-        """Return the answer to each command, None for those that have none in time (seconds).
+        """Return the answer to each command, None for those without one within `timeout` (s).
 
         If the node serves no sessions now, the answer is a PUBLISH_FAILED with its reason.
 
-        The commands have no `id` of their own. With an `idempotency_key` the n-th of them is the
-        same publication whenever it comes under that key.
+        The commands must not have an `id`. With an `idempotency_key` the n-th command is the same
+        publication in every request with that key.
         """
         sessions = self._sessions
         numbered = [
@@ -122,14 +127,15 @@ class Exchange:
         return secret in self._sessions.streams
 
     async def ready(self, secret: str) -> None:
-        """Wait until no verdict about that stream, which is there, is awaited.
+        """Wait until no authorization request about a stream is unanswered.
 
-        What is posted meanwhile stays with its request, where it is counted, and is not decoded.
+        The stream must exist. Commands that are posted meanwhile stay in the bodies of their
+        requests, whose memory is counted, and are not decoded.
         """
         await self._sessions.authorizations.resolved(self._sessions.streams[secret])
 
     async def give(self, secret: str, commands: Sequence[AnyCommand]) -> None:
-        """Give commands to that stream, which is there."""
+        """Give commands to a stream, which must exist."""
         sessions = self._sessions
         session = sessions.streams[secret]
         outbox = sessions.outboxes.get(session)
@@ -141,7 +147,7 @@ class Exchange:
         await give_commands(sessions, session, commands)
 
     def put(self, event: AnyEvent) -> bool:
-        """Keep what answers a command; what has no number answers all that have no answer."""
+        """Keep an answer. One without an `id` answers all commands that have no answer."""
         if isinstance(event, Connected) or (
             isinstance(event, Status) and event.status in _NO_ANSWER
         ):
@@ -156,11 +162,11 @@ class Exchange:
         return False
 
     def end(self, code: int, reason: str) -> None:  # noqa: ARG002 - the signature of sinks
-        """Take notice that the node ends this session."""
+        """Note that the node has ended this session."""
         self._ended = True
         if not self._given:
-            # The node ended the session when it was opened. Nothing was asked yet, so it is
-            # certain that nothing was taken.
+            # The node ended the session when it was opened. No command was given to it, so it is
+            # certain that nothing was published, and the client may repeat the request.
             said = f"This server serves no clients now: {reason}."
             self._refusal = Status(status=StatusName.PUBLISH_FAILED, reason=said)
         self._wake()
@@ -171,9 +177,9 @@ class Exchange:
 
 
 class Handler(Protocol):
-    """What answers requests that are no upgrade."""
+    """The function that answers requests which are no upgrade."""
 
     async def __call__(
         self, request: Request, exchange: Exchange
     ) -> Answer | PartedAnswer | StreamAnswer:
-        """Answer a request; RequestRefusedError if it cannot be understood."""
+        """Answer a request. Raises RequestRefusedError if the request is malformed."""

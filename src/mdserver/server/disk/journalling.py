@@ -1,9 +1,21 @@
-"""Writes the journal of a running server: what goes into which stream, and who hears of it.
+"""Writes the journal of a running server: which output becomes a line of which stream.
 
-The streams of clients' doings are those of the audit logs with the same columns; `messages` has
-every committed message, `stats` one indicator a line. Lines are made here, in the loop, because a
-thread that computes holds the loop up for longer than the computation; the thread of
-`mdserver.journal.writer` only writes.
+The streams about clients have the lines and columns of the audit logs. `messages` has every
+committed message, `stats` one indicator a line, `receipts` one line a receipt; the stream `log` is
+the write-ahead log (`mdserver.server.disk.wal_writer`). Lines are encoded here, in the event loop:
+a thread that computes competes with the loop for the interpreter, and holds it up for longer than
+the encoding takes. The thread of `mdserver.journal.writer` only writes.
+
+The thread reports its state as events, which `Journal._take` handles in the loop:
+
+    writing --Blocked--> blocked --Unblocked, no gap--> writing
+                            |
+                            '--Unblocked with a gap--> compacting --stream whole again--> writing
+    any --Broken--> broken: `Journal.run` raises, and the process ends
+
+The node is given each change as `Trouble`. With `JournalDiskFull = refuse` it refuses publications
+until the trouble is over. With `continue` the server goes on; after a gap in the write-ahead log a
+restart could forget messages until a compaction has written all that is held.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -56,10 +68,11 @@ class JournalBrokenError(MdserverError):
 
 
 class Journal:
-    """What a server writes. `trouble` is why it writes nothing now, None while all is well.
+    """The journal of a running server.
 
-    `written` are the places of messages whose rows are there already, although they are handed on
-    once more after a restart.
+    `trouble` is the reason why the journal is not in order now, otherwise None. `written` has the
+    places of messages that have a row already. Their commit was not on the disk before the restart,
+    so the node hands them on a second time.
     """
 
     def __init__(
@@ -86,7 +99,7 @@ class Journal:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Journal"]:
-        """Write until the end of the block, and then what is queued still."""
+        """Write until the end of the block, and then all that is still queued."""
         token = trio.lowlevel.current_trio_token()
         self._writer.start(lambda event: token.run_sync_soon(self._take, event))
         try:
@@ -100,13 +113,13 @@ class Journal:
                     log.error("journal lines lost", count=lost, reason=self.trouble)
 
     async def settle(self, node: Node) -> None:
-        """Have a single server commit what it finds in its logs, before it serves anybody.
+        """Have a single server commit what it found in its logs, before it serves clients.
 
-        Waits for the disk, but not for one that is full: that is told of like at any other time.
-        Raises JournalBrokenError.
+        Waits for the disk, for at most `JOURNAL_SETTLE_S`. A disk that is full does not keep the
+        server from starting: it is reported as at any other time. Raises JournalBrokenError.
         """
         if not node.settings.single:
-            return  # members do so together, once they are in contact
+            return  # members commit together, once they have links to each other
         with trio.move_on_after(JOURNAL_SETTLE_S):
             self._engine.dispatch(TimerDue(TICK))
             while not (node.settled or self._blocked or self._failed.is_set()):
@@ -115,7 +128,7 @@ class Journal:
             raise self._broken()
 
     async def run(self) -> None:
-        """Keep the journal in order. Raises JournalBrokenError once it is broken for good."""
+        """Keep the write-ahead log short. Raises JournalBrokenError when the thread gives up."""
         async with trio.open_nursery() as nursery:
             if self.wal is not None:
                 nursery.start_soon(self.wal.run)
@@ -131,7 +144,7 @@ class Journal:
         self._writer.write(stream, (checked(_encode(row)),))
 
     def take(self, line: Log) -> None:
-        """Write what the core says of clients, if it is about one of the streams."""
+        """Write a line of the core's logs, if the journal has a stream for it."""
         if line.stream == "stats":
             self._sampled(line)
             return
@@ -144,6 +157,7 @@ class Journal:
             self._writer.write(stream, (checked(fast_line(line, self._node)),))
 
     def _sampled(self, line: Log) -> None:
+        """Write a line of statistics as one row for each indicator."""
         values = dict(line.values)
         ts = int(values.pop("time") or 0) // NS_PER_US
         self._writer.write(
@@ -160,6 +174,7 @@ class Journal:
         )
 
     def committed(self, output: Committed) -> None:
+        """Write a row for each committed message."""
         now = self._engine.clock()
         group, history, node = output.group, output.history, self._node
         entries = self._unwritten(output.entries) if self._written else output.entries
@@ -169,7 +184,10 @@ class Journal:
         )
 
     def _unwritten(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Return the entries that have no row yet; a place is asked for once."""
+        """Return the entries that have no row yet.
+
+        Each place is removed when it is found: an entry is handed on a second time only once.
+        """
         left: list[Entry] = []
         for entry in entries:
             place = (entry.publication.subject, entry.epoch, entry.seq)
@@ -180,10 +198,13 @@ class Journal:
         return left
 
     def _take(self, event: Event) -> None:
+        """Handle an event of the thread, in the event loop."""
         match event:
             case Blocked(reason, withdrawn):
                 self._blocked = True
                 log.error("journal blocked", reason=reason, refusing=self._refuses)
+                # First the node takes the withdrawn entries out of its logs. The thread drops what
+                # that step writes to the stream `log`, too, so `wal.withdrawn` comes afterwards.
                 self._troubled(f"The journal cannot be written: {reason}.", withdrawn=withdrawn)
                 if withdrawn and self.wal is not None:
                     self.wal.withdrawn()
@@ -215,10 +236,12 @@ class Journal:
                 self._stored.unpark_all()
 
     def _whole(self) -> None:
+        """End the trouble about a gap: a compaction has closed it."""
         if self.trouble is not None and not self._blocked:
             log.info("journal whole again")
             self._troubled(None)
 
     def _troubled(self, reason: str | None, *, withdrawn: bool = False) -> None:
+        """Set `trouble` and give it to the node."""
         self.trouble = reason
         self._engine.dispatch(Trouble(reason, self._refuses, withdrawn))

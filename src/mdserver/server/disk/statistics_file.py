@@ -1,7 +1,7 @@
-"""The windows of the statistics on disk, so that a restart does not begin them anew.
+"""Keeps the windows of the statistics on the disk, so that they survive a restart.
 
-One small file is replaced as a whole: a server that is killed while it writes leaves the one before
-it. It lies in `JournalFolder`, beside the streams. Nothing depends on it but statistics, so one
+The file lies in `JournalFolder`, beside the streams. It is small and is replaced as a whole, so a
+server that is killed while it writes leaves the previous file. Only statistics depend on it: a file
 that cannot be read is put aside, and one that cannot be written is a line in the log.
 """
 
@@ -23,14 +23,14 @@ log = structlog.get_logger()
 
 
 class StatisticsFile:
-    """The file in a folder, and how often it is written."""
+    """The file `statistics.bin` in a folder. `_troubled`: the last attempt to write it failed."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
         self._troubled = False
 
     def restore(self, windows: Windows) -> bool:
-        """Have windows go on from the file; whether there is one that they can go on from."""
+        """Restore windows from the file; return whether there is a file that can be used."""
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
@@ -51,7 +51,7 @@ class StatisticsFile:
         return True
 
     def write(self, image: WindowsImage) -> None:
-        """Replace the file, and have it on the disk. Raises OSError."""
+        """Replace the file; it is on the disk when this returns. Blocks. Raises OSError."""
         new = self._path.with_suffix(".new")
         with new.open("wb") as file:
             file.write(encoded(image))
@@ -60,7 +60,7 @@ class StatisticsFile:
         new.replace(self._path)
 
     async def run(self, windows: Windows) -> None:
-        """Write the windows once in a while until cancelled, and then once more."""
+        """Write the windows every `STATISTICS_SAVE_S` until cancelled, and then a last time."""
         try:
             while True:
                 await trio.sleep(STATISTICS_SAVE_S)
