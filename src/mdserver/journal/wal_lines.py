@@ -1,8 +1,15 @@
-"""The stream `log`: what a seed writes down of its logs, and what is found of it at a start.
+"""The stream `log`: the lines of a seed's write-ahead log, and what a start finds of them.
 
-A line is the base64 (RFC 4648, section 4) of a CRC-32 (4 bytes, big-endian) and of the entry in
-MessagePack, which the checksum is of. After a power cut a file may have gaps before its last
-line: what is found ends before the first line that is not whole.
+A line is the base64 (RFC 4648, section 4) of a CRC-32 (4 bytes, big-endian), followed by the entry
+in MessagePack, over which the checksum is made. After a power cut a file may have gaps before its
+last line, because blocks reach the disk in any order. So what `read` returns ends before the first
+line that is not whole, whatever follows it. The entries themselves are described in
+`mdserver.cluster.wal`.
+
+Two things stand in the stream besides entries. Each segment begins with a `Chained`, which names
+the segment before it, so a segment that is missing in between is noticed. And an entry that is too
+large for one line is divided into `Portion`s: neither the writer nor the disk has to take it at
+once, and other entries may stand between its portions. It counts where its first portion stands.
 """
 
 import contextlib
@@ -36,10 +43,10 @@ CHECKSUM_BYTES = 4
 
 
 class Portion(WalEntry, frozen=True, tag=7):
-    """A part of an entry that is too large for one line; `number` says which entry.
+    """A part of an entry that is too large for one line; `number` says of which entry.
 
-    The entry says how things were at its `first` portion; other entries may stand between that
-    and its `last`, without which all of it means nothing.
+    The entry shows the state at its `first` portion. Other entries may stand between that and its
+    `last` portion. Without the last one the entry is incomplete, and is ignored.
     """
 
     number: int
@@ -49,7 +56,7 @@ class Portion(WalEntry, frozen=True, tag=7):
 
 
 class Chained(WalEntry, frozen=True, tag=8):
-    """A segment of a stream begins here; the number of the segment before it, 0 for none."""
+    """The first line of a segment: the stream, and the segment `before` this one, 0 for none."""
 
     stream: str
     before: int
@@ -62,9 +69,9 @@ _decoder: msgspec.msgpack.Decoder[AnyLine] = msgspec.msgpack.Decoder(AnyLine)
 
 @frozen
 class WalDamage:
-    """Where the first line stands that is not whole: its segment, and the byte it begins at.
+    """The first line that is not whole: its segment, and the byte at which it begins.
 
-    `missing`: that line is whole, but the segment before it is not there.
+    `missing`: the line is whole, but the segment before it is not there.
     """
 
     segment: Segment
@@ -79,7 +86,7 @@ class WalDamage:
 
 @frozen
 class WalFound:
-    """The entries of a stream up to its first damage, if there is any."""
+    """The entries of a stream up to its first damage, and the bytes that they take."""
 
     entries: list[AnyWalEntry]
     damage: WalDamage | None
@@ -87,24 +94,25 @@ class WalFound:
 
     @property
     def begun(self) -> WalBegun | None:
-        """How the last writer began."""
+        """The entry with which the last writer began, None if there is none."""
         return next((one for one in reversed(self.entries) if isinstance(one, WalBegun)), None)
 
     @property
     def ended(self) -> bool:
-        """Whether the last writer ended as it should."""
+        """Whether the last writer ended in an orderly way, so that nothing is missing."""
         return bool(self.entries) and isinstance(self.entries[-1], WalEnded)
 
     @property
     def groups(self) -> int:
-        """How many groups are held."""
+        """The number of groups that the entries hold."""
         return len({entry.group for entry in self.entries if isinstance(entry, WalLog)})
 
 
 class Replacements:
     """Counts how often a group's log that held something was replaced under another history id.
 
-    What it held may stand in older segments only, and be held by no other member.
+    What such a log held may stand in older segments only, and no other member may have it. So the
+    older segments are not to be deleted without notice.
     """
 
     def __init__(self, entries: Iterable[AnyWalEntry] = ()) -> None:
@@ -129,7 +137,7 @@ class Replacements:
 
 
 class WalLines:
-    """Makes lines of entries, those of a large entry one by one: nobody has to hold all of them."""
+    """Makes the lines of entries; those of a large entry one by one, so it is never held whole."""
 
     def __init__(self, bytes_max: int = JOURNAL_PORTION_BYTES) -> None:
         self._bytes_max = bytes_max
@@ -152,11 +160,17 @@ class WalLines:
                 yield line_of(Portion(number, waiting, first, False))
                 first = False
             waiting = data
+        # One portion behind, because only at the end is it known which one is the last. An entry of
+        # a single portion needs no `Portion` around it.
         yield _line(waiting) if first else line_of(Portion(number, waiting, False, True))
 
 
 def pieces_of(image: WalImage) -> Iterator[bytes]:
-    """Yield the bytes of an image's entry, one message after the other."""
+    """Yield the bytes of the `WalLog` that an image stands for, in small pieces.
+
+    They decode as one entry. It is put together by hand because encoding it as a whole would take
+    a large group's memory a second time.
+    """
     before: list[Any] = [
         4,
         image.group,
@@ -192,7 +206,7 @@ def array_of(count: int) -> bytes:
 
 
 def portions(pieces: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
-    """Yield the same bytes in portions of at most so many, all but the last hardly smaller."""
+    """Yield the same bytes in portions of `bytes_max`; the last portion may be smaller."""
     waiting: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -209,7 +223,11 @@ def portions(pieces: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
 
 
 class WalAssembly:
-    """Entries in the order in which they count, large ones put together from their portions."""
+    """Puts entries together from lines, in the order in which they count.
+
+    A large entry counts where its first portion stands, so its place in the list is reserved then,
+    and filled when the last portion comes. A place that stays empty is left out.
+    """
 
     def __init__(self) -> None:
         self._entries: list[AnyWalEntry | None] = []
@@ -217,20 +235,20 @@ class WalAssembly:
         self._incarnation = 0
 
     def take(self, entry: AnyWalEntry | Portion) -> None:
-        """Take the entry of the next line. Raises ValueError if it cannot be understood."""
+        """Take the entry of the next line. Raises ValueError if it cannot be decoded."""
         if not isinstance(entry, Portion):
             if isinstance(entry, WalBegun) and entry.incarnation != self._incarnation:
                 self._incarnation = entry.incarnation
-                self._parts.clear()  # another process went on: it knows nothing of those
+                self._parts.clear()  # Another process: it never ends what the one before began.
             if isinstance(entry, WalResumed):
-                self._parts.clear()  # some of their portions may be missing
+                self._parts.clear()  # Lines were dropped here, perhaps portions among them.
             self._entries.append(entry)
             return
         if entry.first:
             self._parts[entry.number] = len(self._entries), []
             self._entries.append(None)
         if entry.number not in self._parts:
-            return  # it began in a segment that is gone
+            return  # Its first portion was in a segment that is deleted, or its parts were cleared.
         at, parts = self._parts[entry.number]
         parts.append(entry.data)
         if entry.last:
@@ -239,7 +257,7 @@ class WalAssembly:
 
     @property
     def entries(self) -> list[AnyWalEntry]:
-        """What is whole."""
+        """The entries that are whole."""
         return [entry for entry in self._entries if entry is not None]
 
 
@@ -264,7 +282,7 @@ def _line(content: bytes) -> bytes:
 
 
 def header(stream: str, before: int) -> bytes:
-    """Return the first line of a segment, which says what stood before it."""
+    """Return the first line of a segment, which names the segment before it."""
     return line_of(Chained(stream, before))
 
 
@@ -283,7 +301,7 @@ def entry_of(line: bytes) -> AnyLine:
 
 
 def read(segments: Iterable[Segment]) -> WalFound:
-    """Return what sealed segments hold. Raises OSError."""
+    """Return what sealed segments hold, given oldest first. Raises OSError."""
     assembly = WalAssembly()
     size = 0
     last: Segment | None = None
@@ -297,6 +315,7 @@ def read(segments: Iterable[Segment]) -> WalFound:
                     entry = entry_of(line[:-1])
                     if not isinstance(entry, Chained):
                         assembly.take(entry)
+                    # The oldest segment may name one before it that was deleted: that is no damage.
                     elif last is not None and entry.before != last.number:
                         return WalFound(assembly.entries, WalDamage(segment, 0, missing=True), size)
                 except ValueError:
@@ -308,7 +327,10 @@ def read(segments: Iterable[Segment]) -> WalFound:
 
 
 def beginning(folder: Path) -> WalBegun | None:
-    """Return how the oldest segment of a stream begins, None if it does not say. Raises OSError."""
+    """Return the `WalBegun` at the beginning of a stream, None if it has none. Raises OSError.
+
+    It is within the first two lines, since a `Chained` may come before it.
+    """
     for path in paths(folder)[:1]:
         with path.open("rb") as file, contextlib.suppress(ValueError):
             for line in (file.readline(JOURNAL_BEGUN_BYTES_MAX) for _ in range(2)):
@@ -319,7 +341,7 @@ def beginning(folder: Path) -> WalBegun | None:
 
 
 def cut(stream: StreamWriter, damage: WalDamage) -> Path:
-    """Take a damaged line off a stream, and all that follows it; returns where that is kept.
+    """Remove a damaged line and everything after it, and return the folder where that is kept.
 
     Raises OSError.
     """
@@ -327,6 +349,7 @@ def cut(stream: StreamWriter, damage: WalDamage) -> Path:
     if not damage.offset:
         return stream.set_aside(stream.sealed[at:])
     aside = stream.set_aside(stream.sealed[at + 1 :])
+    # A copy of the whole segment before its end is cut off, so that nothing is lost.
     shutil.copyfile(damage.segment.path, aside / damage.segment.path.name)
     with damage.segment.path.open("r+b") as file:
         file.truncate(damage.offset)

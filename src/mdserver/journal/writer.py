@@ -1,12 +1,28 @@
 """The one thread that writes a member's journal: all its streams, in batches.
 
-Nobody waits for the disk: `write` queues lines and returns. The thread takes all there is at a
-time, appends each stream's lines in one piece, syncs as the policy says, seals and deletes
-segments. What its owner has to know it tells as events, from within the thread.
+The event loop never waits for the disk: `write` queues lines and returns. The thread takes
+everything that is queued at a time, appends the lines of each stream in one write, syncs as
+`JournalFsync` says, seals and deletes segments. It reports to its owner by events, which are called
+from the thread.
 
-While the disk refuses, what was being written waits and is tried again (`refuse`), or is dropped
-and counted (`continue`). A queue that reaches its bound drops lines and counts them, so memory is
-bounded; with `refuse` no lines of `kept` streams, whose owner gives no more than is written.
+The states of the writer when the disk refuses a write (an OSError, such as a full disk):
+
+- With `JournalDiskFull = refuse` the lines stay in `_pending` and are tried again every
+  JOURNAL_RETRY_S (`Blocked`, then `Unblocked`). The owner refuses publications meanwhile.
+- With `withdraws` as well, the lines of the last stream are dropped instead (`Blocked.withdrawn`),
+  and so is every later line of it (`_skipping`) until the owner opens the stream again. Then the
+  owner knows for certain that none of its requests after the last `Stored` is on the disk or will
+  be. That would be impossible if they were tried again, because one of them may succeed after the
+  owner has answered.
+- With `continue` everything that waits is dropped and counted. If lines of the last stream are
+  among it, the stream has a gap, and that has to be on the disk before any request in it is
+  answered (`_torn`: there is a gap that the disk does not know of yet; `_gap`: it does). From then
+  on the stream takes no lines until its owner opens it again, after a new beginning.
+
+A failed sync is different: nobody knows what is on the disk, so the thread ends (`Broken`).
+
+The queue is bounded in bytes. Beyond the bound lines are dropped and counted. With `refuse` that
+does not concern the `kept` streams, whose owner bounds what it gives by what has been stored.
 """
 
 import contextlib
@@ -28,12 +44,12 @@ Step = Callable[[StreamWriter], None]
 """Something that the thread does with a stream in its turn. Raises OSError to be called again."""
 
 Queued = bytes | Step | int
-"""A line, a step, or the number of a request that is all written where it stands."""
+"""A line, a step, or the number of a request, all lines of which stand before it."""
 
 
 @frozen(kw_only=True)
 class WriterSettings:
-    """How a journal is written. Durations in ns, sizes in bytes; the limits are a stream's."""
+    """How a journal is written. Durations in ns, sizes in bytes; limits are for each stream."""
 
     fsync: JournalFsync = JournalFsync.INTERVAL
     disk_full: JournalDiskFull = JournalDiskFull.REFUSE
@@ -47,17 +63,17 @@ class WriterSettings:
 
 @frozen
 class Stored:
-    """What was written with this request, and all before it, is as durable as the policy says."""
+    """Everything up to and with this request is as durable as `JournalFsync` demands."""
 
     request: int
 
 
 @frozen
 class Blocked:
-    """Nothing can be written now, for this reason.
+    """Nothing can be written at the moment, for this reason.
 
-    `withdrawn`: none of the requests after the last `Stored` is on the disk, nor will be: what was
-    queued of the last stream was dropped, and so is what follows until that is opened again.
+    `withdrawn`: none of the requests after the last `Stored` is on the disk, nor will be. What was
+    queued of the last stream was dropped, and so is what follows until it is opened again.
     """
 
     reason: str
@@ -66,10 +82,10 @@ class Blocked:
 
 @frozen
 class Unblocked:
-    """Lines are written again; so many were dropped since it was blocked.
+    """Lines are written again; `lost` were dropped since the writer was blocked.
 
-    `gap`: some of them were lines of the last stream. What stood there before is there still, and
-    it takes no lines until it is opened again.
+    `gap`: some of them were lines of the last stream. What it held before is still there, and it
+    takes no lines until it is opened again.
     """
 
     lost: int
@@ -78,7 +94,7 @@ class Unblocked:
 
 @frozen
 class Deleted:
-    """Sealed segments were deleted; `unread` of them before a reader was done with them."""
+    """Sealed segments were deleted; `unread` of them before every reader was done with them."""
 
     stream: str
     segments: int
@@ -88,7 +104,7 @@ class Deleted:
 
 @frozen
 class Broken:
-    """The thread gave up: what it wrote last may not be on the disk, and nobody can tell."""
+    """The thread ended: what it wrote last may not be on the disk, and nobody can tell."""
 
     reason: str
 
@@ -99,12 +115,11 @@ Event = Stored | Blocked | Unblocked | Deleted | Broken
 class JournalWriter:
     """The streams of a journal folder, each in a folder of its own, and the thread.
 
-    `last` names the stream whose lines are written after those of the others that were queued with
-    them, and whose lines requests are about. Its owner deletes its segments, and begins it anew
-    after a gap, which the disk is told of before a request is answered that is in it.
-    `kept` are the streams whose owner bounds what waits. `withdraws`: with `refuse`, a disk that
-    refuses makes it drop what the last stream has queued (`Blocked.withdrawn`), so that the owner
-    can tell for certain what was not taken. Making one opens all streams and raises JournalError.
+    `last` names the stream that requests are about. Of the lines that were queued together, its
+    lines are written after those of all other streams. Its owner deletes its segments, and begins
+    it anew after a gap. `kept` are the streams whose owner bounds what waits. `withdraws` says what
+    happens to the last stream when the disk refuses a write (the module's docstring has both).
+    Making a writer opens all streams, and raises JournalError.
     """
 
     def __init__(
@@ -151,19 +166,24 @@ class JournalWriter:
 
     @property
     def repairs(self) -> dict[str, Repair]:
-        """What was repaired at the opening, for the streams where something was."""
+        """What the opening repaired, by stream, for those of which it repaired something."""
         found = {name: stream.repair for name, stream in self._streams.items()}
         return {name: repair for name, repair in found.items() if repair.torn_lines}
 
     def start(self, tell: Callable[[Event], None]) -> None:
-        """Begin to write. `tell` is called in the thread (`Blocked` in that of `write`, too)."""
+        """Start the thread.
+
+        It calls `tell` with each event. A `Blocked` may also come from within `write`, in the
+        thread of its caller.
+        """
         self._tell = tell
         self._thread.start()
 
     def write(self, stream: str, lines: Sequence[bytes | Step], request: int = 0) -> None:
-        """Queue lines without their line ends, and return at once.
+        """Queue lines, given without their line ends, and return at once.
 
-        `request` rises; it is told by `Stored`. Steps among the lines are taken in their turn.
+        `request` is a number that rises from call to call, and that `Stored` reports once the lines
+        are durable; 0 stands for none. Steps among the lines are carried out in their turn.
         """
         size = sum(len(line) for line in lines if isinstance(line, bytes))
         with self._changed:
@@ -188,15 +208,21 @@ class JournalWriter:
         self._block("the disk is slower than what is to be written")
 
     def stream(self, name: str) -> StreamWriter:
-        """A stream, for whoever reads or repairs it before the start."""
+        """Return a stream, to be read or repaired before `start`."""
         return self._streams[name]
 
     def open_last(self) -> None:
-        """Have the last stream take lines again, after some were dropped, from the next one on."""
+        """Make the last stream take lines again, after some were dropped.
+
+        The lines that are written after this call are taken; it is queued like a line itself.
+        """
         self.write(self._last, (self._open_last,))
 
     def close(self, timeout_s: float = limits.JOURNAL_CLOSE_TIMEOUT_S) -> int:
-        """Write what is queued, for at most the timeout, and end; how many lines were not."""
+        """Write what is queued and end the thread; return how many lines were not written.
+
+        The thread is given `timeout_s` to end.
+        """
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -220,7 +246,8 @@ class JournalWriter:
         except (OSError, SyncError) as error:
             self._tell(Broken(str(error)))
         except Exception as error:
-            # A bug. Without this thread nobody would be answered any more, and nobody would know.
+            # A bug here. If the thread ended silently, no request would be answered any more, and
+            # no operator would learn why.
             self._tell(Broken(f"{type(error).__name__}: {error}"))
         finally:
             self._end()
@@ -245,7 +272,7 @@ class JournalWriter:
         return not closing
 
     def _pause(self) -> float:
-        """How long there is nothing to do unless lines come, in seconds."""
+        """Return for how long there is nothing to do unless lines come, in seconds."""
         now = time.monotonic()
         if self._pending:
             return max(0.0, self._retry - now)
@@ -269,6 +296,8 @@ class JournalWriter:
             self._retry = now + limits.JOURNAL_RETRY_S
             if self.settings.disk_full is JournalDiskFull.CONTINUE:
                 self._give_up()
+            # Some streams may have been written before the error: report those requests first, as
+            # a withdrawal is about everything after the last `Stored`.
             self._synced(now)
             reason = error.strerror or str(error)
             if self._withdraws and not self._withdrawn:
@@ -304,19 +333,20 @@ class JournalWriter:
         stream.interruptions += 1
 
     def _withdraw(self, reason: str) -> None:
-        """Drop what the last stream has queued: its owner is told that it is not on the disk."""
+        """Drop what the last stream has queued, and report that it is not on the disk."""
         dropped = self._pending.pop(self._last, [])
         size = sum(len(line) for line in dropped if isinstance(line, bytes))
         with self._changed:
             self._bytes -= size
             self._blocked = True
-        # A line that says little may be taken where those that were refused would not be.
+        # A short line might fit where the refused ones did not. So the disk counts as willing again
+        # only when it has room for as much as it refused (`_try`).
         self._missing_bytes = max(self._missing_bytes, size)
         self._withdrawn = self._skipping = True
         self._tell(Blocked(reason, True))
 
     def _opened_again(self, lines: list[Queued]) -> list[Queued]:
-        """Drop what comes before the opening of the last stream; return the rest."""
+        """Drop the lines before the next opening of the last stream, and return the rest."""
         at = next((at for at, line in enumerate(lines) if line == self._open_last), len(lines))
         with self._changed:
             self._bytes -= sum(len(line) for line in lines[:at] if isinstance(line, bytes))
@@ -324,11 +354,11 @@ class JournalWriter:
         return lines[at:]
 
     def _note_gap(self) -> None:
-        """Have the disk say that lines of the last stream were dropped, if some were.
+        """Record on the disk that lines of the last stream were dropped, if some were.
 
-        None that follows is written until the stream is opened again, and that waits until there
-        is room for as much as stands there: what is to replace it is written beside it. Raises
-        OSError; until it does not, no request is answered.
+        No line that follows is written until the stream is opened again. That waits until the disk
+        has room for as much as the stream has (`_missing_bytes`), because its replacement is
+        written beside it. Raises OSError; until a call succeeds, no request is answered.
         """
         if not self._torn:
             return
@@ -367,7 +397,7 @@ class JournalWriter:
                 self._unsynced.pop(name, None)
 
     def _synced(self, now: float) -> None:
-        """Sync what the policy wants synced."""
+        """Sync what `JournalFsync` wants synced now, and report the requests that are stored."""
         fsync = self.settings.fsync
         if fsync is JournalFsync.COMMIT and self._last in self._unsynced:
             self._streams[self._last].sync()
@@ -386,7 +416,11 @@ class JournalWriter:
             self._lost += lines
 
     def _give_up(self) -> None:
-        """Drop what waits, once the disk says so if there are lines of the last stream among it."""
+        """Drop what waits.
+
+        If lines of the last stream are among it, the gap has to be on the disk first: as long as
+        that fails, nothing is dropped and no request is answered.
+        """
         if any(not isinstance(line, int) for line in self._pending.get(self._last, ())):
             with self._changed:
                 self._torn = True
@@ -412,6 +446,8 @@ class JournalWriter:
 
     def _unblock(self) -> None:
         with self._changed:
+            # Half of the bound that blocks, so that a disk that is too slow does not have the
+            # writer block and unblock in quick succession.
             crowded = 2 * self._bytes > self.settings.queue_bytes_high
             if not self._blocked or self._skipping or crowded:
                 return
@@ -431,18 +467,18 @@ class JournalWriter:
             gone = [*read, *old]
             stream.delete(gone)
         except OSError:
-            return  # the next look may have more luck
+            return  # The next look tries again; nothing depends on when segments are deleted.
         if gone:
             size = sum(segment.size_bytes for segment in gone)
             self._tell(Deleted(name, len(gone), size, len(old) if readers else 0))
 
 
 def _ignore(_: Event) -> None:
-    """Nobody listens yet."""
+    """Ignore an event: there is no owner before `start`."""
 
 
 def leading(lines: Sequence[Queued]) -> Iterator[bytes | int]:
-    """The lines before the first step, and the requests among them."""
+    """Yield the lines before the first step, and the requests among them."""
     for line in lines:
         if not isinstance(line, bytes | int):
             return
