@@ -1,13 +1,19 @@
-"""A session whose client stays connected: what WebSocket and streams over HTTP have in common.
+"""A session whose client stays connected: the common part of WebSocket and streams over HTTP.
 
-A session is *open* from its first moment until `close`, or until its client closes. After that it
-is only about sending what waits, the goodbye last, before the time is up. While it is open the
-timer checks on the client: whoever has to connect first and does not, and whoever is silent for two
-keep-alive intervals, is ended; after one interval it is sent something that a living client
-answers.
+    open --close, or the client closes--> closing --both have closed, or the timer--> ended
+     |                                                                                  ^
+     '--the socket breaks, or the client takes no byte in time--------------------------'
 
-A socket that takes no more *parks* the outbox. A task then waits until it does and sends on; the
-node hears of it (`Writability`) and brings the session nothing more until all was sent.
+*open*: commands go to the node, and messages to the client. The timer checks on the client. It ends
+the session of a client that has to connect and has not done so within the hand-shake time-out, and
+of one that was silent for two keep-alive intervals. After one interval of silence it sends
+something that a living client answers.
+*closing*: the node has closed the session. The outbox sends what waits, with the goodbye last. The
+connection ends when both sides have closed, at the latest by the timer.
+
+A socket that takes no more *parks* the outbox. A task then waits until the socket takes bytes again
+and sends the rest. Meanwhile the node pauses the session's catch-up (`Writability`); live messages
+wait in the outbox, up to its limit.
 """
 
 import trio
@@ -24,9 +30,9 @@ from mdserver.server.clients.sessions import INTERNAL_ERROR
 
 
 class LiveSession:
-    """Owns an outbox; the base of the sessions of single protocols.
+    """Base of the sessions of each protocol; owns the outbox.
 
-    `admitted`: the node has accepted the client.
+    `admitted` says whether the node has accepted the client.
     """
 
     __slots__ = ("_keepalive", "_open", "admitted", "connection", "outbox")
@@ -47,7 +53,7 @@ class LiveSession:
         )
 
     def begin(self, transport: str) -> None:
-        """Take the connection over, and have the node open the session."""
+        """Take over the connection, and have the node open the session."""
         connection = self.connection
         settings = connection.context.settings
         connection.protocol = self
@@ -62,11 +68,12 @@ class LiveSession:
         self.connection.context.session_handler.closed(self.outbox, "the connection ended")
 
     def timer_due(self, now: int) -> None:
-        """Check on the client while the session is open; after that its time is up."""
+        """Check on the client while the session is open; end the connection when it is closing."""
         if not self._open:
             self.connection.abort()
             return
         context, outbox = self.connection.context, self.outbox
+        # A client whose token is being checked has done its part.
         if self._must_connect() and outbox.session not in context.sessions.authorizations.pending:
             timeout_s = context.settings.handshake_timeout // NS_PER_S
             reason = f"No `connect` came within {timeout_s} s."
@@ -74,7 +81,8 @@ class LiveSession:
             return
         due = self.connection.last_received + self._keepalive
         if not outbox.form.answers:
-            # The client cannot answer: that it takes what is sent has to be enough.
+            # The client of a stream cannot answer. If it is gone, its socket takes no more bytes,
+            # and `_drain` ends the session.
             self.connection.last_received = now
         elif now >= due + self._keepalive:
             reason = f"Nothing was heard for {2 * self._keepalive // NS_PER_S} s."
@@ -86,10 +94,10 @@ class LiveSession:
         context.engine.set_timer(self.connection, due)
 
     def _must_connect(self) -> bool:
-        """Whether the client is a stranger still: tokens decide, and it has given none."""
+        """Whether the client still has to connect with a token that the node accepts."""
         return self.connection.context.settings.tokens_decide and not self.admitted
 
-    # What the outbox asks of its owner.
+    # The methods of `Owner`, which the outbox calls.
 
     def view(self, now: int) -> SessionView:
         """Return how the session is doing."""
@@ -105,7 +113,7 @@ class LiveSession:
         )
 
     def keepalive_agreed(self, keepalive: int) -> None:
-        """Take the interval (ns) that the node, which has admitted the client, told it."""
+        """Take the keep-alive interval (ns) of `connected`: the node has admitted the client."""
         if not self.admitted:
             self.admitted = True
             self.connection.unfinished.admit()
@@ -128,7 +136,10 @@ class LiveSession:
         self.connection.abort()
 
     def outbox_overflow(self) -> None:
-        """Apply the policy for slow consumers; if that does not help the client has to recover."""
+        """Apply the policy for slow consumers, and end the session if that does not help.
+
+        The client can reconnect and recover what it missed.
+        """
         context = self.connection.context
         if self.outbox.apply_policy(context.settings.slow_consumers):
             context.sessions.measures.relieved += 1
@@ -140,7 +151,7 @@ class LiveSession:
         )
 
     def catch_up_overflow(self) -> None:
-        """End the session: the client has to ask for less at a time."""
+        """End the session: the client requested more than may wait for it."""
         self.close(
             limits.CLOSE_SLOW_CONSUMER,
             f"More than {limits.CATCH_UP_BYTES_MAX} bytes wait: ask for fewer subjects at a time.",
@@ -158,9 +169,9 @@ class LiveSession:
             self.connection.abort()
 
     def close(self, code: int, reason: str, *, drop: bool = False) -> None:
-        """End the session: send what waits (nothing of it with `drop`), then code and reason.
+        """Close the session: send what waits (with `drop` nothing of it), then code and reason.
 
-        Does nothing if it is ending already.
+        Does nothing if the session is closing already.
         """
         if not self._open:
             return
@@ -190,4 +201,4 @@ class LiveSession:
             await trio.lowlevel.checkpoint()
 
     def _drained(self) -> None:
-        """Take notice that the socket took something; for protocols that wait for it."""
+        """Act on the socket having taken bytes; for protocols whose reader waits for that."""

@@ -1,4 +1,4 @@
-"""What a session still has to be sent (docs/design.md, "Fan-out").
+"""The outbox of a session: the frames that its client still has to be sent (docs/design.md).
 
 An outbox holds frames by reference, and is in one of four states:
 
@@ -7,11 +7,15 @@ An outbox holds frames by reference, and is in one of four states:
                      '--flush, refused or sent in part--> parked --drain, all sent--> empty
     any --finish--> parked or empty, with the goodbye as the last thing to send
 
-*dirty*: `frames` wait for the flusher, which looks at the outbox once in this scheduler pass.
-*parked*: the socket takes no more. What it refused is `unsent`, what comes meanwhile goes into the
-queue, and a task of the connection calls `drain` each time the socket is writable. OpenSSL wants a
-refused write repeated with the same bytes, so `unsent` never changes but at its beginning. Control
-frames overtake the queue, but not `unsent`: a frame that was begun has to be finished.
+*dirty*: `frames` wait for the flusher, which sends them once in this scheduler pass.
+*parked*: the socket takes no more. `unsent` has the bytes that it refused; what is put meanwhile
+goes into the queue, and a task of the connection calls `drain` each time the socket is writable.
+OpenSSL wants a refused write repeated with the same bytes, so `unsent` changes only at its
+beginning. Control frames overtake the queue, but not `unsent`: a frame of which a part was sent has
+to be completed first.
+
+An outbox is parked while `unsent` is not empty. From `Owner.parked` until `drain` returns True a
+task drains it, unless the connection is ending.
 """
 
 from collections.abc import Sequence
@@ -33,7 +37,7 @@ _NONE: frozenset[int] = frozenset()
 
 @frozen(kw_only=True)
 class SessionView:
-    """How one session is doing, for operators.
+    """The state of one session, for operators.
 
     `waiting_ms` is the age of the oldest thing that waits for the client, `silent_ms` how long
     nothing was heard from it.
@@ -52,10 +56,10 @@ class Owner(Protocol):
     """The connection of an outbox."""
 
     def view(self, now: int) -> SessionView:
-        """Return how the session is doing."""
+        """Return the state of the session."""
 
     def keepalive_agreed(self, keepalive: int) -> None:
-        """Take the keep-alive interval (ns) that the client was told."""
+        """Take the keep-alive interval (ns) that the client is sent in `connected`."""
 
     def parked(self) -> None:
         """Call `drain` from now on, each time the socket is writable, until it returns True."""
@@ -67,7 +71,7 @@ class Owner(Protocol):
         """Apply the policy for slow consumers: more waits than the limit allows."""
 
     def catch_up_overflow(self) -> None:
-        """End the session: the client asked for more than may wait for it."""
+        """End the session: the client requested more than may wait for it."""
 
     def failed(self) -> None:
         """End the session because of the exception that is being handled, a bug."""
@@ -79,10 +83,12 @@ class Owner(Protocol):
 class Outbox:
     """The outbox of one session. Only the flusher and the engine touch its attributes.
 
-    `size` is the number of bytes of `frames`. While it is parked, what comes goes into the queue;
-    `since` (ns) is when that began, `limit` what the queue may grow to. What a session asked
-    for itself (answers, history, snapshots) raises the limit until the outbox is empty again:
-    only live messages make a slow consumer. `mistakes` counts commands that were not understood.
+    `size` is the number of bytes of `frames`. `since` (ns) is when the outbox was parked, `limit`
+    the size (bytes) up to which the queue may grow then, at least `limit_least`. What a client
+    requested itself (answers, history, snapshots) raises the limit until the outbox is empty again:
+    only live messages make a slow consumer. `control` is a control frame that waits, `last` the
+    goodbye. `known` has the aliases that were introduced to the client. `mistakes` counts commands
+    that were not understood.
     """
 
     __slots__ = (
@@ -129,7 +135,7 @@ class Outbox:
         return self.owner.view(0).address
 
     def put(self, event: AnyEvent) -> bool:
-        """Append an event for this session alone; whether the flusher has to be told."""
+        """Append an event for this session alone; return whether the outbox became dirty."""
         if type(event) is Status:  # nearly all: the results of publications
             return self.append(self.form.event(event))
         assert not isinstance(event, Fetched), "only asked for by HTTP exchanges"
@@ -156,7 +162,7 @@ class Outbox:
             self.size += len(frame)
 
     def append(self, frame: bytes) -> bool:
-        """Append a frame that the session asked for; whether the flusher has to be told."""
+        """Append a frame that the client requested; return whether the outbox became dirty."""
         if self.unsent:
             self._wait(frame)
             return False
@@ -168,33 +174,38 @@ class Outbox:
         return first
 
     def _wait(self, item: bytes | Delivery) -> None:
+        """Queue something that the client requested, and raise the limit by its size."""
         self.limit += self.waiting().add(item)
 
     def waiting(self) -> SlowConsumerQueue:
-        """Return the queue of what waits while the outbox is parked."""
+        """Return the queue for the time in which the outbox is parked."""
         if self.queue is None:
             self.queue = SlowConsumerQueue(self.form)
         return self.queue
 
     def queue_while_parked(self, run: Sequence[Deliver]) -> bool:
-        """Keep messages while the outbox is parked; whether they are within the limit."""
+        """Queue live messages of a parked outbox; return whether the queue is within the limit."""
         queue = self.waiting()
         for output in run:
             queue.add(output.delivery)
         return queue.size <= self.limit
 
     def apply_policy(self, policy: SlowConsumerPolicy) -> bool:
-        """Make less of what waits; whether the limit is kept, with room for more."""
+        """Shorten the queue; return whether it is then well within the limit.
+
+        A quarter of the limit has to be free, so that the policy, which takes time in proportion to
+        the queue, is not applied again for each message.
+        """
         return self.waiting().apply_policy(policy, self.limit * 3 // 4)
 
     @property
     def bytes_waiting(self) -> int:
-        """How many bytes the client still has to be sent."""
+        """The number of bytes that the client still has to be sent."""
         queue = self.queue
         return len(self.unsent) + self.size + (0 if queue is None else queue.size)
 
     def _encode(self, delivery: Delivery) -> bytes:
-        """Encode a message, after the introduction of its alias if that is new to the client."""
+        """Encode a message, with the introduction of its alias first if the client needs it."""
         form = self.form
         frame = form.delivery(delivery)
         if form.aliased and delivery.alias and delivery.alias not in self.known:
@@ -213,7 +224,7 @@ class Outbox:
         self.known.add(alias)  # type: ignore[union-attr]  # the line above made it a set
 
     def flush(self, wire: bytes) -> bool:
-        """Send `wire`, which was made of all frames; False where the outbox is parked now."""
+        """Send `wire`, the joined `frames`; return False if the outbox is parked now."""
         self.frames = []
         self.size = 0
         self.limit = self.limit_least
@@ -235,7 +246,7 @@ class Outbox:
         return False
 
     def drain(self) -> bool:
-        """Send on after a refusal, until the socket takes no more; whether nothing is left.
+        """Send until the socket takes no more; return whether nothing is left.
 
         Raises OSError if the socket is broken.
         """
@@ -253,6 +264,7 @@ class Outbox:
             self.unsent = memoryview(unsent)[sent:] if sent < len(unsent) else b""
 
     def _next(self) -> bytes:
+        """Take what is to be sent next: control frame, frames, queue, and the goodbye last."""
         if self.control:
             control, self.control = self.control, b""
             return control
@@ -273,7 +285,7 @@ class Outbox:
         return last
 
     def send_control(self, control: bytes) -> None:
-        """Send a control frame ahead of what waits; a newer one takes the place of an older."""
+        """Send a control frame ahead of what waits; a newer one replaces one that waits."""
         if self.unsent:
             self.control = control
             return
@@ -281,7 +293,7 @@ class Outbox:
         self._drain_or_park()
 
     def finish(self, last: bytes, *, drop: bool = False) -> None:
-        """Send what is waiting (nothing of it with `drop`), then `last`."""
+        """Send what waits (with `drop` nothing of it), then `last`."""
         if drop:
             self.frames = []
             self.size = 0
@@ -291,6 +303,7 @@ class Outbox:
             self._drain_or_park()
 
     def _drain_or_park(self) -> bool:
+        """Send what the socket takes at once; return False if the outbox is parked now."""
         try:
             if self.drain():
                 return True

@@ -1,14 +1,14 @@
-"""HTTP on a client's connection: requests are read and answered, one after the other.
+"""HTTP on a client's connection: reads requests and answers them, one after the other.
 
     READING --request--> ANSWERING --answered, connection stays--> READING
        |                     |
        |                     +--answered, connection ends--> CLOSING
        +--refused--> CLOSING
 
-A request for an upgrade, or one whose answer has no end, takes the connection over: `serve` returns
-the session that it is from then on, and nothing of HTTP stays in memory. The timer means something
-else in each phase: a request that has begun and does not go on is answered with 408, in any other
-case the connection just ends.
+A request for an upgrade, or one whose answer has no end, takes over the connection: `serve` returns
+the session, and nothing of HTTP stays in memory. The phase tells what an expired timer means. A
+request that has begun to arrive and is not complete is answered with 408 (RFC 9110, section
+15.5.9); in any other case the connection ends without an answer.
 """
 
 import enum
@@ -36,7 +36,7 @@ CLOSE_AFTERWARDS = (b"connection", b"close")
 
 
 class Phase(enum.Enum):
-    """What is done at the moment, so what it means when the time is up."""
+    """What the connection is doing, and therefore what an expired timer means."""
 
     READING = "reading a request"
     ANSWERING = "answering a request"
@@ -61,25 +61,25 @@ class HttpRequests:
         self._phase = Phase.READING
 
     def timer_due(self, now: int) -> None:  # noqa: ARG002 - one signature for all protocols
-        """Give up on the client; a request that has begun is refused with 408 first."""
+        """End the connection; a request that has begun to arrive is refused with 408 first."""
         if self._phase is Phase.READING and self._http.begun:
             refusal = RequestRefusedError(408, "The request took too long to arrive.")
-            with suppress(OSError):  # the client has gone, or does not read
+            with suppress(OSError):  # the client is gone or does not read
                 self._connection.sock.send(self._http.refuse(refusal))
         self._connection.abort()
 
     def connection_ended(self) -> None:
-        """Do nothing: between two requests nothing is held."""
+        """Do nothing: the connection releases all that a request holds."""
 
     def end_idle(self) -> None:
-        """End the connection, unless a request has begun to come."""
+        """End the connection, unless a part of a request has arrived."""
         if not self._http.begun:
             self._connection.abort()
 
     async def serve(self) -> WebSocketSession | StreamSession | None:
-        """Answer requests until one begins a session; None if the connection is at its end.
+        """Answer requests until one begins a session, and return it; None at the end.
 
-        Raises OSError if the client has gone.
+        Raises OSError if the client is gone.
         """
         context, connection = self._context, self._connection
         received = b""
@@ -119,7 +119,10 @@ class HttpRequests:
         return None
 
     async def _read(self, received: bytes) -> Request | None:
-        """Return the next request, None at the end of the stream. Raises RequestRefusedError."""
+        """Read the next request; return None at the end of the stream.
+
+        `received` are bytes that were read already. Raises RequestRefusedError.
+        """
         context, connection, http = self._context, self._connection, self._http
         connection.give_time(context.settings.handshake_timeout)
         continued = False
@@ -142,7 +145,7 @@ class HttpRequests:
         return request
 
     async def _answer(self, request: Request, cors: Headers) -> StreamAnswer | None:
-        """Answer the request; an answer that goes on for as long as its session is returned.
+        """Answer the request; return the answer if it is the beginning of a session, else None.
 
         Raises RequestRefusedError.
         """
@@ -174,7 +177,10 @@ class HttpRequests:
         return None
 
     async def _send_parts(self, request: Request, answer: PartedAnswer) -> None:
-        """Send a long answer as the client takes it; it counts until it is sent."""
+        """Send a long answer part by part, as fast as the client takes it.
+
+        What it holds in memory counts against the budget for answers until the last part is sent.
+        """
         context, connection, http = self._context, self._connection, self._http
         if not context.answers.take(answer.held_bytes, stranger=True):
             raise RequestRefusedError(503, CROWDED, [RETRY_AFTER])
@@ -196,7 +202,7 @@ class HttpRequests:
         accepted = accept_upgrade(request)
         await connection.send_all(accepted.answer)
         connection.unfinished.hold(0)
-        # A stranger's first message holds a token and little else.
+        # A stranger's first message contains a token and little else, so it may be small.
         first_bytes_max = limits.FIRST_BYTES_MAX if context.settings.tokens_decide else None
         websocket = WebSocket(context.settings.websocket_bytes_max, first_bytes_max)
         form = context.session_handler.form(accepted.subprotocol)

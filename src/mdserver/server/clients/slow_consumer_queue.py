@@ -1,8 +1,8 @@
 """The queue of a client that reads too slowly, which can be conflated or cut.
 
-While the socket takes no more, messages are kept as deliveries, not yet as frames: at the limit the
-server's policy drops or conflates some of them, or disconnects the client. The limit is one of
-memory: a message counts with the objects that it is kept in, which outweigh a short frame.
+While the outbox is parked, messages are kept as deliveries and not as frames, because at the limit
+the server's policy drops or conflates some of them, or disconnects the client. The limit is one of
+memory: a message counts with the objects that hold it, which outweigh a short frame.
 """
 
 from collections import deque
@@ -19,9 +19,10 @@ _Key = tuple[str, str | None]
 
 
 class SlowConsumerQueue:
-    """Deliveries and the frames of other events, in order. `size` is the memory they take (bytes).
+    """Deliveries, and frames of other events, in order. `size` is the memory (bytes) they take.
 
-    A message counts as if no other session and no cache shared it.
+    A message counts in full, although the cache or other sessions may share it: they may let go of
+    it first.
     """
 
     __slots__ = ("_form", "_items", "size")
@@ -35,14 +36,14 @@ class SlowConsumerQueue:
         return bool(self._items)
 
     def add(self, item: Item) -> int:
-        """Append an item; return how much memory (bytes) that takes."""
+        """Append an item; return the memory (bytes) that it takes."""
         memory = self._memory(item)
         self._items.append(item)
         self.size += memory
         return memory
 
     def take(self, bytes_least: int) -> list[Item]:
-        """Remove the oldest items, until their frames have that many bytes or nothing is left."""
+        """Remove and return the oldest items, until their frames have `bytes_least` bytes."""
         taken: list[Item] = []
         length = 0
         while self._items and length < bytes_least:
@@ -53,7 +54,7 @@ class SlowConsumerQueue:
         return taken
 
     def apply_policy(self, policy: SlowConsumerPolicy, bytes_max: int) -> bool:
-        """Apply the policy; whether no more than `bytes_max` wait then."""
+        """Apply the policy; return whether at most `bytes_max` bytes wait then."""
         if policy is SlowConsumerPolicy.DROP_STANDARD:
             self._drop_standard(bytes_max)
         elif policy is SlowConsumerPolicy.CONFLATE:
@@ -76,7 +77,10 @@ class SlowConsumerQueue:
         self.size = size
 
     def _conflate(self) -> None:
-        """Leave one update a subject, at the place of its last one; the rest keeps its order."""
+        """Keep one conflated update for each subject and match, at the place of the last one.
+
+        Everything else keeps its place.
+        """
         self._form.conflated()
         windows: dict[_Key, Window] = {}
         last: dict[_Key, int] = {}

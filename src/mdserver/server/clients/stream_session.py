@@ -1,7 +1,7 @@
-"""A session that is the answer to a request: server-sent events, or a stream of frames.
+"""A session whose events are the answer to a request: server-sent events, or a stream of frames.
 
-Its client sends nothing more on this connection. The commands of a stream come as requests of their
-own, to the secret path that `connected` names (`mdserver.server.http.stream`).
+Its client sends nothing more on this connection. Commands for a stream come in other requests, to
+the secret path that `connected` contains (`mdserver.server.http.stream`).
 """
 
 from mdserver.codec.streaming import StreamAnswer
@@ -20,7 +20,7 @@ class StreamSession(LiveSession):
         self._answer = answer
 
     async def serve(self) -> None:
-        """Be the session until the client goes, or says anything more than is read for nothing."""
+        """Run the session until the client closes, or sends more than `discard` tolerates."""
         connection, outbox, answer = self.connection, self.outbox, self._answer
         sessions, secret = connection.context.sessions, answer.secret
         self.begin(answer.transport)

@@ -1,8 +1,10 @@
 """A session over WebSocket (RFC 6455): frames in, commands to the node, frames out.
 
-The reader stops for three reasons: the client takes too slowly what it is sent, so what it asks for
-would only pile up; it sends faster than its rate allows; or the node waits for a verdict about it,
-and keeps what it sends. TCP then slows the client down.
+The reader stops for three reasons, and TCP then slows the client down:
+
+- More waits for the client than may (`_crowded`), so answers to further commands would pile up.
+- The client sends faster than its rate allows (`mdserver.server.clients.rates`).
+- The node waits for an authorization and holds the commands that follow (`_await_verdict`).
 """
 
 from collections.abc import Sequence
@@ -21,7 +23,10 @@ CLOSE_TRY_LATER = 1013  # IANA's registry of close codes
 
 
 class WebSocketSession(LiveSession):
-    """The session of an upgraded connection. `leftover` came behind the request for the upgrade."""
+    """The session of an upgraded connection.
+
+    `leftover` has the bytes that came with the request for the upgrade, after its end.
+    """
 
     __slots__ = ("_flushed", "_kept_bytes", "_leftover", "_readable", "_websocket")
 
@@ -36,7 +41,7 @@ class WebSocketSession(LiveSession):
         self._flushed: trio.Event | None = None
 
     async def serve(self) -> None:
-        """Handle what the client sends until the connection is at its end."""
+        """Handle what the client sends until the connection ends."""
         connection = self.connection
         self.begin("websocket")
         received, self._leftover = self._leftover, b""
@@ -59,19 +64,19 @@ class WebSocketSession(LiveSession):
                 return
 
     def keepalive_agreed(self, keepalive: int) -> None:
-        """Take the interval; from now on the client's messages may be of any size it is allowed."""
+        """Take the interval, and lift the bound on the size of a stranger's first message."""
         if not self.admitted:
             self._websocket.admit()
         super().keepalive_agreed(keepalive)
 
     def close(self, code: int, reason: str, *, drop: bool = False) -> None:
-        """End the session; frames that still come are not for the node any more."""
+        """Close the session; data frames that still arrive are ignored."""
         if self._open:
             super().close(code, reason, drop=drop)
             self._websocket.close(code, reason)
 
     async def _take(self, received: bytes) -> bool:
-        """Handle what came; return whether the connection is at its end."""
+        """Handle received bytes; return whether the connection is at its end."""
         websocket = self._websocket
         sessions = self.connection.context.sessions
         while True:
@@ -117,8 +122,9 @@ class WebSocketSession(LiveSession):
         return ended
 
     async def _await_verdict(self) -> None:
-        """Read no further before a stranger is admitted, and not beyond what anybody may have the
-        server keep while a verdict is awaited.
+        """Wait for the authorization if nothing more may be read before it is there.
+
+        A stranger must be admitted first. Others may have the node hold `receive_bytes_max` bytes.
         """
         connection, context = self.connection, self.connection.context
         if not self.admitted or self._kept_bytes >= context.settings.receive_bytes_max:
@@ -143,14 +149,16 @@ class WebSocketSession(LiveSession):
         await connection.linger(limits.LINGER_MS * NS_PER_MS)
 
     def _crowded(self) -> bool:
-        """Whether more waits for the client than may: then nothing more is read from it."""
+        """Return whether more waits for the client than may, so that nothing is read from it."""
         outbox = self.outbox
         if not outbox.unsent:
-            return False  # nothing would wake the reader up: the flusher comes first
+            # The outbox is not parked, so no task would wake the reader up. The flusher sends what
+            # waits in any case.
+            return False
         return outbox.bytes_waiting > outbox.limit_least
 
     def _drained(self) -> None:
-        """Let the reader go on as soon as it may."""
+        """Wake the reader when it may go on."""
         if self._readable is not None and not self._crowded():
             self._readable.set()
             self._readable = None
