@@ -1,4 +1,4 @@
-"""`python -m mdserver.bench`: measures the server on this computer, over loopback only."""
+"""`python -m mdserver.bench`: measure the server on this computer, over loopback only."""
 
 import functools
 import sys
@@ -27,7 +27,7 @@ PUBLICATIONS_MAX = 100_000_000
 SUBJECTS_MAX = 1_000_000
 SECONDS_MAX = 3600.0
 
-_console = Console(stderr=True)  # rates go to stdout, what is under way to stderr
+_console = Console(stderr=True)  # rates go to stdout, progress to stderr
 
 Option = Callable[[Callable[..., None]], Callable[..., None]]
 Progress = Callable[[str], None]
@@ -37,7 +37,7 @@ Measure = Callable[..., Sequence[results.Row]]
 def whole(
     flag: str, default: int, most: int, meaning: str, *, least: int = 1, name: str | None = None
 ) -> Option:
-    """An option that takes a whole number; `name` is the parameter's, if it is not the flag's."""
+    """Return an option that takes a whole number; `name` is its parameter's, if it differs."""
     return click.option(
         flag,
         *(() if name is None else (name,)),
@@ -117,9 +117,10 @@ def bench() -> None:
 def measurement(
     *options: Option, judge: Callable[[Sequence[results.Row]], str | None] = lambda _: None
 ) -> Callable[[Measure], click.Command]:
-    """A command of the group: a function from progress and load to rows, which are then shown.
+    """Make a command of the group from a function that takes progress and load and returns rows.
 
-    `judge` gives what is wrong with them, if anything, which makes the exit status 1.
+    The rows are shown. `judge` returns what is wrong with them, or None; a text makes the exit
+    status 1.
     """
 
     def decorate(measure: Measure) -> click.Command:
@@ -141,7 +142,10 @@ def measurement(
 
 
 def report(rows: Sequence[results.Row], json_file: Path | None) -> None:
-    """Show rows, and add them to the file; ClickException where something was not delivered."""
+    """Show rows, and append them to the file.
+
+    Raises ClickException if a message was lost, repeated or altered.
+    """
     results.show(rows, Console())
     if json_file is not None:
         results.write(rows, json_file)

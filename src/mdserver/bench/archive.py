@@ -1,7 +1,7 @@
 """`python -m mdserver.bench.archive`: how fast a journal is archived, and a history read back.
 
-Embedded, on all processors of this computer, from journal segments made beforehand. Needs the extra
-`pipeline` and Java 17.
+Spark runs embedded, on all processors of this computer, over journal segments made beforehand.
+Needs the extra `pipeline` and Java 17.
 """
 
 import multiprocessing
@@ -46,7 +46,10 @@ SEGMENT_BYTES = 64 * MB
 
 @frozen
 class Load:
-    """`rows` messages, of which `history` are about one subject, with content of so many bytes."""
+    """`rows` messages, of which `history` are about one subject.
+
+    The content of each has `content_bytes` bytes.
+    """
 
     rows: int
     history: int
@@ -54,7 +57,7 @@ class Load:
 
 
 def messages(load: Load) -> Iterator[Publication]:
-    """Those of the long history are spread evenly among the others."""
+    """Yield the messages; those of the long history are spread evenly among the others."""
     every = load.rows / load.history if load.history else load.rows + 1
     told = 0
     for number in range(load.rows):
@@ -68,7 +71,7 @@ def messages(load: Load) -> Iterator[Publication]:
 
 
 def write_journal(folder: Path, load: Load) -> None:
-    """A journal of these messages, a microsecond apart, in sealed segments of 64 MB."""
+    """Write a journal of these messages, a microsecond apart, in sealed segments of 64 MB."""
     seqs: dict[str, int] = {}
 
     def lines() -> Iterator[bytes]:
@@ -84,7 +87,10 @@ def write_journal(folder: Path, load: Load) -> None:
 
 
 def archive(journal: Path, folder: Path, load: Load) -> list[Row]:
-    """A row for the first batch, in which Spark compiles, one for the others, and one for all."""
+    """Archive the journal; return a row for the first batch, one for the others, and one for all.
+
+    The first batch is separate because Spark compiles in it.
+    """
     with session.start("bench") as spark:
         jvm: Any = spark._jvm
         pids = (jvm.java.lang.ProcessHandle.current().pid(), os.getpid())
@@ -116,7 +122,7 @@ def archive(journal: Path, folder: Path, load: Load) -> list[Row]:
 
 
 def measured(bench: str, mode: str, load: Load, count: int, seconds: float, cpu_s: float) -> Row:
-    """A row of the results."""
+    """Return a row of the results."""
     return Row(
         bench=bench,
         mode=mode,
@@ -131,7 +137,7 @@ def measured(bench: str, mode: str, load: Load, count: int, seconds: float, cpu_
 
 
 def read_history(folder: Path, load: Load) -> Row:
-    """The subject's whole history, the best of some reads; in a process that has no JVM."""
+    """Read the subject's whole history several times, in a process without a JVM; keep the best."""
     best, best_cpu = float("inf"), float("inf")
     for _ in range(READS):
         began, began_cpu = time.perf_counter(), time.process_time()

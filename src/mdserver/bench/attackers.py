@@ -1,9 +1,11 @@
-"""`python -m mdserver.bench.attackers ATTACK PORT BYTES_PER_S`: one attack, until it is ended.
+"""`python -m mdserver.bench.attackers ATTACK PORT BYTES_PER_S`: run one attack until SIGTERM.
 
-Each attack sends as fast as its rate allows and reads what comes back only to throw it away, or
-not at all. A connection that the server ends is opened again. At its end, which SIGTERM brings, an
-attacker prints how many bytes it sent and how many seconds that took. What only has to be held is
-sent as fast as the server takes it, before the attacker says that it attacks.
+There are two kinds of attack. A flood sends as fast as its rate allows, and reads what comes back
+only to discard it. A hold sends once on many connections, as fast as the server takes it, and then
+keeps them open without reading. A connection that the server ends is opened again.
+
+The process prints a line when the attack is under way, and at its end how many bytes it sent in how
+many seconds.
 """
 
 import json
@@ -32,35 +34,35 @@ HISTORY_CONTENT_BYTES = 60 * KB
 
 
 def command(**keys: object) -> bytes:
-    """One command as a WebSocket message of its own."""
+    """Return one command as a WebSocket message of its own."""
     return wire.masked(json.dumps(keys).encode(), wire.OPCODE_TEXT, KEY)
 
 
 def repeated(block: bytes) -> Iterator[bytes]:
-    """The same bytes again and again, some thousands at a time."""
+    """Yield the same bytes again and again, about `BLOCK_BYTES` at a time."""
     block *= max(1, BLOCK_BYTES // len(block))
     while True:
         yield block
 
 
 def pings() -> Iterator[bytes]:
-    """Empty ping frames, the smallest that there are."""
+    """Yield empty ping frames, the smallest frames that exist."""
     return repeated(wire.masked(b"", wire.OPCODE_PING, KEY))
 
 
 def long_pings() -> Iterator[bytes]:
-    """Pings with two different contents in turn."""
+    """Yield pings with two different contents in turn."""
     frames = [wire.masked(text, wire.OPCODE_PING, KEY) for text in (b"a", b"b")]
     return repeated(b"".join(frames))
 
 
 def empty_messages() -> Iterator[bytes]:
-    """Messages without any frame of the binary form in them."""
+    """Yield messages of the binary form without any frame in them."""
     return repeated(wire.masked(b"", wire.OPCODE_BINARY, KEY))
 
 
 def malformed() -> Iterator[bytes]:
-    """Commands whose names are nearly right, each another one."""
+    """Yield commands with names that are nearly right, each name a new one."""
     number = 0
     while True:
         number += 50
@@ -68,14 +70,14 @@ def malformed() -> Iterator[bytes]:
 
 
 def ping_commands() -> Iterator[bytes]:
-    """Messages full of `ping` commands."""
+    """Yield messages full of `ping` commands."""
     return repeated(
         wire.masked(b"[" + b",".join([b'{"op":"ping"}'] * 4000) + b"]", wire.OPCODE_TEXT, KEY)
     )
 
 
 def toggles() -> Iterator[bytes]:
-    """A pattern that comes and goes."""
+    """Yield commands that subscribe to a pattern and end that again."""
     pattern = ["/hostile/*/toggled"]
     return repeated(
         command(op="subscribe", subjects=pattern) + command(op="unsubscribe", subjects=pattern)
@@ -83,7 +85,7 @@ def toggles() -> Iterator[bytes]:
 
 
 def subscriptions() -> Iterator[bytes]:
-    """Commands with thousands of subjects, back and forth."""
+    """Yield commands that subscribe to thousands of subjects and end that again."""
     subjects = [f"/hostile/many/{number}" for number in range(8000)]
     return repeated(
         command(op="subscribe", subjects=subjects) + command(op="unsubscribe", subjects=subjects)
@@ -91,30 +93,30 @@ def subscriptions() -> Iterator[bytes]:
 
 
 def publications() -> Iterator[bytes]:
-    """Small publications that nobody gets."""
+    """Yield small publications without a subscriber."""
     return repeated(command(op="publish", subject="/hostile/small", content="x"))
 
 
 def requests() -> Iterator[bytes]:
-    """HTTP requests on one connection, each after the other."""
+    """Yield HTTP requests, one after the other."""
     return repeated(b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 4)
 
 
 def histories() -> Iterator[bytes]:
-    """Requests for a long history, by clients that do not read the answer."""
+    """Yield a request for a long history, whose answer is not read."""
     path = f"/rest/consume?subject={HISTORY_SUBJECT}&history={HISTORY_MESSAGES}"
     yield f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
 
 
 def unfinished_messages() -> Iterator[bytes]:
-    """First messages that never end."""
+    """Yield a first message that never ends."""
     whole = wire.masked(b"[" + b" " * (300 * KB), wire.OPCODE_TEXT, KEY)
     for start in range(0, len(whole) - 1, BLOCK_BYTES):
         yield whole[start : min(start + BLOCK_BYTES, len(whole) - 1)]
 
 
 def unfinished_bodies() -> Iterator[bytes]:
-    """Bodies of requests that never end."""
+    """Yield a request whose body never ends."""
     size = 1000 * KB
     yield (
         b"POST /rest/produce?subject=/a/b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
@@ -149,7 +151,7 @@ ATTACKS = (*FLOODS, *HOLDS)
 
 
 def opened(port: int, subprotocol: str | None, receive_bytes: int | None = None) -> socket.socket:
-    """A connection, after its upgrade if there is a subprotocol."""
+    """Open a connection, and upgrade it if there is a subprotocol; return its socket."""
     sock = socket.socket()
     if receive_bytes is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
@@ -177,7 +179,7 @@ class Rate:
         self.sent = 0
 
     def add(self, size: int) -> None:
-        """Count what was sent, and wait until more may be."""
+        """Count bytes that were sent, and wait until more may be sent."""
         self.sent += size
         ahead = self.sent / self._bytes_per_s - (time.monotonic() - self.begun)
         if ahead > 0:
@@ -185,7 +187,7 @@ class Rate:
 
 
 def flood(attack: Attack, subprotocol: str | None, port: int, rate: Rate) -> None:
-    """Send and read on one connection; another one when that ends."""
+    """Send and read on one connection; open another one when it ends."""
     while True:
         try:
             with opened(port, subprotocol) as sock:
@@ -193,11 +195,11 @@ def flood(attack: Attack, subprotocol: str | None, port: int, rate: Rate) -> Non
                 for block in attack():
                     send_and_read(sock, block, rate)
         except OSError:
-            rate.add(KB)  # what the server ended costs the attacker a little, too
+            rate.add(KB)  # opening a connection again costs the attacker something, too
 
 
 def send_and_read(sock: socket.socket, block: bytes, rate: Rate) -> None:
-    """Send a block, reading what comes meanwhile."""
+    """Send a block, discarding what is received meanwhile."""
     rest = memoryview(block)
     while rest:
         blocked = True
@@ -217,7 +219,7 @@ def send_and_read(sock: socket.socket, block: bytes, rate: Rate) -> None:
 
 
 def hold(attack: Attack, subprotocol: str | None, count: int, port: int, rate: Rate) -> None:
-    """Send on many connections and leave them open; those that end are opened again."""
+    """Send on many connections and leave them open; replace those that end."""
     held: list[socket.socket | None] = [None] * count
     first = True
     while True:
@@ -234,7 +236,7 @@ def hold(attack: Attack, subprotocol: str | None, count: int, port: int, rate: R
 
 
 def begun(attack: Attack, subprotocol: str | None, port: int, rate: Rate) -> socket.socket | None:
-    """A connection on which the attack was sent, as far as the server took it."""
+    """Return a connection on which the attack was sent; None if the server ended it."""
     try:
         sock = opened(port, subprotocol, receive_bytes=4 * KB)
         for block in attack():
@@ -246,7 +248,7 @@ def begun(attack: Attack, subprotocol: str | None, port: int, rate: Rate) -> soc
 
 
 def ended(sock: socket.socket) -> bool:
-    """Whether the server closed it; nothing is read."""
+    """Return whether the server closed the connection; nothing is taken from it."""
     sock.setblocking(False)
     try:
         return not sock.recv(1, socket.MSG_PEEK)
@@ -263,7 +265,8 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 def main(name: str, port: int, bytes_per_s: float) -> None:
     """Attack until SIGTERM."""
     signal.signal(signal.SIGTERM, _end)
-    os.nice(10)  # what is measured beside it is the server, not this process
+    # The neighbour shares this core, and its latency must show the delays of the server alone.
+    os.nice(10)
     rate = Rate(bytes_per_s if name in FLOODS else math.inf)
     try:
         if name in FLOODS:

@@ -1,4 +1,4 @@
-"""What the cache costs: resident memory for each subject and for each message in a history."""
+"""The cost of the cache: resident memory for each subject and for each message in a history."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ WINDOW, BATCH = 1000, 50
 
 @frozen
 class Load:
-    """What is measured: subjects with one message, then histories with so many messages."""
+    """The load: subjects with one message, then histories with many messages each."""
 
     encoding: Encoding
     subjects: int = 100_000
@@ -29,9 +29,9 @@ class Load:
 
 
 def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
-    """A row for subjects, a row for messages; each against a server of its own.
+    """Return a row for subjects and a row for messages, each from a server of its own.
 
-    BenchError if a publication is refused.
+    Raises BenchError if a publication is refused.
     """
     with processes.running_on(processes.cores()[1]):
         progress(f"{load.subjects:,} subjects with one message")

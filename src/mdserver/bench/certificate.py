@@ -1,4 +1,4 @@
-"""A certificate for one measurement: self-signed, for 127.0.0.1, gone with the block."""
+"""A self-signed certificate for 127.0.0.1 that exists during one measurement."""
 
 import datetime
 import ipaddress
@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 @contextmanager
 def certificate() -> Iterator[tuple[Path, ssl.SSLContext]]:
-    """A file with chain and key for the server, and a context for clients that trusts it."""
+    """Yield a file with chain and key for the server, and a context for clients that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mdserver.bench")])
     now = datetime.datetime.now(datetime.UTC)

@@ -1,4 +1,4 @@
-"""Three seeds on one computer: what an acknowledgement costs, and how long a failure lasts."""
+"""Three seeds on one computer: the cost of an acknowledgement, and the length of an outage."""
 
 import http.client
 import secrets
@@ -34,7 +34,7 @@ _READ_BYTES = 256 * 1024
 
 @frozen
 class Mode:
-    """How many publishers there are; `patient` ones wait for each result before they go on."""
+    """The number of publishers; `patient` ones wait for each result before they go on."""
 
     name: str
     publishers: int = 1
@@ -50,10 +50,10 @@ MODES = (
 
 @frozen
 class Load:
-    """What is measured: publications in each row, and how often a member is killed.
+    """The load: publications in each row, and how often a member is killed.
 
-    Where they are not one at a time each publisher has at most `window` of them on their way, and
-    sends `batch` together.
+    Unless they publish one at a time, each publisher has at most `window` publications without a
+    result, and sends `batch` together.
     """
 
     encoding: Encoding
@@ -67,7 +67,7 @@ class Load:
 
 
 class Member:
-    """One member's process, which can be killed and started again."""
+    """The process of one member, which can be killed and started again."""
 
     def __init__(self, arguments: Sequence[str], password: str) -> None:
         self.port = 0
@@ -77,7 +77,7 @@ class Member:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start and wait until it accepts connections; it may not serve publishers yet."""
+        """Start, and wait until it accepts connections; it may not serve publishers yet."""
         self._process = self._running.enter_context(
             processes.started(
                 self._arguments,
@@ -89,18 +89,18 @@ class Member:
 
     @property
     def cpu_s(self) -> float:
-        """Processor time it has used."""
+        """Processor time used so far, in seconds."""
         assert self._process is not None
         return processes.cpu_s(self._process.pid)
 
     def kill(self) -> None:
-        """End it without any warning."""
+        """Kill the process without warning."""
         if self._process is not None:
             self._process.kill()
         self._running.close()
 
     def wait_ready(self) -> None:
-        """Until it takes publications; BenchError after 30 s."""
+        """Wait until the member takes publications; raise BenchError after 30 s."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline:
             asking = http.client.HTTPConnection("127.0.0.1", self.port, timeout=READY_TIMEOUT_S)
@@ -115,7 +115,7 @@ class Member:
 
 @contextmanager
 def cluster(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
-    """Three members that are ready; they share all cores with the load."""
+    """Run three members and yield them when they are ready; they share all cores with the load."""
     with TemporaryDirectory(prefix="mdserver-bench-") as folder, ExitStack() as stack:
         addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(MEMBERS)]
         password = secrets.token_hex()
@@ -139,7 +139,7 @@ def cluster(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
 
 @contextmanager
 def single(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
-    """One server without a cluster, on the same cores."""
+    """Run one server without a cluster, on the same cores."""
     server = Member(processes.server_command(settings), "")
     try:
         server.start()
@@ -150,10 +150,10 @@ def single(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
 
 
 def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
-    """One publication at a time, many from one publisher, many from one at each member, kills.
+    """Measure one publication at a time, one publisher, one at each member, and kills.
 
-    The cluster takes turns with a single server, which gets the same load. BenchError if a
-    publication is refused while all members run, or a member does not come back.
+    The cluster takes turns with a single server, which gets the same load. Raises BenchError if a
+    publication is refused while all members run, or if a member does not come back.
     """
     progress(f"{MEMBERS} members start")
     with cluster(load.settings) as members, single(load.settings) as alone:
@@ -181,7 +181,7 @@ def _publications(load: Load, first: int, count: int) -> Iterator[Publish]:
 
 
 def _turn(load: Load, members: Sequence[Member], mode: Mode, latencies: Latencies) -> Turn:
-    """One of the turns of a mode."""
+    """Measure one turn of a mode."""
     count = load.one_by_one if mode.patient else load.count
     share = -(-count // (TURNS * mode.publishers))
     window, batch = (1, 1) if mode.patient else (load.window, load.batch)
@@ -204,7 +204,7 @@ def _turn(load: Load, members: Sequence[Member], mode: Mode, latencies: Latencie
 
 
 def _killed(load: Load, members: Sequence[Member], progress: Callable[[str], None]) -> Row:
-    """Kill each member in turn; how long until all groups take publications again.
+    """Kill each member in turn; measure how long until all groups take publications again.
 
     The publisher is connected to the next member and publishes to every subject right after.
     """
@@ -228,7 +228,7 @@ def _killed(load: Load, members: Sequence[Member], progress: Callable[[str], Non
 
 
 def _until_all_taken(connection: Connection, load: Load) -> None:
-    """Publish to every subject, again where it fails, until each has taken one."""
+    """Publish to every subject, again after each failure, until each has taken one publication."""
     waiting = {publication.id: publication for publication in _publications(load, 1, SUBJECTS)}
     stream = connection.stream
     connection.socket.setblocking(True)

@@ -1,6 +1,6 @@
-"""Two servers that take turns under the same fan-out: what one thing more costs.
+"""Two servers that take turns under the same fan-out: the cost of one addition.
 
-They take turns so that what else the computer does meets both alike. Each burst gives two rows.
+Because they take turns, other load on the computer affects both alike. Each burst gives two rows.
 """
 
 import gc
@@ -17,14 +17,14 @@ from mdserver.bench.fanout import Load, Side, Turn, compare, mode_of, row_of, se
 from mdserver.bench.results import Latencies, Row
 
 TURNS = 20
-READ_EVERY_S = 2.0  # by the clock: every second of one of two servers that take turns
+READ_EVERY_S = 2.0  # by the clock; a server has every other turn, so once a second of its turns
 
 
 def stalled(load: Load, count: int, progress: Callable[[str], None]) -> list[Row]:
-    """A server whose subscribers all read, and one with `count` more who never do.
+    """Compare a server whose subscribers all read with one that has `count` more who never do.
 
-    `kib_each` is what the memory of the server grew by, for each of these in the second row.
-    BenchError if a server cannot be started or disconnects somebody who reads.
+    `kib_each` is by how much the memory of the server grew for each of these, in the second row.
+    Raises BenchError if a server cannot be started or disconnects a subscriber that reads.
     """
     with ExitStack() as stack:
         stack.enter_context(processes.running_on(processes.cores()[1]))
@@ -39,9 +39,9 @@ def stalled(load: Load, count: int, progress: Callable[[str], None]) -> list[Row
 
 
 def encrypted(load: Load, progress: Callable[[str], None]) -> list[Row]:
-    """A server without TLS, and one with it; the first is what the second is compared with.
+    """Compare a server without TLS, which stands for the floor, with one that has it.
 
-    BenchError if a server cannot be started or disconnects somebody.
+    Raises BenchError if a server cannot be started or disconnects a subscriber.
     """
     with ExitStack() as stack:
         stack.enter_context(processes.running_on(processes.cores()[1]))
@@ -54,9 +54,10 @@ def encrypted(load: Load, progress: Callable[[str], None]) -> list[Row]:
 
 
 def monitored(load: Load, progress: Callable[[str], None]) -> list[Row]:
-    """A server that nobody watches, and one whose metrics and statistics are read all the time.
+    """Compare a server without a monitor with one whose metrics and statistics are read.
 
-    Both pages are read about once in each second of its turns. BenchError as above.
+    Both pages are read about once in each second of its turns. Raises BenchError if a server cannot
+    be started or disconnects a subscriber.
     """
     with ExitStack() as stack:
         stack.enter_context(processes.running_on(processes.cores()[1]))

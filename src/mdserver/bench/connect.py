@@ -1,4 +1,4 @@
-"""Connecting, and what connections cost while they are idle."""
+"""The cost of connecting, and of connections that are idle."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +18,7 @@ SUBJECT = "/bench/connect"
 
 @frozen
 class Load:
-    """What is measured: so many connections, `window` of them opened at a time."""
+    """The load: the number of connections, `window` of them opened at a time."""
 
     encoding: Encoding
     connections: int
@@ -27,9 +27,9 @@ class Load:
 
 
 def measure(load: Load, bench: str, progress: Callable[[str], None]) -> Row:
-    """Connect, upgrade and subscribe, each followed until the server has carried it out.
+    """Connect, upgrade and subscribe, each step followed until the server has carried it out.
 
-    BenchError if a connection is refused or stands still.
+    Raises BenchError if a connection is refused or makes no progress.
     """
     encoding = load.encoding
     with (

@@ -1,7 +1,8 @@
-"""Very many clients in one process, behind one epoll, cheaper than any server.
+"""Very many clients in one process, cheaper than any server.
 
-Sockets are plain and non-blocking, reads are level-triggered, and a read that brings what another
-subscriber was already seen to receive costs one comparison (`verify`).
+The load must cost less than what it measures. So sockets are plain and non-blocking, one epoll
+serves them all with level-triggered reads, and bytes that another subscriber has already received
+are verified by one comparison (`verify`).
 """
 
 import errno
@@ -21,13 +22,16 @@ from mdserver.limits import KB
 
 ADDRESS = "127.0.0.1"
 OPENING_TIMEOUT_S = 30.0
-PER_SOURCE_ADDRESS = 20_000  # connections of one client address to one port: below the port range
-_buffer = memoryview(bytearray(256 * KB))  # of all connections: they are read one at a time
-_EVENTS_PER_POLL = 64  # so that a time is taken at least every 64 reads
+PER_SOURCE_ADDRESS = 20_000  # connections of one client address: fewer than it has ports for them
+_buffer = memoryview(bytearray(256 * KB))  # shared by all connections, which are read in turn
+_EVENTS_PER_POLL = 64  # so that the clock is read at least every 64 reads
 
 
 class Connection:
-    """A socket, what it has received, and what is being said on it while it opens."""
+    """A socket, what it has received, and the talk by which it opens.
+
+    `talk` is None once the connection is open; `ready` means that TCP and TLS are established.
+    """
 
     __slots__ = ("connected", "ready", "socket", "stream", "talk")
 
@@ -40,7 +44,7 @@ class Connection:
 
 
 class Connections:
-    """Connections to one port of 127.0.0.1, checked by one verifier; all closed with the block."""
+    """Connections to one port of 127.0.0.1, checked by one verifier; closed with the block."""
 
     def __init__(
         self,
@@ -73,9 +77,9 @@ class Connections:
         return iter(self._by_fd.values())
 
     def open(self, count: int, opening: Opening, window: int = 64) -> float:
-        """Open so many more connections, `window` at a time; the seconds it took.
+        """Open this many more connections, `window` at a time; return the seconds that it took.
 
-        BenchError if one is refused, or if none makes progress for 30 s.
+        Raises BenchError if one is refused, or if none makes progress for 30 s.
         """
         begun = time.perf_counter()
         waiting, under_way = count, 0
@@ -89,7 +93,7 @@ class Connections:
         return time.perf_counter() - begun
 
     def fence(self) -> None:
-        """Ping on every connection and wait for all answers: what was under way has arrived."""
+        """Ping on every connection and wait for all answers, so that what was under way arrives."""
         for connection in self._by_fd.values():
             connection.talk = pinged(connection.stream, self._verifier)
             connection.socket.send(next(connection.talk))
@@ -101,10 +105,10 @@ class Connections:
     def receive(
         self, deliveries: int, timeout_s: float, arrived: Callable[[int], None] | None = None
     ) -> int:
-        """Read until the subscribers advanced by so many messages; how many are missing.
+        """Read until the subscribers advanced by this many messages; return how many are missing.
 
-        They are missing when nothing has come for `timeout_s`. `arrived` is told how many messages
-        came with each round of reads. BenchError if a connection ends.
+        Messages are missing when nothing has come for `timeout_s`. `arrived` is called after each
+        round of reads with the number of messages in it. Raises BenchError if a connection ends.
         """
         poll, by_fd, received = self._epoll.poll, self._by_fd, self._verifier.received
         missing = deliveries
@@ -145,7 +149,7 @@ class Connections:
             raise BenchError(f"cannot connect to port {self._port}: {os.strerror(status)}")
 
     def _step(self, connection: Connection) -> bool:
-        """Go on with what is said on a connection that is ready; whether this ended it."""
+        """Continue the talk of a connection that is ready; return whether this ended it."""
         talk = connection.talk
         if talk is None:
             self._verifier.received(connection.stream, _read(connection))
@@ -166,7 +170,8 @@ class Connections:
         return False
 
     def _prepared(self, connection: Connection) -> bool:
-        """Connect, and shake hands where there is TLS; whether both are done."""
+        """Continue connecting, and the TLS handshake if there is one; return whether both are done.
+        """
         if not connection.connected:
             self._check(connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
             self._epoll.modify(connection.socket, select.EPOLLIN)

@@ -1,7 +1,7 @@
-"""From a publication to the notification that a rule makes of it: server, journal, Spark, back.
+"""The time from a publication to the notification that a rule makes of it.
 
 The server writes a journal, `mdserver pipeline derive` follows it and publishes what its rule says,
-and a subscriber gets that. All three and the load share the processors, as they would on one
+and a subscriber receives that. All three and the load share the processors, as they would on one
 computer.
 """
 
@@ -37,9 +37,9 @@ LAST_TIMEOUT_S = 60.0
 
 @frozen
 class Load:
-    """`rate` publications a second, of which one in `every` makes the rule speak.
+    """The load: `rate` publications a second, one in `every` of which makes the rule notify.
 
-    `warm_up` seconds of them are not measured: Java compiles what it runs.
+    The first `warm_up` seconds are not measured, because Java compiles what it runs.
     """
 
     encoding: Encoding
@@ -52,7 +52,7 @@ class Load:
 
 @define
 class Course:
-    """What was published when (number -> moment), and what came back of it how often."""
+    """When each number was published, and how often its notification came back."""
 
     published: dict[int, float] = Factory(dict)
     came: dict[int, int] = Factory(dict)
@@ -60,13 +60,13 @@ class Course:
     measured_from: int = 0
 
     def arrived(self, number: int, now: float) -> None:
-        """A number came back at this moment (`time.perf_counter`)."""
+        """Note that a number came back at this moment (`time.perf_counter`)."""
         self.came[number] = self.came.get(number, 0) + 1
         if self.measured_from and number >= self.measured_from:
             self.latencies.add(int((now - self.published[number]) * 1e9), 1)
 
     def row(self, load: Load, mode: str) -> Row:
-        """What was measured."""
+        """Return the row of what was measured."""
         count = sum(number >= self.measured_from for number in self.came)
         row = Row(
             bench="derive",
@@ -85,7 +85,7 @@ class Course:
 
 @define
 class WatchedCourse(Course):
-    """A course that can be waited for under Trio."""
+    """A course whose end can be awaited under Trio."""
 
     arrival: trio.Event = Factory(trio.Event)
 
@@ -97,7 +97,7 @@ class WatchedCourse(Course):
 
 
 def measure(load: Load, progress: Callable[[str], None]) -> Row:
-    """One row; BenchError where the job does not come up or ends."""
+    """Return one row; raise BenchError if the job does not start or ends early."""
     everywhere = os.sched_getaffinity(0)
     with tempfile.TemporaryDirectory(prefix="mdserver-derive-") as name:
         folder = Path(name)
@@ -140,7 +140,7 @@ async def _run(load: Load, url: str, progress: Callable[[str], None]) -> Course:
 
 
 async def _first(client: Client, course: WatchedCourse) -> int:
-    """Publish one message and wait until it comes back; the next number."""
+    """Publish one message and wait until it comes back; return the next number."""
     course.published[1] = time.perf_counter()
     await client.publish("/vehicles/car1/speed", "1")
     with trio.move_on_after(FIRST_TIMEOUT_S):
@@ -151,7 +151,7 @@ async def _first(client: Client, course: WatchedCourse) -> int:
 
 
 async def _publish(client: Client, load: Load, course: Course, number: int, seconds: float) -> int:
-    """Publish at the rate for so long; the next number."""
+    """Publish at the rate for this long; return the next number."""
     begun, first = trio.current_time(), number
     while number < first + load.rate * seconds:
         await trio.sleep_until(begun + (number - first) / load.rate)

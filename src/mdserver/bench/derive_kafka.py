@@ -1,6 +1,7 @@
-"""From a record in Kafka to the one that a stateless rule makes of it, in Spark's real-time mode.
+"""The time from a record in Kafka to the one that a stateless rule makes of it.
 
-Needs a broker that is there already; topics of this measurement's own are made and deleted.
+The rule runs in Spark's real-time mode. Needs a broker that is running; topics of this
+measurement's own are created and deleted.
 """
 
 import logging
@@ -39,7 +40,7 @@ class StoppedCourse(Course):
 
 
 def measure(load: Load, servers: str, progress: Callable[[str], None]) -> Row:
-    """One row; BenchError where the job does not come up or ends."""
+    """Return one row; raise BenchError if the job does not start or ends early."""
     name = f"bench-{secrets.token_hex(4)}"
     source, target = f"{name}.messages", f"{name}.derived"
     SILENT.setLevel(logging.CRITICAL)
@@ -109,7 +110,7 @@ def _produce(producer: Producer, topic: str, course: Course, number: int, *, spe
 def _produce_all(
     producer: Producer, topic: str, load: Load, course: Course, number: int, seconds: float
 ) -> int:
-    """Produce at the rate for so long; the next number."""
+    """Produce at the rate for this long; return the next number."""
     begun, first = time.perf_counter(), number
     while number < first + load.rate * seconds:
         time.sleep(max(0.0, begun + (number - first) / load.rate - time.perf_counter()))

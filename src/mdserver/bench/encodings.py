@@ -23,9 +23,9 @@ class Encoding:
     server: ServerCodec
 
     def message(self, subject: str, seq: int, content: str) -> bytes:
-        """The WebSocket message with which a server delivers this.
+        """Return the WebSocket message with which a server delivers this message.
 
-        Message 1 brings the subject's alias along, as the first message to each subscriber does.
+        Message 1 is preceded by the subject's alias, as the first message to each subscriber is.
         """
         publication = Publication(subject, content.encode())
         delivery = Delivery(Entry(1, seq, publication), MessageType.UPDATE)

@@ -1,8 +1,8 @@
 """Fan-out: one publisher, N subscribers of one subject, every delivery verified.
 
-Two modes: one message at a time (the next is published when all subscribers have the last), and
-bursts that arrive at the server together. The server and the floor take turns, so that what else
-the computer does meets both alike; a rate is the median of the turns.
+There are two modes: one message at a time (the next one is published when all subscribers have the
+last), and bursts that arrive at the server together. The server and the floor take turns, so that
+other load on the computer affects both alike; a rate is the median of the turns.
 """
 
 import gc
@@ -33,7 +33,7 @@ ARRIVAL_TIMEOUT_S = 10.0
 
 @frozen
 class Load:
-    """What is measured: how many subscribers, how large messages, how long a mode lasts."""
+    """The load: how many subscribers, how large messages, how long a mode lasts."""
 
     encoding: Encoding
     subscribers: int = 1000
@@ -46,7 +46,7 @@ class Load:
 
 @frozen
 class Turn:
-    """What one turn of a side came to."""
+    """The result of one turn of a side."""
 
     deliveries: int
     seconds: float
@@ -55,7 +55,7 @@ class Turn:
 
 @define
 class Side:
-    """The server or the floor: how it is published to, and who receives.
+    """The server or the floor: how to publish to it, and its subscribers.
 
     `publish` takes the numbers of the messages of one burst; `published` is the newest of them.
     """
@@ -67,7 +67,7 @@ class Side:
     published: int = 0
 
     def turn(self, burst: int, seconds: float, latencies: Latencies) -> Turn:
-        """Publish bursts for so long, each when everybody has the one before."""
+        """Publish bursts for this long, each when every subscriber has the one before."""
         count = len(self.subscribers.streams)
         deliveries = 0
         start = 0
@@ -95,9 +95,9 @@ class Side:
 
 
 def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
-    """One row for each burst; `progress` is told what begins.
+    """Return one row for each burst; `progress` is called with what begins.
 
-    BenchError if the server or the floor cannot be started or disconnects somebody.
+    Raises BenchError if the server or the floor cannot be started or disconnects a subscriber.
     """
     rows = []
     with ExitStack() as stack:
@@ -128,9 +128,10 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
 def server_side(
     load: Load, stalled: int = 0, tls: tuple[Path, ssl.SSLContext] | None = None
 ) -> Iterator[Side]:
-    """A server with a publisher and subscribers, and some more who never read.
+    """Run a server with a publisher and subscribers, and `stalled` more who never read.
 
-    With `tls`, the server's key store and the clients' context, all connections are encrypted.
+    With `tls`, the key store of the server and the context of the clients, all connections are
+    encrypted.
     """
     encoding = load.encoding
     settings, scheme, context = list(load.settings), "http", None
@@ -164,7 +165,7 @@ def server_side(
 
 @contextmanager
 def floor_side(load: Load) -> Iterator[Side]:
-    """A floor with as many subscribers, who receive the same bytes as the server's."""
+    """Run a floor with as many subscribers, who receive the same bytes as those of the server."""
     with floor(load.subscribers) as ground, ExitStack() as stack:
         verifier = Verifier(load.content_bytes)
         subscribers = stack.enter_context(Connections(ground.port, load.encoding.client, verifier))
@@ -179,12 +180,12 @@ def floor_side(load: Load) -> Iterator[Side]:
 
 
 def mode_of(burst: int) -> str:
-    """What bursts of this size are called."""
+    """Return the name of the mode with bursts of this size."""
     return "one at a time" if burst == 1 else f"bursts of {burst}"
 
 
 def row_of(load: Load, mode: str, turns: Sequence[Turn], latencies: Latencies) -> Row:
-    """What the turns of a server came to."""
+    """Return the row for the turns of a server."""
     row = Row(
         bench="fanout",
         mode=mode,
@@ -201,7 +202,7 @@ def row_of(load: Load, mode: str, turns: Sequence[Turn], latencies: Latencies) -
 
 
 def compare(row: Row, ground_turns: Sequence[Turn]) -> None:
-    """Write what the turns of the floor came to into the row of the server."""
+    """Write the results of the floor's turns into the row of the server."""
     if not ground_turns:
         return
     row.floor_per_s = per_s(ground_turns)
@@ -212,11 +213,11 @@ def compare(row: Row, ground_turns: Sequence[Turn]) -> None:
 
 
 def per_s(turns: Sequence[Turn]) -> float:
-    """The median rate of turns by the clock."""
+    """Return the median rate of the turns, by the clock."""
     return statistics.median(turn.deliveries / turn.seconds for turn in turns)
 
 
 def per_cpu_s(turns: Sequence[Turn]) -> float | None:
-    """Their rate for a second of processor time; None where that was too little to tell."""
+    """Return the rate for a second of processor time; None if too little was used to tell."""
     cpu_s = sum(turn.cpu_s for turn in turns)
     return sum(turn.deliveries for turn in turns) / cpu_s if cpu_s else None

@@ -1,7 +1,7 @@
 """The floor: a C program that sends each message to each subscriber with one `send`.
 
-No server that sends one message at a time to each subscriber can be faster than this, so a ratio
-to it says more than messages a second, which depend on the computer.
+No server that sends one message at a time to each subscriber can be faster. So the ratio to the
+floor says more than messages a second, which depend on the computer.
 """
 
 import os
@@ -21,7 +21,7 @@ _COMPILE_TIMEOUT_S = 60.0
 
 
 class Floor:
-    """A running floor. Every subscriber of `port` gets every message of `publish`."""
+    """A running floor: every subscriber of `port` gets every message of `publish`."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
         self.pid = process.pid
@@ -29,11 +29,11 @@ class Floor:
         self._process = process
 
     def wait_for_subscribers(self) -> None:
-        """Returns when the floor has accepted all its subscribers."""
+        """Wait until the floor has accepted all its subscribers."""
         line(self._process)
 
     def publish(self, messages: Sequence[bytes]) -> None:
-        """Sends these bytes to everybody; they reach the floor together."""
+        """Send these messages to all subscribers; they reach the floor together."""
         assert self._process.stdin is not None
         parts = [_NUMBER.pack(len(messages))]
         for message in messages:
@@ -44,13 +44,16 @@ class Floor:
 
 
 def compiler() -> str | None:
-    """The path of a C compiler, None where there is none."""
+    """Return the path of a C compiler, or None."""
     return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 
 @contextmanager
 def floor(subscribers: int) -> Iterator[Floor]:
-    """Builds the floor and runs it on the measured core; BenchError where there is no compiler."""
+    """Build the floor and run it on the measured core.
+
+    Raises BenchError if there is no compiler.
+    """
     with TemporaryDirectory(prefix="mdserver-bench-") as folder:
         program = _built(Path(folder))
         with started([str(program), str(subscribers)], subprocess.PIPE) as process:

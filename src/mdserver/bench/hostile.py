@@ -1,7 +1,7 @@
-"""What attackers do to a neighbour: its round trip, and the server's memory.
+"""The effect of attackers on a neighbour: its round trips, and the memory of the server.
 
-The server has a core; the neighbour, which sends a command and waits for its answer again and
-again, shares another one with the attacker, which is a process of its own.
+The server has a core to itself. The neighbour sends a command, waits for the answer, and repeats
+that; it shares another core with the attacker, which is a process of its own.
 """
 
 import socket
@@ -35,7 +35,7 @@ WARM_UP_S = 0.3
 
 @frozen
 class Load:
-    """What is measured: each attack for so long, at so many bytes a second."""
+    """The load: each attack for this many seconds, at this many megabytes a second."""
 
     encoding: Encoding
     attacks: Sequence[str] = ATTACKS
@@ -45,7 +45,7 @@ class Load:
 
 
 def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
-    """A row without an attack, and one for each attack, each on a server of its own."""
+    """Return a row without an attack and one for each attack, each from a server of its own."""
     rows = []
     with processes.running_on(processes.cores()[1]):
         for attack in (None, *load.attacks):
@@ -55,13 +55,14 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
 
 
 def over_the_line(rows: Sequence[Row]) -> str | None:
-    """Which attacks add more than ADDED_MS_MAX to the quiet 99th percentile, None if none does."""
+    """Return which attacks exceed the quiet 99th percentile by more than ADDED_MS_MAX, or None."""
     quiet = rows[0].p99_ms or 0.0
     over = [row.mode for row in rows[1:] if (row.p99_ms or 0.0) > quiet + ADDED_MS_MAX]
     return f"a neighbour waits too long under {'; '.join(over)}" if over else None
 
 
 def measured(load: Load, attack: str | None) -> Row:
+    """Return the row of one attack, or of none."""
     with processes.server(load.settings) as (process, port):
         if attack == "histories":
             fill_history(port)
@@ -98,7 +99,7 @@ def measured(load: Load, attack: str | None) -> Row:
 
 @contextmanager
 def attacked(attack: str, port: int, bytes_per_s: float) -> Iterator[subprocess.Popen[bytes]]:
-    """An attacker until the end of the block."""
+    """Run an attacker until the end of the block."""
     arguments = [
         sys.executable,
         "-m",
@@ -113,10 +114,10 @@ def attacked(attack: str, port: int, bytes_per_s: float) -> Iterator[subprocess.
 
 
 def round_trips(port: int, seconds: float, latencies: Latencies) -> tuple[int, float]:
-    """How many commands of a neighbour were answered in how many seconds, each measured."""
+    """Measure round trips for this long; return their number and the seconds that they took."""
     ping = command(op="ping")
     with opened(port, SUBPROTOCOL_JSON) as sock:
-        answered(sock, ping)  # `connected` comes first
+        answered(sock, ping)  # not measured: `connected` comes before its answer
         count = 0
         begun = time.monotonic()
         while time.monotonic() - begun < seconds:
@@ -140,7 +141,7 @@ def answered(sock: socket.socket, message: bytes) -> None:
 
 
 def fill_history(port: int) -> None:
-    """Publish the history that is asked for."""
+    """Publish the history that the attack `histories` requests."""
     publication = command(
         op="publish", subject=HISTORY_SUBJECT, content="x" * HISTORY_CONTENT_BYTES
     )

@@ -1,7 +1,7 @@
-"""What a connection says until it is a subscriber, as generators without any socket.
+"""What a connection says until it is a subscriber, as generators without a socket.
 
-A generator yields what to send and is sent what was received; it ends when its part is done. So
-one loop opens very many connections at once.
+A generator yields bytes to send and is resumed with the bytes that were received; it ends when its
+part is done. So one loop can open very many connections at once.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -23,7 +23,7 @@ _REFUSED = (StatusName.SUBSCRIBE_DENY, StatusName.CONNECT_DENY)
 
 
 def sent(codec: ClientCodec, commands: Sequence[WireCommand], join: bool = True) -> bytes:
-    """Commands on the wire: in one WebSocket message or, without `join`, in one each."""
+    """Return commands on the wire: in one WebSocket message or, without `join`, one each."""
     opcode = wire.OPCODE_TEXT if codec.text else wire.OPCODE_BINARY
     frames = [codec.command(command) for command in commands]
     payloads = [codec.join(frames)] if join else frames
@@ -32,13 +32,13 @@ def sent(codec: ClientCodec, commands: Sequence[WireCommand], join: bool = True)
 
 @frozen
 class WebSocketOpening:
-    """The upgrade, these commands, and a ping: its answer says that they were carried out."""
+    """The upgrade, these commands, and a ping whose answer says that they were carried out."""
 
     upgrade: wire.Upgrade
     commands: Sequence[WireCommand] = ()
 
     def __call__(self, stream: Stream, verifier: Verifier) -> Talk:
-        """BenchError if the server refuses anything."""
+        """Open one connection; raise BenchError if the server refuses anything."""
         received = yield self.upgrade.request
         while (rest := self.upgrade.rest(received)) is None:
             received += yield b""
@@ -47,12 +47,15 @@ class WebSocketOpening:
 
 
 def plain(stream: Stream, verifier: Verifier) -> Talk:  # noqa: ARG001 - an Opening
-    """A subscriber is who has connected: nothing is said."""
+    """Say nothing: a subscriber of the floor is every client that has connected."""
     yield from ()
 
 
 def pinged(stream: Stream, verifier: Verifier, commands: Sequence[WireCommand] = ()) -> Talk:
-    """Commands and a ping, until its answer: everything that was under way has then arrived."""
+    """Send commands and a ping, until its answer: what was under way has then arrived.
+
+    Raises BenchError if the server refuses a command.
+    """
     to_send = sent(stream.codec, [*commands, Ping()])
     while True:
         for event in stream.others:

@@ -1,4 +1,4 @@
-"""Publishing with many publications on the way at once, on one connection or several."""
+"""Publishing with many publications in flight, on one connection or several."""
 
 import select
 import time
@@ -24,7 +24,7 @@ _READ_BYTES = 256 * 1024
 class Pipeline:
     """One publisher: at most `window` publications without a result, `batch` in a system call.
 
-    Each publication has an `id` of its own. With `join` a batch is one WebSocket message, without
+    Each publication has an `id` of its own. With `join` a batch is one WebSocket message; without
     it each publication is one.
     """
 
@@ -47,7 +47,7 @@ class Pipeline:
 
     @property
     def events(self) -> int:
-        """What to poll the socket for."""
+        """The events to poll the socket for."""
         return select.POLLIN | (select.POLLOUT if self._unsent else 0)
 
     def send(self) -> None:
@@ -63,7 +63,10 @@ class Pipeline:
                 self._unsent = sent(self.connection.stream.codec, batch, self.join)
 
     def receive(self, latencies: Latencies) -> None:
-        """Take results; BenchError for a refusal, and for a result that came twice or unasked."""
+        """Take results.
+
+        Raises BenchError for a refusal, and for a result that came twice or unasked.
+        """
         received = self.connection.socket.recv(_READ_BYTES)
         if not received:
             raise BenchError("the server disconnected the publisher")
@@ -92,7 +95,7 @@ class Pipeline:
 
 
 def publisher(stack: ExitStack, port: int, encoding: Encoding) -> Connection:
-    """A connection that publishes, open as long as the stack."""
+    """Open a connection that publishes; it is closed with the stack."""
     upgrade = Upgrade(f"127.0.0.1:{port}", encoding.subprotocol)
     connections = stack.enter_context(Connections(port, encoding.client, Verifier(0)))
     connections.open(1, WebSocketOpening(upgrade))
@@ -101,9 +104,9 @@ def publisher(stack: ExitStack, port: int, encoding: Encoding) -> Connection:
 
 
 def publish_all(pipelines: Sequence[Pipeline], latencies: Latencies) -> None:
-    """Publish everything and wait for all results; `latencies` is told how long these took.
+    """Publish everything and wait for all results, whose latencies are added to `latencies`.
 
-    BenchError if a publication is refused or answered twice, or nothing comes for 10 s.
+    Raises BenchError if a publication is refused or answered twice, or if nothing comes for 10 s.
     """
     poll = select.poll()
     of_fd = {pipeline.connection.socket.fileno(): pipeline for pipeline in pipelines}

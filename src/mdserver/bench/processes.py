@@ -1,7 +1,7 @@
 """The processes of a measurement: the server, the floor, and the cores they may use.
 
-What is measured gets one core and what loads it another; a process that this module started does
-not outlive the block that started it.
+What is measured gets one core and the load another one. A process does not outlive the block that
+started it.
 """
 
 import os
@@ -33,14 +33,14 @@ class BenchError(MdserverError):
 
 
 def cores() -> tuple[set[int], set[int]]:
-    """The cores of what is measured and of the load: one each, or one for both if there is one."""
+    """Return the cores of what is measured and of the load; one for both if there is only one."""
     allowed = sorted(os.sched_getaffinity(0))
     return {allowed[0]}, {allowed[-1]}
 
 
 @contextmanager
 def running_on(allowed: set[int]) -> Iterator[None]:
-    """Keeps this process, and what it starts meanwhile, to these cores."""
+    """Keep this process, and what it starts in the block, to these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, allowed)
     try:
@@ -56,7 +56,7 @@ def started(
     on: set[int] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with a pipe as stdout; ended with the block.
+    """Run a process with a pipe as stdout until the end of the block.
 
     It runs on the measured core, or on the cores `on`; `environment` is added to ours.
     """
@@ -81,7 +81,10 @@ def started(
 
 
 def line(process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -> str:
-    """The next line that the process writes; BenchError if it ends or takes too long instead."""
+    """Return the next line that the process writes.
+
+    Raises BenchError if it ends or takes too long instead.
+    """
     assert process.stdout is not None
     deadline = time.monotonic() + timeout_s
     received = b""
@@ -102,17 +105,17 @@ def line(process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -
 def server(
     settings: Sequence[str] = (), scheme: str = "http"
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A server of its own on a free port of 127.0.0.1; gives the process and the port.
+    """Run a server on a free port of 127.0.0.1; yield the process and the port.
 
-    The port is that of its first listener for `scheme`, "http" or "https".
-    `settings` are further `Name=value` parameters, a later one instead of an earlier one.
+    The port is that of its first listener for `scheme`, "http" or "https". `settings` are further
+    `Name=value` parameters, of which a later one replaces an earlier one.
     """
     with started(server_command(settings)) as process:
         yield process, server_port(process, scheme)
 
 
 def server_command(settings: Sequence[str]) -> list[str]:
-    """How to start a server with these parameters, of which a later one replaces an earlier."""
+    """Return the command that starts a server with these parameters; later ones win."""
     chosen = {}
     # All clients of a measurement come from one address.
     many = "MaxConnectionsPerAddress=1000000"
@@ -125,9 +128,9 @@ def server_command(settings: Sequence[str]) -> list[str]:
 
 
 def server_port(process: subprocess.Popen[bytes], scheme: str = "http") -> int:
-    """Waits until a server serves; the port of its first listener for `scheme`.
+    """Wait until a server serves; return the port of its first listener for `scheme`.
 
-    BenchError if it ends instead, or takes more than 30 s.
+    Raises BenchError if it ends instead, or takes more than 30 s.
     """
     ready = line(process)
     for url in ready.split():
@@ -137,10 +140,11 @@ def server_port(process: subprocess.Popen[bytes], scheme: str = "http") -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on 127.0.0.1 that were free a moment ago: members must know each other's beforehand.
+    """Return ports on 127.0.0.1 that were free a moment ago.
 
-    They are below those that a kernel gives to outgoing connections (Linux from 32768, RFC 6335
-    from 49152), so that none of these comes in between.
+    Members must know each other's ports before they start. The ports are below those that a kernel
+    gives to outgoing connections (Linux from 32768, RFC 6335 from 49152), so that none of these
+    takes one meanwhile.
     """
     with ExitStack() as stack:
         ports: list[int] = []
@@ -156,7 +160,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def resident_kib(pid: int) -> int:
-    """Resident memory of a process in KiB (proc(5), VmRSS)."""
+    """Return the resident memory of a process in KiB (proc(5), VmRSS)."""
     for row in Path(f"/proc/{pid}/status").read_text().splitlines():
         if row.startswith("VmRSS:"):
             return int(row.split()[1])
@@ -164,7 +168,7 @@ def resident_kib(pid: int) -> int:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time that a process has used so far, user and system, in seconds."""
+    """Return the processor time that a process has used so far, user and system, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 

@@ -1,4 +1,4 @@
-"""Publishing: one connection, many acknowledged publications on the way at once."""
+"""Publishing: one connection with many acknowledged publications in flight."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,10 +18,10 @@ SUBJECT = "/bench/publish"
 
 @frozen
 class Load:
-    """What is measured: `count` publications, at most `window` of them without their result.
+    """The load: `count` publications, at most `window` of them without their result.
 
-    `batch` publications go with one system call; each is a WebSocket message of its own in the
-    first row, and all of them are one WebSocket message in the second.
+    `batch` publications go with one system call. In the first row each of them is a WebSocket
+    message of its own, in the second row all of them are one.
     """
 
     encoding: Encoding
@@ -33,9 +33,9 @@ class Load:
 
 
 def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
-    """One row for a WebSocket message each, one for `batch` publications a message.
+    """Return a row for one publication a WebSocket message, and one for `batch` of them.
 
-    BenchError if a publication is refused.
+    Raises BenchError if a publication is refused.
     """
     with processes.running_on(processes.cores()[1]):
         return [_measured(load, join, progress) for join in (False, True)]

@@ -1,4 +1,4 @@
-"""Restarting: how long a server with a journal takes to be again what it was when it was killed."""
+"""Restarting: how long a server with a journal takes to restore its state after kill -9."""
 
 import tempfile
 import time
@@ -17,7 +17,7 @@ from mdserver.core.commands import Publish
 
 @frozen
 class Load:
-    """What is measured: `count` publications to `subjects`, a kill -9, and the next start."""
+    """The load: `count` publications to `subjects` subjects, a kill -9, and the next start."""
 
     encoding: Encoding
     content_bytes: int = 128
@@ -27,7 +27,7 @@ class Load:
 
 
 def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
-    """One row: `seconds` from the start of the process to its ready line."""
+    """Return one row; `seconds` is from the start of the process to its ready line."""
     with tempfile.TemporaryDirectory() as folder:
         settings = [*load.settings, "Journal=on", f"JournalFolder={folder}"]
         with processes.running_on(processes.cores()[1]):

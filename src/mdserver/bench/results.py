@@ -1,6 +1,6 @@
-"""What a benchmark found: one row a measurement, as a table for people and JSON lines for jobs.
+"""The result of a benchmark: a row for each measurement, as a table or as JSON lines.
 
-The columns are a contract with whoever reads the lines (docs/performance.md, "Columns").
+The columns are a contract with the programs that read the lines (docs/performance.md, "Columns").
 """
 
 import json
@@ -25,15 +25,14 @@ _SIGNIFICANT_DIGITS = 3
 
 @define(kw_only=True)
 class Row:
-    """One measurement. A column that does not apply is None.
+    """One measurement; a column that does not apply is None.
 
-    `count` is how many messages or connections were measured in `seconds`, `per_s` their rate
-    (deliveries for a fan-out), `per_cpu_s` the same for each second of processor time of the
-    server, which other load on the computer changes less. `floor_per_s` and
-    `floor_per_cpu_s` are the same of the floor, `ratio` and `cpu_ratio` the rates divided by them.
-    `resident_kib` is the memory of
-    the server at the end and `kib_each` what one of `count` added to it. Latencies are
-    milliseconds.
+    `count` is how many messages or connections were measured in `seconds`, and `per_s` their rate
+    (deliveries for a fan-out). `per_cpu_s` is the same for each second of processor time of the
+    server, which other load on the computer changes less. `floor_per_s` and `floor_per_cpu_s` are
+    the same of the floor, `ratio` and `cpu_ratio` the rates divided by them. `resident_kib` is the
+    memory of the server at the end, and `kib_each` what one of `count` added to it. Latencies are
+    in milliseconds.
     """
 
     bench: str
@@ -68,7 +67,7 @@ class Latencies:
         self._histogram = HdrHistogram(1, _US_MAX, _SIGNIFICANT_DIGITS)
 
     def add(self, ns: int, count: int) -> None:
-        """So many latencies of this length."""
+        """Add `count` latencies of this length."""
         self._histogram.record_value(min(max(ns // 1000, 1), _US_MAX), count)
 
     def fill(self, row: Row) -> None:
@@ -80,7 +79,7 @@ class Latencies:
 
 
 def write(rows: Sequence[Row], path: Path) -> None:
-    """Append one JSON line a row, with what was measured, where and when."""
+    """Append one JSON line for each row, with what was measured, where and when."""
     where = {
         "columns_version": COLUMNS_VERSION,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -95,7 +94,7 @@ def write(rows: Sequence[Row], path: Path) -> None:
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    """A table with a column for each row: of what applies to any of them."""
+    """Print a table with a column for each row, of the values that apply to any of them."""
     table = Table(show_header=False)
     for name in [field.name for field in attrs.fields(Row)]:
         cells = [_cell(getattr(row, name)) for row in rows]

@@ -1,12 +1,12 @@
-"""Did every subscriber get every message once, in order, with its content?
+"""Verification: did every subscriber get every message once, in order, with its content?
 
 A message says twice which one it is: by its position, which the server gave it, and by the number
 at the start of its content, which the publisher wrote there. Messages are counted from 1 on a
 subject that nothing else is published to, so both numbers must rise by one and be equal.
 
 Decoding costs more than receiving, and the subscribers of one subject receive the same bytes. So
-bytes that were found to carry a subscriber from one position to another are remembered, and a
-subscriber at that position who receives these very bytes needs no second look.
+bytes that were found to carry a subscriber from one position to another are remembered. When a
+subscriber at that position receives these very bytes, they need not be decoded again.
 """
 
 from collections.abc import Callable
@@ -26,13 +26,13 @@ _PONG_KEY = b"pong"
 
 
 def content(number: int, size: int) -> str:
-    """What the message with this number says, in `size` bytes."""
+    """Return the content of the message with this number, in `size` bytes."""
     return f"{number:0{NUMBER_DIGITS}d}".ljust(size, "x")
 
 
 @frozen
 class Fault:
-    """What went wrong with one subscriber: `kind` is "lost", "repeated" or "altered"."""
+    """A fault at one subscriber; `kind` is "lost", "repeated" or "altered"."""
 
     kind: str
     subscriber: int
@@ -47,10 +47,10 @@ class Fault:
 
 
 class Stream:
-    """What one subscriber has received. `position` is the number of its newest message.
+    """What one subscriber has received; `position` is the number of its newest message.
 
-    `others` holds the events besides messages until somebody takes them, `rest` the start of a
-    frame that is not complete; `answer` sends bytes back, for pings.
+    `others` holds the events besides messages until they are taken, `rest` the start of a frame
+    that is not complete; `answer` sends bytes back, for pings.
     """
 
     __slots__ = ("answer", "codec", "others", "position", "rest", "subscriber")
@@ -82,9 +82,9 @@ class Verifier:
         self._seen: dict[tuple[int, int], tuple[bytes, int]] = {}
 
     def received(self, stream: Stream, chunk: bytes) -> int:
-        """Take what one read brought; by how many messages the subscriber advanced.
+        """Take what one read brought; return by how many messages the subscriber advanced.
 
-        RemoteProtocolError where the bytes are not the protocol, or the server closes.
+        Raises RemoteProtocolError if the bytes break the protocol, or the server closes.
         """
         position = stream.position
         if not stream.rest:
@@ -96,11 +96,11 @@ class Verifier:
         return self._decoded(stream, chunk)
 
     def fill(self, row: Row) -> None:
-        """Write into a row what was found so far."""
+        """Write what was found so far into a row."""
         row.lost, row.repeated, row.altered = self.lost, self.repeated, self.altered
 
     def missing(self, streams: list[Stream], published: int) -> int:
-        """Count as lost what the streams should have had by now; how many that is."""
+        """Count as lost what the streams should have had by now; return how many that is."""
         before = self.lost
         for stream in streams:
             if stream.position < published:
@@ -134,7 +134,7 @@ class Verifier:
         return stream.position - before
 
     def _message(self, stream: Stream, message: MessageEvent) -> bool:
-        """Whether the message is the next one, unaltered."""
+        """Return whether the message is the next one, unaltered."""
         expected = stream.position + 1
         intact = message.content == content(message.seq, self._content_bytes)
         if not intact:

@@ -1,7 +1,7 @@
 """The client's side of a WebSocket, as little of it as a load generator needs (RFC 6455).
 
-The load must cost less than what it loads, so there is no general parser here: a server message is
-expected whole, in one unmasked frame. Whatever else comes is an error, never skipped.
+The load must cost less than what it measures, so there is no general parser here: a message from
+the server is expected in one unmasked frame. Anything else is an error and never skipped.
 """
 
 import base64
@@ -23,7 +23,7 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
 
 
 class Upgrade:
-    """The opening hand-shakes of many connections: they may share a request (section 4.1)."""
+    """The opening handshakes of many connections, which may share a request (section 4.1)."""
 
     def __init__(self, host: str, subprotocol: str) -> None:
         key = base64.b64encode(os.urandom(16))
@@ -35,9 +35,9 @@ class Upgrade:
         ).encode()
 
     def rest(self, received: bytes) -> bytes | None:
-        """What follows the server's answer, None while the answer is not complete.
+        """Return what follows the server's answer, or None while the answer is not complete.
 
-        RemoteProtocolError for any answer but an upgrade to WebSocket.
+        Raises RemoteProtocolError for any answer but an upgrade to WebSocket.
         """
         head, end, rest = received.partition(b"\r\n\r\n")
         if not end:
@@ -53,7 +53,7 @@ class Upgrade:
 
 
 def masked(payload: bytes, opcode: int, key: bytes) -> bytes:
-    """One client frame; `key` is 4 random bytes (section 5.3)."""
+    """Return one client frame; `key` is 4 random bytes (section 5.3)."""
     length = len(payload)
     if length < 126:
         head = bytes((_FIN | opcode, _MASKED | length))
@@ -67,7 +67,7 @@ def masked(payload: bytes, opcode: int, key: bytes) -> bytes:
 
 
 def server_frame(payload: bytes, opcode: int) -> bytes:
-    """One frame as a server sends it."""
+    """Return one frame as a server sends it."""
     length = len(payload)
     if length < 126:
         return bytes((_FIN | opcode, length)) + payload
@@ -77,7 +77,10 @@ def server_frame(payload: bytes, opcode: int) -> bytes:
 
 
 def split(received: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
-    """The whole server frames at the start, as (opcode, payload), and the bytes after them."""
+    """Return the complete frames at the start, as (opcode, payload), and the bytes after them.
+
+    Raises RemoteProtocolError for a frame that is fragmented, masked or extended.
+    """
     frames = []
     at = 0
     end = len(received)

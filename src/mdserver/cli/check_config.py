@@ -1,4 +1,4 @@
-"""`mdserver check-config`: the effective configuration, one parameter a line, with its origin."""
+"""`mdserver check-config`: print the effective configuration and the origin of each value."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`mdserver cluster`: what an operator asks a member of a cluster over its monitor listener."""
+"""`mdserver cluster`: what an operator asks a member of a cluster, over its monitor listener."""
 
 import base64
 import http.client
@@ -21,13 +21,13 @@ from mdserver.errors import MdserverError
 TIMEOUT_S = 10
 HAND_OVER_TIMEOUT_S = 60.0
 POLL_S = 0.2
-ORDER = {"X-Mdserver": "1"}  # the monitor takes no orders without it
+ORDER = {"X-Mdserver": "1"}  # the monitor accepts no command without this header
 
 _TAKING = ("NORMAL", "JOINING", "RECOVERING")
 
 
 class ClusterCommandError(MdserverError):
-    """A command that the member refused, or that did not reach it."""
+    """A command was refused by the member, or did not reach it."""
 
 
 @click.group("cluster")
@@ -36,7 +36,7 @@ def command() -> None:
 
 
 def monitor_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--monitor` and `--credentials`."""
+    """Add `--monitor` and `--credentials`."""
     function = click.option(
         "--credentials",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -58,7 +58,10 @@ _CREDENTIALS_HINT = (
 
 
 def ask(monitor: str, credentials: Path | None, method: str, path: str) -> dict[str, Any]:
-    """The member's answer. Raises `ClusterCommandError` with its reason for a refusal."""
+    """Send a request to a member and return its answer.
+
+    Raises `ClusterCommandError` with the reason if the member refuses or cannot be reached.
+    """
     url = urlsplit(monitor)
     if url.scheme != "http" or not url.hostname:
         raise click.UsageError(f"--monitor {monitor}: expected http://host:port")
@@ -87,7 +90,11 @@ def ask(monitor: str, credentials: Path | None, method: str, path: str) -> dict[
 
 
 def authorization(credentials: Path | None) -> dict[str, str]:
-    """The header with user and password, where there are some; never from arguments."""
+    """Return the header with user and password, or none if there are none.
+
+    They come from a file or the environment, never from arguments, which every user of the machine
+    can see.
+    """
     if credentials is not None:
         pair = credentials.read_text(encoding="utf-8").strip()
     else:
@@ -140,7 +147,7 @@ def status(monitor: str, credentials: Path | None, as_json: bool, form: str) -> 
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return rising numbers in few words: `0-2, 5`."""
+    """Return rising numbers in short form: `0-2, 5`."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][-1] == number - 1:
@@ -151,7 +158,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def act(action: str, monitor: str, credentials: Path | None, member: str, force: bool) -> None:
-    """Have a command carried out, and say so."""
+    """Send a command to a member, which carries it out."""
     query = f"?member={quote(member, safe='')}&force={'true' if force else 'false'}"
     ask(monitor, credentials, "POST", f"/cluster/{action}{query}")
 
@@ -200,16 +207,16 @@ def drain(
 
 
 def wait_handed_over(monitor: str, credentials: Path | None, member: str, timeout_s: float) -> int:
-    """Wait until a member coordinates nothing, with the progress on a terminal.
+    """Wait until a member coordinates no group, with the progress on a terminal.
 
-    Return the number of groups that it keeps because no member is left to take them, else 0.
+    Returns the number of groups that it keeps because no member is left to take them, else 0.
     Raises `ClusterCommandError` if that takes too long.
     """
     deadline = time.monotonic() + timeout_s
     with Console(stderr=True).status(f"{member} hands over its groups") as progress:
         while True:
             rows = ask(monitor, credentials, "GET", "/cluster/status")["members"]
-            # As the member resolved it: an address comes before a name.
+            # The member resolves MEMBER in this order as well: an address precedes a name.
             row = min(
                 (row for row in rows if member in (row["address"], row["name"])),
                 key=lambda row: row["address"] != member,

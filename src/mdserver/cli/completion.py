@@ -1,10 +1,10 @@
-"""`mdserver completion`: what a shell needs to complete commands and options."""
+"""`mdserver completion`: print the script that makes a shell complete commands and options."""
 
 import click
 from click.shell_completion import get_completion_class
 
 SHELLS = ("bash", "zsh", "fish")
-VARIABLE = "_MDSERVER_COMPLETE"  # by which the shell asks; click's name for it
+VARIABLE = "_MDSERVER_COMPLETE"  # set by the shell when it asks for completions; named by click
 
 
 @click.command("completion")

@@ -11,7 +11,7 @@ from mdserver.config import Loaded, load
 
 
 def configuration_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--config FILE` and `--set Name=value` to a subcommand."""
+    """Add `--config FILE` and `--set Name=value` to a subcommand."""
     command = click.option(
         "--set",
         "overrides",
@@ -29,5 +29,5 @@ def configuration_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def effective(file: Path | None, overrides: tuple[str, ...]) -> Loaded:
-    """The configuration of this process. Raises `ConfigError`."""
+    """Return the configuration of this process. Raises `ConfigError`."""
     return load(file, os.environ, overrides)

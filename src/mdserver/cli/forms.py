@@ -1,4 +1,4 @@
-"""The option `--format` of commands that print, and printing in either form."""
+"""The option `--format`, and printing a result in the chosen form."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,5 +22,5 @@ def format_option(
 
 
 def print_result(form: str, text: str, value: Mapping[str, Any]) -> None:
-    """Print a result: the text for people, or the value as a JSON object on one line."""
+    """Print a result: its text, or its value as a JSON object on one line."""
     click.echo(json.dumps(value) if form == "json" else text)

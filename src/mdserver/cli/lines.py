@@ -1,4 +1,4 @@
-"""Lines in and out of the command line: messages as text or JSON, stdin without blocking."""
+"""Lines in and out of the command line: messages as text or JSON, and stdin without blocking."""
 
 import os
 import sys
@@ -18,14 +18,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 def text_line(message: Message) -> bytes:
-    """`SUBJECT CONTENT name=value...`; what would end the line or move the cursor is escaped."""
+    """Return `SUBJECT CONTENT name=value...` as a line.
+
+    Characters that would end the line or move the cursor are escaped.
+    """
     words = [message.subject, _text(message.content)]
     words += [f"{name}={value}" for name, value in message.fields.items()]
     return printable(" ".join(words)).encode() + b"\n"
 
 
 def json_line(message: Message) -> bytes:
-    """The `message` event of docs/protocol.md, compressed content as it was before."""
+    """Return the `message` event of docs/protocol.md as a line, with decompressed content."""
     position = message.position
     text = isinstance(message.content, str)
     event = MessageEvent(
@@ -47,15 +50,15 @@ def json_line(message: Message) -> bytes:
 
 
 def content_line(message: Message) -> bytes:
-    """The content alone, as it is, and the end of the line."""
+    """Return the content alone, unchanged, and a line end."""
     content = message.content
     return (content.encode() if isinstance(content, str) else content) + b"\n"
 
 
 async def write_lines(lines: Sequence[bytes]) -> None:
-    """Write to stdout at once; a slow reader of a pipe holds this task only.
+    """Write to stdout and flush; a slow reader of a pipe holds up this task only.
 
-    A pipe gets the lines as they are, a terminal nothing that it would obey.
+    A pipe gets the lines unchanged; on a terminal, control characters are escaped.
     """
     block = b"".join(lines)
     if sys.stdout.isatty():
@@ -69,9 +72,9 @@ def _write(block: bytes) -> None:
 
 
 async def stdin_lines() -> AsyncIterator[list[bytes]]:
-    """The lines of stdin without their ends, as many at a time as one read brings.
+    """Yield the lines of stdin without their ends, as many at a time as one read brings.
 
-    Raises CommandError for a line beyond STDIN_LINE_BYTES_MAX.
+    Raises CommandError for a line longer than STDIN_LINE_BYTES_MAX.
     """
     rest = b""
     while block := await trio.to_thread.run_sync(
@@ -93,7 +96,7 @@ def _text(content: str | bytes) -> str:
 
 
 def printable(line: str) -> str:
-    """Return the line with what would end it or move the cursor escaped."""
+    """Return the line with the characters escaped that would end it or move the cursor."""
     if line.isprintable():
         return line
     return "".join(

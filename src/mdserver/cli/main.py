@@ -1,4 +1,4 @@
-"""The `mdserver` command: finds the subcommand, and turns what goes wrong into one line.
+"""The `mdserver` command: find the subcommand, and report each failure in one line.
 
 Exit status: 0 done, 1 refused or failed, 2 bad usage or configuration, 130 interrupted.
 """
@@ -33,9 +33,9 @@ EXIT_INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
-    """Imports the module of a subcommand when it is called, not before: a start takes less time.
+    """Imports the module of a subcommand only when it is called, which makes starting faster.
 
-    The module has the name of the subcommand and a click command of the name `command`.
+    The module has the name of the subcommand, and in it a click command of the name `command`.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -77,12 +77,12 @@ def mdserver() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the `mdserver` command."""
+    """Run the `mdserver` command and exit with its status."""
     sys.exit(exit_status(arguments))
 
 
 def exit_status(arguments: Sequence[str] | None = None) -> int:
-    """Runs a subcommand; errors that were made on purpose become one line on stderr."""
+    """Run a subcommand and return the exit status; deliberate errors become one line on stderr."""
     try:
         status = mdserver.main(arguments, prog_name="mdserver", standalone_mode=False)
         sys.stdout.flush()
@@ -98,7 +98,8 @@ def exit_status(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"mdserver: {harmless(str(error))}", err=True)
         return EXIT_FAILED
     except BrokenPipeError:
-        # Who read our output has gone, like `head`: there is nobody left to tell.
+        # The reader of our output has ended, as `head` does. Python flushes stdout at exit, which
+        # must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     return status if isinstance(status, int) else 0

@@ -1,7 +1,8 @@
-"""What a configuration allows clients to have the server keep: bounds in bytes, and their sums.
+"""How much memory a configuration allows clients to occupy: bounds in bytes, and their sums.
 
-What is multiplied by connections is shown for one, for all of one address, and for all. The sums
-are what nobody can exceed, not what is to be expected: nearly all clients read what they are sent.
+What is multiplied by connections is shown for one connection, for all of one address, and for all.
+The sums are what nobody can exceed, not what is to be expected: nearly all clients read what they
+are sent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,10 @@ AUDITS = 5  # streams of audit logs
 
 @frozen
 class Bound:
-    """How many bytes at most: of `each` connection, or, if that is 0, of the server as a whole."""
+    """An upper bound in bytes: of `each` connection, or, if that is 0, of the server as a `whole`.
+
+    `what` describes it, `named` lists the parameters that it depends on.
+    """
 
     what: str
     named: str
@@ -34,7 +38,7 @@ class Bound:
 
 
 def bounds(config: Config) -> Iterator[Bound]:
-    """All bounds of a configuration."""
+    """Yield all bounds of a configuration."""
     yield Bound("a connection", "MaxConnections, MaxConnectionsPerAddress", CONNECTION_BYTES)
     yield Bound(
         "its subscriptions",
@@ -60,7 +64,7 @@ def bounds(config: Config) -> Iterator[Bound]:
 
 
 def _waiting(config: Config) -> Iterator[Bound]:
-    """What waits for something else than clients."""
+    """Yield the bounds of queues that do not wait for clients."""
     if config.entitlement is Entitlement.CUSTOM:
         asked = limits.VERDICTS_PENDING_MAX * VERDICT_BYTES
         yield Bound("questions to the entitlement class", "", whole=asked)
@@ -82,7 +86,7 @@ def _waiting(config: Config) -> Iterator[Bound]:
 
 
 def table(config: Config) -> list[str]:
-    """The bounds as lines of text, with their sums."""
+    """Return the bounds as lines of text, with their sums."""
     all_ = config.max_connections
     address = min(config.max_connections_per_address, all_)
     found = list(bounds(config))

@@ -1,4 +1,4 @@
-"""What pub, sub and snapshot have in common: where to connect, and how failures are told."""
+"""What pub, sub and snapshot share: where to connect, and how failures are reported."""
 
 import functools
 import logging
@@ -27,11 +27,11 @@ from mdserver.errors import MdserverError, leaves
 DEFAULT_SERVER = "http://127.0.0.1:8800"
 T = TypeVar("T")
 _TOKEN = re.compile(r"\btokens?\b", re.IGNORECASE)
-logging.getLogger("mdserver.client").addHandler(logging.NullHandler())  # `_watch` tells it instead
+logging.getLogger("mdserver.client").addHandler(logging.NullHandler())  # `_watch` reports instead
 
 
 class CommandError(MdserverError):
-    """A command that did not do what it should; the message is one line for stderr."""
+    """A command failed; the message is one line for stderr."""
 
 
 @frozen
@@ -44,7 +44,10 @@ class Connection:
     authority: Path | None = None
 
     def client(self) -> Client:
-        """A client that tries each server once before it says that none is there."""
+        """Return a client that notifies SERVER_DOWN only after it has tried each server.
+
+        Raises UsageError if an address cannot be read.
+        """
         tls = None if self.authority is None else self._trusting(self.authority)
         reconnect = ReconnectSettings(
             quick_initial_delay_s=1, notify_after_failed_attempts=len(self.servers)
@@ -62,7 +65,7 @@ class Connection:
             raise click.UsageError(f"--server {error}") from None
 
     def hinted(self, text: str) -> str:
-        """Return what a server or the network said, with what the user can do about it."""
+        """Return what a server or the network said, with a hint at what the user can do."""
         if "certificate" in text or "CERTIFICATE" in text:
             return f"{text} (--ca FILE names the authority of its certificate)"
         if "Connection refused" in text or "Name or service not known" in text:
@@ -75,7 +78,7 @@ class Connection:
         return text
 
     def _trusting(self, authority: Path) -> ssl.SSLContext:
-        """A context for TLS in which this authority is trusted, and no other one."""
+        """Return a TLS context that trusts this authority alone."""
         for server in self.servers:
             if "://" in server and not server.rpartition(" ")[2].startswith(("https:", "wss:")):
                 raise click.UsageError(f"--ca is for servers with https://, not for {server}")
@@ -88,7 +91,7 @@ class Connection:
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of a connection; the function gets them as `connection`."""
+    """Add the options of a connection; the function gets them as `connection`."""
 
     @click.option(
         "-s",
@@ -142,19 +145,19 @@ def _servers_of_environment() -> tuple[str, ...]:
 
 
 class Reached:
-    """Which server a client came through to first."""
+    """The first server that a client connected to."""
 
     def __init__(self) -> None:
         self._server = ""
         self._there = trio.Event()
 
     def note(self, server: str) -> None:
-        """There is a connection to it."""
+        """Note the server of a connection, and wake the tasks that wait for it."""
         self._server = server
         self._there.set()
 
     async def server(self) -> str:
-        """Wait until there is one."""
+        """Wait until there is a connection; return its server."""
         await self._there.wait()
         return self._server
 
@@ -166,8 +169,8 @@ def run_client(
 ) -> T:
     """Run the body with a client that is connecting, until the body ends or fails.
 
-    `connected` is told the server when there is a connection. Raises what the body raised, not a
-    group of it; CommandError where no server answers at first.
+    `connected` is called with the server when the first connection stands. Raises what the body
+    raised, not a group of it, and CommandError if no server answers at first.
     """
 
     async def run() -> T:
@@ -189,7 +192,7 @@ def run_client(
 async def _watch(
     client: Client, connection: Connection, connected: Callable[[str], object] | None
 ) -> None:
-    """Tell of trouble on stderr; end the command where no server was ever reached."""
+    """Report failures on stderr; end the command if no server was ever reached."""
     ever_up = False
     async for notice in client.statuses:
         if notice.status is Notification.SERVER_UP:
@@ -224,12 +227,12 @@ _WORTH_TELLING = {
 
 
 def tell(line: str) -> None:
-    """One line on stderr."""
+    """Write one line to stderr."""
     sys.stderr.write(f"mdserver: {line}\n")
     sys.stderr.flush()
 
 
 def _most_telling(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the interruption, which counts more than what it caused; else the first error."""
+    """Return the interruption if there is one, which caused the others; else the first error."""
     errors = leaves(group)
     return next((error for error in errors if isinstance(error, KeyboardInterrupt)), errors[0])

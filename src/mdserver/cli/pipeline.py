@@ -1,7 +1,7 @@
-"""`mdserver pipeline`: archive the journal, derive from it, judge deliveries, roll up, replay.
+"""`mdserver pipeline`: archive the journal, derive from it, audit deliveries, roll up, replay.
 
-Everything that a job needs is checked before Spark starts, so that a mistake costs one line and no
-ten seconds.
+Everything that a job needs is checked before Spark starts, so that a mistake costs one line and not
+ten seconds. For the same reason modules that import Spark are imported in functions.
 """
 
 import contextlib
@@ -42,14 +42,14 @@ _TIMES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
 
 
 def tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The folder of Delta tables, which every job has."""
+    """Add `--tables`, the folder of Delta tables that every job has."""
     return click.option(
         "--tables", type=_FOLDER, required=True, help="The folder of the archive's Delta tables."
     )(function)
 
 
 def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How Spark runs; the function gets it as `spark_settings`."""
+    """Add the options of Spark; the function gets them as `spark_settings`."""
 
     @click.option(
         "--driver-memory",
@@ -80,7 +80,10 @@ def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def spark_size(text: str) -> str:
-    """Return a size as Spark has it; BadParameter unless it is one, and large enough for Spark."""
+    """Return a size as Spark writes it.
+
+    Raises BadParameter unless it is a size that is large enough for Spark.
+    """
     match = re.fullmatch(r"(\d{1,9})\s*([kmgt]?)b?", text.strip().lower())
     if match is None or int(match[1]) * SPARK_UNITS[match[2]] < SPARK_MEMORY_MIN:
         raise click.BadParameter(
@@ -91,7 +94,10 @@ def spark_size(text: str) -> str:
 
 @frozen
 class Where:
-    """Where a job reads: a journal, or topics of Kafka."""
+    """The source of a job: a journal, or topics of Kafka.
+
+    Raises UsageError unless exactly one of them is given.
+    """
 
     journal: Path | None
     kafka: str | None
@@ -107,16 +113,19 @@ class Where:
             raise click.BadParameter(f"{self.journal} is no folder.", param_hint="--journal")
 
     def jars(self) -> list[Path]:
-        """What Spark needs to read there; PipelineError where that is missing."""
+        """Return the jars that Spark needs to read the source.
+
+        Raises PipelineError if one is missing.
+        """
         from mdserver.pipeline.common import session
 
-        # spark-submit has been given the jars by its own option.
+        # spark-submit gets the jars by its own option.
         if self.kafka is None or session.submitted():
             return []
         return requirements.kafka_jars(os.environ)
 
     def source(self) -> "sources.Source":
-        """The source; imports Spark."""
+        """Return the source; imports Spark."""
         from mdserver.pipeline.common import sources
 
         if self.journal is not None:
@@ -124,9 +133,9 @@ class Where:
         return self.kafka_source()
 
     def attend(self, reader: str, streams: Iterable[str]) -> None:
-        """Have a journal kept until this job has read it, before Spark takes its time to start.
+        """Have the journal kept until this job has read it, before Spark takes its time to start.
 
-        Where its folder cannot be written to, the server's limits alone say what is kept.
+        If the folder cannot be written to, only the limits of the server decide what is kept.
         """
         for stream in streams:
             if self.journal is not None and (self.journal / stream).is_dir():
@@ -134,7 +143,7 @@ class Where:
                     segments.attend(self.journal / stream, reader)
 
     def kafka_source(self) -> "sources.KafkaSource":
-        """The topics of --kafka."""
+        """Return the source for the topics of --kafka."""
         from mdserver.pipeline.common import sources
 
         assert self.kafka is not None
@@ -143,7 +152,7 @@ class Where:
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Where a job reads; the function gets it as `where`."""
+    """Add the options of the source; the function gets them as `where`."""
 
     @click.option("--journal", type=_FOLDER, help="A journal folder: one folder a stream.")
     @click.option("--kafka", metavar="SERVERS", help="Bootstrap servers, in place of a journal.")
@@ -303,7 +312,7 @@ def derive_in_real_time(
     *,
     once: bool,
 ) -> None:
-    """`derive --real-time`: from Kafka to Kafka."""
+    """Run `derive --real-time`, from Kafka to Kafka."""
     from mdserver.pipeline.derive import realtime, rules
 
     if where.kafka is None or once:
@@ -462,7 +471,7 @@ def plan_text(plan: "Plan") -> str:
 
 
 def plan_value(plan: "Plan") -> dict[str, Any]:
-    """Return a plan as a JSON object; shares and errors as fractions of 1."""
+    """Return a plan as a JSON object, with shares and errors as fractions of 1."""
     return {
         "members": plan.members,
         "limited_by": plan.limited_by,
@@ -524,7 +533,7 @@ def replay(
 
 
 def check_tables(tables: Path) -> None:
-    """Raise BadParameter unless the folder is there."""
+    """Raise BadParameter unless the folder exists."""
     if not tables.is_dir():
         raise click.BadParameter(
             f"{tables} is no folder; `mdserver pipeline archive` makes it.", param_hint="--tables"
@@ -532,7 +541,7 @@ def check_tables(tables: Path) -> None:
 
 
 def check_writable(tables: Path) -> None:
-    """Raise PipelineError if a job cannot write its tables there; makes the folder."""
+    """Create the folder; raise PipelineError if a job cannot write its tables there."""
     try:
         tables.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -544,7 +553,7 @@ def check_writable(tables: Path) -> None:
 
 
 def parsed_setting(text: str, option: str = "--kafka-option") -> tuple[str, str]:
-    """NAME=VALUE in two; BadParameter where there is no `=`."""
+    """Split NAME=VALUE; raise BadParameter if there is no `=`."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint=option)
@@ -555,7 +564,7 @@ def parsed_setting(text: str, option: str = "--kafka-option") -> tuple[str, str]
 def started(
     job: str, settings: Mapping[str, str], where: Where | None = None
 ) -> "Iterator[SparkSession]":
-    """A Spark session for a job, after everything it needs was found; stopped at the end."""
+    """Start Spark for a job, after checking everything that it needs; stop it at the end."""
     requirements.check_extra()
     requirements.check_java(os.environ)
     jars = where.jars() if where is not None else []

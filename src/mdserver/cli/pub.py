@@ -1,4 +1,4 @@
-"""`mdserver pub`: publish one message, or one a line of stdin."""
+"""`mdserver pub`: publish one message, or one for each line of stdin."""
 
 import sys
 from collections import deque
@@ -24,7 +24,7 @@ from mdserver.core.commands import Publish
 from mdserver.core.events import StatusName
 from mdserver.core.message import Qos
 
-_TOLD_MAX = 20  # failures told one by one; the others are counted
+_TOLD_MAX = 20  # failures reported one by one; further ones are only counted
 _decode = msgspec.json.Decoder(Publish).decode
 
 
@@ -103,7 +103,10 @@ def _fields(given: tuple[str, ...]) -> dict[str, str] | None:
 
 
 def _content_of(model: Publish) -> Callable[[bytes], Publish]:
-    """Reads a line as the content of a message; bytes that are no text stay bytes."""
+    """Return a reader that takes a line as the content of a message.
+
+    Bytes that are not UTF-8 text are published as bytes.
+    """
 
     def read(line: bytes) -> Publish:
         try:
@@ -115,7 +118,7 @@ def _content_of(model: Publish) -> Callable[[bytes], Publish]:
 
 
 def _command_of(line: bytes) -> Publish:
-    """Reads a line as a `publish` command; text that is to be compressed is compressed here."""
+    """Read a line as a `publish` command; text with the flag `compressed` is compressed here."""
     command = _decode(line)
     if command.compressed and command.content is not None:
         zipped = deflated(command.content)
@@ -141,14 +144,14 @@ def json_result(subject: str, result: PublishResult) -> bytes:
 
 @attrs.define
 class ProgressLine:
-    """How far a feed is, on stderr where that is a terminal."""
+    """The progress of a feed, on stderr if that is a terminal."""
 
     _shown: bool
     _start: float = attrs.Factory(trio.current_time)
     _next: float = 0
 
     def show(self, published: int) -> None:
-        """Write the line anew, a few times a second at most."""
+        """Write the line anew, at most ten times a second."""
         now = trio.current_time()
         if not self._shown or now < self._next:
             return
@@ -158,7 +161,7 @@ class ProgressLine:
         sys.stderr.flush()
 
     def clear(self) -> None:
-        """Leave no trace."""
+        """Erase the line."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -166,7 +169,7 @@ class ProgressLine:
 
 @attrs.define
 class Feed:
-    """Publishes the lines of stdin, many in flight, and tells which of them failed."""
+    """Publishes the lines of stdin, many in flight, and reports which of them failed."""
 
     client: Client
     read: Callable[[bytes], Publish]
@@ -178,7 +181,10 @@ class Feed:
     _failed: int = 0
 
     async def run(self, progress: ProgressLine) -> None:
-        """Until the end of stdin, and until each publication has its result."""
+        """Publish until the end of stdin, and wait until each publication has its result.
+
+        Raises CommandError if a message was not published.
+        """
         start = trio.current_time()
         number = 0
         async for lines in stdin_lines():
@@ -210,7 +216,7 @@ class Feed:
         self._open.append((number, command.subject, publication))
 
     def _settle(self) -> None:
-        """Look at the results that are there, in the order of the lines."""
+        """Take the results that are here, in the order of the lines."""
         while self._open and (result := self._open[0][2].result) is not None:
             number, subject, _ = self._open.popleft()
             if result.status is not StatusName.PUBLISH_OK:
@@ -219,7 +225,7 @@ class Feed:
                 self._taken.append(self.line(subject, result))
 
     async def _print(self) -> None:
-        """Print what was taken since the last time."""
+        """Print what was taken since the last call."""
         self._settle()
         if self._taken:
             lines, self._taken = self._taken, []

@@ -1,4 +1,4 @@
-"""`mdserver run`: one server, until a signal ends it."""
+"""`mdserver run`: run one server until a signal ends it."""
 
 import gc
 import signal
@@ -22,7 +22,7 @@ from mdserver.server.privileges import take_no_new_privileges
 from mdserver.server.start_checks import limited
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-YOUNG_OBJECTS = 5000  # how many new ones make the garbage collector look at them
+YOUNG_OBJECTS = 5000  # new objects that trigger a collection of the youngest generation
 log = structlog.get_logger()
 
 
@@ -48,7 +48,7 @@ def command(file: Path | None, overrides: tuple[str, ...], trace: Path | None) -
         try:
             trio.run(serve, config, read, trace, lines)
         except BaseExceptionGroup as group:
-            # What was raised to be read by the user says more than the group around it.
+            # A deliberate error is one line for the user; the group around it would be a traceback.
             ours = [error for error in leaves(group) if isinstance(error, MdserverError)]
             raise ours[0] if ours else group from None
 
@@ -56,8 +56,8 @@ def command(file: Path | None, overrides: tuple[str, ...], trace: Path | None) -
 async def serve(
     config: Config, read: Callable[[], Loaded], trace: Path | None, lines: LineWriter
 ) -> None:
-    """Serve until a signal; `read` reads the configuration again, for SIGHUP."""
-    gc.disable()  # nothing that is made here becomes garbage, and a journal may bring very much
+    """Serve until a signal; on SIGHUP read the configuration again by `read`."""
+    gc.disable()  # nothing made during the start becomes garbage, and a journal may be very large
     app = build(config, trace=trace, log_writer=lines)
     app.orders.reload = partial(reload, app, read)
     with trio.open_signal_receiver(*SIGNALS) as signals:
@@ -71,24 +71,24 @@ async def serve(
                     continue
                 log.info("ending", signal=signal.Signals(number).name)
                 if app.server.unready:
-                    break  # the second signal: at once
+                    break  # the second signal ends the server at once
                 nursery.start_soon(drain, app, nursery.cancel_scope)
             nursery.cancel_scope.cancel()
 
 
 def spare_collector() -> None:
-    """Have the garbage collector look at what is made from now on only, and more rarely."""
-    # What was made so far lives as long as the process: the collector need not look again.
+    """Make the garbage collector ignore the objects of the start, and run more rarely."""
+    # The objects of the start live as long as the process, so no collection needs to visit them.
     gc.collect()
     gc.freeze()
     gc.enable()
-    # Rarer collections of what is young become fewer of everything, which take 0.2 s at 10,000
-    # connections: one instead of five while those connect.
+    # Fewer young collections also mean fewer full ones, which take 0.2 s at 10,000 connections: one
+    # instead of five while those connect.
     gc.set_threshold(YOUNG_OBJECTS, 10, 10)
 
 
 async def drain(app: App, scope: trio.CancelScope) -> None:
-    """End gracefully, then cancel what serves."""
+    """Drain the server, then cancel `scope`, in which it serves."""
     await app.drain()
     scope.cancel()
 

@@ -40,7 +40,7 @@ def command(connection: Connection, subject: str, form: str) -> None:
                 raise CommandError(f"no answer within {SNAPSHOT_TIMEOUT_S} s")
             if pattern:
                 return await print_all(subscription, line)
-            # The snapshot comes before the confirmation: what is here now is all there is.
+            # The snapshot precedes the confirmation, so what is here now is all there is.
             subscription.end()
             async for message in subscription:
                 if message.type is MessageType.SNAPSHOT:
@@ -57,9 +57,9 @@ def command(connection: Connection, subject: str, form: str) -> None:
 
 
 async def print_all(subscription: Subscription, line: Callable[[Message], bytes]) -> int:
-    """Print snapshots until the server has brought all of them; return how many there were.
+    """Print snapshots until the server has brought all of them; return their number.
 
-    What is published meanwhile is left out: it is not what was there.
+    What is published meanwhile is left out, because it was not there when the command was called.
     """
     printed = 0
 

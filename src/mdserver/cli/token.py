@@ -1,6 +1,4 @@
-"""`mdserver token`: makes entitlement tokens (JWT, RFC 7519) for trying things out, and explains
-any token.
-"""
+"""`mdserver token`: make an entitlement token (JWT, RFC 7519) for a test, or explain any token."""
 
 import json
 import time
@@ -95,7 +93,7 @@ def command(
 
 
 def lifetime_s(text: str) -> int:
-    """Seconds of a duration such as `1h`."""
+    """Return the seconds of a duration such as `1h`."""
     try:
         return _DURATION.parse(text) // limits.NS_PER_S
     except ValueError as error:
@@ -105,7 +103,10 @@ def lifetime_s(text: str) -> int:
 def signing_key(
     secret_file: Path | None, private_file: Path | None, algorithm: str | None
 ) -> tuple[Any, str]:
-    """The key to sign with and the algorithm that fits it."""
+    """Return the key to sign with, and an algorithm that fits it.
+
+    Raises UsageError if there is no key or the algorithm does not fit.
+    """
     if secret_file:
         secret = key_file(secret_file, hmac_secret)
         key, fitting = secret.key, secret.algorithms
@@ -132,7 +133,10 @@ def _public_half(pem: bytes) -> TokenKey:
 
 
 def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return header and claims of a token. Raises MdserverError if it is none."""
+    """Return header and claims of a token, without checking its signature.
+
+    Raises MdserverError if it is no token.
+    """
     try:
         header = jwt.get_unverified_header(token)
         return header, jwt.decode(token, options={"verify_signature": False})
@@ -143,7 +147,7 @@ def _unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
 def explanation_json(
     token: str, secret_file: Path | None, public_file: Path | None, now_s: float
 ) -> str:
-    """Return header and claims of a token as they are, and what was found about them."""
+    """Return header, claims, signature and expiry of a token as a JSON object."""
     header, claims = _unverified(token)
     said = {
         "signature": verdict(token, secret_file, public_file),
@@ -157,7 +161,7 @@ def explanation_json(
 def explanation(
     token: str, secret_file: Path | None, public_file: Path | None, now_s: float
 ) -> str:
-    """What a token holds and whether it is valid, in lines for people."""
+    """Return lines for people about what a token holds and whether it is valid."""
     header, claims = _unverified(token)
     verified = verdict(token, secret_file, public_file)
     lines = [f"signed with {safe_text(header.get('alg'))}: {verified}"]
@@ -178,7 +182,7 @@ def explanation(
 
 
 def verdict(token: str, secret_file: Path | None, public_file: Path | None) -> str:
-    """Whether the signature is right, as far as it can be told."""
+    """Return whether the signature is right, as far as it can be checked with the given file."""
     if secret_file:
         key = key_file(secret_file, hmac_secret)
     elif public_file:
@@ -198,7 +202,7 @@ def verdict(token: str, secret_file: Path | None, public_file: Path | None) -> s
 
 
 def expiry(claim: object, now_s: float) -> str:
-    """When a token expires, in words."""
+    """Return in words when a token expires."""
     if not isinstance(claim, int | float):
         return "no claim `exp`: the server refuses it"
     try:
