@@ -170,8 +170,7 @@ class Connections:
         return False
 
     def _prepared(self, connection: Connection) -> bool:
-        """Continue connecting, and the TLS handshake if there is one; return whether both are done.
-        """
+        """Continue the TCP and TLS handshakes; return whether both are done."""
         if not connection.connected:
             self._check(connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
             self._epoll.modify(connection.socket, select.EPOLLIN)
