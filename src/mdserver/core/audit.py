@@ -1,4 +1,4 @@
-"""What the audit streams say; their columns are described in docs/operations.md."""
+"""The lines of the audit streams; their columns are described in docs/operations.md."""
 
 from mdserver.core.commands import Publish, Receipt
 from mdserver.core.message import Publication
@@ -19,7 +19,7 @@ US_PER_MS = 1_000
 def session_log(
     stream: str, name: str, session: Session, now: int, **values: str | int | None
 ) -> Log:
-    """One line about a session; `time` is in ns since the Unix epoch."""
+    """Return a line about a session; `now` is in ns since the Unix epoch, here and below."""
     return Log(
         stream,
         name,
@@ -36,7 +36,10 @@ def session_log(
 
 
 def presence_log(name: str, session: Session, subject: str, now: int) -> Log:
-    """Who began or ended to be subscribed, with the token by which the application knows it."""
+    """Return a line about a session that began or ceased to be subscribed to a subject.
+
+    It has the external token, by which the application knows the client.
+    """
     external = session.external_token
     return session_log(PRESENCE, name, session, now, external_token=external, subject=subject)
 
@@ -44,9 +47,9 @@ def presence_log(name: str, session: Session, subject: str, now: int) -> Log:
 def publish_log(
     outcome: Outcome, publication: Publication, session: Session | None, history: str, now: int
 ) -> Log:
-    """What became of a publication; `history` is the history id that its position is about.
+    """Return a line about the outcome of a publication.
 
-    `session` is None where it is gone.
+    `history` is the history id of its position; `session` is None if it is gone.
     """
     fields = publication.fields or {}
     size = sum(len(name.encode()) + len(value.encode()) for name, value in fields.items())
@@ -73,7 +76,7 @@ def publish_log(
 
 
 def refused_log(session: Session, command: Publish, reason: str, now: int) -> Log:
-    """A publication that the broker itself refused."""
+    """Return a line about a publication that the broker itself refused."""
     return Log(
         MESSAGE,
         "publish-denied",
@@ -91,10 +94,11 @@ def refused_log(session: Session, command: Publish, reason: str, now: int) -> Lo
 def receipt_log(
     session: Session, receipt: Receipt, owner: str, left_out: int, now: int, *, verified: bool
 ) -> Log:
-    """What a client says that it received; its times were given as ages.
+    """Return a line about a receipt; the client gave its times as ages.
 
-    `owner` is who says so as far as the server knows, `left_out` how many receipts of the
-    same session were not written before this one, `verified` whether this member confirms it.
+    `owner` is the publisher identity or the session that the receipt is from, `left_out` how many
+    receipts of the same session were not recorded before it, `verified` whether this member
+    confirms it.
     """
     return Log(
         RECEIPTS,
@@ -125,5 +129,5 @@ def receipt_log(
 
 
 def dropped_log(name: str, messages: int, size: int, now: int) -> Log:
-    """Messages that left the cache since the last line of this name."""
+    """Return a line about the messages that left the cache since the last line of this name."""
     return Log(CACHE, name, {"time": now, "messages": messages, "bytes": size})

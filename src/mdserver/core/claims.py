@@ -1,9 +1,13 @@
-"""What clients say that they received: what of it is taken, and what this member confirms.
+"""Receipts: which claims of clients are recorded, and which of them this member confirms.
 
-A receipt is a claim. It is taken about a subject that its session may read, or was subscribed to by
-name; it is confirmed when the session is or was subscribed to the subject here and the messages of
-the range, which this member has in its cache, have the same checksums. A session, and all those
-of one address together, have a share of what is written and of the work of confirming it.
+A receipt is a claim of a client that it received a range of messages. It is recorded if the session
+may read the subject, or was subscribed to it by name. It is confirmed if, besides, the session is
+or was subscribed to the subject at this member, all messages of the range are in the cache, and
+their checksums are those that the client computed.
+
+What is recorded takes space in the journal, and confirming takes time. So the receipts of a
+session, and those of all sessions of one address, are limited in number, and the work of confirming
+is limited for each session and each command.
 """
 
 from collections.abc import Sequence
@@ -40,7 +44,10 @@ _FULL = (
 
 
 class ReceiptShare:
-    """How many receipts of a session or an address were taken lately, and the work for them."""
+    """The receipts of a session or an address in the present period of RECEIPTS_S.
+
+    `work` is the cost of confirming those of a session.
+    """
 
     __slots__ = ("left_out", "since", "taken", "work")
 
@@ -49,16 +56,16 @@ class ReceiptShare:
         self.taken = 0
         self.work = 0
         self.left_out = 0
-        """Since the latest one that was written."""
+        """Receipts that were not recorded since the latest one that was."""
 
     def look(self, now: int) -> None:
-        """Begin anew where the time is over."""
+        """Begin a new period if the present one is over."""
         if now - self.since >= RECEIPTS_S * NS_PER_S:
             self.since, self.taken, self.work = now, 0, 0
 
 
 class Claims:
-    """The receipts of all sessions. `work` counts, in bytes, what confirming them has cost."""
+    """Takes the receipts of all sessions; `work` is what confirming them has cost, in bytes."""
 
     def __init__(
         self, settings: BrokerSettings, cache: Cache, interest: Interest, histories: Histories
@@ -69,10 +76,10 @@ class Claims:
         self._interest = interest
         self._histories = histories
         self._addresses: dict[str, ReceiptShare] = {}
-        """Those heard last come last."""
+        """By address, the one with the latest receipts last."""
 
     def take(self, session: Session, command: Receipts, now: int, out: list[Output]) -> None:
-        """Write receipts down; what is not taken is answered once for the command."""
+        """Record receipts; those that are refused or left out are answered once a command."""
         if not self._settings.receipts:
             return
         share, address = self._shares(session, now)
@@ -107,7 +114,7 @@ class Claims:
             self._answer(session, "receipts-left-out", reason, command, out)
 
     def ended(self, session: Session, now: int, out: list[Output]) -> None:
-        """Tell what no later receipt of a session tells of any more."""
+        """Log the receipts of a session that were left out after the last one recorded."""
         share = session.receipts
         if share is not None and share.left_out and self._settings.audit_access:
             reason = f"{share.left_out:,} receipts were left out."
@@ -131,7 +138,7 @@ class Claims:
         out.append(Send(session.id, Error(code=code, reason=reason, id=command.id)))
 
     def _denial(self, session: Session, subject: str) -> str | None:
-        """Why a receipt about this subject is not taken; None where it is."""
+        """Return why a receipt about this subject is refused, None if it is not."""
         settings = self._settings
         try:
             validate_subject(subject, settings.subject_segments_min, settings.subject_segments_max)
@@ -143,7 +150,7 @@ class Claims:
         return f"The token does not allow reading {shown(subject)}."
 
     def _confirms(self, session: Session, receipt: Receipt, work_max: int, now: int) -> bool:
-        """Return whether this member confirms a receipt; what would cost too much it does not."""
+        """Return whether this member confirms a receipt, within the limit `work_max` of `work`."""
         if self.work >= work_max or not self._histories.know(receipt.subject, receipt.history):
             return False
         entries = self._range(receipt, now)
@@ -162,7 +169,7 @@ class Claims:
         return (crc_sum, crc_at) == (receipt.crc_sum, receipt.crc_at)
 
     def _range(self, receipt: Receipt, now: int) -> Sequence[Entry]:
-        """Return the cached messages of a range if all are cached, and else none."""
+        """Return the cached messages of a range, or none if one of them is not cached."""
         count = receipt.seq_hi - receipt.seq_lo + 1
         state = self._cache.find(receipt.subject)
         if state is None or count < 1 or count != receipt.n:
@@ -177,7 +184,7 @@ class Claims:
         return entries[first : first + count]
 
     def _subscribed(self, session: Session, receipt: Receipt) -> bool:
-        """Whether a session gets or got this subject here."""
+        """Return whether a session is or was subscribed to this subject at this member."""
         subject, ended = receipt.subject, session.ended
         visited = self._interest.visited
         if self._interest.chosen(session, subject) is not None:

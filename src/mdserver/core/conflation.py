@@ -1,7 +1,9 @@
-"""Conflation: at most one message a subject a window, with the latest content and all fields.
+"""Conflation: at most one message a subject and window, with the latest content and all fields.
 
-Windows are counted from the subscription. Only those that hold a message exist; the earliest end
-is the one timer that is needed.
+The windows of a subscription follow each other from its start. A window exists only while it holds
+a message. One timer is enough, set for the earliest end of a window. Subscriptions that end leave
+their items in the heap of ends; the items are skipped when they are due, or removed when they
+outnumber the others.
 """
 
 import heapq
@@ -19,14 +21,16 @@ _STALE_SLACK = 64
 
 
 def floored(milliseconds: int) -> int:
-    """A wish for conflation in ns: a multiple of the step, below which it is off."""
+    """Return a wish for conflation in ns, rounded down to CONFLATION_STEP_MS; 0 turns it off."""
     return milliseconds // CONFLATION_STEP_MS * CONFLATION_STEP_MS * NS_PER_MS
 
 
 class Window:
-    """What came for one subject of one subscription since the last window ended.
+    """What came for one subject of one subscription since its last window ended.
 
-    `first` is the delivery that others share; it goes out as it is while nothing is added.
+    `first` is a delivery that other sessions share. As long as nothing is added, it is sent as it
+    is, and need not be encoded again. `position` is the latest entry that has one: a STANDARD
+    message has none, and must not take the position back.
     """
 
     __slots__ = ("entry", "fields", "first", "position")
@@ -37,7 +41,7 @@ class Window:
         self.fields = first.entry.publication.fields
 
     def add(self, entry: Entry) -> None:
-        """Take a further message in."""
+        """Add a later message of the subject."""
         self.first = None
         self.entry = entry
         if entry.seq:
@@ -47,7 +51,7 @@ class Window:
             self.fields = fields if self.fields is None else {**self.fields, **fields}
 
     def delivery(self, match: str | None) -> Delivery:
-        """The one message that stands for the window."""
+        """Return the one message that stands for the window."""
         if self.first is not None:
             return self.first
         publication, at = self.entry.publication, self.position
@@ -93,16 +97,16 @@ class Conflation:
             heapq.heapify(self._ends)
 
     def flush(self, out: list[Output]) -> None:
-        """Send all that is held back."""
+        """Send everything that is held back."""
         for subscription, windows in self._windows.items():
             _send(subscription, windows, out)
         self._windows.clear()
         self._ends.clear()
 
     def due(self, now: int, out: list[Output]) -> list[Subscription]:
-        """Send what the windows hold that end now, so much at most; the rest follows soon.
+        """Send what is in the windows that end now; what exceeds a step's share follows soon.
 
-        Returns the subscriptions of which nothing is held back any more.
+        Returns the subscriptions for which nothing is held back any more.
         """
         whole: list[Subscription] = []
         left = self._at_once
@@ -116,8 +120,8 @@ class Conflation:
                 _send(subscription, windows, out)
                 whole.append(subscription)
                 continue
-            # The last ones first: only that end of a dict is cheap to take from. Subjects are
-            # independent of each other.
+            # The latest subjects first, because only that end of a dict is cheap to take from. The
+            # order does not matter, since subjects are independent of each other.
             _send(subscription, dict(windows.popitem() for _ in range(left)), out)
             left = 0
         if not self._ends:

@@ -1,7 +1,7 @@
-"""Who may do what.
+"""Entitlement: the policies, and rights as patterns of subjects.
 
-The core decides the simple kinds itself; for the others it asks (`outputs.Authorize`) and keeps
-what the verdict grants: patterns of subjects, which add up.
+The core decides under the simple policies itself. Under `Policy.ASK` it asks (`outputs.Authorize`)
+and keeps the rights that the verdict grants, each of which adds to the others.
 """
 
 import enum
@@ -16,7 +16,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Policy(enum.Enum):
-    """What decides: nobody, the one token that may publish, or somebody outside the core."""
+    """What decides: nothing, one token that all publishers give, or an authorizer outside."""
 
     NONE = "none"
     BASIC = "basic"
@@ -24,9 +24,9 @@ class Policy(enum.Enum):
 
 
 def same_token(given: str | None, wanted: str) -> bool:
-    """Whether a token is the wanted one, in a time that tells nothing about it.
+    """Return whether a token is the wanted one, in a time that does not depend on its characters.
 
-    An empty wanted token is nobody's.
+    If the wanted token is empty, no token is.
     """
     if not given or not wanted:
         return False
@@ -36,7 +36,7 @@ def same_token(given: str | None, wanted: str) -> bool:
 
 
 def within(address: str, networks: tuple[Network, ...] | None) -> bool:
-    """Whether an IP address is in one of the networks; no list at all (None) holds every one."""
+    """Return whether an IP address is in one of the networks; None stands for all addresses."""
     if networks is None:
         return True
     try:
@@ -49,7 +49,7 @@ def within(address: str, networks: tuple[Network, ...] | None) -> bool:
 
 
 def parse_grants(patterns: Sequence[str]) -> tuple[Pattern, ...]:
-    """The rights that a verdict names; what is no valid pattern grants nothing."""
+    """Return the rights that a verdict names; text that is no valid pattern grants nothing."""
     rights = []
     for text in patterns:
         try:
@@ -60,7 +60,7 @@ def parse_grants(patterns: Sequence[str]) -> tuple[Pattern, ...]:
 
 
 def permits(rights: tuple[Pattern, ...] | None, subject: str) -> bool:
-    """Whether rights cover a single subject; no rights at all (None) cover everything."""
+    """Return whether rights cover a single subject; None stands for all rights."""
     if rights is None:
         return True
     segments = segments_of(subject)
@@ -68,5 +68,5 @@ def permits(rights: tuple[Pattern, ...] | None, subject: str) -> bool:
 
 
 def permits_some(rights: tuple[Pattern, ...] | None, pattern: Pattern) -> bool:
-    """Whether rights cover at least some subject of a pattern."""
+    """Return whether rights cover at least one subject of a pattern."""
     return rights is None or any(right.meets(pattern) for right in rights)

@@ -1,4 +1,4 @@
-"""Latencies counted by powers of two: an observation is one addition, wherever it is made."""
+"""Histograms of latencies in powers of two: an observation is one addition, without a search."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ BITS_MOST = 35
 
 
 class Histogram:
-    """How many latencies there were between one power of two nanoseconds and the next.
+    """Counts of latencies between one power of two nanoseconds and the next.
 
     Hot code counts by itself: `counts[latency.bit_length()] += n` and `total += n * latency`.
     """
@@ -20,22 +20,25 @@ class Histogram:
 
     def __init__(self) -> None:
         self.counts = [0] * 65
-        """Number of bits -> how many latencies have so many."""
+        """Index: the number of bits of a latency (ns); value: how many latencies have that many."""
         self.total = 0
 
     def add(self, latency: int, count: int = 1) -> None:
-        """Count so many equal latencies (ns); one below 0, of clocks that differ, counts as 0."""
+        """Count `count` equal latencies (ns); one below 0, from clocks that differ, counts as 0."""
         latency = min(max(latency, 0), 2**64 - 1)
         self.counts[latency.bit_length()] += count
         self.total += latency * count
 
     @property
     def count(self) -> int:
-        """How many latencies were counted."""
+        """The number of latencies that were counted."""
         return sum(self.counts)
 
     def buckets(self) -> list[tuple[float, int]]:
-        """Return upper bounds in seconds, the last one infinite, with all that is not above."""
+        """Return upper bounds in seconds with the number of latencies below; the last is infinite.
+
+        The numbers are cumulative, as Prometheus wants them.
+        """
         below = sum(self.counts[:BITS_LEAST])
         found: list[tuple[float, int]] = []
         for bits in range(BITS_LEAST, BITS_MOST + 1):
@@ -44,9 +47,9 @@ class Histogram:
         return [*found, (float("inf"), below + sum(self.counts[BITS_MOST + 1 :]))]
 
     def quantiles(self, parts: Sequence[float]) -> Iterator[float]:
-        """Give the seconds that such a part of all latencies do not exceed; 0 without any.
+        """Yield, for each part from 0 to 1, the seconds that this part of latencies do not exceed.
 
-        It is the upper bound of the bucket in which the part ends, so at most twice too much.
+        It is the upper bound of a bucket, so at most twice too much; 0 if nothing was counted.
         """
         count = self.count
         for part in parts:

@@ -8,10 +8,10 @@ from mdserver.core.subjects import group_of
 class Histories:
     """The history id of each subject group.
 
-    `current` is the newest one, which clients are told. A group that kept its numbering when
-    another began anew has an older id of its own; positions under either are the same. Ids sort by
-    their age, so that all servers that know the same ones tell the same one, in whatever order
-    they heard of them.
+    `current` is the newest one, which clients are given. A group that kept its numbering when
+    another one began anew has an older id of its own; its positions are the same under both. Ids
+    sort by age, so members that know the same ids give clients the same one, in whatever order they
+    learned of them.
     """
 
     def __init__(self, history: str, groups: int) -> None:
@@ -31,7 +31,7 @@ class Histories:
         return self._of[group]
 
     def known_places(self, history: str, places: Sequence[int]) -> list[int]:
-        """Return places of a history id, with -1 for the groups about which it says nothing."""
+        """Return places of a history id, with -1 for the groups in which they mean nothing."""
         if len(places) != len(self._of):
             return [-1] * len(self._of)
         return [
@@ -40,7 +40,7 @@ class Histories:
         ]
 
     def know(self, subject: str, history: str) -> bool:
-        """Return whether a position of this history id says something about the subject."""
+        """Return whether a position under this history id means something for the subject."""
         return history in (self.of(subject), self.current)
 
     def begin(self, history: str, groups: Sequence[int]) -> None:

@@ -1,6 +1,6 @@
-"""What `Node.step` takes. Frozen values, built O(1) times a publish.
+"""The inputs of `Node.step`: frozen values, of which a publication needs a constant number.
 
-A session is named by an integer that the driver counts; a timer by a tuple that the core chose.
+A session is named by an integer that the driver counts up, a timer by a tuple that the core chose.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ TimerKey = tuple[str | int, ...]
 class Opened:
     """A client connected. `address` is its IP address as text, without the port.
 
-    With an `idempotency_key`, each `number` of this session's publications names one publication:
-    what comes again under the same key and number, in whatever session, is a repeat.
+    With an `idempotency_key`, each `number` of this session's publications names one publication.
+    Another one under the same key and number, in this session or another, is a repeat.
     """
 
     session: int
@@ -31,7 +31,7 @@ class Opened:
 
 @frozen
 class Received:
-    """What one read of a client's connection brought, in order."""
+    """The commands that one read of a client's connection brought, in order."""
 
     session: int
     commands: Sequence[AnyCommand]
@@ -39,7 +39,7 @@ class Received:
 
 @frozen
 class Closed:
-    """A client's connection ended, by whichever side."""
+    """A client's connection ended; either side may have closed it."""
 
     session: int
     reason: str
@@ -47,7 +47,7 @@ class Closed:
 
 @frozen
 class Writability:
-    """The socket of a session's client takes no more for now, or all that waited was sent."""
+    """A session's socket takes no more bytes for now, or everything that waited was sent."""
 
     session: int
     writable: bool
@@ -62,7 +62,7 @@ class TimerDue:
 
 @frozen
 class RulesChanged:
-    """The configuration was read again: what a running member takes of it."""
+    """The configuration was read again: the rules that a running member can take over."""
 
     allow_token: str
     publish_networks: tuple[Network, ...] | None
@@ -70,10 +70,10 @@ class RulesChanged:
 
 @frozen
 class Trouble:
-    """The journal cannot be written, for this reason, or it can again (None).
+    """The journal cannot be written, for this reason, or it can be written again (None).
 
-    `refusing`: publications that want a place in a log are refused meanwhile. `withdrawn`: nothing
-    that was not synced yet is on the disk, nor will be.
+    `refusing`: publications that need a place in a log are refused meanwhile. `withdrawn`: nothing
+    that has not been reported as synced is on the disk, or will be.
     """
 
     reason: str | None
@@ -83,7 +83,7 @@ class Trouble:
 
 @frozen
 class Grants:
-    """What a token allows: patterns of subjects, and until when (ns since the Unix epoch)."""
+    """What a token allows: patterns of subjects, and its expiry (ns since the Unix epoch)."""
 
     subscribe: tuple[str, ...] = ()
     publish: tuple[str, ...] = ()
@@ -93,9 +93,9 @@ class Grants:
 
 @frozen
 class Denied:
-    """Why something is not allowed; `status` where it is about a token.
+    """The reason why something is not allowed; `status` if it concerns a token.
 
-    `busy`: nobody decided, and the same may be allowed when it is tried again.
+    `busy`: no decision was made, and the same may be allowed when it is tried again.
     """
 
     reason: str
@@ -108,7 +108,7 @@ Verdict = Grants | Denied | None
 
 @frozen
 class Authorized:
-    """The answer to an `outputs.Authorize`: grants for `connect` and `token`, None for yes."""
+    """The answer to an `outputs.Authorize`: grants for `connect` and `token`, else None for yes."""
 
     request: int
     verdict: Verdict

@@ -1,6 +1,6 @@
-"""What operators may look up in a broker: one session, one subject.
+"""Inspection: what operators may look up in a broker, about one session or one subject.
 
-Everything here takes time in proportion to what it is about, never to how much there is besides.
+Each look-up takes time in proportion to what it shows, not to the size of the broker.
 """
 
 from bisect import bisect_left
@@ -17,12 +17,12 @@ from mdserver.core.subjects import group_of
 from mdserver.limits import NS_PER_S
 
 RATE_S = 60
-"""Over how many of the latest seconds the rate of a subject is."""
+"""The rate of a subject is over this many of the latest seconds."""
 
 
 @frozen(kw_only=True)
 class SubjectView:
-    """One subject: its newest position, what is cached of it, and who wants it.
+    """One subject: its newest position, what is cached of it, and how many sessions receive it.
 
     `bytes` is what its cached messages count for, without its snapshot. `subscribers` are sessions
     that subscribe to it, by name or by pattern. `per_second` is the rate of its cached messages
@@ -41,9 +41,9 @@ class SubjectView:
 
 @frozen(kw_only=True)
 class SessionDescription:
-    """Who a session is: what its client says of itself, whom its token names, what it wants.
+    """One session: the name that its client gave, the user of its token, and its subscriptions.
 
-    `names` are subjects and patterns, the first ones of `subscriptions`.
+    `subscriptions` is how many there are; `names` are the subjects and patterns of the first ones.
     """
 
     client: str | None
@@ -102,7 +102,11 @@ class Inspection:
 
 
 def rate(entries: list[Entry], floor: int, now: int) -> float:
-    """Return how many of these messages came a second lately; with a `floor` there were more."""
+    """Return how many of these messages came a second in the last RATE_S seconds.
+
+    With a `floor` there were earlier messages, which are not cached any more. If all that are
+    cached are recent, the rate is over the time since the oldest one.
+    """
     since = now - RATE_S * NS_PER_S
     first = bisect_left(entries, since, key=_time)
     count = len(entries) - first

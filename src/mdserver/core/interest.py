@@ -1,20 +1,22 @@
-"""Who wants which subject.
+"""Interest: which sessions receive which subject.
 
-The lists that a publication is delivered to are kept ready for each subject, so that a publication
-costs one look-up. A session gets one copy of a message: its exact subscription decides, else its
-most specific pattern. One that still waits for its turn may leave that to the next one
-(`Subscription.defers`).
+The lists of sessions that a publication is delivered to (its audience) are kept ready for each
+subject, so that a publication costs one look-up. A session gets one copy of a message: its exact
+subscription decides, else its most specific pattern. A subscription whose catch-up has not come to
+the subject may leave it to the next one (`Subscription.defers`).
 
-Patterns form a tree, one branch a segment. A subject is looked up by following, at each branch, its
-own segment and `*`: each branch is looked at once at most, so that takes no more than the segments
-of all patterns together. Literal segments are followed first and `**` last, which is the order from
-the most to the least specific pattern.
+Patterns form a tree with a branch for each segment. A subject is looked up by following, at each
+branch, its own segment and `*`. Each branch is visited at most once, so a look-up costs no more
+than the segments of all patterns together. Literal segments are followed first and `**` last, which
+yields the patterns from the most to the least specific one.
 
-Subscribing or unsubscribing marks the branch at which the pattern ends with the number of the
-change. A list that was made ready before the latest change is looked up again: if no branch on the
-way was marked since, the list is still right, and if one was, only the sessions that come through
-patterns are listed anew. A branch that becomes empty stays for a while, because its mark must be
-found; what is cut off later hands its mark to the branch above.
+Audiences are invalidated lazily, because a pattern may match a million of them. Subscribing or
+unsubscribing marks the branch at which the pattern ends with the number of the change (its
+generation). An audience that is older than the latest change is checked when it is needed next: if
+no branch on its way was marked since, it is still right; if one was, only the sessions that come
+through patterns are listed anew. A change of a subscription by name drops the one audience that it
+concerns. A branch that becomes empty stays for a while, because its mark has to be found; when it
+is cut off, the branch above takes over its mark.
 """
 
 from collections import deque
@@ -27,15 +29,17 @@ from mdserver.core.subjects import ONE, RESERVED, Pattern, segments_of
 from mdserver.limits import AUDIENCES_MAX, EMPTY_PATTERNS_KEPT
 
 _FEW_PATTERNS = 8
-"""Up to so many patterns of a session are tried one by one."""
+"""Up to this many patterns of a session are tried one by one, without a tree of their own."""
 
 
 class Audience:
-    """The sessions of one subject: who gets a message at once, and who a conflated one.
+    """The sessions of one subject: those that get a message at once, and those with conflation.
 
-    `direct` has one list of sessions for each way that the subject was asked for: None for its own
-    name, else the pattern. The lists are never changed. Those before `exact` came by the name.
-    `deferring` are the sessions whose subscriptions by name leave it to a pattern for now.
+    `direct` has a list of sessions for the subject's own name (None), and one for each pattern. The
+    lists are shared with deliveries and never changed. `exact` is how many items of `direct` and of
+    `conflated` are subscriptions by name; these come first. `deferring` are the sessions whose
+    subscriptions by name leave the subject to a pattern for now. `generation` is that of the latest
+    check.
     """
 
     __slots__ = ("conflated", "deferring", "direct", "exact", "generation")
@@ -62,7 +66,7 @@ class Audience:
         return audience
 
     def all(self) -> Iterator[tuple[int, str | None]]:
-        """Each session once, with the pattern through which the subject comes to it."""
+        """Yield each session once, with the pattern through which it receives the subject."""
         for match, sessions in self.direct:
             for session in sessions:
                 yield session, match
@@ -72,9 +76,9 @@ class Audience:
     def take(
         self, subject: str, match: str | None, subscriptions: Iterable[Subscription]
     ) -> Sequence[int]:
-        """Add the subscriptions to one name or pattern, all but those that have to wait.
+        """Add the subscriptions to one name or pattern, except those that have to wait.
 
-        Returns the sessions of those that leave the subject to a less exact one.
+        Returns the sessions of those that leave the subject to a less exact subscription.
         """
         sessions = []
         deferring: list[int] = []
@@ -97,10 +101,11 @@ class Audience:
 
 
 class _Node:
-    """A branch of the tree of patterns: `here` ends at it, `rest` goes on with `**`.
+    """A branch of the tree of patterns.
 
-    `changed` is the number of its latest change, `above` the branch above it, `emptied` whether it
-    stands in the queue of those that were empty.
+    `here` are the subscriptions whose pattern ends at it, `rest` those that go on with `**`, by
+    session. `changed` is the number of its latest change, `above` the branch above it, `emptied`
+    whether it is in the queue of branches that were empty.
     """
 
     __slots__ = ("above", "below", "changed", "emptied", "here", "rest", "segment")
@@ -118,7 +123,7 @@ class _Node:
         return not (self.below or self.here or self.rest)
 
     def at(self, pattern: Pattern) -> "_Node":
-        """The branch at which a pattern ends, which grows if there is none."""
+        """Return the branch at which a pattern ends, which is made if there is none."""
         node = self
         for segment in pattern.segments:
             below = node.below.get(segment)
@@ -143,7 +148,7 @@ class Interest:
         self._generation = 1
 
     def add(self, subscription: Subscription) -> None:
-        """Take a subscription in; one of the same session to the same subject is replaced."""
+        """Add a subscription; it replaces one of the same session to the same subject."""
         if subscription.pattern is None:
             sessions = self._exact.setdefault(subscription.subject, {})
             sessions[subscription.session.id] = subscription
@@ -162,7 +167,7 @@ class Interest:
         self._mark(_put(self._patterns, subscription))
 
     def remove(self, subscription: Subscription) -> None:
-        """Let a subscription go that was added."""
+        """Remove a subscription that was added."""
         session, pattern = subscription.session, subscription.pattern
         if pattern is None:
             sessions = self._exact[subscription.subject]
@@ -195,28 +200,28 @@ class Interest:
             _prune_one(self._emptied.popleft(), self._emptied)
 
     def subject_changed(self, subscription: Subscription, subject: str) -> None:
-        """A subscription begins or ends to wait for the live messages of a subject."""
+        """Note that a subscription begins or ceases to wait for the live messages of a subject."""
         if subscription.pattern is None:
             self._audiences.pop(subject, None)
         elif subject in self._audiences:
             self._audiences[subject].generation = 0
 
     def pattern_changed(self, subscription: Subscription) -> None:
-        """Who gets the subjects of a subscription's pattern may be another one now."""
+        """Note a change of a subscription that concerns all subjects of its pattern."""
         assert subscription.pattern is not None
         self._mark(self._patterns.at(subscription.pattern))
 
     def rights_changed(self, session: Session) -> None:
-        """A session's rights changed, which decide what its patterns bring."""
+        """Note a change of a session's rights, which limit what its patterns bring."""
         for subscription in (session.patterns or {}).values():
             self.pattern_changed(subscription)
 
     def changed(self) -> None:
-        """Every audience may be another one now."""
+        """Invalidate all audiences."""
         self._audiences.clear()
 
     def audience(self, subject: str) -> Audience:
-        """The sessions that a message of this subject goes to now."""
+        """Return the sessions that a message of this subject is delivered to now."""
         audience = self._audiences.get(subject)
         if audience is None or audience.generation != self._generation:
             audience = self._renew(subject, audience)
@@ -262,7 +267,10 @@ class Interest:
         return next(self._covering(session, subject), None)
 
     def bringing(self, session: Session, subject: str) -> Subscription | None:
-        """Return the subscription that brings a session what comes of a subject now."""
+        """Return the subscription through which a session gets the messages of a subject now.
+
+        It is not the one that is `chosen` if that defers the subject until its turn has come.
+        """
         covering = self._covering(session, subject)
         return next((one for one in covering if not one.defers(subject)), None)
 
@@ -290,9 +298,9 @@ class Interest:
         yield from matching
 
     def _matching(self, segments: Sequence[str]) -> tuple[list[dict[int, Subscription]], int]:
-        """The subscriptions of each matching pattern, the most specific one first.
+        """Return the subscriptions of each matching pattern, the most specific one first.
 
-        The second value is the latest change of a branch on the way.
+        The second value is the number of the latest change of a branch on the way.
         """
         found: list[dict[int, Subscription]] = []
         changed = 1
@@ -324,14 +332,14 @@ def _take(tree: _Node, subscription: Subscription) -> _Node:
 
 
 def _prune(node: _Node) -> None:
-    """Cut off a branch, and those above it, as far as they are empty."""
+    """Cut off a branch and those above it, as far as they are empty."""
     while node.above is not None and node.empty():
         del node.above.below[node.segment]
         node = node.above
 
 
 def _prune_one(node: _Node, emptied: deque[_Node]) -> None:
-    """Cut off a branch if it is still empty; the one above gets its mark, and may be next."""
+    """Cut off a branch if it is still empty; the one above takes its mark, and may be next."""
     node.emptied = False
     above = node.above
     if above is None or not node.empty():
@@ -348,7 +356,8 @@ def _walk(
 ) -> Iterator[tuple[_Node, dict[int, Subscription] | None]]:
     """Yield the branches that a subject leads to, with the subscriptions that end there.
 
-    A branch with a `**` comes once more, after those below it.
+    A branch with `**` comes a second time, after those below it, because `**` is less specific than
+    anything that they hold.
     """
     last = len(segments)
     reserved = segments[0] == RESERVED
@@ -363,7 +372,7 @@ def _walk(
             continue
         yield node, None
         below = node.below
-        # What is wanted first is put on the stack last.
+        # Pushed in reverse: the most specific continuation is to be popped first.
         if at or not reserved:
             if node.rest:
                 stack.append((node, -1))

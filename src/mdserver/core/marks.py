@@ -1,10 +1,14 @@
-"""Places up to which a session was given everything, for clients that note no single positions.
+"""Marks: places up to which a session received everything, for clients that keep no positions.
 
 An entry has a place in the log of its subject group, the same at every member. Live messages come
 in the order of these places, so the place of the latest one says how far the client got in all
-subjects of the group. Where messages come in another order (what a new subscription brings, what is
-conflated, what is taken over from another member) a `Mark` says so, and another one follows once
-everything up to the places that it names has been given out.
+subjects of the group. That is one number a group instead of one a subject.
+
+It holds only as long as messages come in that order. They do not during the catch-up of a
+subscription, under conflation, and while state is taken over from another member. So a session is
+in one of two states. If it is settled, its latest mark holds. If it is not, the places mean nothing
+until everything that is out of order has been sent (`_idle`); then a new mark names the places
+reached, and the session is settled.
 """
 
 from collections.abc import Sequence
@@ -17,7 +21,7 @@ from mdserver.core.session import Session, Subscription
 
 
 class Marks:
-    """The sessions that are told places, each with whether the latest mark still holds."""
+    """The sessions that follow places, each with whether its latest mark still holds."""
 
     def __init__(self, catch_up: CatchUp, conflation: Conflation) -> None:
         self._catch_up = catch_up
@@ -25,39 +29,42 @@ class Marks:
         self._settled: dict[Session, bool] = {}
 
     def follow(self, session: Session, out: list[Output]) -> None:
-        """Tell a session places from now on."""
+        """Send marks to a session from now on; only one with patterns needs them."""
         if session.patterns:
             self._settled.setdefault(session, False)
             self.settle((session,), out)
 
     def end(self, session: Session) -> None:
-        """The session ends."""
+        """Stop sending marks to a session that ends."""
         self._settled.pop(session, None)
 
     def unsettle(self, out: list[Output]) -> None:
-        """What comes from here on is in no order of places."""
+        """Tell all sessions that messages from here on do not come in the order of places."""
         for session, settled in self._settled.items():
             if settled:
                 self._settled[session] = False
                 out.append(Send(session.id, Mark(None)))
 
     def began_anew(self) -> None:
-        """Sessions were told a new history id: no place that they know says anything."""
+        """Unsettle all sessions after a new history id, which made their places meaningless.
+
+        No mark is sent: the reset has told them.
+        """
         self._settled = dict.fromkeys(self._settled, False)
 
     def settle(self, sessions: Sequence[Session] | None, out: list[Output]) -> None:
-        """Tell the places to those of the sessions (None: of all) that got everything by now."""
+        """Send a mark to each of the sessions (None: all) that is unsettled and has everything."""
         for session in list(self._settled) if sessions is None else sessions:
             if self._settled.get(session) is False and self._idle(session):
                 self._mark(session, out)
 
     def again(self, session: Session, out: list[Output]) -> None:
-        """Tell a session the places anew, if nothing is on its way to it out of their order."""
+        """Send a settled session another mark, if nothing is on its way to it out of order."""
         if self._settled.get(session) and self._idle(session):
             self._mark(session, out)
 
     def sent(self, subscriptions: Sequence[Subscription], out: list[Output]) -> None:
-        """Everything that was held back for these subscriptions was given out."""
+        """Note that everything conflation held back for these subscriptions was sent."""
         if self._settled:
             for session in dict.fromkeys(one.session for one in subscriptions):
                 self.again(session, out)

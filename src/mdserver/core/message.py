@@ -1,7 +1,7 @@
-"""What is published, and what it becomes once it has a place in the log.
+"""Messages: what is published, and what it becomes once it has a place in the log.
 
-The garbage collector does not look at these values (`gc=False`): none of them can be part of a
-cycle, and a cache holds very many of them for long.
+The garbage collector does not track these values (`gc=False`): none of them can be part of a cycle,
+and a cache holds very many of them for a long time.
 """
 
 import enum
@@ -27,7 +27,10 @@ class MessageType(enum.Enum):
 
 
 class Position(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
-    """A place in a subject's numbering. Positions of different history ids are never compared."""
+    """A position in a subject's numbering.
+
+    Positions are ordered by epoch, then seq. Those of different history ids are never compared.
+    """
 
     epoch: int
     seq: int
@@ -36,9 +39,9 @@ class Position(msgspec.Struct, frozen=True, order=True, array_like=True, gc=Fals
 class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message as its publisher gave it.
 
-    `content` is UTF-8 where `text` is true, anything else otherwise. `fields` is never empty: None
-    stands for no fields. `publisher` and `number` are empty and 0 for a publication without a
-    number. `time` is when the first member took it, in nanoseconds since the Unix epoch.
+    `content` is UTF-8 if `text` is true, and any bytes otherwise. `fields` is never empty: None
+    stands for no fields. `publisher` is empty and `number` 0 for a publication without a number.
+    `time` is when the first member took it, in ns since the Unix epoch.
     """
 
     subject: str
@@ -58,9 +61,10 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A publication with its place: `seq` counts within the subject and rises by exactly one.
 
-    `place` counts within the subject group: how many entries its log has up to this one. It is 0
-    where a member of an earlier version made the entry, until the log puts that right. STANDARD
-    publications become entries with epoch, seq and place 0; those are never in a log.
+    `place` counts within the subject group: it is how many entries the group's log has up to and
+    with this one. It is 0 in an entry that a member of an earlier version made, until the log
+    corrects that. STANDARD publications become entries with epoch, seq and place 0, which are never
+    in a log.
     """
 
     epoch: int
@@ -70,6 +74,9 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def checksum(subject: str, epoch: int, seq: int, content: bytes) -> int:
-    """What subscriber and archive compare: CRC-32 of subject, epoch, seq and content."""
+    """Return the CRC-32 of subject, epoch, seq and content, which subscriber and archive compare.
+
+    It is part of the protocol, because clients send sums of it in receipts.
+    """
     head = f"{subject}|{epoch}|{seq}|".encode()
     return crc32(content, crc32(head))

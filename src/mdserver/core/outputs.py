@@ -1,7 +1,7 @@
-"""What `Node.step` gives back, for the driver to carry out in order.
+"""The outputs of `Node.step`, which the driver carries out in order.
 
-`Deliver` and `Send` are msgspec structs, which take a third of the time of attrs objects: there are
-some for each publication.
+`Deliver` and `Send` are msgspec structs, because each publication makes some of them, and they take
+a third of the time of attrs objects.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from mdserver.core.message import Entry
 
 
 class Deliver(msgspec.Struct, frozen=True, gc=False):
-    """One message to many sessions. The list is shared: nobody may change it."""
+    """One message to many sessions. The list is shared and must not be changed."""
 
     delivery: Delivery
     sessions: Sequence[int]
@@ -30,7 +30,7 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
 @frozen
 class Disconnect:
-    """Send what is waiting, then close the session's connection with this code and reason."""
+    """Send what is waiting, then close the session's connection with a close code and reason."""
 
     session: int
     code: int
@@ -54,10 +54,10 @@ class CancelTimer:
 
 @frozen
 class Authorize:
-    """An entitlement decision that the core cannot take itself; answered by `Authorized`.
+    """A request for an entitlement decision that the core cannot make; answered by `Authorized`.
 
     `action` is one of "connect", "token", "subscribe", "publish", "disconnect"; `token` and
-    `subject` are given where the action has one. `address` is that of the session.
+    `subject` are given if the action has one. `address` is that of the session.
     """
 
     request: int
@@ -79,9 +79,9 @@ class Committed:
 
 @frozen
 class Log:
-    """Something for the log or an audit stream: a name, and named values of plain types.
+    """A line for the log or an audit stream: the name of an event, and values of plain types.
 
-    `address` is that of the client which it is about, where it is no value.
+    `address` is that of the client concerned, if it is not among the values.
     """
 
     stream: str
@@ -92,7 +92,7 @@ class Log:
 
 @frozen
 class Trace:
-    """A protocol step, one to one with an action of the specification."""
+    """A protocol step that corresponds to one action of the TLA+ specification."""
 
     name: str
     values: dict[str, str | int | bool | None]
@@ -100,7 +100,7 @@ class Trace:
 
 @frozen
 class ClusterOutput:
-    """Base of what a member of a cluster asks for besides; see `mdserver.cluster.messages`."""
+    """Base of the outputs that the cluster adds; see `mdserver.cluster.messages`."""
 
 
 Output = (

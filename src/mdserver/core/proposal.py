@@ -1,7 +1,7 @@
-"""What the broker asks of the group logs, and what they answer.
+"""Proposals: what the broker asks of the group logs, and what they answer.
 
-msgspec structs, since there are three for each publication: one takes 0.1 us, a frozen attrs object
-of as many fields five times as long.
+These are msgspec structs, since there are three for each publication: one takes 0.1 us, a frozen
+attrs object of as many fields five times as long.
 """
 
 import msgspec
@@ -13,8 +13,8 @@ from mdserver.core.message import Publication
 class Origin(msgspec.Struct, frozen=True, gc=False):
     """The session that waits for the result of a publication, and the names that it gave it.
 
-    `publication` is kept only where the audit stream of messages is on. `fields`: the cache counted
-    its fields in (`Cache.propose_fields`).
+    `publication` is kept only if the audit stream of messages is on. `fields`: the cache counted
+    its fields in (`Cache.make_room`), and has to be told the result (`Cache.landed`).
     """
 
     session: int
@@ -36,10 +36,11 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """The result of a proposal: its position, or why it has none; exactly one for each.
+    """The result of a proposal, exactly one for each: its position, or why it has none.
 
-    `reason` is None when it is committed. `duplicate` with epoch 0: the number was taken so long
-    ago that its position is forgotten. `certain`: a refusal that surely left no trace.
+    `reason` is None if it is committed. `duplicate` with epoch 0 means that the number was taken so
+    long ago that its position is not remembered. A failure that is `certain` left no trace, and the
+    publication will not be committed later. `expected` is the number that would have been next.
     """
 
     origin: Origin

@@ -1,10 +1,10 @@
-"""Under which identity the numbers of a publisher are counted.
+"""Publisher identities: the names under which the numbers of publishers are counted.
 
-A name proves nothing, so it is qualified: by the user whom the token names, or, without one, by a
-random part. The key that `connected` gives with an identity is an HMAC (RFC 2104) of it, so any
-member that has the secret can check it and keeps nothing. A key says which secret it was made with:
-a server that has another one cannot tell a forgery from the key of a server that was here before,
-and gives a new identity instead.
+A name proves nothing, so it is qualified: by the user whom the token names, or, without a user, by
+a random part. The key that `connected` gives with an identity is an HMAC (RFC 2104) of it, so any
+member that has the secret can check it, and no member has to store it. A key names the secret that
+it was made with. A server with another secret cannot tell a forgery from a key that is out of date,
+so it gives a new identity instead of refusing.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class PublisherKeys:
         return f"{self._digest('publisher', identity)[:32]}.{self._mark}"
 
     def admit(self, command: Connect, user: str | None) -> str | Denied:
-        """Return the identity of who connects, empty for who names no publisher."""
+        """Return the identity of a client that connects, empty if it names no publisher."""
         name, key = command.publisher or "", command.publisher_key
         if not name:
             return "" if key is None else Denied(_ALONE)
@@ -63,22 +63,25 @@ class PublisherKeys:
         return Denied(_LONG) if len(name) > PUBLISHER_BYTES_MAX else self._qualified(name, user)
 
     def keyed(self, idempotency_key: str, user: str | None) -> str:
-        """Return the identity of whose publications are named by a key that it chose.
+        """Return the identity of a client whose publications are named by an idempotency key.
 
-        Two users may choose the same key; without a user a key is as hard to guess as its chooser
-        made it.
+        The user is part of it, because two users may choose the same key. Without a user the key
+        is as hard to guess as the client made it.
         """
         chosen = f"{user or ''}\0{idempotency_key}".encode(errors="backslashreplace")
         return f"!{hashlib.sha256(chosen).hexdigest()}"
 
     def _qualified(self, name: str, user: str | None) -> str:
-        """What stands before the first slash has none itself, and its sign says what it is."""
+        """Return a name with its qualifier in front, `~` and random digits or `@` and the user.
+
+        The qualifier has no slash, so the name begins after the first one.
+        """
         if not user:
             drawn = self._rng.randbytes(PUBLISHER_RANDOM_BYTES).hex()
             return f"~{drawn}/{name}"
         quoted = urllib.parse.quote(user, safe="", errors="backslashreplace")
         if len(quoted) > PUBLISHER_BYTES_MAX:
-            # A quoted user has no colon, so none is called like this.
+            # A quoted user has no colon, so this cannot be the name of another one.
             quoted = "sha256:" + hashlib.sha256(quoted.encode()).hexdigest()
         return f"@{quoted}/{name}"
 

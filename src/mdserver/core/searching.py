@@ -1,4 +1,10 @@
-"""The search for the subjects of patterns: some of it a step, counted in what is looked at."""
+"""The search for the subjects of patterns, in portions that fit a step.
+
+A search is a generator that is advanced for a bounded amount of `Work` and continued in a later
+step. The cache may change in between. Subjects that are added meanwhile are noted by the cache
+(`Cache.newcomers`) and looked at in the end, so a subject is found whether it was there before the
+search or came during it.
+"""
 
 from collections.abc import Iterator
 
@@ -12,9 +18,9 @@ from mdserver.errors import InvalidSubjectError
 
 
 class Work:
-    """The budget of a step for work that may also be done later, counted in `left`.
+    """The budget of a step for work that may also be done later; `left` is what remains of it.
 
-    Steps are told apart by their lists of outputs, of which each step has its own.
+    Each step has a list of outputs of its own, by which steps are told apart.
     """
 
     __slots__ = ("_most", "_out", "left")
@@ -31,10 +37,10 @@ class Work:
 
 
 class Search:
-    """The subjects that were found for one subscription so far.
+    """The search for one subscription, and the subjects that it found so far.
 
-    `foreign` are positions of another history id; `newcomers` is how many of the cache's were
-    looked at.
+    `foreign` are subjects of which the command named a position under another history id.
+    `newcomers` is how many of `Cache.newcomers` the search has looked at.
     """
 
     __slots__ = ("candidates", "foreign", "found", "newcomers")
@@ -47,7 +53,7 @@ class Search:
 
 
 def is_one_of(subject: str, pattern: Pattern, settings: BrokerSettings) -> bool:
-    """Return whether this is a subject that one can publish to, and one of the pattern's."""
+    """Return whether this is a valid subject, and one that the pattern matches."""
     try:
         validate_subject(subject, settings.subject_segments_min, settings.subject_segments_max)
     except InvalidSubjectError:
@@ -56,10 +62,9 @@ def is_one_of(subject: str, pattern: Pattern, settings: BrokerSettings) -> bool:
 
 
 class Searches:
-    """The searches for the subjects of patterns that go on, one a subscription.
+    """The searches that are under way, at most one for each subscription.
 
-    What is looked for is in the cache and in the positions of the command, and comes into the cache
-    meanwhile.
+    The subjects of a pattern are looked for in the cache and among the positions of the command.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class Searches:
         return self._searches.get(subscription)
 
     def advance(self, request: CatchUpRequest, most: int) -> bool:
-        """Search on for so much work at most; returns whether all is found."""
+        """Continue a search for at most `most` units of work, and return whether it is complete."""
         search = self._searches.get(request.subscription)
         if search is None:
             if self._cache.newcomers is None:
@@ -101,7 +106,7 @@ class Searches:
         return False
 
     def end(self, subscription: Subscription) -> Search | None:
-        """End a search; returns it with what it found."""
+        """End a search, and return it with what it found; None if there is none."""
         subscription.searching = False
         search = self._searches.pop(subscription, None)
         if not self._searches:
@@ -109,7 +114,7 @@ class Searches:
         return search
 
     def _candidates(self, request: CatchUpRequest, search: Search) -> Iterator[str | None]:
-        """Yield the subjects that are to be brought, and None for what is looked at besides."""
+        """Yield the subjects that are to be brought, and None for anything else looked at."""
         subscription, known = request.subscription, request.known
         pattern, settings = subscription.pattern, self._settings
         assert pattern is not None

@@ -1,4 +1,4 @@
-"""What the broker is told at its start; `mdserver.config` makes it from the parameters."""
+"""The settings of the broker, which `mdserver.config` makes from the parameters."""
 
 from attrs import frozen
 

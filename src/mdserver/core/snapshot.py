@@ -1,13 +1,13 @@
-"""The snapshot of a subject: what its retained messages add up to.
+"""The snapshot of a subject: the sum of its retained messages.
 
 Its content is the latest one; its fields are the union of all, each with its latest value
 (features: "Snapshot"). Messages that are not retained leave it alone.
 
-The union is bounded, by names and by bytes. A member refuses a publication with which it would
-outgrow that, counting in what it proposed itself and what is not committed yet
-(`ProposedFields`). Several members may still propose too much together, so there is a second rule,
-which follows from the log alone and is therefore the same on all members: a snapshot that would
-outgrow its bound begins anew with the message that is applied.
+The union is bounded by the number of names and by bytes. A member refuses a publication with which
+the union would exceed a bound; what this member has proposed and is not committed yet counts too
+(`ProposedFields`). Several members may still propose too much together. So there is a second rule,
+which depends on the log alone and is therefore the same on all members: a snapshot that would
+exceed a bound begins anew with the message that is applied.
 """
 
 import msgspec
@@ -18,9 +18,9 @@ from mdserver.core.message import Entry, MessageType
 
 
 def fields_bytes(fields: dict[str, str] | None) -> int:
-    """The size of names and values, in UTF-8 bytes.
+    """Return the size of all names and values, in UTF-8 bytes.
 
-    Raises UnicodeEncodeError where a text has half of a surrogate pair.
+    Raises UnicodeEncodeError if a text has half of a surrogate pair.
     """
     if not fields:
         return 0
@@ -29,7 +29,7 @@ def fields_bytes(fields: dict[str, str] | None) -> int:
 
 @frozen
 class Bounds:
-    """How many fields a snapshot has at most, and how many bytes their names and values take."""
+    """The bounds of a snapshot: how many fields, and how many bytes of their names and values."""
 
     fields_max: int
     bytes_max: int
@@ -51,8 +51,9 @@ def growth(before: dict[str, str], fields: dict[str, str]) -> tuple[int, int]:
 class ProposedFields:
     """The fields of a snapshot as they will be when everything proposed here is committed.
 
-    `count` is how many publications with fields have no result yet; with the last one this object
-    is forgotten, and the committed snapshot counts again.
+    `count` is how many publications with fields have no result yet. After the last result the cache
+    drops this object, and only the committed snapshot counts. Until then it may hold fields of
+    publications that failed, which errs on the safe side.
     """
 
     __slots__ = ("bytes", "count", "fields")
@@ -63,7 +64,7 @@ class ProposedFields:
         self.count = 0
 
     def take(self, fields: dict[str, str], bounds: Bounds) -> str | None:
-        """Count a publication in, or return which bound it would break."""
+        """Count a publication in, or return the bound that it would break."""
         more, size = growth(self.fields, fields)
         names = len(self.fields) + more
         if names > bounds.fields_max:
@@ -76,7 +77,7 @@ class ProposedFields:
         return None
 
     def note(self, fields: dict[str, str]) -> None:
-        """Count the names in that another member's publication committed meanwhile."""
+        """Count in the names of a committed publication, which another member may have proposed."""
         for name, value in fields.items():
             if name not in self.fields:
                 self.fields[name] = value
@@ -97,7 +98,7 @@ class Snapshot:
         self._delivery: Delivery | None = None
 
     def apply(self, entry: Entry, bounds: Bounds) -> None:
-        """Take the next retained message in; beyond the bounds the fields begin anew with it."""
+        """Add the next retained message; if a bound would be exceeded, the fields begin anew."""
         publication = entry.publication
         self._delivery = None
         if publication.fields is not None:
@@ -112,7 +113,8 @@ class Snapshot:
             return
         names, size = growth(before, fields)
         if len(before) + names > bounds.fields_max or self.fields_bytes + size > bounds.bytes_max:
-            # Nothing but the log and the configuration may decide here: members would differ.
+            # Only the log and the configuration may decide here. With anything else, such as what
+            # this member has proposed, the snapshots of members would differ.
             self.fields, self.fields_bytes = fields, fields_bytes(fields)
             return
         # A new dict: the old one may be shared with a delivery that is still on its way.
@@ -120,7 +122,7 @@ class Snapshot:
         self.fields_bytes += size
 
     def entry(self) -> Entry:
-        """The snapshot as one message, at the position of the latest retained one."""
+        """Return the snapshot as one message, at the position of the latest retained one."""
         latest = self.latest
         if self.fields == latest.publication.fields:
             return latest
@@ -128,7 +130,7 @@ class Snapshot:
         return Entry(latest.epoch, latest.seq, publication, latest.place)
 
     def delivery(self, match: str | None = None) -> Delivery:
-        """The snapshot for a subscriber; the same object for all without a pattern."""
+        """Return the snapshot for a subscriber; the same object for all without a pattern."""
         if match is not None:
             return Delivery(self.entry(), MessageType.SNAPSHOT, match)
         if self._delivery is None:

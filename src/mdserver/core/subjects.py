@@ -31,7 +31,7 @@ class Pattern:
         """Compares patterns that match one subject: the greater one is the more specific."""
 
     def matches(self, segments: Sequence[str]) -> bool:
-        """Whether a subject of these segments is one of the pattern's."""
+        """Return whether a subject of these segments is one of the pattern's."""
         own = self.segments
         if len(segments) <= len(own) if self.rest else len(segments) != len(own):
             return False
@@ -41,7 +41,7 @@ class Pattern:
         return segments[0] != RESERVED or (bool(own) and own[0] == RESERVED)
 
     def meets(self, other: "Pattern") -> bool:
-        """Whether some subject is one of both patterns'."""
+        """Return whether there is a subject that both patterns match."""
         lengths = len(self.segments), len(other.segments)
         if self.rest and other.rest:
             same_length = True
@@ -56,7 +56,7 @@ class Pattern:
         return all(mine == theirs or ONE in (mine, theirs) for mine, theirs in pairs)
 
     def is_reserved(self) -> bool:
-        """Whether the pattern is about the server's own subjects."""
+        """Return whether the pattern is about the server's own subjects."""
         return bool(self.segments) and self.segments[0] == RESERVED
 
     def __repr__(self) -> str:
@@ -64,12 +64,12 @@ class Pattern:
 
 
 def segments_of(subject: str) -> list[str]:
-    """The segments of a valid subject or pattern."""
+    """Return the segments of a valid subject or pattern."""
     return subject.split("/")[1:]
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a segment of the valid subject or pattern is a wildcard."""
+    """Return whether a segment of a valid subject or pattern is a wildcard."""
     return "*" in text and any(s in (ONE, REST) for s in segments_of(text))
 
 
@@ -82,7 +82,7 @@ def validate_subject(
 ) -> None:
     """Raise InvalidSubjectError unless this is a single subject.
 
-    `purpose` is what was to be done with it, for the sentence about a pattern.
+    `purpose` is what the caller wants to do with it, for the message about a pattern.
     """
     segments = _split(subject, segments_max)
     if "*" in subject and (ONE in segments or REST in segments):
@@ -99,9 +99,9 @@ def validate_subject(
 def parse_interest(
     text: str, segments_min: int = 2, segments_max: int = SUBJECT_SEGMENTS_MAX
 ) -> Pattern | None:
-    """The pattern that `text` is, or None where it is a single subject.
+    """Return the pattern that `text` is, or None if it is a single subject.
 
-    Raises InvalidSubjectError where it is neither.
+    Raises InvalidSubjectError if it is neither.
     """
     if "*" not in text:
         validate_subject(text, segments_min, segments_max)
@@ -118,7 +118,7 @@ def parse_interest(
 
 
 def parse_grant(text: str) -> Pattern:
-    """The pattern of a right: as for a subscription, but a final `*` covers the whole subtree.
+    """Return the pattern of a right: as in a subscription, but a final `*` covers the subtree.
 
     Raises InvalidSubjectError.
     """
@@ -133,12 +133,15 @@ def parse_grant(text: str) -> Pattern:
 
 
 def shown(subject: str) -> str:
-    """The subject in quotes, shortened so that a reason stays readable."""
+    """Return the subject in quotes, shortened so that a message with it stays readable."""
     return f"'{safe_text(subject, _SHOWN_MAX)}'"
 
 
 def _split(text: str, segments_max: int = SUBJECT_SEGMENTS_MAX) -> list[str]:
-    """The segments of a subject or pattern; raises InvalidSubjectError for what is wrong."""
+    """Return the segments of a subject or pattern. Raises InvalidSubjectError if it is malformed.
+
+    A `*` or `**` counts as a segment like any other here.
+    """
     if not text.startswith("/"):
         what = f"Subject {shown(text)} does not start" if text else "A subject may not be empty"
         raise InvalidSubjectError(

@@ -1,8 +1,8 @@
-"""Text of others, made fit to be repeated.
+"""Text from outside, made safe to repeat.
 
-What a client, a token, a peer, a file name or a library's error says may hold half of a surrogate
-pair, which no encoder takes, control characters, which a terminal obeys, and any number of
-characters. Whatever of it goes into an answer, a log or an audit line passes through `safe_text`.
+Text of a client, a token, a peer, a file name or a library's error may hold half of a surrogate
+pair, which no encoder takes, or control characters, which a terminal obeys, and may have any
+length. Such text passes through `safe_text` before it goes into an answer, a log or an audit line.
 """
 
 SHOWN_CHARS_MAX = 200
