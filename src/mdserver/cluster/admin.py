@@ -1,4 +1,4 @@
-"""The commands of an operator: status, drain, readmit, cold start (docs/cluster.md, "Operation").
+"""The commands of an operator: status, drain, readmit, cold start (docs/cluster.md, "Operating").
 
 An operator speaks to any member, about any member. What a command sets in motion may take several
 attempts, because links break and candidacies fail; so a command is answered at once, with a refusal
@@ -39,7 +39,7 @@ class AdminCommands(MemberPart):
 
     `_cold`: the groups that an operator wants started with what is left, until `_cold_until` (ns),
     each with its epoch when that was ordered. `_readmitting`: the seeds that an operator takes
-    back -> until when they are told so (ns).
+    back -> until when the order is repeated to them (ns).
     """
 
     _broker: "Broker"
@@ -75,7 +75,7 @@ class AdminCommands(MemberPart):
     def called(self, given: str) -> tuple[str, str | None]:
         """Return the address of the member that an operator means, or why that is not clear.
 
-        Members are called by their address or their name; this one also by nothing.
+        Members are called by their address or their name; an empty name means this one.
         """
         names = self._names()
         if not given or given in names:
@@ -162,7 +162,7 @@ class AdminCommands(MemberPart):
         return None
 
     def _needed(self, member: str) -> str | None:
-        """Return why a member may not be drained beside those that are; None if it may.
+        """Return why a member may not be drained in addition to others; None if it may.
 
         A member that is drained is about to be stopped, so its vote is not relied on.
         """
@@ -225,7 +225,7 @@ class AdminCommands(MemberPart):
         self._outgoing.log("drain" if self._draining else "undrain")
 
     def _drained(self) -> bool:
-        """Return whether it coordinates nothing any more, or nobody is there to take over."""
+        """Return whether this member coordinates nothing any more, or no other could take over."""
         return not self.groups.coordinated or not self._others(self._settings.me)
 
     # Readmission
@@ -245,7 +245,7 @@ class AdminCommands(MemberPart):
         return None
 
     def tick(self) -> None:
-        """Go on with what an operator ordered: a link or a candidacy may have failed meanwhile."""
+        """Go on with what an operator ordered, since a link or a candidacy may have failed."""
         if self._draining and self._drained():
             self._draining = False
             self._outgoing.log(DRAINED)

@@ -7,10 +7,10 @@
                                               v
                                            STOPPED
 
-It decides, and carries nothing out: whether there are enough promises, and which log is the best of
-them; what number a publication gets; up to where the log is committed; whether a seed that comes
-back may count. `Group` does what follows from that. A coordinator is of one epoch for ever: one
-that was deposed is STOPPED, and the next candidacy takes a new epoch. Why it is safe:
+It decides, and carries nothing out: whether there are enough promises, and which of their logs is
+the best; what number a publication gets; how far the log is committed; whether a seed that comes
+back may count. `Group` does what follows from that. A coordinator belongs to one epoch: once it is
+deposed it is STOPPED, and the next candidacy takes a new epoch. Why it is safe:
 
 - *One coordinator an epoch* (invariant I5). A seed promises an epoch to one candidate, and any two
   majorities share a seed (`Candidates.tla`).
@@ -23,8 +23,9 @@ that was deposed is STOPPED, and the next candidacy takes a new epoch. Why it is
 - *A publication is taken once* (I6), since numbers of a publisher are taken in order, and the log
   itself says which were (`mdserver.cluster.dedupe`).
 
-A pre-vote changes nothing at the seeds, so a member that merely sees badly disturbs nobody. It is
-skipped if a candidacy is meant to depose (`mdserver.cluster.election`).
+A pre-vote changes nothing at the seeds, so a member with a bad link disturbs nobody. It is skipped
+if a candidacy is meant to depose (`mdserver.cluster.election`), and in Standard mode PRE_VOTING
+leads to ACTIVE at once (`assume`). docs/cluster.md, "How it works"; `GroupLog`, `Candidates`.
 """
 
 import enum
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatorState(enum.Enum):
-    """How far a candidacy came; the module says what leads from one state to the next."""
+    """The states of a candidacy; the module's docstring says what leads from one to the next."""
 
     PRE_VOTING = "pre-voting"
     PREPARING = "preparing"
@@ -82,8 +83,12 @@ class Coordinator:
     `seeds` are all seeds, `needed` how many have to promise: a majority, or all for a `cold` start.
     `own` is the seed of the candidate's member, if it is one. `readmit` are the incarnations that
     its PREPARE takes back. `deadline` (ns) is when a candidacy is given up. `awaited` are the seeds
-    that have to promise too if a promise is of a log that may be an older copy; `acked_by` are the
-    incarnations of the seeds that acked last.
+    that have to promise too if a promise is of a log that may be an older copy.
+
+    `incarnations` are those of the seeds whose acks count, `acked` is how much of the log each
+    holds, `acked_by` the incarnation that acked last. `base` is the length of the adopted log.
+    `known` are the incarnations below which nothing of a seed counts, as promises told. `held` are
+    answers that wait for a commit: (length of the log, contact, answer).
     """
 
     __slots__ = (
@@ -150,7 +155,7 @@ class Coordinator:
             self.transition(CoordinatorEvent.DEPOSED)
 
     def pre_voted(self, seed: str) -> bool:
-        """Note that a seed would promise; True once a majority would, which is said once."""
+        """Note that a seed would promise; return True once, when a majority would."""
         if self.state is not CoordinatorState.PRE_VOTING:
             return False
         self.pre_votes[seed] = None
@@ -160,7 +165,7 @@ class Coordinator:
         return True
 
     def assume(self) -> None:
-        """Become active without an election: if nobody votes, its own log is what counts."""
+        """Become ACTIVE without an election, in Standard mode: nobody votes there."""
         self.transition(CoordinatorEvent.ASSUMED)
 
     def prepare_at_once(self) -> None:
@@ -175,8 +180,8 @@ class Coordinator:
         A promise by an incarnation older than another promise tells of does not count: that seed
         lost its record meanwhile (spec: `NoteInPromise`). The best log is the one of the highest
         accepted epoch, of these the longest: the merely longest may hold entries that were dropped.
-        A candidate that is a seed waits for its own promise, which it counts on as soon as it
-        holds the adopted log: by then its vote record is on the disk.
+        A candidate that is a seed waits for its own promise: the adopted log is put into its own,
+        which counts from then on, so its vote record has to be on the disk by then.
         """
         if self.state is not CoordinatorState.PREPARING:
             self.refusals.note(Guard.PROMISE_LATE)
@@ -184,6 +189,8 @@ class Coordinator:
         for name, least in known.items():
             self.known[name] = max(least, self.known.get(name, 0))
         self.promises[seed] = (incarnation, item)
+        # A seed that this election takes back does not vote in it: what it promised before the loss
+        # is not known (spec: `Readmit`, "readmission elects anew").
         valid = {
             name: promise
             for name, promise in self.promises.items()
@@ -196,6 +203,8 @@ class Coordinator:
         if self.own and self.own not in valid:
             self.refusals.note(Guard.PROMISE_WITHOUT_OWN)
             return None
+        # A log that was read from a disk may be an older copy, so a majority is not enough: the
+        # newer copy may be outside of it (docs/cluster.md, "Older copies").
         if any(promise.doubted for _, promise in valid.values()) and any(
             seed not in self.promises and seed not in self.readmit for seed in self.awaited
         ):
@@ -206,7 +215,11 @@ class Coordinator:
         return max((item for _, item in valid.values()), key=lambda i: (i.accepted, i.length))
 
     def adopted(self) -> None:
-        """Begin to establish the log, which holds the entries of the best promise now."""
+        """Begin to establish the log, which now has the entries of the best promise.
+
+        The log is of this epoch from here on although its entries keep theirs: the accepted epoch
+        says with whose log it agrees.
+        """
         assert self.state is CoordinatorState.SYNCING
         self.log.epoch = self.epoch
         self.base = self.log.length
@@ -214,7 +227,8 @@ class Coordinator:
     def register(self, seed: str, incarnation: int) -> None:
         """Count only this incarnation's acks of a seed from now on (spec: `Register`).
 
-        What an earlier incarnation acked is forgotten: the seed may not hold it any more.
+        What an earlier incarnation acked is dropped: the seed may not hold it any more, and acks of
+        it that come late are refused in `ack` (spec: "acks are fenced").
         """
         assert self.state is CoordinatorState.ACTIVE
         if self.incarnations.get(seed) != incarnation:
@@ -226,8 +240,10 @@ class Coordinator:
     ) -> bool:
         """Return whether a recovering seed may be taken back by this coordinator.
 
-        One that lost its record (others know it, but it was not `admitted`) only by the
-        coordinator of an epoch that was elected for this loss (spec: `FreshElection`).
+        `known` are the incarnations below which nothing of a seed counts, as this member's vote
+        record has them. A seed that lost its record (others know it, but it is not `admitted`) is
+        taken back only by the coordinator of an epoch that was elected for this loss: an epoch
+        before it may rest on promises that the seed forgot (spec: "readmission elects anew").
         """
         least = max(self.known.get(seed, 0), known.get(seed, 0))
         if self.state is not CoordinatorState.ACTIVE:
@@ -249,17 +265,20 @@ class Coordinator:
     def holds_less(self, seed: str, incarnation: int, accepted: int, length: int) -> bool:
         """Return whether a seed holds less than it acked before it started again.
 
-        Its disk is then an older copy, and may lack promises as well.
+        Its disk is then an older copy, and may lack promises as well. Within one incarnation a seed
+        keeps what it acked, so only a newer one is compared.
         """
         if seed not in self.acked or incarnation <= self.acked_by.get(seed, incarnation):
             return False
         return (accepted, length) < (self.epoch, self.acked[seed])
 
     def lacking(self, accepted: int, committed: int, last: int) -> bool:
-        """Return whether this log lacks what was committed in an epoch: older copies elected it.
+        """Return whether this log lacks what a member holds as committed: older copies elected it.
 
-        An epoch begins with a log that holds all that was committed before. `last` is the
-        checksum of the last committed entry, 0 if that is not known; so is `accepted`.
+        The member's log agrees with that of epoch `accepted`, and `committed` of its entries are
+        committed. What was committed in an earlier epoch has to be in the log with which this one
+        began (`base`), what was committed in this one anywhere in the log. `last` is the checksum
+        of the last committed entry. Either is 0 if it is not known.
         """
         if not 0 < accepted <= self.epoch or not committed:
             return False
@@ -279,7 +298,8 @@ class Coordinator:
     def ack(self, seed: str, incarnation: int, length: int) -> int | None:
         """Note what a seed holds; return how far the log is committed now, None if that is no news.
 
-        In the specification `Activate` for a coordinator that is SYNCING, then `Commit`.
+        In the specification `Activate` for a coordinator that is SYNCING, then `Commit`. The caller
+        has checked that the ack is of this epoch.
         """
         if seed not in self.seeds:
             return None
@@ -295,6 +315,7 @@ class Coordinator:
             return None
         if len(acked) < self.majority:
             return None
+        # The longest part that a majority holds: of three lengths the second largest.
         agreed = sorted(acked.values())[-self.majority] if len(acked) > 1 else acked[seed]
         if not active and self.state is CoordinatorState.SYNCING and agreed >= self.base:
             self.transition(CoordinatorEvent.ESTABLISHED)
@@ -306,13 +327,16 @@ class Coordinator:
     ) -> list[AnswerItem]:
         """Number publications at the end of the log; return what can be answered at once.
 
-        A repeat of a publication that is not committed yet is answered when it is (`due`).
+        `first` is the contact's ticket of the first publication; the others follow. A repeat of a
+        publication that is not committed yet is answered once it is (`due`): a later epoch may drop
+        it, and an ack would then be false (I8; spec: `Delivery!Tell`, "acknowledged at commit").
         """
         assert self.state is _ACTIVE
         for publication in publications:
             if publication.number:
                 break
         else:
+            # None is numbered by its publisher, so there are no repeats to look for.
             run = Run(self.log.length, len(publications), contact, first)
             self.log.number(self.epoch, publications, run)
             return []
@@ -351,7 +375,7 @@ class Coordinator:
                 tail[name] = open_numbers + 1
                 return None
             self.refusals.note(Guard.NUMBERS_OPEN)
-            # It may come through another member than those before it: the log alone counts all.
+            # Contacts bound these too, but each its own only: a publisher may speak to several.
             return AnswerItem(self.group, ticket, 0, 0, False, too_many(kept), expected)
         if verdict is Verdict.TAKEN:
             self.refusals.note(Guard.NUMBER_TAKEN)

@@ -1,6 +1,6 @@
 """Exactly once: which numbers of which publisher a group's log holds (docs/protocol.md).
 
-A publisher that hears nothing of a publication sends it again, perhaps to another member, and the
+A publisher that gets no result of a publication sends it again, perhaps to another member, and the
 first one may have been committed all the same. So publishers number what they publish to a group,
 from 1 on without gaps, and the coordinator takes a number only if it is the next one. A lower one
 is a repeat, which is answered with the position that it has; a higher one would let publications
@@ -31,7 +31,7 @@ FORGOTTEN = Position(0, 0)
 
 
 class Verdict(enum.Enum):
-    """What a publisher's number is: the next one, one that was taken, or one too far on."""
+    """What a publisher's number is: the next one, one that was taken, or one that leaves a gap."""
 
     NEXT = "next"
     TAKEN = "taken"
@@ -39,7 +39,7 @@ class Verdict(enum.Enum):
 
 
 class Numbers(msgspec.Struct, array_like=True):
-    """One publisher as other members are told of it: its last number, its newest positions."""
+    """One publisher, as members send it to each other: its last number, its newest positions."""
 
     last: int = 0
     positions: list[Position] = msgspec.field(default_factory=list)
@@ -67,7 +67,7 @@ class Publisher:
 class Publishers:
     """The publishers of one group, the one that has published nothing for the longest first.
 
-    `kept` is how many numbers of each can be told again.
+    `kept` is the number of positions of each that a repeat is surely answered with.
     """
 
     __slots__ = ("kept", "long", "table")
@@ -76,7 +76,7 @@ class Publishers:
         self.kept = kept
         self.table: OrderedDict[str, Publisher] = OrderedDict()
         self.long: dict[str, None] = {}
-        """Publishers of whom so much is kept that some of it may go at the next commit."""
+        """Publishers with so many positions that some of them may be dropped at the next commit."""
 
     def verdict(self, publisher: str, number: int) -> tuple[Verdict, int, Position]:
         """Return what a number is, the next number, and the position of one that was taken.
@@ -120,7 +120,7 @@ class Publishers:
         name, number = entry.publication.publisher, entry.publication.number
         known = self.table[name]
         if number != known.last:
-            return  # `apply` passed it over
+            return  # `apply` passed it over, so there is nothing to take back
         known.last -= 1
         known.positions.pop()
         if not known.last:
@@ -150,13 +150,13 @@ class Publishers:
         return self.table.pop(publisher, None)
 
     def remember(self, publisher: str, known: Publisher) -> None:
-        """Take back that a publisher was forgotten."""
+        """Restore a publisher that an entry forgot which is now taken back."""
         self.table[publisher] = known
         if len(known.positions) >= 2 * self.kept:
             self.long[publisher] = None
 
     def idle(self, at: int) -> Iterator[str]:
-        """Give the publishers without an entry beyond `at` in the log, the longest idle first."""
+        """Yield the publishers without an entry beyond `at` in the log, the longest idle first."""
         for name, known in self.table.items():
             if known.at > at:
                 return
@@ -177,7 +177,7 @@ class Publishers:
         }
 
     def take(self, told: dict[str, Numbers], at: int) -> None:
-        """Become what another member told of the log that ends `at`."""
+        """Become the table that another member gave, of a log of length `at`."""
         self.table.clear()
         self.long.clear()
         for name, numbers in told.items():

@@ -1,6 +1,6 @@
 """Forgetting publishers, so that their tables stay bounded.
 
-A publisher that is known may repeat its numbers and is told their positions; one that was forgotten
+A publisher that is known may repeat its numbers and gets their positions; one that was forgotten
 begins anew, and what it repeats would be taken a second time. So it matters that all members forget
 the same publishers at the same place: to forget is an entry of the log (`FORGET`), which the
 coordinator writes and every member applies. It is written in two cases:
@@ -31,7 +31,7 @@ MARK_EVERY = 60 * NS_PER_S
 
 
 class Idleness:
-    """How long one coordinator has seen nothing of publishers, by its own clock alone.
+    """Measures, by one coordinator's own clock, for how long publishers published nothing.
 
     `marks`: the times (ns) at which it looked, and how long the log was then.
     """
@@ -43,7 +43,7 @@ class Idleness:
         self._since = -1
 
     def names(self, log: GroupLog, now: int, most: int) -> list[str]:
-        """Return at most so many publishers that have had no entry in the log for `IDLE`."""
+        """Return at most `most` publishers that have had no entry in the log for `IDLE`."""
         marks = self.marks
         if not marks or marks[-1][0] + MARK_EVERY <= now:
             marks.append((now, log.length))
@@ -75,7 +75,7 @@ class Forgetting:
         self.share = self.most // len(self.logs)
 
     def idle(self, coordinator: "Coordinator", now: int) -> None:
-        """Forget publishers that were idle for long, not all at once."""
+        """Forget publishers that were idle for long, a bounded number of them at a time."""
         log = coordinator.log
         names = coordinator.idleness.names(log, now, PUBLISHERS_FORGOTTEN_AT_ONCE)
         if names:
@@ -84,7 +84,7 @@ class Forgetting:
     def make_room(
         self, coordinator: "Coordinator", coming: Sequence[Publication], now: int
     ) -> None:
-        """Forget the longest idle in favour of publishers that begin, where there are too many.
+        """Forget the longest idle in favour of publishers that begin, if there are too many.
 
         A group that has no more than its share of them forgets nobody: it may be the others that
         have too many. At most two go for each that comes, so that a step stays short.

@@ -1,4 +1,4 @@
-"""Everything that one member holds of one subject group, and what it does with it alone.
+"""One subject group on one member: its whole state, and what is done within it.
 
 A cluster runs a fixed number of groups side by side, each with a replicated log, a coordinator and
 epochs of its own. On each member a `Group` is one of them:
@@ -20,7 +20,7 @@ epochs of its own. On each member a `Group` is one of them:
        '------------------------------------------- ACTIVE: entries come and are committed
 
 What others say of the group's log comes through `step`, one item of a message at a time, as in
-etcd's raft; what is about many groups at once (elections, catching up, hand-overs) is in the parts
+etcd's raft. What is about many groups at once (elections, catching up, hand-overs) is in the parts
 of the member, which read and change its groups.
 
 Two rules tie the parts together. The learner of a member and its coordinator share one log, so a
@@ -68,19 +68,19 @@ if TYPE_CHECKING:
 # To look up a member of an enum takes CPython 3.11 as long as a call, and this is for each batch.
 _ACTIVE = CoordinatorState.ACTIVE
 SYNC_REQUESTED_FOR = 2 * NS_PER_S
-"""How long a coordinator has to answer a request for what is missing, before it is asked again."""
+"""How long a coordinator has to answer a request for what is missing, before the next one (ns)."""
 
 LogItem = ForwardItem | AcceptItem | AckItem | CommitItem | AnswerItem
-"""What is said of the log of one group, and of publications for it."""
+"""The items that `Group.step` takes: of the log of one group, and of publications for it."""
 
 
 class Leadership:
     """Who coordinates a group, as far as this member knows.
 
-    `active`: its log is established, and this member follows it. `forwarded_epoch`: the epoch to
-    which all that waits here was forwarded; 0 if that may have been lost with a link.
-    `maybe_behind`: what the coordinator sent may have been lost with a link, so that the log here
-    may lack entries of it.
+    `coordinator` is its address, "" if there is none, and `epoch` its epoch. `active`: its log is
+    established, and this member follows it. `forwarded_epoch`: the epoch to which all that waits
+    here was forwarded; 0 if that may have been lost with a link. `maybe_behind`: what the
+    coordinator sent may have been lost with a link, so that the log here may lack entries of it.
     """
 
     __slots__ = ("active", "coordinator", "epoch", "forwarded_epoch", "maybe_behind")
@@ -93,7 +93,7 @@ class Leadership:
         self.maybe_behind = False
 
     def follow(self, coordinator: str, epoch: int) -> None:
-        """Follow another coordinator, or another epoch of the same: nothing of it is active yet."""
+        """Follow another coordinator, or another epoch of the same one; it is not active yet."""
         self.coordinator, self.epoch, self.active = coordinator, epoch, False
         self.maybe_behind = False
 
@@ -229,7 +229,10 @@ class Group:
         return 2 * len(self.voting()) > len(self._settings.seeds)
 
     def request_sync(self, epoch: int) -> bool:
-        """Return whether it is time to ask for what is missing; if so, take it as done."""
+        """Return whether it is time to ask for what is missing; if so, note that it was asked.
+
+        A newer epoch is asked at once: its coordinator may give what the last one could not.
+        """
         now = self._outgoing.now
         if self.sync_requested_until > now and self.sync_requested_epoch >= epoch:
             return False
@@ -263,7 +266,11 @@ class Group:
     # Publications of this member's clients
 
     def propose(self, proposals: "Sequence[Proposal]" = ()) -> None:
-        """Take publications, and forward all that wait once nothing of the group is on its way."""
+        """Take publications, and forward all that wait once nothing of the group is on its way.
+
+        Nothing is forwarded while the leadership is not active: a coordinator takes nothing before,
+        and `follow` calls this again then.
+        """
         queue = self.queue
         if proposals:
             refused = queue.take(proposals)
@@ -294,6 +301,7 @@ class Group:
         leadership.active = True
         if self.acceptor is not None:
             self.acceptor.doubted = False
+        # Once in an epoch, or publications would be numbered twice; again after a lost link.
         if leadership.forwarded_epoch != leadership.epoch:
             leadership.forwarded_epoch = leadership.epoch
             for batch in self.queue.not_taken(log.runs_since(log.committed)):
@@ -301,7 +309,10 @@ class Group:
         self.propose()
 
     def give_up(self, timeout: int) -> None:
-        """Tell publishers that what waits for longer than a timeout (ns) may never be committed."""
+        """Answer what waits for longer than a timeout (ns): nobody knows if it will be committed.
+
+        What was never forwarded surely was not taken, and the answer says so.
+        """
         if self.queue.proposals:
             given_up = self.queue.expired(self._outgoing.now, timeout)
             if given_up:
@@ -318,7 +329,8 @@ class Group:
         """Have the coordinator on this member number publications, or hold them back.
 
         A coordinator that writes its log down takes no more than its disk takes. What comes beyond
-        is held back, in the order in which it came, until the disk took more.
+        is held back, in the order in which it came, until the disk has caught up: publications that
+        overtook each other would leave gaps in their publishers' numbers (I9).
         """
         wal = self._wal
         if wal.enabled and (wal.held_back or wal.unsynced_bytes > self._settings.hold_bytes):
@@ -359,6 +371,7 @@ class Group:
             outgoing.refuse(Guard.FORWARD_EPOCH)
         if log.length == start:
             return
+        # Members that link later learn of these entries by a heartbeat, and ask for them.
         if outgoing.linked:
             entries, new_runs = log.since(start), log.runs[runs:]
             outgoing.accept(
@@ -385,7 +398,8 @@ class Group:
     def _count(self, seed: str, incarnation: int, item: AckItem) -> None:
         """Count a seed's ack; commit what a majority holds now."""
         coordinator = self.coordinator
-        # An ack of another epoch is about another log, even if the places are the same.
+        # An ack of another epoch is about another log, even if the places are the same (in the
+        # specification `AckedBy` counts those of the epoch alone).
         if coordinator is None or coordinator.epoch != item.epoch:
             self._outgoing.refuse(Guard.ACK_EPOCH)
             return
@@ -394,9 +408,9 @@ class Group:
             self._commit_agreed(coordinator, agreed)
 
     def ack_here(self) -> None:
-        """Count this member's own seed: it holds what its coordinator holds, they share the log.
+        """Count the seed of this member: it shares its log with the coordinator, so it holds all.
 
-        Without votes a coordinator counts on itself alone.
+        In Standard mode the coordinator is its own only seed, so this commits at once.
         """
         coordinator, storage, me = self.coordinator, self._storage, self._settings.me
         if coordinator is None or me not in coordinator.seeds:
@@ -415,6 +429,8 @@ class Group:
         if self.tracing:
             self.trace("Activate" if first else "Commit", coordinator.epoch, committed=agreed)
         self.commit(agreed)
+        # A majority of one is a single server, or a member in Standard mode, in which all members
+        # commit entries as they come: no other member waits for a Commit.
         if coordinator.majority > 1:
             self._outgoing.commit(CommitItem(self.index, coordinator.epoch, agreed))
         if coordinator.held:
@@ -427,7 +443,10 @@ class Group:
     # The learner here: take, acknowledge, apply
 
     def _extend(self, coordinator: str, item: AcceptItem) -> bool:
-        """Take new entries, and acknowledge them if this member is a seed (spec: `Accept`)."""
+        """Take new entries, and ack them if this member is a seed (spec: `Accept`).
+
+        Return False if entries before them are missing here.
+        """
         log, acceptor = self.log, self.acceptor
         if item.epoch != log.epoch or item.start > log.length:
             self._outgoing.refuse(Guard.ENTRIES_GAP)
@@ -439,7 +458,9 @@ class Group:
             self._outgoing.refuse(Guard.ENTRIES_PROMISED if below else Guard.ENTRIES_NOT_VOTING)
             self.is_current(coordinator, item.epoch)
             return True
-        if item.start == log.length:  # else they are here: a link was lost, and they came again
+        # Entries from an earlier place are here already: a link was lost, and they came again. In
+        # the same epoch they are the same, as a coordinator only appends.
+        if item.start == log.length:
             log.append(item.entries, item.runs)
             self._wal.appended(self, item.start, item.runs)
         if item.committed > log.committed:
@@ -453,9 +474,10 @@ class Group:
         return True
 
     def is_current(self, coordinator: str, epoch: int) -> bool:
-        """Return whether an epoch is not below what is known; a seed tells who comes too late.
+        """Return whether an epoch is not below what is known here; a seed refuses older ones.
 
-        Nobody else might tell that coordinator, which would go on numbering in vain.
+        The refusal (NACK) names the newer epoch and its coordinator or candidate. Otherwise the
+        older coordinator might not learn of it, and would go on numbering in vain.
         """
         known = self.log.epoch
         newer = self.leadership.coordinator
@@ -483,6 +505,8 @@ class Group:
             return False
         if item.length > log.committed:
             self.commit(item.length)
+        # The first commit of an epoch says that its coordinator is active. After a lost link
+        # entries may be missing here, so then a heartbeat decides, which states the length.
         if not leadership.active and not leadership.maybe_behind:
             self.follow()
         return True
@@ -490,8 +514,9 @@ class Group:
     def commit(self, length: int) -> None:
         """Commit the log up to a length: subscribers get the entries, publishers their results.
 
-        The only place at which anything is delivered or acknowledged (invariants I7 and I8; in the
-        specification `Learn`).
+        No other place delivers entries of the log, or tells a publisher that one is committed
+        (invariants I7 and I8; in the specification `Learn`): so nothing is shown that a later epoch
+        may drop.
         """
         log, out, now = self.log, self._outgoing.out, self._outgoing.now
         start = log.committed
@@ -528,26 +553,31 @@ class Group:
         return self._broker.export_group(self.index)
 
     def state(self) -> State:
-        """Return what stands for the committed part of the log, for a member without it."""
+        """Return what stands for the committed part of the log, for a member that lacks it."""
         return State(self.log.tables(), msgspec.Raw(msgspec.msgpack.encode(self.image())))
 
     def tail_or_state(self, start: int) -> "tuple[int, State | None]":
-        """Return from where on, and after which state, a member with `start` entries gets the rest.
+        """Return the place from which a member with `start` entries gets the rest, and a state.
 
-        If the entries from there on are gone, the state stands for all that is committed.
+        If entries from `start` on are dropped already, the state stands for all that is committed,
+        and the rest begins after it. Otherwise there is no state.
         """
         if start >= self.log.base:
             return start, None
         return self.log.committed, self.state()
 
     def install(self, start: int, state: State) -> None:
-        """Have a state stand for the first `start` entries of the log, all of them committed."""
+        """Have a state stand for the first `start` entries of the log, all of them committed.
+
+        What was forwarded from here may be among them, and the state does not name contacts: its
+        publishers get an uncertain result.
+        """
         self.resolve(self.queue.unknown())
         self.log.install(start, state.tables)
         self.import_cache(state.cache)
 
     def clear(self) -> None:
-        """Drop the log; what was forwarded and waits for its result may have been committed."""
+        """Drop the log, and give up what was forwarded: it may have been committed or not."""
         self.log.clear()
         self.resolve(self.queue.unknown())
 
@@ -561,7 +591,7 @@ class Group:
     # Traces
 
     def trace(self, name: str, epoch: int, **values: str | int | bool) -> None:
-        """Say that a step of the specification was taken, with the state after it."""
+        """Trace a step of the specification, with the state after it (spec/README.md)."""
         if not self.tracing:
             return
         log = self.log

@@ -1,15 +1,16 @@
 """`ClusterDeliveryMode = Guaranteed`: a majority of seeds decides, and remembers.
 
-Which message goes to which part, what is done a few times a second, and above all what seeds know
-of each other's starts. A seed whose vote record is gone, or an older copy, may have given promises
-that it does not know of, and cannot see that by itself. But others noted its incarnations (the
-number of its starts) with their own records, and tell it in their first message (`Hello.known`):
+This module says which message goes to which part, what is done a few times a second, and above all
+what seeds know of each other's starts. A seed whose vote record is gone, or an older copy, may have
+given promises that it does not know of, and cannot see that by itself. But others noted its
+incarnations (the number of its starts) in their own records, and say so in their first message
+(`Hello.known`):
 
 - They know a later incarnation: the record is an older copy, or a new one after a loss. The seed is
   LOST, and votes no more until an operator takes it back (docs/cluster.md, "Lost memory").
-- They know the same incarnation, but as another start (each start has a random number): somebody
-  put an older copy back that gave the same incarnation a second time. They note a later one, so the
-  seed is told the next time.
+- They know the same incarnation, but of another start (each start has a random number): somebody
+  put back an older copy, which gave the same incarnation a second time. They note a later one, so
+  the seed learns of it in the next Hello (docs/cluster.md, "Older copies").
 """
 
 from collections.abc import Callable
@@ -85,13 +86,17 @@ class Guaranteed(MemberPart):
         if votes.admitted or self.groups.returning:
             missed = known > votes.incarnation
         else:
-            # Nobody noted this very incarnation yet: whom they know by its number is another one.
+            # No seed has noted this start yet, since it is not admitted: a start that they know by
+            # the same number is another one. A seed that is LOST took a number above theirs.
             missed = known >= votes.incarnation or not self.groups.record_lost
         if missed:
             self._lose(peer, known)
 
     def _compare_starts(self, peer: str, hello: msg.Hello) -> None:
-        """Tell a seed whose incarnation another start of it had: its record is an older copy."""
+        """Note a later incarnation of a seed whose incarnation another start of it had.
+
+        Its record is an older copy, and the Hello that follows says so.
+        """
         votes = self._storage.votes
         same = hello.admitted and votes.known.get(peer, 0) == hello.incarnation
         if same and votes.starts.get(peer, hello.start) != hello.start:
@@ -102,11 +107,12 @@ class Guaranteed(MemberPart):
             self._outgoing.send((peer,), self._storage.hello())
 
     def outdated(self, peer: str, hello: msg.Hello) -> None:
-        """Have a seed's next link be told that its record is an older copy; this one is closed.
+        """Note that a seed's record is an older copy, so that its next link can learn it.
 
-        What it said of a later start may have been no more than that it began: nothing is noted for
-        that, and the seed would be refused for ever without a word. What it knows of this seed is
-        true all the same: two that are older copies would refuse each other for ever.
+        This link is closed. A later incarnation of the seed may be known here only because it said
+        Hello, which is not noted in the vote record: without a note the seed would be refused for
+        ever and never learn why. What it knows of this seed is true all the same: if both are older
+        copies, they would otherwise refuse each other for ever.
         """
         self._outgoing.refuse(Guard.HELLO_OLDER)
         later = self._members.peers[peer].incarnation
@@ -122,6 +128,8 @@ class Guaranteed(MemberPart):
         self._outgoing.log("vote record lost", known=known, told_by=peer)
         self.groups.lose()
         votes = self._storage.votes
+        # A new life: nothing that this seed said before may count as its own, and tickets of its
+        # clients' publications get a name that no log has yet.
         votes.admitted = False
         votes.incarnation = after_loss(max(known, votes.incarnation))
         self._pending.contact = self._storage.contact_name
@@ -134,7 +142,8 @@ class Guaranteed(MemberPart):
         if heartbeat.admitted and peer in self._settings.seeds:
             told, storage = self._members.peers[peer], self._storage
             votes, news = storage.votes, storage.note({peer: told.incarnation})
-            # Others may have told of the incarnation before, but nobody tells of its number.
+            # Others may have told of the incarnation before, but only the seed itself tells the
+            # random number of its start.
             lacked = peer not in votes.starts and votes.known.get(peer, 0) == told.incarnation
             if news or (lacked and told.start and follows_on_record(told.incarnation)):
                 votes.starts[peer] = told.start
@@ -142,6 +151,7 @@ class Guaranteed(MemberPart):
         self._learner.heartbeat(peer, heartbeat)
 
     def _sync(self, peer: str, sync: msg.Sync) -> None:
+        """Take the logs of a coordinator, after coordinators of older epochs here have stopped."""
         # A coordinator shares its log with the learner of its member: the one has to stop before
         # the other takes a newer epoch. One that is no seed hears of that epoch here first.
         for item in sync.items:
@@ -166,7 +176,7 @@ class Guaranteed(MemberPart):
         self._election.look()
 
     def tick(self) -> None:
-        """Do what is to be done a few times a second."""
+        """Check the quorum, stand for groups, join, and hand groups over; a few times a second."""
         self.sequencer.check_quorum()
         self._election.look()
         self._following.join()
@@ -190,7 +200,7 @@ class Guaranteed(MemberPart):
         return self.missing() or self._following.unready()
 
     def missing(self) -> str | None:
-        """Return what this member lacks, whatever the others have; None if it lacks nothing."""
+        """Return what this member lacks, whatever others have; None if it lacks nothing."""
         not_voting = self.groups.not_voting
         if not_voting:
             return f"recovering: {len(not_voting)} of {len(self.groups)} groups are missing"

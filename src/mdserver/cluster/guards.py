@@ -1,4 +1,4 @@
-"""The places at which the protocol refuses something, and how often each of them did.
+"""The guards of the protocol: the places at which it refuses something, each with a counter.
 
 A rule that refuses what never comes is not tested by any number of passing runs. So each place
 counts, and the simulator demands that all of them refused at least once (`simulation/plans`). A

@@ -1,7 +1,7 @@
 """The log of one subject group, as one member holds it.
 
-A log is a row of entries of which the first `committed` are agreed for ever; the rest is a tail
-that a later epoch may replace:
+A log is a sequence of entries of which the first `committed` never change any more; the rest is a
+tail that a later epoch may replace:
 
     0        base             committed        length
     | dropped | kept, agreed  | may be replaced |
@@ -10,8 +10,8 @@ that a later epoch may replace:
 - *Places* are counted from 0 and never change their meaning while they are committed. An entry at a
   place is known by (epoch, seq): `epoch` is that of the coordinator that numbered it, `seq` counts
   per subject, without gaps and across epochs. A coordinator appends to one log only, and begins
-  with an established one, so an entry decides all that stands before it (invariants I3 and I4):
-  that is why `agrees` compares one entry only.
+  with an established one, so an entry decides all that stands before it (invariants I3 and I4, the
+  Log Matching of raft): that is why `agrees` compares one entry only.
 - *Accepted epoch*: `GroupLog.epoch` says with whose log this one agrees, which is not that of its
   last entry: a new coordinator establishes the entries of the one before. An election takes the log
   of the highest (accepted epoch, length), not the longest: the merely longest may be the tail of a
@@ -34,14 +34,14 @@ from mdserver.core.message import Entry, Publication, checksum
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT
 
 MISSING = "acknowledged messages are missing"
-"""What the server log says when a log that was elected lacks what another member holds."""
+"""The event in the server log when an elected log lacks what another member holds as committed."""
 
 FORGET = ""
 """The subject of a log entry that forgets its publisher. No client can publish to it."""
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
-    """Entries `start` to `start + count` of the log are a contact's tickets from `first` on."""
+    """Entries `start` to `start + count` (exclusive) are a contact's tickets from `first` on."""
 
     start: int
     count: int
@@ -57,9 +57,9 @@ class Tables(msgspec.Struct, array_like=True):
 
 
 class LogSlice(msgspec.Struct, frozen=True, array_like=True):
-    """The log of a group from `start` on, as members tell each other of it and their disks.
+    """The log of a group from `start` on, as it goes to other members and to the disk.
 
-    It is of `epoch`, stands under `history`, and `committed` entries of it are agreed.
+    It is of `epoch` and stands under `history`; its first `committed` entries are committed.
     """
 
     group: int
@@ -76,7 +76,7 @@ class GroupLog:
 
     `epoch` is the newest epoch whose coordinator's log this one is a prefix of: the *accepted
     epoch* of a seed. `kept` bounds the committed entries that stay for members that were away,
-    `numbers_kept` the numbers of each publisher that can be told again.
+    `numbers_kept` the numbers of each publisher whose repeats get their position.
     `forgot`: the last commit had entries that are for the tables alone.
     """
 
@@ -152,7 +152,7 @@ class GroupLog:
             self.publishers.apply(entry, self.length)
 
     def forget_publishers(self) -> None:
-        """Forget all publishers. Every entry is committed, so nothing of them is taken back."""
+        """Forget all publishers; all entries have to be committed, so that none is taken back."""
         self.publishers = Publishers(self.numbers_kept)
 
     def truncate(self, length: int) -> None:
@@ -184,7 +184,8 @@ class GroupLog:
     def agrees(self, start: int, entries: Sequence[Entry]) -> bool:
         """Return whether another log, `entries` from `start` on, holds all that is committed here.
 
-        The last committed entry is compared only: an entry decides all that went before it.
+        Only the last committed entry is compared: an entry decides all that stands before it. If
+        it is not among those that are held at both sides, the lengths alone are compared.
         """
         if start + len(entries) < self.committed:
             return False

@@ -1,6 +1,6 @@
 """Which members are in sight, and what each says of itself.
 
-This is a failure detector, and like all of them it may be wrong: a member out of sight may be well
+This is a failure detector, and like all of them it may be wrong: a member out of sight may be alive
 behind a broken link. So nothing that keeps messages safe depends on it; it decides when to try (to
 stand for a group, to hand one over, to send clients elsewhere), and a wrong answer costs time.
 
@@ -12,7 +12,7 @@ A member that others see and this one does not is *missed*. Members tell each ot
 and all of them give groups only to coordinators that miss nobody, because entries go from the
 coordinator to each member directly. If every member misses somebody, one of them coordinates
 everything (`weights`). Being missed begins late and ends late, so that a link that comes and goes
-does not move groups each time.
+does not move groups each time. docs/cluster.md, "Half-cut networks".
 """
 
 from typing import TYPE_CHECKING
@@ -38,7 +38,8 @@ class Peer:
     """Another member, as it describes itself (`messages.Heartbeat`, `messages.Hello`).
 
     `up`: there is a link; `greeted`: it said Hello on it; `heard`: when something last came from
-    it (ns). `hears` and `not_voting` are None until its first heartbeat.
+    it (ns). `hears` and `not_voting` are None until its first heartbeat on the link: until then
+    nothing is known of them, which is not the same as an empty list.
     """
 
     __slots__ = (
@@ -129,7 +130,7 @@ class Membership:
         self._known: dict[str, None] = {}
 
     def up(self, name: str, now: int) -> None:
-        """Note a new link; what the member is, its Hello says."""
+        """Note a new link; its Hello will say what the member is."""
         peer = self.peers.setdefault(name, Peer())
         peer.forget()
         peer.up = True
@@ -161,8 +162,8 @@ class Membership:
     def hello(self, name: str, hello: "Hello") -> bool:
         """Note who a member is; return False for an incarnation older than one that is known.
 
-        A member that lost its vote record starts counting anew: it is let in so that it can be
-        told what is known of it, and comes back under a newer incarnation.
+        A member that lost its vote record counts its starts from 1 again. It is let in all the
+        same, so that it learns what is known of it, and takes a newer incarnation.
         """
         peer = self.peers[name]
         if hello.incarnation < peer.incarnation and hello.admitted:
@@ -172,7 +173,7 @@ class Membership:
         peer.admitted = hello.admitted
         peer.client = hello.client
         peer.name = safe_text(hello.name, MEMBER_NAME_CHARS_MAX)
-        # Of an earlier incarnation than the one that is known here it says nothing of that.
+        # The number of this start says nothing of the start whose incarnation is known here.
         peer.start = hello.start if hello.incarnation == peer.incarnation else 0
         peer.known = hello.known
         return True
@@ -201,7 +202,11 @@ class Membership:
         return tuple(name for name, peer in self.peers.items() if peer.up)
 
     def alive(self, name: str, now: int) -> bool:
-        """Return whether a member is in sight; this one always is."""
+        """Return whether a member is in sight; this one always is.
+
+        Both directions count: a link that carries one way is none. Before its first heartbeat a
+        member has not had a chance to say whom it hears.
+        """
         peer = self.peers.get(name)
         if peer is None:
             return name == self.me
@@ -239,7 +244,7 @@ class Membership:
         return list(self._missed)
 
     def look(self, now: int) -> bool:
-        """Note whom this member misses; return whether it is one more than before."""
+        """Note the members that this one misses; return whether there are more than before."""
         reported = self.reported(now)
         for gone in [name for name in self._known if name not in reported]:
             if not self.alive(gone, now):
@@ -252,7 +257,7 @@ class Membership:
         }
         before = len(self._missed)
         for name, since in self._unseen.items():
-            # A member that just started may not have linked with everybody yet.
+            # A member that was never in sight may have just started, and needs time to dial.
             patience = (
                 MISSED_AFTER_SUSPICIONS if name in self._known else MISSED_NEW_AFTER_SUSPICIONS
             )
@@ -295,9 +300,10 @@ class Membership:
     def weights(self, now: int) -> dict[str, int]:
         """Return the members that may coordinate, with their shares.
 
-        The share of members that miss others is 0: their groups would not reach everybody. If all
+        The share of members that miss others is 0: their groups would not reach all members. If all
         of them miss somebody, one coordinates: the one that misses fewest seeds, then fewest
-        members.
+        members. Two members may get different results for a moment: that costs an election, and no
+        message, since votes do not ask for weights.
         """
         found = {self.me: self.weight} if self.joined else {}
         missing = {self.me: self._missing(self._missed)}

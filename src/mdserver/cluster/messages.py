@@ -5,9 +5,9 @@ what a failure or a busy link costs does not grow with the number of groups. Mes
 arrays on the wire, and messages are numbered (`tag`): names are of no matter there, the order of
 fields is. New fields go last, with a default, so that members of an earlier version are understood.
 
-What the protocol relies on: a link delivers in order, and nothing of an older connection once it
-said `PeerUp` again. It may lose the end of what was sent, which is why coordinators and members
-compare lengths in heartbeats. docs/cluster.md, "Messages", says when each is sent.
+The protocol relies on links that deliver in order, and that deliver nothing of an older connection
+after a new `PeerUp`. A link may lose the end of what was sent, which is why coordinators and
+members compare lengths in heartbeats. docs/cluster.md, "Messages", says when each is sent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,15 +56,16 @@ class LedGroup(Item, frozen=True):
 
 
 class Heartbeat(PeerMessage, frozen=True, tag=2):
-    """A member is alive, and says how it is.
+    """A member is alive, and describes its state.
 
     `ready`: it serves clients. `standing_known`: it knows whether others know of it (see
     `Groups.standing_known`). `record_lost`: it lost its vote record, and waits for an operator.
     `weight`: its share of the groups, 0 while it is drained. `promised`: the highest epoch that it
     promised in any group. `not_voting`: the groups in which this seed does not vote.
-    `hears`: from whom something came lately; `sees`: those of them that hear the sender as well;
-    `misses`: members that others see and the sender does not; `follows`: it has what is committed
-    of all groups, as their coordinators go on. `doubted`: a log of it is as its disk had it.
+    `hears`: the members from which something came lately; `sees`: those of them that hear the
+    sender as well; `misses`: members that others see and the sender does not. `follows`: it follows
+    all groups, and clients may be sent to it. `doubted`: it read a log from its disk, which no
+    coordinator has compared yet.
     """
 
     ready: bool
@@ -98,7 +99,7 @@ class PreVote(PeerMessage, frozen=True, tag=3):
 
 
 class PreVoteGranted(PeerMessage, frozen=True, tag=4):
-    """The seed would promise these."""
+    """A seed would promise these; it is not bound by that."""
 
     ballots: list[Ballot]
 
@@ -126,7 +127,7 @@ class State(Item, frozen=True):
 class PromiseItem(Item, frozen=True):
     """A promise, and the seed's log from `start` on; with `state`, that stands for the rest.
 
-    `doubted`: that log is as its disk had it, and may be an older copy.
+    `doubted`: that log was read from a disk that may be an older copy.
     """
 
     group: int
@@ -163,7 +164,7 @@ class NackItem(Item, frozen=True):
 
 
 class Nack(PeerMessage, frozen=True, tag=7):
-    """A promise, synchronisation or entry was refused."""
+    """A PREPARE, a log, entries or the groups of a heartbeat were refused."""
 
     items: list[NackItem]
 
@@ -250,7 +251,7 @@ class CommitItem(Item, frozen=True):
 
 
 class Commit(PeerMessage, frozen=True, tag=11):
-    """A majority of seeds holds these."""
+    """A coordinator says how much of its logs a majority of seeds holds."""
 
     items: list[CommitItem]
 
@@ -301,7 +302,11 @@ class Forward(PeerMessage, frozen=True, tag=13):
 
 
 class AnswerItem(Item, frozen=True):
-    """The result of a ticket that gets no place in the log."""
+    """The result of a ticket that gets no place in the log: a repeat or a refusal.
+
+    A repeat (`duplicate`) has the position of the first one, `epoch` and `seq`. A refusal has its
+    `reason`, and `expected`, the next number of the publisher, if that is why.
+    """
 
     group: int
     ticket: int
@@ -313,7 +318,7 @@ class AnswerItem(Item, frozen=True):
 
 
 class Answer(PeerMessage, frozen=True, tag=14):
-    """A coordinator answers repeats and refusals; what is committed answers by itself."""
+    """A coordinator answers repeats and refusals; contacts read other results off the log."""
 
     items: list[AnswerItem]
 

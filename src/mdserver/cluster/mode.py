@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Sequencer(Protocol):
-    """Runs the groups in which this member numbers publications."""
+    """The part that numbers publications, in the groups that this member coordinates."""
 
     def leads(self) -> list["LedGroup"]:
         """Return the groups that this member coordinates, for its heartbeat."""
@@ -34,7 +34,7 @@ class Sequencer(Protocol):
 
 
 class Mode(Protocol):
-    """Runs one member in a delivery mode. Called within steps, with `Outgoing.now` set."""
+    """One member in a delivery mode. It is called within steps only, with `Outgoing.now` set."""
 
     @property
     def sequencer(self) -> Sequencer:
@@ -54,13 +54,13 @@ class Mode(Protocol):
         """Handle what a member says of itself, and of the groups that it coordinates."""
 
     def link_lost(self, peer: str) -> None:
-        """Take what was on its way to or from a member as possibly lost."""
+        """Assume that what was on its way to or from a member is lost."""
 
     def member_unreachable(self) -> None:
         """Handle a member that became unreachable: look at once whose turn it is to coordinate."""
 
     def tick(self) -> None:
-        """Do what is to be done a few times a second."""
+        """Do the periodic work, a few times a second: elections, claims, hand-overs."""
 
     def rebalance(self) -> None:
         """Look at the next tick whether groups should move: members miss others than before."""

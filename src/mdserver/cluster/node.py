@@ -1,4 +1,18 @@
-"""`Node.step` is the only way into the broker and the cluster (docs/design.md)."""
+"""One member as a state machine: `Node.step` is the only way into the broker and the cluster.
+
+A step takes one input (what clients or members sent, a timer, a finished disk write) and the time,
+and returns outputs that the driver carries out in order. It does no I/O and reads no clock, as
+etcd's raft does with `Ready`; so the same code runs in the server, in the simulator and in tests,
+and a run is repeated by its inputs. Two rules of the protocol are kept by the order of outputs:
+
+- What has to be on the disk before a message leaves is requested before it, and the message waits
+  in `mdserver.cluster.stable_storage` until the driver reports the write.
+- What a member says to itself is handled to the end within the step, so that a group whose
+  coordinator is here needs no code of its own, and a single server is a cluster of one seed.
+
+What depends on the delivery mode is in `mdserver.cluster.guaranteed` and
+`mdserver.cluster.standard`. docs/design.md; docs/cluster.md, "How it works".
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -76,7 +90,7 @@ Input = (
 )
 
 START_BITS = 52
-"""Of the number of a start: exact in every JSON reader, and never the same twice."""
+"""Bits of the random number of a start: exact in every JSON reader, and unique in practice."""
 
 TICK = ("cluster", "tick")
 MOVE_DELAY_MS = 200
@@ -180,7 +194,7 @@ class Node:
 
     @property
     def history(self) -> str:
-        """Return the history id that a new session is told."""
+        """Return the history id for new sessions."""
         return self.broker.history
 
     @property
@@ -194,7 +208,7 @@ class Node:
         return dict(self.outgoing.refusals.counts)
 
     def step(self, input: Input, now: int) -> list[Output]:  # noqa: A002 - the design's word
-        """Take one input; return what the driver carries out, in order."""
+        """Take one input at a time `now` (ns); return the driver's outputs, in order."""
         outgoing = self.outgoing
         out = outgoing.out
         outgoing.now = now
@@ -230,6 +244,7 @@ class Node:
         return out
 
     def _start(self) -> None:
+        """Begin, in the first step: its outputs are the first that the driver takes."""
         self._started = True
         if self.settings.single:
             # Its disk is the majority: what was read from it is committed, and needs no free byte.
@@ -329,6 +344,7 @@ class Node:
             self._resolve([Outcome(proposal.origin) for proposal in standard])
 
     def _standard_batch(self, peer: str, batch: msg.StandardBatch) -> None:  # noqa: ARG002
+        """Deliver STANDARD publications; they have no place in a log, so epoch and seq are 0."""
         for publication in batch.publications:
             group = group_of(publication.subject, len(self.groups))
             self.broker.committed(
@@ -346,6 +362,7 @@ class Node:
     def _answer(self, peer: str, answer: msg.Answer) -> None:
         for item in answer.items:
             self.groups[item.group].step(peer, item)
+        # With these results nothing of a group may be on its way any more: the next batch goes.
         for group in dict.fromkeys(item.group for item in answer.items):
             self.groups[group].propose()
 
@@ -366,6 +383,7 @@ class Node:
             self.mode.member_unreachable()
 
     def _receive(self, input: msg.PeerReceived) -> None:  # noqa: A002
+        """Handle the messages of one read of a link; close links that break the protocol."""
         peer = self.members.peers.get(input.peer)
         if peer is None or not peer.up:
             return
@@ -382,6 +400,10 @@ class Node:
             handler(input.peer, message)
 
     def _hello(self, peer: str, hello: msg.Hello) -> None:
+        """Note who a member is; refuse one of an incarnation older than a known one.
+
+        Its record is an older copy, and may lack promises that others rely on.
+        """
         least = self.storage.votes.known.get(peer, 0) if hello.admitted else 0
         if not self.members.hello(peer, hello) or hello.incarnation < least:
             reason = f"incarnation {hello.incarnation} of {peer} is older than a known one"
@@ -399,6 +421,7 @@ class Node:
         self.mode.heartbeat(peer, heartbeat)
 
     def _pulse(self) -> msg.Heartbeat:
+        """Return the heartbeat: what this member says of itself now."""
         groups, members, now = self.groups, self.members, self.outgoing.now
         promised = max(vote.epoch for vote in self.storage.votes.promised)
         return msg.Heartbeat(
@@ -455,13 +478,13 @@ class Node:
         return self.mode.unready() if not self.settings.single else None
 
     def drained(self) -> str | None:
-        """Return why no more clients should come although those that are here are served."""
+        """Return why no further clients should come, though present ones are served; or None."""
         if self.members.weight:
             return None
         return "drained by an operator (`mdserver cluster drain --undo` takes that back)"
 
     def elsewhere(self) -> list[str]:
-        """Return where clients can go instead: the client addresses of the other members."""
+        """Return the client addresses of the other members, to which clients can go instead."""
         return [peer.client for peer in self.members.peers.values() if peer.client]
 
     def missed(self) -> str | None:
@@ -471,7 +494,10 @@ class Node:
         return self.admin.breaks(self.settings.me)
 
     def _serve_or_move(self) -> None:
-        """Send clients elsewhere after a while without a quorum, or without some groups."""
+        """Send clients elsewhere after a suspicion time without a quorum, or without some groups.
+
+        Not at once: a link that breaks and is dialled anew should cost clients nothing.
+        """
         reason = self.unready()
         if reason is None or not self._sessions:
             self._unserved = 0

@@ -1,4 +1,4 @@
-"""What a step says: the outputs that the driver gets, one message a kind and receiver.
+"""The outputs of a step, with one message for each kind and receiver.
 
 A step may touch many groups: a read of one link brings entries of twenty of them, the failure of a
 member has a hundred elected anew. If each group sent its own message, the cost of a cluster would
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 
 class Outgoing:
-    """Collects the outputs of the step under way, and what is still to become a message of it.
+    """The outputs of the step under way, and the items that are still to become messages.
 
-    `now` is the time of the step (ns), `out` what the driver gets of it. `linked` are the members
-    that can be spoken to, without this one. `local` are messages of this member to itself, and
+    `now` is the time of the step (ns), `out` are its outputs for the driver. `linked` are the
+    members that have a link to this one. `local` are messages of this member to itself, and
     `forwards_here` what its clients publish to groups that it coordinates itself. `collected`:
     there are items that `flush` has to send. `refusals` counts what was refused instead.
     """
@@ -95,11 +95,11 @@ class Outgoing:
         self.refusals = Refusals()
 
     def refuse(self, guard: Guard) -> None:
-        """Count that something was refused, instead of what it would have brought about."""
+        """Count a refusal by a guard of the protocol."""
         self.refusals.note(guard)
 
     def send(self, peers: Sequence[str], message: AnyPeerMessage) -> None:
-        """Send a message at once; one to this member is handled later in this step."""
+        """Send a message in this step; one to this member itself is handled later in the step."""
         if self.me in peers:
             self.local.append(message)
             if len(peers) == 1:

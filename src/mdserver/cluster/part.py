@@ -1,4 +1,4 @@
-"""What every part of a member is given when it is made.
+"""The base of the parts of a member, with what each of them works on.
 
 The behaviour of a member is cut into parts (election, learner, coordinators, ...), each with little
 state of its own: what they work on is the `Group`s. A part declares as fields what it needs besides
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class MemberPart:
-    """Base of the parts: the groups, what is configured, who is in sight, and what is said."""
+    """Base of the parts: the groups, the settings, the other members, and the step's outputs."""
 
     groups: "Groups"
     _settings: "ClusterSettings"

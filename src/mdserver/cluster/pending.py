@@ -1,9 +1,9 @@
 """The publications of this member's clients that wait for their results.
 
 The member that a publisher speaks to is the *contact* of its publications: it hands them to the
-coordinators of their groups, and tells the publisher what became of them. That must come out right
-although coordinators are replaced and links are lost, without anything being taken twice. What
-makes it simple is that the log itself answers:
+coordinators of their groups, and tells the publisher their results. Those have to be right although
+coordinators are replaced and links are lost, and nothing may be taken twice. This rests on one
+idea, that the log itself answers:
 
 - A publication waits under a *ticket*, a number of the `GroupQueue` of its subject group. Each run
   of entries in a log names its contact and tickets (`mdserver.cluster.log`), so the contact reads
@@ -17,7 +17,7 @@ makes it simple is that the log itself answers:
 Each queue has one batch on its way; what comes meanwhile is the next batch. With nothing on its way
 nothing waits, and under load batches grow by themselves until the members keep up. In the
 specification `Publish` takes any publication at any time, again and again, and `Once` holds all the
-same.
+same. docs/cluster.md, "A publication".
 """
 
 from collections.abc import Iterable
@@ -227,7 +227,7 @@ class GroupQueue:
         return outcomes
 
     def refused(self, reason: str) -> list[Outcome]:
-        """Give up all that waits: nothing of it was taken, for certain."""
+        """Give up all that waits; none of it was taken, which the outcomes state as certain."""
         outcomes = [Outcome(proposal.origin, reason=reason) for proposal in self.proposals.values()]
         for ticket in list(self.proposals):
             self._remove(ticket)

@@ -1,4 +1,4 @@
-"""The settings of a cluster, as one member has them from its start on."""
+"""The settings of a cluster, as one member has them; they do not change while it runs."""
 
 from typing import TYPE_CHECKING
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 @frozen
 class ClusterSettings:
-    """The same on every member but for `me`, `name` and `client`. Durations in nanoseconds.
+    """The settings of one member; all but `me`, `name` and `client` are the same on every member.
 
-    `members` is the ordered list of peer addresses; the first ones are the seeds. A member that is
-    not in the list of another one is taken as a further member that never votes. `numbers_kept`
-    numbers of a publisher in a group can be told again, and may be without a result, and about
-    `publishers_max` publishers are known in all groups. `writes_wal`: a seed writes its logs down
-    (`mdserver.cluster.wal`); `acks_wait_for_wal`: and acks only what is on the disk. While
-    `hold_bytes` of entries are on their way there a coordinator takes no more, and with
-    `behind_bytes` a seed takes none.
+    Durations are in nanoseconds. `members` is the ordered list of peer addresses; the first ones
+    are the seeds. A member that is not in the list of another one is taken as a further member that
+    never votes. Of each publisher in a group the positions of `numbers_kept` numbers are kept for
+    repeats, and as many numbers may be without a result; about `publishers_max` publishers are
+    known in all groups. `writes_wal`: a seed writes its logs down (`mdserver.cluster.wal`), and
+    with `acks_wait_for_wal` it acks only what is on the disk. While `hold_bytes` of entries are on
+    their way there a coordinator takes no more, and with `behind_bytes` a seed takes none.
     """
 
     me: str
     members: tuple[str, ...]
-    seed_count: int = 0  # 0: three, or five where there are five members or more
+    seed_count: int = 0  # 0: three, or five if there are five members or more
     guaranteed: bool = True  # False: nobody votes, there are no seeds
     client: str = ""
     heartbeat: int = limits.PEER_HEARTBEAT_MS * limits.NS_PER_MS

@@ -1,13 +1,14 @@
 """The vote record: what a member must still know after a crash (docs/cluster.md, "Vote file").
 
 Paxos asks of an acceptor that it never forgets a promise, so promises are on the disk before they
-are given (`mdserver.cluster.stable_storage` sees to that). The record is small and is written
-whole; it changes only when a newer epoch is promised, a seed is met for the first time, or the
-member starts. Nothing is written for a publication.
+are given (`mdserver.cluster.stable_storage`). The record is small and is written whole; it changes
+when a newer epoch is promised, another start of a seed becomes known, or the member starts.
+Nothing is written for a publication.
 
 Besides promises it has *incarnations*: how often each seed has started. They are how a seed that
-lost its memory is found out (`mdserver.cluster.guaranteed`), and how acks of an earlier life are
-told from those of the present one.
+lost its memory is found out (`mdserver.cluster.guaranteed`), and how acks of an earlier incarnation
+are distinguished from those of the present one (spec: `GroupLog`, the rules "promises are
+durable" and "acks are fenced").
 """
 
 import msgspec
@@ -18,7 +19,7 @@ FORMAT = 1
 
 
 RESTARTS_MAX = 2**20
-"""More than a seed starts between two losses of its record."""
+"""More than a seed ever starts between two losses of its record."""
 
 
 class DamagedError(MdserverError):
