@@ -267,8 +267,8 @@ class Voter(MemberPart):
         if self._settings.me in prepare.readmit:
             self._outgoing.refuse(Guard.PREPARE_READMITS)
             return
-        # A seed of which nobody knows whether it lost its record must not help to say that nobody
-        # holds more (spec: `ColdPromise`), unless an operator answers for it.
+        # The promises of a cold start together say that no seed holds more (spec: `ColdPromise`). A
+        # seed that may have lost its record unnoticed cannot say so, unless an operator does.
         if prepare.cold and not prepare.ordered and not groups.standing_known:
             self._outgoing.refuse(Guard.PREPARE_COLD_EARLY)
             return
@@ -286,7 +286,7 @@ class Voter(MemberPart):
                 continue
             if candidate != self._settings.me:
                 # A candidate or coordinator here shares its log with the seed: it stops before the
-                # seed promises that log to somebody else.
+                # seed promises that log to another one.
                 groups.depose(ballot.group, ballot.epoch)
             acceptor.promise(ballot.epoch, candidate, cold=prepare.cold)
             # The candidate can go on only once this promise and those of a majority are on their

@@ -148,6 +148,7 @@ class AdminCommands(MemberPart):
     # Drain
 
     def _drain(self, member: str, operate: Operate) -> str | None:
+        """Drain a member, or take that back; return why that is refused, None if it is not."""
         weight = 0 if operate.action == "drain" else 1
         if member != self._settings.me and not self._members.alive(member, self._outgoing.now):
             return f"{member} is not in sight of {self._settings.me}"
@@ -231,6 +232,7 @@ class AdminCommands(MemberPart):
     # Readmission
 
     def _readmit(self, member: str) -> str | None:
+        """Give a LOST seed the operator's word; return why that is refused, None if it is not."""
         if member not in self._settings.seeds:
             return f"{member} is no seed; the seeds are {', '.join(self._settings.seeds)}"
         if member == self._settings.me:
@@ -342,6 +344,10 @@ class AdminCommands(MemberPart):
         return None
 
     def _cold_start(self, accepted: bool) -> str | None:
+        """Order a cold start; return why that is refused, None if it is not.
+
+        `accepted`: the operator accepts the loss of what only seeds out of sight hold.
+        """
         silent = self._silent()
         if not silent:
             return "every group has a coordinator or can elect one: there is nothing to start"

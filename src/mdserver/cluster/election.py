@@ -1,9 +1,8 @@
 """When a member stands for a group, and how a candidacy goes (docs/cluster.md, "An election").
 
 Nothing here can lose a message: whether a candidate becomes the coordinator is decided by promises
-alone (`mdserver.cluster.acceptor`), and clocks and random delays only say when to try. What this
-module is about is that somebody tries soon, that mostly only one does, and that nobody disturbs a
-group that works:
+alone (`mdserver.cluster.acceptor`), and clocks and random delays only say when to try. This module
+is about liveness: a member tries soon, mostly only one does, and none disturbs a group that works:
 
 - A group without a coordinator is the turn of the member that should coordinate it (`placement`);
   the others wait, each a suspicion time longer than the one before it in the order.
@@ -142,6 +141,7 @@ class Election(MemberPart):
         return self._doubting_since + COLD_GRACE * settings.suspect > now
 
     def _rank(self, group: int, weights: dict[str, int]) -> int:
+        """Return how many members come before this one in the order of placement."""
         order, me = ranking(group, weights), self._settings.me
         return order.index(me) if me in order else len(order)
 
@@ -169,6 +169,7 @@ class Election(MemberPart):
     # The candidate
 
     def _stand(self, index: int) -> Coordinator:
+        """Begin a candidacy for a group, and end an earlier one."""
         settings = self._settings
         self.groups.depose(index)
         group = self.groups[index]
@@ -191,6 +192,7 @@ class Election(MemberPart):
         self._outgoing.send(self._settings.seeds, PreVote(ballots))
 
     def _ballot(self, coordinator: Coordinator) -> Ballot:
+        """Return a candidacy as seeds see it, with how much they need not send of their logs."""
         history = self.groups[coordinator.group].history
         return Ballot(coordinator.group, coordinator.epoch, coordinator.log.committed, history)
 
@@ -283,7 +285,7 @@ class Election(MemberPart):
         return True
 
     def outbid(self, group: int, promised: int) -> None:
-        """Stand again with an epoch above what a seed promised to somebody."""
+        """Stand again with an epoch above the one that a seed promised to another candidate."""
         self.groups[group].newest_epoch = max(self.groups[group].newest_epoch, promised)
         self.force([group])
 

@@ -282,6 +282,7 @@ class Group:
                 self._forward(batch)
 
     def _forward(self, batch: "Batch") -> None:
+        """Hand a batch to the coordinator, for the epoch that is followed here."""
         leadership, outgoing = self.leadership, self._outgoing
         item = ForwardItem(self.index, leadership.epoch, *batch)
         if leadership.coordinator == outgoing.me:
@@ -425,6 +426,7 @@ class Group:
             self._commit_agreed(coordinator, agreed)
 
     def _commit_agreed(self, coordinator: Coordinator, agreed: int) -> None:
+        """Commit what a majority acked, and tell members (spec: `Activate`, then `Commit`)."""
         first = not self.leadership.active
         if self.tracing:
             self.trace("Activate" if first else "Commit", coordinator.epoch, committed=agreed)

@@ -128,8 +128,8 @@ class Guaranteed(MemberPart):
         self._outgoing.log("vote record lost", known=known, told_by=peer)
         self.groups.lose()
         votes = self._storage.votes
-        # A new life: nothing that this seed said before may count as its own, and tickets of its
-        # clients' publications get a name that no log has yet.
+        # It goes on like a member that just started: acks of the old incarnation do not count any
+        # more, and tickets get a contact name that stands in no log yet.
         votes.admitted = False
         votes.incarnation = after_loss(max(known, votes.incarnation))
         self._pending.contact = self._storage.contact_name
@@ -161,6 +161,7 @@ class Guaranteed(MemberPart):
         self._learner.sync(peer, sync)
 
     def _promise(self, peer: str, promise: msg.Promise) -> None:
+        """Count promises, and establish the logs of the candidacies that they decide."""
         won = self._election.promise(peer, promise)
         if won:
             self.sequencer.establish(won)

@@ -144,6 +144,7 @@ class GroupLog:
         self.runs.extend(runs)
 
     def _note(self, entry: Entry) -> None:
+        """Note the last entry in the table of publishers, and what it takes to undo that."""
         publication = entry.publication
         if publication.subject == FORGET:
             name = publication.publisher
@@ -254,6 +255,7 @@ class GroupLog:
         return entries, runs
 
     def _runs_within(self, start: int, end: int) -> list[Run]:
+        """Return the runs of the entries from `start` to `end`, cut to them, each entry once."""
         found: list[Run] = []
         while self._told < len(self.runs):
             run = self.runs[self._told]

@@ -267,6 +267,7 @@ class Node:
         self,
         input: msg.Persisted | WalSynced | Checkpoint | ConcludeWal | Trouble,  # noqa: A002
     ) -> None:
+        """Handle what the driver says of the disk: writes that are done, wishes, and trouble."""
         match input:
             case msg.Persisted():
                 self.storage.stored(input.request)
@@ -290,6 +291,7 @@ class Node:
     # Clients
 
     def _received(self, input: Received) -> None:  # noqa: A002
+        """Handle what a client sent; commands take effect in the order in which they came."""
         if input.session not in self._sessions:
             return
         commands = input.commands
@@ -300,6 +302,7 @@ class Node:
                 self._propose(proposals)
 
     def _session(self, input: Opened | Closed | Authorized | RulesChanged) -> None:  # noqa: A002
+        """Handle a session that opens or closes, and what is decided about sessions' rights."""
         if isinstance(input, RulesChanged):
             self.broker.rules_changed(input)
             return
@@ -369,6 +372,7 @@ class Node:
     # Members
 
     def _link(self, input: msg.PeerUp | msg.PeerDown) -> None:  # noqa: A002
+        """Handle a link that is up or gone; a new link ends the one before it."""
         known = input.peer in self.members.peers
         if known and self.members.peers[input.peer].up:
             self.mode.link_lost(input.peer)
@@ -443,6 +447,7 @@ class Node:
     # Time
 
     def _timer(self, due: TimerDue) -> None:
+        """Handle a timer: one of the broker, or the tick of the cluster."""
         if due.timer[0] == "broker":
             self.broker.timer(due, self.outgoing.now, self.outgoing.out)
             return

@@ -249,6 +249,7 @@ class GroupQueue:
         return outcomes
 
     def _remove(self, ticket: int) -> Proposal | None:
+        """Take a proposal out of the queue; return it, None if it does not wait any more."""
         proposal = self.proposals.pop(ticket, None)
         if proposal is not None:
             size = size_of(proposal.publication)
@@ -259,6 +260,7 @@ class GroupQueue:
         return proposal
 
     def _uncount(self, session: int) -> None:
+        """Count one numbered publication of a session less."""
         left = self.numbered[session] - 1
         if left:
             self.numbered[session] = left

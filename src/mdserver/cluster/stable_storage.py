@@ -156,6 +156,7 @@ class StableStorage:
         self._waiting.clear()
 
     def _send_waiting(self) -> None:
+        """Send the messages whose writes are on the disk, in the order in which they came."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= self._stored and waiting[0][1] <= self._wal.synced:
             _, _, peer, message = waiting.popleft()

@@ -303,6 +303,7 @@ class Standard(MemberPart):
             self._lead(begun)
 
     def _stop(self, index: int, epoch: int) -> None:
+        """End a leadership of this member; `epoch` is the one that is known then."""
         self.groups.depose(index, epoch)
         self.groups[index].leadership.active = False
 
@@ -392,6 +393,7 @@ class Standard(MemberPart):
             self._ask(peer, behind)
 
     def _ask(self, peer: str, behind: dict[int, int]) -> None:
+        """Ask a coordinator for what is missing of groups (-> their epochs), and note the lack."""
         for index in behind:
             self.groups[index].log_incomplete = True
         self._learner.ask(peer, behind)
