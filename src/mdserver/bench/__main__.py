@@ -356,7 +356,7 @@ def hostile(progress: Progress, **load: Any) -> Sequence[results.Row]:
 
 
 def main() -> int:
-    """Runs a command; what goes wrong becomes one line on stderr."""
+    """Run a command; report a failure in one line on stderr."""
     try:
         bench.main(prog_name="python -m mdserver.bench", standalone_mode=False)
     except click.ClickException as error:

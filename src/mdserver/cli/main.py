@@ -39,9 +39,11 @@ class LazyGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of the subcommands, without importing their modules."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a subcommand."""
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"mdserver.cli.{cmd_name.replace('-', '_')}")
@@ -49,6 +51,7 @@ class LazyGroup(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; for an option of a subcommand say where it has to stand."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -59,6 +62,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; suggest the nearest name for one that does not exist."""
         name = args[0]
         close = difflib.get_close_matches(name, COMMANDS, n=1)
         if name not in COMMANDS and close:
@@ -66,6 +70,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of subcommands from `COMMANDS`, without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 

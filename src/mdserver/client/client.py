@@ -184,8 +184,8 @@ class Client:
         self._publications: dict[int, Publication] = {}
         self._receipts = ReceiptBook(self._name) if receipts else None
         self._shared = SharedSubscriptions(self._core, self._driver.perform, now, self._receipts)
-        self._room = trio.lowlevel.ParkingLot()
-        self._changes = trio.lowlevel.ParkingLot()
+        self._room = trio.lowlevel.ParkingLot()  # tasks that wait for results or receipts
+        self._changes = trio.lowlevel.ParkingLot()  # tasks in `wait_until`
         self._stopped: StoppedError | None = None
         self._unreachable: ConnectError | None = None
         self._connect_timeout_s = connect_timeout_s
@@ -582,6 +582,7 @@ class Client:
         self._publications[number] = publication
         self._driver.perform(outputs)
         if self._unreachable is not None:
+            # Waiting for a server that was never reached would block the caller for ever.
             self._driver.perform(self._core.give_up(str(self._unreachable)))
         return publication
 

@@ -15,7 +15,7 @@ class Routes:
     """The subscriptions of a client by subject and pattern, in the order of subscription.
 
     `_found` caches the subscriptions of each subject that messages came for; it is emptied with
-    each change.
+    each change. `_slow` has, for each held subject, the full subscriptions that it is held for.
     """
 
     def __init__(self) -> None:

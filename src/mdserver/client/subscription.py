@@ -40,7 +40,7 @@ class Subscription:
         self._mailbox: Mailbox[Message] = Mailbox()
         self._buffer_messages = buffer_messages
         self._unconfirmed = dict.fromkeys(subjects)
-        self._brought: dict[str, tuple[str, int, int]] | None = None
+        self._brought: dict[str, tuple[str, int, int]] | None = None  # None: joined no others
         self.started = True
         self._held = False
         self.subjects = list(dict.fromkeys(subjects))

@@ -1,8 +1,8 @@
 """The sources of parameters: a file, the environment and `--set`; the later one wins.
 
 A file has one `Name = value` a line. `#` at the start of a line makes it a comment; `\\` at the end
-joins the next line to it, without that line's leading blanks. Every mistake is collected before the
-first error is raised, so that an operator sees all of them at once.
+joins the next line to it, without that line's leading blanks. The mistakes of all sources are
+reported together, so that an operator can correct them in one go.
 """
 
 import difflib
@@ -94,7 +94,7 @@ def load(
 
 
 def _raise_all(mistakes: Iterable[str]) -> None:
-    """Raise `ConfigError` if anything is wrong, with a line for each mistake."""
+    """Raise `ConfigError` with a line for each mistake, if there is any."""
     lines = list(mistakes)
     if lines:
         raise ConfigError("\n".join(lines))

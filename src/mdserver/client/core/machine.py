@@ -116,18 +116,18 @@ class ClientCore:
             resumed=resumed,
         )
         self._attempt = 0
-        self._down_told = False
+        self._down_told = False  # SERVER_DOWN was notified, and no SERVER_UP since
         self._ever_up = False
         self.failure = "nothing answered yet"
-        self._moving = False
+        self._moving = False  # `move` came on this connection
         self._now = 0
-        self._heard = 0
-        self._asked: int | None = None
-        self._silence = 0
-        self._look = 0
+        self._heard = 0  # when the last message of the transport came
+        self._asked: int | None = None  # when the ping was sent whose pong is awaited
+        self._silence = 0  # how long (ns) the server may be silent before it is pinged
+        self._look = 0  # when the liveness timer is due
         self._timers: dict[str, None] = {}
         self._fences = Fences(self._codec)
-        self._singles: list[str] = []
+        self._singles: list[str] = []  # single subscriptions to end after this payload
         self._out: list[Output] = []
         self._handlers: dict[type[object], Callable[..., None]] = {
             events.Connected: self._on_connected,
@@ -283,6 +283,7 @@ class ClientCore:
         elif done is not None:
             self._command(done)
         elif self.phase is Phase.STOPPED:
+            # `_stop` failed what was waiting; what is published later must not wait either.
             self._give_up("the client is not connected")
         return publication, self._take()
 

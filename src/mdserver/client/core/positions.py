@@ -16,7 +16,7 @@ from mdserver.limits import CLIENT_POSITIONS_MAX
 Seen = tuple[str, int, int]
 """History id, epoch, seq."""
 
-_BROUGHT = {MessageType.SNAPSHOT, MessageType.HISTORICAL}
+_BROUGHT = {MessageType.SNAPSHOT, MessageType.HISTORICAL}  # the types that a replay brings
 
 
 class Positions:

@@ -15,7 +15,7 @@ The states of a line:
 
 The number of an uncertain publication (its answer was lost, or said that the outcome is uncertain)
 never changes, because the server recognises a repeat by its number. All others may be numbered
-anew: they certainly left no trace. Numbers increase along the queue at all times.
+anew: they certainly left no trace. The numbers that were given increase along the queue.
 
 Publications that are not numbered (no publisher, or STANDARD quality) form one line of their own,
 `UNNUMBERED`. It is never held: a refusal is final. After a lost connection the GUARANTEED ones are
@@ -100,7 +100,7 @@ class Publications:
         self._history = ""
         self._max = publications_max
         self._groups = 0
-        self._flowing = False
+        self._flowing = False  # whether a session stands
         self._message_bytes_max = 0
         self._next_id = 1
         self._outstanding: dict[int, Outgoing] = {}
@@ -302,8 +302,8 @@ class Publications:
     def _settle(self, line: Line) -> None:
         """Make a held line ready or resting once nothing of it is in flight.
 
-        To wait for the last answer is what makes renumbering safe: a publication in flight may
-        still be taken under its old number.
+        Waiting for the last answer makes renumbering safe: a publication in flight may still be
+        taken under its old number.
         """
         if not line.held or line.in_flight:
             return
@@ -311,7 +311,7 @@ class Publications:
             line.held = line.patient = False
             line.renumber()
             return
-        line.rounds += 1
+        line.rounds += 1  # a publication that is taken sets it back to 0
         waiting = self._resting if line.patient else self._ready
         waiting[line.group] = line
 

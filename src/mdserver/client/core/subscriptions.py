@@ -41,7 +41,8 @@ class Options:
 class Subscriptions:
     """Subjects and patterns with their options, in the order of subscription.
 
-    `lone` holds the subjects that are recovered one by one now.
+    `lone` holds the subjects that are recovered one by one now. `_replay_later` holds those of them
+    whose replay waits for that recovery, `_replaying` those whose replay was requested after it.
     """
 
     def __init__(self, positions: Positions) -> None:
