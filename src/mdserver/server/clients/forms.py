@@ -1,7 +1,9 @@
-"""The forms in which a session's frames go over the wire: an encoding and what wraps it.
+"""The forms in which a session's frames go over the wire: an encoding and its envelope.
 
-A form has no state of a connection, so one object serves all sessions of its kind, and what it made
-of the same frames is the same for all of them.
+The forms of WebSocket have no state of a connection, so one object serves all sessions of its
+encoding, and the bytes that it makes of the same frames are the same for all of them. That is what
+makes a fan-out cheap: frames are encoded and joined once, and shared. A stream over HTTP has a form
+of its own (`mdserver.codec.streaming`).
 """
 
 from collections.abc import Sequence
@@ -35,10 +37,10 @@ class Form(Protocol):
         """Encode an event as one frame."""
 
     def mark(self, mark: Mark) -> bytes:
-        """Encode a mark as one frame; only forms that name places get any."""
+        """Encode a mark as one frame; called only for forms that name places."""
 
     def conflated(self) -> None:
-        """Note that messages that wait have been conflated, and come in another order."""
+        """Note that waiting messages were conflated, which changes their order."""
 
     def alias_frame(self, alias: int) -> bytes:
         """Encode the introduction of an alias; called only if `aliased`."""
@@ -47,10 +49,10 @@ class Form(Protocol):
         """Join frames under one header, as they go into a socket."""
 
     def alive(self) -> bytes:
-        """Return what makes a living client answer, or at least keeps its connection open."""
+        """Return bytes that a living client answers, or that at least keep its connection open."""
 
     def goodbye(self, code: int, reason: str) -> bytes:
-        """Return the last thing that a client is sent."""
+        """Return the last bytes that a client is sent."""
 
 
 class WebSocketForm:

@@ -1,6 +1,6 @@
-"""What is counted at the places where it happens, for statistics; one object for a whole server.
+"""Counters for the statistics, incremented where things happen; one object for a server.
 
-Everything here is a plain counter since the start: whoever reads it takes differences.
+They only grow from the start on: a reader that wants rates takes differences.
 """
 
 from mdserver.core.events import StatusName
@@ -21,7 +21,7 @@ REFUSALS = frozenset(
 
 
 class Measures:
-    """Counters that the network side adds to.
+    """The counters of the network side.
 
     `sends`: from the step that put messages into outboxes to the end of their flush. `loop_delay`:
     how late the event loop woke a task up. `refused`: reason -> how often; reasons are statuses,
@@ -41,7 +41,7 @@ class Measures:
         self.coordinated = 0
 
     def refuse(self, reason: str) -> None:
-        """Count something that a client was refused."""
+        """Count a refusal."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def note_status(self, status: StatusName) -> None:

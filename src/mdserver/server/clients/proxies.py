@@ -1,4 +1,4 @@
-"""Connections that come through a proxy: whose they are, and for whom they are counted."""
+"""Connections that come through a proxy: which client they belong to and are counted for."""
 
 import socket
 from typing import Protocol
@@ -23,13 +23,14 @@ class Counts(Protocol):
     """The connections of each address."""
 
     def move(self, old: str | None, new: str) -> str | None:
-        """Count a connection for another address; the reason if that one may have no more."""
+        """Count a connection for another address, or return the reason why that is refused."""
 
 
 class Proxied:
-    """Whose a connection of a listed proxy is, which may change with each request.
+    """The client that a connection of a listed proxy belongs to; each request may name another.
 
-    Until the client is known it is counted for no address, only among all connections.
+    Until the client is known the connection is counted for no address, only in total. `counted` is
+    the address that it is counted for.
     """
 
     __slots__ = ("_counts", "_proxies", "_through", "counted")
@@ -41,18 +42,19 @@ class Proxied:
         self.counted: str | None = None
 
     def announced(self, client: str) -> str | None:
-        """Take what a PROXY header says; the reason if its client may have no more connections."""
+        """Take the client of a PROXY header; return the reason if that client is refused."""
         self._through = client
         return self._count(client)
 
     def client_of(self, request: Request) -> str:
-        """Return the address that a request comes from, for which the connection counts now.
+        """Return the address that a request comes from, and count the connection for it.
 
         Raises RequestRefusedError: 400 for a malformed header, 503 at the limit of connections.
         """
         client = self._through
         forwarded = request.header(b"x-forwarded-for")
-        # What PROXY announced may be a client itself, which could write anything.
+        # `X-Forwarded-For` counts only if a listed proxy sent it. The address of the PROXY header
+        # may be that of the client itself, which could write anything into the request.
         if forwarded is not None and self._listed(client):
             client = forwarded_client(forwarded, self._listed)
         refusal = self._count(client)
@@ -71,9 +73,9 @@ class Proxied:
 
 
 async def read_header(sock: socket.socket) -> str | None:
-    """Read a PROXY header and no byte more; the client's address if it gives one.
+    """Read a PROXY header and no byte more; return the client's address if the header has one.
 
-    Raises ProxyHeaderError for anything else, EOFError where nothing came at all.
+    Raises ProxyHeaderError for anything else, EOFError if the stream ends before the first byte.
     """
     fixed = await _read(sock, FIXED_BYTES)
     if not fixed:
@@ -86,7 +88,7 @@ async def read_header(sock: socket.socket) -> str | None:
 
 
 async def _read(sock: socket.socket, size: int) -> bytes:
-    """Read so many bytes, or fewer at the end of the stream."""
+    """Read `size` bytes, or fewer at the end of the stream."""
     received = b""
     while len(received) < size:
         await trio.lowlevel.wait_readable(sock)

@@ -1,7 +1,10 @@
-"""Optional rates: how many commands and bytes a second are taken of a session and of an address.
+"""Optional limits on the rate of commands and bytes, per session and per address.
 
-A client that sends more is not ended: the server reads on only when the rate allows it, so that TCP
-slows the client down. Bursts of up to a second's worth pass.
+A client that exceeds a rate is not disconnected. The server reads on only when the rate allows it,
+so TCP slows the client down. Bursts of up to a second's worth pass.
+
+A rate is a virtual clock, as in the generic cell rate algorithm (ITU-T I.371): `paid_until` is the
+time at which all that was taken is paid for. It is one number, however much was taken.
 """
 
 from collections.abc import Callable
@@ -15,7 +18,7 @@ _PIECE_S = 1.0
 
 
 class Rate:
-    """One rate, as the time (ns) until which what was taken is paid for."""
+    """One rate. `paid_until` (ns) is when all that was taken is paid for."""
 
     __slots__ = ("_each", "paid_until")
 
@@ -24,10 +27,10 @@ class Rate:
         self.paid_until = 0
 
     def take(self, amount: int, now: int) -> int:
-        """Take an amount at `now`; until when to wait (ns) before taking more."""
+        """Take an amount at `now` (ns); return the time (ns) until which to take no more."""
         if not self._each:
             return 0
-        # A second that was not used may be used at once.
+        # At most one unused second is saved up, so a burst is bounded.
         self.paid_until = max(self.paid_until, now - NS_PER_S) + int(amount * self._each)
         return self.paid_until
 
@@ -42,16 +45,16 @@ class Pair:
         self.bytes = Rate(bytes_)
 
     def take(self, commands: int, bytes_: int, now: int) -> int:
-        """Take amounts at `now`; return until when to wait (ns)."""
+        """Take amounts at `now` (ns); return the time (ns) until which to take no more."""
         return max(self.commands.take(commands, now), self.bytes.take(bytes_, now))
 
     def idle(self, now: int) -> bool:
-        """Return whether a new object would say the same."""
+        """Return whether a new object would give the same answers, so that this one can go."""
         return max(self.commands.paid_until, self.bytes.paid_until) <= now - NS_PER_S
 
 
 class Rates:
-    """The rates of all addresses. They outlive connections: coming back is no way around them."""
+    """The rates of all addresses. They outlive connections, so reconnecting does not reset them."""
 
     def __init__(self, limits: RateLimits, clock: Callable[[], int]) -> None:
         self._limits = limits
@@ -59,7 +62,7 @@ class Rates:
         self._addresses: dict[str, Pair] = {}
 
     def of(self, address: str) -> "Meter | None":
-        """Return what measures a new connection of this address, None if there is no limit."""
+        """Return the meter of a new connection from this address, None if there is no limit."""
         if not self._limits.any:
             return None
         known = self._addresses
@@ -77,7 +80,7 @@ class Rates:
 
 
 class Meter:
-    """What one connection took, of its own rates and of those of its address."""
+    """Measures one connection by its own rates and by those of its address."""
 
     __slots__ = ("_address", "_clock", "_own", "_until")
 
@@ -88,7 +91,7 @@ class Meter:
         self._until = 0
 
     def take(self, commands: int = 0, bytes_: int = 0) -> None:
-        """Count what came."""
+        """Count received commands and bytes."""
         now = self._clock()
         self._until = max(
             self._until,
@@ -97,7 +100,7 @@ class Meter:
         )
 
     async def wait(self, heard: Callable[[], None]) -> None:
-        """Wait until more may be read; `heard` is called meanwhile, as the client is not silent."""
+        """Wait until more may be read. `heard` is called meanwhile: the client is not silent."""
         while (left := self._until - self._clock()) > 0:
             await trio.sleep(min(left / NS_PER_S, _PIECE_S))
             heard()

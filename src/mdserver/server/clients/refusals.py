@@ -1,7 +1,7 @@
 """Logs why clients could not connect, subscribe or publish, at `LogLevel = debug`.
 
-Said is what the client is told as well, which names no token and no secret; its request is not
-repeated, because a query may hold a token.
+A line contains the reason that the client gets too, which has no token and no secret in it. It does
+not contain the request, because a query may contain a token.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ log = structlog.get_logger()
 
 
 def tell(address: str, status: str | int, reason: object, **values: object) -> None:
-    """Write a line about a client that was refused, if the log has lines of that level."""
+    """Write a line about a client that was refused, if the log has that level."""
     log.debug("client refused", address=address, status=status, reason=safe_text(reason), **values)
 
 
 def send_and_tell(sessions: Sessions) -> Callable[[Send], None]:
-    """Return the route for events that writes the refusals among them to the log."""
+    """Return a route for events that also logs the refusals among them."""
 
     def send(output: Send) -> None:
         event = output.event

@@ -1,4 +1,8 @@
-"""The boundary of one client's connection: what goes wrong on it ends it and nothing else."""
+"""The isolation boundary of one client's connection: a failure on it ends it and nothing else.
+
+Exceptions are caught with `except*`, around the nursery. The nursery raises them in a group, which
+may contain `Cancelled` as well, and a plain `except Exception` would not isolate that.
+"""
 
 import ssl
 
@@ -14,9 +18,9 @@ from mdserver.server.tls import Identity, shake_hands
 async def serve_connection(
     connection: Connection, identity: Identity | None = None, admission: Admission | None = None
 ) -> None:
-    """Serve a connection until it ends, encrypted if there is an identity for it.
+    """Serve a connection until it ends, encrypted if there is an `identity`.
 
-    Its end is told to the `admission` that counts it for its address. Raises nothing but Cancelled.
+    `admission` counts the connection for its address, until its end. Raises nothing but Cancelled.
     """
     context = connection.context
     try:
@@ -30,7 +34,7 @@ async def serve_connection(
             if session is not None:
                 await session.serve()
     except* (OSError, ssl.SSLError):
-        pass  # the client has gone; `close` says so to the node
+        pass  # the client is gone; `close` has the node close the session
     except* Exception:
         context.log.exception("connection failed", address=connection.address)
     finally:

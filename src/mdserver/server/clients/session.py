@@ -1,6 +1,7 @@
-"""Messages of a WebSocket become commands of a session with the node.
+"""Turns the messages of a WebSocket into commands of a session with the node.
 
-The object is shared by all connections; what belongs to one of them is in its outbox.
+One object serves all connections; the state of each is in its outbox. Commands go to the node in
+steps, and between two steps the other readers and the flusher may run (`give_commands`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,35 +24,35 @@ DELIVERIES_PER_TURN = 2000  # some milliseconds: then the flusher and other read
 
 
 class SessionHandler(Protocol):
-    """What happens on WebSocket connections."""
+    """The behaviour of a server on WebSocket connections."""
 
     def form(self, subprotocol: str | None) -> Form:
-        """Return the form for the subprotocol that the upgrade agreed."""
+        """Return the form of the subprotocol that was agreed on in the upgrade."""
 
     def opened(self, outbox: Outbox, opened: Opened) -> None:
         """Begin a session."""
 
     async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> int:
-        """Handle messages, and give the number of commands in them.
+        """Handle messages, and return the number of commands in them.
 
-        Raises RemoteProtocolError if they are nothing that belongs here.
+        Raises RemoteProtocolError if a message is malformed or of the wrong kind.
         """
 
     def writability(self, outbox: Outbox, *, writable: bool) -> None:
-        """Note that the socket takes no more for now, or that all that waited was sent."""
+        """Note that the outbox was parked, or (`writable`) that all that waited was sent."""
 
     def closed(self, outbox: Outbox, reason: str) -> None:
         """End a session; does nothing if it has ended."""
 
 
 class NodeSessions:
-    """Messages are commands for the node."""
+    """The usual handler: the messages are commands for the node."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
     def form(self, subprotocol: str | None) -> Form:
-        """Return the form of the subprotocol, JSON if none was asked for."""
+        """Return the form of the subprotocol, that of JSON if the client named none."""
         return WEBSOCKET_FORMS[subprotocol or SUBPROTOCOL_JSON]
 
     def opened(self, outbox: Outbox, opened: Opened) -> None:
@@ -60,7 +61,7 @@ class NodeSessions:
         self._sessions.open(outbox.session, outbox, opened)
 
     async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> int:
-        """Decode commands and give them to the node, those before a bad message too."""
+        """Decode commands and give them to the node, those before a malformed message included."""
         form = outbox.form
         assert isinstance(form, WebSocketForm)
         codec = form.codec
@@ -77,7 +78,7 @@ class NodeSessions:
         return len(commands)
 
     def writability(self, outbox: Outbox, *, writable: bool) -> None:
-        """Tell the node, which pauses what the session is still to be brought."""
+        """Have the node pause or resume the catch-up of the session."""
         self._sessions.dispatch(Writability(outbox.session, writable))
 
     def closed(self, outbox: Outbox, reason: str) -> None:
@@ -86,9 +87,10 @@ class NodeSessions:
 
 
 async def give_commands(sessions: Sessions, session: int, commands: Sequence[AnyCommand]) -> None:
-    """Give a session's commands to the node, in steps that leave the others a turn.
+    """Give a session's commands to the node, in steps between which other tasks may run.
 
-    After the last one there is no pause: whoever called waits for what comes next.
+    A step is bounded by the number of subjects, or of commands without subjects, that it handles.
+    After the last step there is no pause, because the caller then waits for input anyway.
     """
     turn = sessions.turn
     if not _KINDS_WITH_SUBJECTS.isdisjoint(map(type, commands)):
@@ -114,7 +116,7 @@ async def give_commands(sessions: Sessions, session: int, commands: Sequence[Any
 
 
 def portions(commands: Sequence[AnyCommand]) -> Iterator[list[AnyCommand]]:
-    """Divide commands into steps, of which each is about SUBJECTS_PER_STEP subjects at most."""
+    """Divide commands into steps of at most `SUBJECTS_PER_STEP` subjects each."""
     step: list[AnyCommand] = []
     weight = 0
     for command in commands:
@@ -130,13 +132,14 @@ def portions(commands: Sequence[AnyCommand]) -> Iterator[list[AnyCommand]]:
 
 
 def _parts(command: AnyCommand) -> Iterator[AnyCommand]:
-    """Divide a command about many subjects into several that have the same answers together."""
+    """Divide a command with many subjects into several that together have the same effect."""
     if not isinstance(command, _WITH_SUBJECTS) or len(command.subjects) <= SUBJECTS_PER_STEP:
         yield command
         return
     subjects = list(dict.fromkeys(command.subjects))
     positions = command.positions if isinstance(command, Subscribe) else None
-    # Positions that no subject names belong to whichever pattern covers them.
+    # A position whose subject the command does not name belongs to a pattern that covers the
+    # subject. Every part that has a pattern gets all of these positions.
     named = dict.fromkeys(subjects)
     covered = {name: after for name, after in (positions or {}).items() if name not in named}
     for start in range(0, len(subjects), SUBJECTS_PER_STEP):

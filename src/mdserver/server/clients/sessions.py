@@ -1,8 +1,11 @@
-"""All sessions of this server by their numbers: where outputs for clients go.
+"""All sessions of this server by their numbers: the destinations of outputs for clients.
 
-A session is a number that this module gives out, a *sink* that takes its events, and, if the client
-stays connected, an outbox. The node knows the number only. Deliveries go straight into outboxes,
-many at a time; everything else goes through the sink, one event at a time.
+A session is a number from `Sessions.numbers`, a *sink* that takes its events, and an outbox if the
+client stays connected. The node knows only the number. Deliveries, the hot path, go straight into
+outboxes, many at a time; other events go through the sink, one at a time.
+
+`Sessions.deliver` appends a frame to each outbox, by reference, and puts outboxes that become dirty
+into the flusher's list. It sends nothing itself, unless an outbox exceeds its limit.
 """
 
 from collections.abc import Sequence
@@ -30,24 +33,25 @@ log = structlog.get_logger()
 
 
 class Sink(Protocol):
-    """Where the events of one session go."""
+    """The destination of the events of one session: an outbox, or an HTTP exchange."""
 
     @property
     def address(self) -> str:
         """Return the IP address of the client."""
 
     def put(self, event: AnyEvent) -> bool:
-        """Take an event; True if the sink has to be put among the flusher's dirty outboxes."""
+        """Take an event; return True if the sink is an outbox that became dirty."""
 
     def end(self, code: int, reason: str) -> None:
         """Close the connection after what was put before."""
 
 
 class Sessions:
-    """The sessions, and what their readers and the flusher share.
+    """The sessions, and the objects that their readers and the flusher share.
 
-    `streams` maps secret paths of HTTP streams to sessions, `deliveries` counts messages put into
-    outboxes since the start; `deliveries_at_turn` is what that was when readers had a turn last.
+    `streams` maps the secrets of HTTP streams to sessions. `deliveries` counts the messages that
+    were put into outboxes since the start, `deliveries_at_turn` is its value when a reader last
+    paused for delivering much.
     """
 
     def __init__(self, engine: Engine, flusher: Flusher) -> None:
@@ -68,7 +72,7 @@ class Sessions:
         self._deliveries_flushed = 0
 
     def routes(self) -> OutputRoutes:
-        """Return the routes of a server that has nothing but clients."""
+        """Return the routes of a server without a journal and without other members."""
         return OutputRoutes(
             deliver=self.deliver,
             send=self.send,
@@ -83,12 +87,12 @@ class Sessions:
         self.dispatch(opened)
 
     def close(self, session: int, reason: str) -> None:
-        """End a session: nothing goes to its sink any more. Does nothing if it has ended."""
+        """End a session: its sink gets no more events. Does nothing if it has ended already."""
         self.outboxes.pop(session, None)
         if self.sinks.pop(session, None) is not None:
             self.dispatch(Closed(session, reason))
 
-    # What the node says (`OutputRoutes`).
+    # Outputs of the node (`OutputRoutes`).
 
     def deliver(self, run: Sequence[Deliver]) -> None:
         """Put messages for the same sessions into the outboxes; a failure ends those sessions."""
@@ -105,7 +109,7 @@ class Sessions:
                 self._end(session)
 
     def _deliver_to_one(self, session: int, run: Sequence[Deliver]) -> None:
-        """Put messages into one outbox: there is nothing to share, which `Batch` is about."""
+        """Put messages into one outbox, without a `Batch`: there is nothing to share."""
         outbox = self.outboxes.get(session)
         if outbox is None:
             return
@@ -120,6 +124,7 @@ class Sessions:
             flush_all([outbox])
 
     def _deliver_to_many(self, sessions: Sequence[int], run: Sequence[Deliver]) -> None:
+        """Put messages into many outboxes, encoded once for each form."""
         outboxes = self.outboxes
         dirty = self.flusher.dirty
         batches: dict[Form, Batch] = {}
@@ -146,7 +151,8 @@ class Sessions:
             outbox.size += batch.size
             if outbox.size > outbox.limit:
                 full.append(outbox)
-        # The socket was not tried yet, so whoever has too much waiting is not slow for that.
+        # These outboxes exceed the limit before their sockets were tried: the frames came within
+        # one pass, and the clients need not be slow. So they are sent, not ended.
         if full:
             flush_all(full)
         for outbox in slow:
@@ -176,14 +182,15 @@ class Sessions:
             self._end(output.session)
 
     def _note_flushed(self, since: int) -> None:
-        """Count how long messages waited that were put into outboxes from `since` (ns) on."""
+        """Count how long the messages waited that the flusher sent, at most since `since` (ns)."""
         count = self.deliveries - self._deliveries_flushed
         if count:
-            # All count as late as the first of them: a look at each would cost as much as a send.
+            # Each counts with the wait of the first: to measure each would cost as much as a send.
             self._deliveries_flushed = self.deliveries
             self.measures.sends.add(self.engine.clock() - since, count)
 
     def _end(self, session: int) -> None:
+        """End a session because of a bug; the client may reconnect and recover."""
         sink = self.sinks.get(session)
         if sink is not None:
             try:

@@ -1,8 +1,8 @@
-"""How much went through the sockets of clients."""
+"""Counts the bytes that go through the sockets of clients."""
 
 
 class Traffic:
-    """Bytes since the start, without TLS and what is below it; one object for a whole server."""
+    """Bytes since the start, without the overhead of TLS and below; one object for a server."""
 
     __slots__ = ("received", "sent")
 

@@ -1,8 +1,8 @@
-"""Bounds how long the reader of one connection goes on before the others have a turn.
+"""Bounds how long the reader of one connection runs before the other tasks run.
 
-Readers share one loop: what one of them does with the bytes of a single read may take many
-milliseconds, and everybody else waits as long. The bound is one of time, because commands differ
-in cost by a factor of thousands.
+All readers share one event loop. The bytes of a single read may take many milliseconds to handle,
+and all other tasks wait as long. The bound is one of time, because the costs of commands differ by
+a factor of thousands.
 """
 
 import time
@@ -14,11 +14,11 @@ from mdserver.limits import COMMANDS_PER_STEP, COMMANDS_PER_STEP_MAX, NS_PER_MS,
 
 
 class Turn:
-    """The turn of whoever runs; one object for all readers, because only one of them runs.
+    """The turn of the reader that runs; one object for all, because only one runs at a time.
 
-    `step` is how many commands the next step takes. It grows while steps take little time and
-    deliver little, because a larger one costs less a command, and outlasts the turn: most readers
-    go on as they began.
+    `step` is the number of commands that the next step takes. It grows while steps take little time
+    and deliver little, because a larger step costs less for each command. It is kept from turn to
+    turn, because the commands that follow are usually like those before.
     """
 
     __slots__ = ("_clock", "_ends", "step")
@@ -29,13 +29,14 @@ class Turn:
         self.step = COMMANDS_PER_STEP
 
     def begin(self) -> None:
-        """Begin a turn: the reader has waited, so the others had theirs."""
+        """Begin a turn: the reader has waited, so the other tasks have run."""
         self._ends = self._clock() + TURN_MS * NS_PER_MS
 
     def size_step(self, *, many: bool, full: bool) -> bool:
-        """Choose the size of the next step; returns whether the others should have a turn first.
+        """Choose the size of the next step; return whether the other tasks should run first.
 
-        `many`: much was delivered since they had one. `full`: the last step had the chosen size.
+        `many` says that much was delivered since they ran, `full` that the last step had the size
+        that was chosen for it.
         """
         late = self._clock() - self._ends
         if many or late >= TURN_MS * NS_PER_MS:
@@ -46,10 +47,10 @@ class Turn:
 
     @property
     def over(self) -> bool:
-        """Whether the others should have a turn now."""
+        """Whether the other tasks should run now."""
         return self._clock() >= self._ends
 
     async def pause(self) -> None:
-        """Let the others have a turn, and begin another one."""
+        """Let the other tasks run, and begin a new turn."""
         await trio.lowlevel.checkpoint()
         self.begin()
