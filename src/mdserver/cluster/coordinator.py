@@ -85,8 +85,9 @@ class Coordinator:
     its PREPARE takes back. `deadline` (ns) is when a candidacy is given up. `awaited` are the seeds
     that have to promise too if a promise is of a log that may be an older copy.
 
-    `incarnations` are those of the seeds whose acks count, `acked` is how much of the log each
-    holds, `acked_by` the incarnation that acked last. `base` is the length of the adopted log.
+    `incarnations`: of each seed that promised or was registered, the incarnation below which its
+    acks do not count; `acked`: how much of the log each seed acked, and `acked_by` in which
+    incarnation. `base` is the length of the adopted log.
     `known` are the incarnations below which nothing of a seed counts, as promises told. `held` are
     answers that wait for a commit: (length of the log, contact, answer).
     """

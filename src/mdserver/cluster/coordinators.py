@@ -5,8 +5,8 @@ which seeds count, and `Group` carries that out. This module has the rest of a c
 
 - *Establishing* the log with which it was elected, on all members (spec: `Sync`, then `Activate`).
 - *Giving members what they lack*, and *taking seeds back* that started again. Only the active
-  coordinator of an epoch may do that: it alone holds everything that is committed, the tail that is
-  just being committed included (spec: `Register`, `Readmit`, and the rule "recover from the
+  coordinator of an epoch may do that: it alone surely holds everything that is committed, the tail
+  that is just being committed included (spec: `Register`, `Readmit`, and the rule "recover from the
   coordinator only"). From then on it counts acks of the new incarnation alone ("acks are fenced").
 - *Stopping* without a majority of seeds in sight, and *handing groups over* to the members that
   should coordinate them. A hand-over is an election like any other (`HandOver.tla`).
@@ -185,6 +185,7 @@ class Coordinators(MemberPart):
         for item in request.items:
             group = self.groups[item.group]
             coordinator = group.coordinator
+            # Before it is active its log may lack a majority, and nobody may recover from it.
             if coordinator is None or coordinator.state is not CoordinatorState.ACTIVE:
                 continue
             if item.promised > coordinator.epoch:

@@ -4,7 +4,7 @@ Nothing here can lose a message: whether a candidate becomes the coordinator is 
 alone (`mdserver.cluster.acceptor`), and clocks and random delays only say when to try. This module
 is about liveness: a member tries soon, mostly only one does, and none disturbs a group that works:
 
-- A group without a coordinator is the turn of the member that should coordinate it (`placement`);
+- If a group has no coordinator, the member that should coordinate it (`placement`) stands first;
   the others wait, each a suspicion time longer than the one before it in the order.
 - A candidate first asks whether the seeds would promise (the *pre-vote*, as in raft). A member
   that is cut off cannot raise epochs in vain, and its return deposes nobody.
@@ -60,7 +60,7 @@ UNKNOWN_EPOCHS = 2**20
 """More than a seed may have promised beyond what the others know of."""
 
 LATE_MAX = 4
-"""How often a candidacy that ran out of time doubles the time of the next: slow disks need that."""
+"""How many candidacies in a row that ran out of time double the time of the next one."""
 
 
 @define(eq=False)
@@ -306,7 +306,8 @@ class Election(MemberPart):
         )
         group.leadership.follow(self._settings.me, coordinator.epoch)
         if group.acceptor is not None:
-            # The log is the candidate's own, so its seed takes it here and not by a message.
+            # The log is the candidate's own, so its seed takes it here and not by a message. Its
+            # promise of this epoch is on the disk: it was counted (`Coordinator.promised`).
             step = group.acceptor.takes(coordinator.epoch, 0, cold=coordinator.cold)
             assert step is not None, "a candidate's own seed promised it"
             group.acceptor.take(step, coordinator.epoch, self._settings.me)
@@ -369,7 +370,7 @@ class Election(MemberPart):
         if self._attended_since + grace > now:
             return
         if settings.seeds[0] != settings.me:
-            return  # one is enough, and all of them would have to promise each other
+            return  # one candidate is enough: each needs the promises of all seeds
         self.cold_start(leaderless)
 
     def cold_start(self, groups: Iterable[int], needed: int | None = None) -> None:

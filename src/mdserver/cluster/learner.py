@@ -126,7 +126,7 @@ class Learner(MemberPart):
             self._wal.replaced(group, item.start, item.entries, item.runs, item.state)
         group.leadership.follow(peer, item.epoch)
         group.sync_requested_until = 0
-        # The coordinator is not active yet and its heartbeats do not name the group: without this a
+        # Until the coordinator is active its heartbeats do not name the group: without this a
         # pre-vote of another member could be granted, and would depose it.
         group.no_vote_until = self._outgoing.now + self._settings.suspect
         if group.acceptor is not None:
