@@ -87,9 +87,9 @@ class Coordinator:
 
     `incarnations`: of each seed that promised or was registered, the incarnation below which its
     acks do not count; `acked`: how much of the log each seed acked, and `acked_by` in which
-    incarnation. `base` is the length of the adopted log.
-    `known` are the incarnations below which nothing of a seed counts, as promises told. `held` are
-    answers that wait for a commit: (length of the log, contact, answer).
+    incarnation. `base` is the length of the adopted log. `known` are the incarnations below which
+    nothing of a seed counts, as promises name them. `held` are answers that wait for a commit:
+    (length of the log, contact, answer).
     """
 
     __slots__ = (

@@ -12,7 +12,7 @@ publications, and all members in sight of each other end up with one log.
     LEADERLESS    it is this member's turn                           COORDINATING, new history id
     LEADERLESS    another member begins, or is seen to coordinate    FOLLOWING
     COORDINATING  a higher (epoch, coordinator) is seen              FOLLOWING
-    COORDINATING  a member claims the group, and gets it             LEADERLESS, until that begins
+    COORDINATING  another member claims the group, and gets it       LEADERLESS, until that begins
 
 Three events begin or end a leadership:
 
@@ -316,7 +316,7 @@ class Standard(MemberPart):
         """Do nothing: without votes an incarnation has no meaning."""
 
     def heartbeat(self, peer: str, heartbeat: msg.Heartbeat) -> None:
-        """Follow the coordinators that a member says it is; ask for what is missing here."""
+        """Follow the leaderships that a member's heartbeat names; ask for what is missing here."""
         behind: dict[int, int] = {}
         for led in heartbeat.leads:
             group = self.groups[led.group]
