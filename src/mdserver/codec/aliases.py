@@ -1,10 +1,13 @@
-"""Numbers in place of subjects: the server's table and what an ALIAS frame says.
+"""Aliases: numbers in place of subjects, in the server's table and in ALIAS frames.
 
-An alias stands for a subject, the pattern it came through (if any), an epoch and a base: a compact
-message gives the alias and how far its seq is beyond the base. The table belongs to the server, not
-to a connection, so a message is the same bytes for everybody. When the epoch changes or the seq
-runs too far ahead the alias is agreed anew under the same number on the wire, so that neither side
-collects dead ones.
+An alias stands for a subject, the pattern it came through (if any), an epoch and a base. A compact
+message has the alias and the distance of its seq from the base. The table belongs to the server,
+not to a connection, so a message has the same bytes for every client.
+
+When the epoch changes or the seq is too far beyond the base, the alias is agreed anew. It keeps its
+number on the wire, so that neither side collects dead ones, but gets a new key. The key is how the
+server notices that a message which was encoded before must not be sent any more, and that a client
+has not been told of the alias as it is now.
 """
 
 from collections.abc import Callable
@@ -33,7 +36,7 @@ class Alias:
 
 @define
 class _Agreed:
-    """`key` is never used again, `number` is what stands on the wire."""
+    """An alias in the table: `key` is never used again, `number` is its number on the wire."""
 
     key: int
     number: int
@@ -43,7 +46,7 @@ class _Agreed:
 
 
 class AliasTable:
-    """The aliases of one server, at most `aliases_max`; when full, the oldest gives way."""
+    """The aliases of one server, at most `aliases_max`; the oldest gives way to one too many."""
 
     def __init__(self, aliases_max: int = limits.SUBJECTS_MAX) -> None:
         self._aliases_max = min(aliases_max, ALIASES_MAX)
@@ -52,17 +55,17 @@ class AliasTable:
         self._subjects: dict[int, _Subject] = {}
 
     def holds(self, key: int) -> bool:
-        """Whether what was encoded with this key may still be sent as it is."""
+        """Return whether a message that was encoded with this key may still be sent as it is."""
         return key in self._subjects
 
     def find(self, subject: str, match: str | None) -> _Agreed | None:
-        """The alias of a subject if it has one."""
+        """Return the alias of a subject, None if it has none."""
         return self._agreed.get(subject if match is None else (subject, match))
 
     def agree(self, subject: str, match: str | None, epoch: int, seq: int) -> _Agreed:
-        """The alias for a message at this position, new or agreed anew where it has to be.
+        """Return the alias for a message at this position, agreed anew if it does not fit.
 
-        A seq below the base is for the caller to spell out: it comes from an older message.
+        The seq of an older message may be below the base: the caller has to spell that out.
         """
         named = subject if match is None else (subject, match)
         agreed = self._agreed.get(named)
@@ -86,7 +89,7 @@ class AliasTable:
         return oldest.number
 
     def payload(self, key: int) -> bytes:
-        """The payload of the ALIAS frame for a key that `holds`."""
+        """Return the payload of the ALIAS frame for a key that `holds`."""
         named = self._subjects[key]
         agreed = self._agreed[named]
         subject, match = (named, "") if isinstance(named, str) else named
@@ -104,7 +107,10 @@ class AliasTable:
 
 
 def read_alias(payload: bytes) -> tuple[int, Alias]:
-    """The number on the wire and what it stands for, from the payload of an ALIAS frame."""
+    """Return the number on the wire and its alias, from the payload of an ALIAS frame.
+
+    Raises RemoteProtocolError.
+    """
     number, at = read_varint(payload, 0)
     epoch, at = read_varint(payload, at)
     base, at = read_varint(payload, at)

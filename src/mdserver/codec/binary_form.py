@@ -2,8 +2,8 @@
 
 docs/protocol.md, "Binary", is the description for other implementations. The keys of commands and
 events are those of the JSON form. A message is by far the most frequent event, so it has payloads
-of its own: UPDATE_TEXT and UPDATE_BYTES for a plain one, MESSAGE for one with anything else to
-tell. None of them depends on the connection: every subscriber gets the same bytes.
+of its own: UPDATE_TEXT and UPDATE_BYTES for a plain one, MESSAGE for one with any other property.
+None of them depends on the connection: every subscriber gets the same bytes.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ MESSAGE = 0x06
 FROM_CLIENTS = frozenset((COMMAND,))
 FROM_SERVERS = frozenset((EVENT, ALIAS, UPDATE_TEXT, UPDATE_BYTES, MESSAGE))
 
-# To look up a member of an enum takes CPython 3.11 as long as a call.
+# Looking up a member of an enum takes CPython 3.11 as long as a call.
 _UPDATE, _GUARANTEED = MessageType.UPDATE, Qos.GUARANTEED
 _FORM = "MessagePack"
 _NIL = msgspec.Raw(b"\xc0")
@@ -44,11 +44,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class BinaryCodec:
-    """The server's side. Holds the aliases of one server; `BINARY` is enough for a process.
+    """The server's side, with the aliases of one server; a process needs only `BINARY`.
 
-    Before a frame of `delivery` with `delivery.alias` other than 0 goes to a connection for the
-    first time, `alias_frame(delivery.alias)` has to. Ask `delivery` for the frame each time
-    something is to be sent: an old frame may name an alias that stands for something else by now.
+    `delivery` sets `delivery.alias`. If that is not 0, `alias_frame(delivery.alias)` has to go to
+    each connection before the first frame that uses it. Call `delivery` for each sending and do not
+    keep frames: an old one may use an alias number that stands for another subject by now.
     """
 
     text = False
@@ -58,7 +58,7 @@ class BinaryCodec:
         self._reader = CommandReader(msgspec.msgpack.Decoder, _echoable)
 
     def commands(self, data: bytes, sender: Sender | None = None) -> Sequence[AnyCommand]:
-        """Decode the frames of one message; RemoteProtocolError where they are none."""
+        """Decode the frames of one message. Raises RemoteProtocolError if they are malformed."""
         return self._read([payload for _, payload in read_frames(data, FROM_CLIENTS)], sender)
 
     def frames(self, frames: Sequence[Frame], sender: Sender | None = None) -> Sequence[AnyCommand]:
@@ -72,15 +72,18 @@ class BinaryCodec:
             raise ill_formed(error, _FORM) from None
 
     def event(self, event: WireEvent) -> bytes:
-        """One event as one frame."""
+        """Return an event as one frame."""
         return frame(EVENT, _encode(event))
 
     def alias_frame(self, alias: int) -> bytes:
-        """The frame that agrees `delivery.alias` with a client; same rule as for `delivery`."""
+        """Return the frame that tells a client what `delivery.alias` stands for.
+
+        Like a frame of `delivery` it is not to be kept.
+        """
         return frame(ALIAS, self._aliases.payload(alias))
 
     def delivery(self, delivery: Delivery) -> bytes:
-        """A message as one frame, made once a delivery (again when its alias is gone)."""
+        """Return a message as one frame, made once for each delivery, or again for a new alias."""
         encoded = delivery.binary
         if encoded is not None and (not delivery.alias or self._aliases.holds(delivery.alias)):
             return encoded
@@ -90,6 +93,8 @@ class BinaryCodec:
     def _message(self, delivery: Delivery) -> bytes:
         entry = delivery.entry
         publication = entry.publication
+        # Only live messages make or change aliases. Others have old positions, and one of an old
+        # epoch would have the alias of everybody agreed anew.
         if delivery.type is not _UPDATE:
             agreed = self._aliases.find(publication.subject, delivery.match)
         else:
@@ -105,7 +110,7 @@ class BinaryCodec:
         return frame(MESSAGE, message_payload(delivery, None if agreed is None else agreed.wire))
 
     def join(self, frames: Sequence[bytes]) -> bytes:
-        """Frames say themselves where they end."""
+        """Return the frames one after the other: each says where it ends."""
         return b"".join(frames)
 
 
@@ -120,19 +125,19 @@ class BinaryClient:
         self._stream = FrameReader(FROM_SERVERS, limits.CLIENT_PAYLOAD_BYTES_MAX)
 
     def command(self, command: WireCommand) -> bytes:
-        """One command as one frame."""
+        """Return a command as one frame."""
         return frame(COMMAND, _encode(command))
 
     def join(self, frames: Sequence[bytes]) -> bytes:
-        """Frames say themselves where they end."""
+        """Return the frames one after the other: each says where it ends."""
         return b"".join(frames)
 
     def events(self, data: bytes) -> list[WireEvent | MessageEvent]:
-        """Decode the frames of one message; RemoteProtocolError where the server broke a rule."""
+        """Decode the frames of one message. Raises RemoteProtocolError if they are malformed."""
         return self._events(read_frames(data, FROM_SERVERS))
 
     def stream(self, data: bytes) -> list[WireEvent | MessageEvent]:
-        """Decode what is complete of a stream (HTTP streaming) that comes in any pieces."""
+        """Decode the complete frames of an HTTP stream, which comes in any pieces."""
         return self._events(self._stream.feed(data))
 
     def _events(self, frames: Sequence[Frame]) -> list[WireEvent | MessageEvent]:
@@ -176,7 +181,7 @@ class BinaryClient:
 
 
 def _is_plain(delivery: Delivery) -> bool:
-    """Whether content and position are all there is to tell."""
+    """Return whether content and position are all that a message has to express."""
     publication = delivery.entry.publication
     return (
         publication.qos is _GUARANTEED
@@ -190,7 +195,7 @@ def _is_plain(delivery: Delivery) -> bool:
 
 
 def _echoable(command: Ping) -> Ping:
-    """A ping without `t` gets nil back: the default of the command table is a JSON value."""
+    """Return a ping whose `t` is MessagePack: the default in the command table is JSON's null."""
     if bytes(command.t) == b"null":
         return Ping(t=_NIL, id=command.id)
     return command

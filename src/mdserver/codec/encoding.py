@@ -1,7 +1,6 @@
-"""The two encodings as seen by the rest of the server and by clients.
+"""The interface of the two encodings, for the rest of the server and for clients.
 
-`mdserver.codec.json_form` and `mdserver.codec.binary_form` hold one implementation each of both
-protocols below.
+`mdserver.codec.json_form` and `mdserver.codec.binary_form` implement both protocols below.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from mdserver.core.events import Delivery, MessageEvent, WireEvent
 
 
 class ServerCodec(Protocol):
-    """The server's side of one encoding; holds no state of a connection."""
+    """The server's side of one encoding; it keeps no state of a connection."""
 
     text: bool
     """Whether its WebSocket messages are text messages."""
@@ -21,8 +20,8 @@ class ServerCodec(Protocol):
     def commands(self, data: bytes, sender: Sender | None = None) -> Sequence[AnyCommand]:
         """Decode one WebSocket message, and count the mistakes of its sender.
 
-        Raises RemoteProtocolError if the whole message is beyond understanding, or if there are
-        too many mistakes; a single command that is gives `Malformed` in its place.
+        A command that cannot be understood becomes a `Malformed` in its place. Raises
+        RemoteProtocolError if the whole message cannot be understood, or for too many mistakes.
         """
 
     def event(self, event: WireEvent) -> bytes:
@@ -47,11 +46,11 @@ class ClientCodec(Protocol):
         """Put several frames into the payload of one WebSocket message."""
 
     def events(self, data: bytes) -> list[WireEvent | MessageEvent]:
-        """Decode one WebSocket message; RemoteProtocolError where the server broke the rules."""
+        """Decode one WebSocket message. Raises RemoteProtocolError if it is malformed."""
 
 
 def message_event(delivery: Delivery) -> MessageEvent:
-    """The `message` event of a delivery, with the keys that docs/protocol.md gives it."""
+    """Return the `message` event of a delivery, with the keys of docs/protocol.md."""
     entry = delivery.entry
     publication = entry.publication
     text = publication.text

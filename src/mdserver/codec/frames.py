@@ -1,8 +1,9 @@
 """Self-delimiting frames: a type byte, the payload's length, the payload.
 
-Clients and members speak in frames; what a type means is none of this module's business. The
-length is a varint (little-endian groups of seven bits, as in Protocol Buffers) of at most four
-bytes. Bit 7 of the type says that a receiver who does not know the type may skip the frame.
+Both clients and members speak in frames; what a type means is defined elsewhere. The length is a
+varint (little-endian groups of seven bits, as in Protocol Buffers) of at most four bytes. Bit 7 of
+the type says that a receiver that does not know the type may skip the frame, so later versions can
+add types.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ _SHORT = [bytes([value]) for value in range(0x80)]
 
 
 def varint(value: int) -> bytes:
-    """A number from 0 to 2**64 - 1 as a varint."""
+    """Return a number from 0 to 2**64 - 1 as a varint."""
     if value < 0x80:
         return _SHORT[value]
     if value < 0x4000:
@@ -36,9 +37,9 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at `at`, and where the next thing begins.
+    """Return the number at `at`, and where it ends.
 
-    Raises RemoteProtocolError where the bytes end within it or it has more than 64 bits.
+    Raises RemoteProtocolError if the bytes end within it or it has more than 64 bits.
     """
     if at < len(data) and data[at] < 0x80:
         return data[at], at + 1
@@ -55,7 +56,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def frame(kind: int, payload: bytes) -> bytes:
-    """One frame. `payload` is at most PAYLOAD_BYTES_MAX long."""
+    """Return a frame. `payload` has at most PAYLOAD_BYTES_MAX bytes."""
     length = len(payload)
     if length < 0x80:
         return bytes((kind, length)) + payload
@@ -64,10 +65,10 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 
 class FrameReader:
-    """Takes a stream of frames in any pieces and gives back the frames.
+    """Divides a stream of bytes, which comes in any pieces, into frames.
 
-    `known` are the types to give back; others are skipped where they allow it. No frame may have a
-    payload beyond `payload_bytes_max`: this is checked before any byte of it is kept.
+    `known` are the types to return; others are skipped if they allow it. No frame may have a
+    payload of more than `payload_bytes_max`, which is checked before the payload has come.
     """
 
     __slots__ = ("_buffer", "_known", "_payload_bytes_max")
@@ -78,10 +79,10 @@ class FrameReader:
         self._payload_bytes_max = payload_bytes_max
 
     def feed(self, received: bytes) -> list[Frame]:
-        """The frames that are complete with these bytes; the rest waits for more.
+        """Return the frames that are complete with these bytes; the rest waits for more.
 
-        Raises RemoteProtocolError for an unknown type and for a length beyond the limit; the
-        stream cannot be read on after that.
+        Raises RemoteProtocolError for an unknown type and for a length beyond the limit, after
+        which the reader must not be used any more.
         """
         data = received
         if self._buffer:
@@ -101,28 +102,31 @@ class FrameReader:
         return frames
 
     def _complete(self) -> bool:
-        """Whether the first frame is there: many small pieces of a large one cost no copies."""
+        """Return whether the first frame is complete.
+
+        Asked before the buffer is copied, so that a large frame in small pieces is copied once.
+        """
         head = bytes(self._buffer[: 1 + LENGTH_BYTES_MAX])
         size = _length(head, 0, self._payload_bytes_max)
         return size is not None and len(self._buffer) >= size[1] + size[0]
 
     @property
     def pending(self) -> int:
-        """How many bytes of an incomplete frame wait: 0 where a stream may end."""
+        """The number of bytes of an incomplete frame; 0 if the stream may end here."""
         return len(self._buffer)
 
 
 def read_frames(data: bytes, known: frozenset[int]) -> list[Frame]:
-    """The frames of a message that holds nothing but whole frames.
+    """Return the frames of a message, which consists of whole frames.
 
-    Raises RemoteProtocolError for an unknown type, and where the last frame is cut off.
+    Raises RemoteProtocolError for an unknown type, and if the last frame is cut off.
     """
     frames: list[Frame] = []
     at = 0
     total = len(data)
     while at < total:
         start = at + 2
-        # Nearly all lengths have one or two bytes.
+        # Nearly all lengths have one or two bytes, which are read here without a call.
         if start <= total and data[at + 1] < 0x80:
             stop = start + data[at + 1]
         elif start < total and data[start] < 0x80:
@@ -144,7 +148,7 @@ def read_frames(data: bytes, known: frozenset[int]) -> list[Frame]:
 
 
 def _scan(data: bytes, payload_bytes_max: int) -> Iterator[tuple[int, int, int]]:
-    """Type, start and end of the payload of each whole frame."""
+    """Yield the type of each whole frame, and the start and the end of its payload."""
     at = 0
     total = len(data)
     while at < total:
@@ -160,7 +164,10 @@ def _scan(data: bytes, payload_bytes_max: int) -> Iterator[tuple[int, int, int]]
 
 
 def _length(data: bytes, at: int, payload_bytes_max: int) -> tuple[int, int] | None:
-    """Length and start of the payload of the frame at `at`; None where they are not there yet."""
+    """Return the length and the start of the payload of the frame at `at`, None if not known yet.
+
+    Raises RemoteProtocolError for a length beyond the limit, or of too many bytes.
+    """
     length = 0
     for index, byte in enumerate(data[at + 1 : at + 1 + LENGTH_BYTES_MAX]):
         length |= (byte & 0x7F) << (7 * index)

@@ -1,10 +1,14 @@
 """HTTP/1.1 requests and answers over h11, with the strictness that h11 leaves to its users.
 
-h11 takes a bare LF for a line's end, folds header lines, prefers Transfer-Encoding where a
-Content-Length stands beside it, and takes chunks from HTTP/1.0. Whoever stands between the client
-and this server may see another request in such bytes ("request smuggling", RFC 9112 section 11.2),
-so all of these are refused and the connection is closed. Each request has an h11 connection of its
-own: an idle connection keeps nothing but a few bytes.
+h11 takes a bare LF for a line's end, unfolds header lines, prefers Transfer-Encoding to a
+Content-Length beside it, and takes chunks from HTTP/1.0. A proxy between the client and this server
+may see another request in such bytes ("request smuggling", RFC 9112 section 11.2), so all of these
+are refused and the connection is closed.
+
+A connection serves one request after the other. `_h11` is None between requests: an idle connection
+then keeps only the few bytes of its buffer. It is made when a head is complete, and dropped when
+both the body was read and the answer has ended. `_body` is the body while it is being read; it is
+None while the request is being answered, when further bytes are only kept.
 """
 
 import re
@@ -28,7 +32,8 @@ _HEAD_END = b"\r\n\r\n"
 _CONTENT_LENGTHS = re.compile(rb"\r\ncontent-length:([^\r]*)", re.IGNORECASE)
 _TEXT: Headers = ((b"content-type", b"text/plain; charset=utf-8"),)
 CONTENT_POLICY = b"content-security-policy"
-# No answer is guessed to be anything else than it says, shown in a frame, or lets anything run.
+# A browser takes each answer for what its type says, shows none in a frame, and runs none unless it
+# has a content policy of its own.
 _GUARDED: Headers = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -67,7 +72,10 @@ class Request:
 
     @property
     def query(self) -> list[tuple[str, str]]:
-        """Names and values of the query in order; RequestRefusedError (400) if not UTF-8."""
+        """The names and values of the query, in order.
+
+        Raises RequestRefusedError (400) if it is not UTF-8 or has too many.
+        """
         query = self.target.partition("?")[2]
         try:
             return parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
@@ -77,13 +85,13 @@ class Request:
             ) from None
 
     def header(self, name: bytes) -> str | None:
-        """The value of a header, several joined by commas; None where there is none."""
+        """Return the value of a header, several joined by commas; None if there is none."""
         values = [value for key, value in self.headers if key == name]
         return b", ".join(values).decode("latin-1") if values else None
 
     @property
     def wants_websocket(self) -> bool:
-        """Whether it asks for an upgrade to WebSocket (RFC 6455 section 4.1)."""
+        """Whether the request asks for an upgrade to WebSocket (RFC 6455 section 4.1)."""
         return "websocket" in tokens(self.header(b"upgrade"))
 
 
@@ -92,9 +100,9 @@ class HttpConnection:
 
     Feed what arrives to `receive`; answer each request with `respond`, or `start_stream`, `chunk`
     and `end_stream`; then go on with `receive(b"")` if `keeps_open`. After a RequestRefusedError
-    send what `refuse` gives and close. `transport_security_s`, if it is not 0, is for how long
-    browsers are told to come back over TLS only (RFC 6797). With a `clock` (ns since the Unix
-    epoch) answers have a `Date`, which a server with a clock has to send (RFC 9110, 6.6.1).
+    send what `refuse` returns, and close. `transport_security_s`, if it is not 0, is how long
+    browsers are to come back over TLS only (RFC 6797). With a `clock` (ns since the Unix epoch)
+    answers have a `Date`, which a server with a clock has to send (RFC 9110, 6.6.1).
     """
 
     __slots__ = (
@@ -132,12 +140,14 @@ class HttpConnection:
             self._standing.append((b"strict-transport-security", until))
 
     def receive(self, received: bytes) -> Request | None:
-        """The next request if these bytes complete it.
+        """Return the next request if these bytes complete it, else None.
 
         Raises RequestRefusedError: 400 malformed, 413 body too large, 431 head too large,
-        501 unknown transfer coding. While a request is being answered bytes are only kept.
+        501 unknown transfer coding. While a request is being answered, bytes are only kept.
         """
         if self._h11 is None:
+            # A line end may be divided between the buffer's last byte and these bytes. Without a
+            # line end among them the buffer need not be checked again.
             at_end = self._buffer[-1:] + received
             self._buffer += received
             head_end = self._find_head(b"\n" in at_end or b"\r" in at_end)
@@ -159,7 +169,8 @@ class HttpConnection:
         if received:
             self._h11.receive_data(received)
             if self._tail is not None:
-                # The trailers of a body are at most as long as a head.
+                # h11 does not show the trailers as they were sent, so the bytes that end the body
+                # are kept for `_check_trailers`. Trailers are at most as long as a head.
                 self._tail = self._tail[-self._head_bytes_max :] + received
         return self._read_body(self._h11)
 
@@ -170,23 +181,23 @@ class HttpConnection:
 
     @property
     def begun(self) -> bool:
-        """Whether part of a request is there: a time-out may tell idle from slow."""
+        """Whether part of a request has come, by which a time-out tells slow from idle."""
         return bool(self._buffer) or self._h11 is not None
 
     @property
     def unfinished_bytes(self) -> int:
-        """How much is kept of a request that is not complete."""
+        """The number of bytes kept of a request that is not complete."""
         return len(self._buffer) + len(self._body or b"")
 
     @property
     def leftover(self) -> bytes:
-        """What came after a request that asks for an upgrade."""
+        """The bytes that came after a request that asks for an upgrade."""
         if self._h11 is None:
             return self._buffer
         return bytes(self._h11.trailing_data[0]) + self._buffer
 
     def respond(self, status: int, headers: Headers = (), body: bytes = b"") -> bytes:
-        """A whole answer to the request that was received last."""
+        """Return a whole answer to the request that was received last."""
         exchange = self._exchange()
         head = self._guarded(headers)
         if status != 204:  # RFC 9110 section 8.6
@@ -197,7 +208,7 @@ class HttpConnection:
         return out + self.end_stream()
 
     def start_stream(self, status: int, headers: Headers = ()) -> bytes:
-        """The head of an answer without a length; its parts follow with `chunk`."""
+        """Return the head of an answer without a length; its parts follow with `chunk`."""
         return _sent(self._exchange(), self._response(status, self._guarded(headers)))
 
     def _guarded(self, headers: Headers) -> list[tuple[bytes, bytes]]:
@@ -207,11 +218,14 @@ class HttpConnection:
         return head
 
     def chunk(self, part: bytes) -> bytes:
-        """A part of a streamed answer. Empty ones send nothing."""
+        """Return a part of a streamed answer, no bytes for an empty part.
+
+        An empty chunk would end the answer (RFC 9112, section 7.1).
+        """
         return _sent(self._exchange(), h11.Data(data=part)) if part else b""
 
     def end_stream(self) -> bytes:
-        """The end of an answer; the next request may come if `keeps_open`."""
+        """Return the end of an answer; the next request may come if `keeps_open`."""
         exchange = self._exchange()
         out = _sent(exchange, h11.EndOfMessage())
         if exchange.our_state is h11.DONE and exchange.their_state is h11.DONE:
@@ -225,9 +239,10 @@ class HttpConnection:
         return self._h11 is None
 
     def refuse(self, error: RequestRefusedError) -> bytes:
-        """The answer to a request that could not be read; the connection has to close then.
+        """Return the answer to a request that could not be read, after which to close.
 
-        Nothing is kept of the request: the client may take its time to hear of it.
+        It has no bytes if an answer has begun already. Nothing is kept of the request, because the
+        client may take its time to read the answer.
         """
         answering, self._h11 = self._h11, None
         self._buffer, self._body, self._tail = b"", None, None
@@ -242,7 +257,7 @@ class HttpConnection:
         return out + _sent(exchange, h11.Data(data=body)) + _sent(exchange, h11.EndOfMessage())
 
     def _response(self, status: int, headers: list[tuple[bytes, bytes]]) -> h11.Response:
-        """The head of an answer, with its reason phrase."""
+        """Return the head of an answer, with its reason phrase."""
         if self._clock is not None:
             headers.append((b"date", _date(self._clock() // NS_PER_S)))
         phrase = HTTPStatus(status).phrase.encode()
@@ -262,7 +277,8 @@ class HttpConnection:
         if found >= 0:
             return found + len(_HEAD_END)
         if line_ends:
-            _check_ends(self._buffer)  # a head with bare LFs would never be complete
+            # Checked before the head is complete, because one with bare LFs never would be.
+            _check_ends(self._buffer)
         return None
 
     def _read_head(self, exchange: h11.Connection) -> h11.Request:
@@ -326,18 +342,18 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def tokens(value: str | None) -> list[str]:
-    """The members of a comma-separated header value, in lower case."""
+    """Return the members of a comma-separated header value, in lower case."""
     return [part.strip().lower() for part in value.split(",")] if value else []
 
 
 @lru_cache(maxsize=1)
 def _date(second: int) -> bytes:
-    """A time as a header says it (RFC 9110, section 5.6.7); made once a second."""
+    """Return a time as headers have it (RFC 9110, section 5.6.7); made once a second."""
     return formatdate(second, usegmt=True).encode()
 
 
 def _check_ends(lines: bytes) -> None:
-    """Refuse a bare LF or CR, which h11 would mend."""
+    """Refuse a bare LF or CR, which h11 would accept."""
     ends = lines.count(b"\r\n")
     if lines.count(b"\n") != ends:
         raise RequestRefusedError(400, "Each line of a request ends with CR LF, not with LF alone.")
@@ -346,7 +362,7 @@ def _check_ends(lines: bytes) -> None:
 
 
 def _check_head(head: bytes) -> None:
-    """Refuse what else h11 would mend: folded lines, and several lengths that are equal."""
+    """Refuse what else h11 would accept: folded lines, and several lengths that are equal."""
     _check_ends(head)
     if b"\r\n " in head or b"\r\n\t" in head:
         raise RequestRefusedError(400, "A header has to stand on one line.")
@@ -356,7 +372,10 @@ def _check_head(head: bytes) -> None:
 
 
 def _check_trailers(end: bytes, count: int) -> None:
-    """Refuse in the trailers of a body what is refused in a head; `end` ends where they do."""
+    """Refuse in the trailers of a body what is refused in a head.
+
+    `end` are the last bytes of the body with its `count` trailers and the empty line after them.
+    """
     lines = end.split(b"\n")[-count - 2 : -1]
     if any(line[-1:] != b"\r" for line in lines):
         raise RequestRefusedError(400, "Each line of a request ends with CR LF, not with LF alone.")
@@ -367,7 +386,10 @@ def _check_trailers(end: bytes, count: int) -> None:
 
 
 def _check_framing(request: h11.Request) -> int:
-    """The announced length of the body, 0 where there is none or it comes in chunks."""
+    """Return the announced length of the body, 0 if there is none or it comes in chunks.
+
+    Raises RequestRefusedError for framing that a proxy might read in another way (RFC 9112, 6.3).
+    """
     if not request.http_version.startswith(b"1."):
         raise RequestRefusedError(505, "This server speaks HTTP/1.1.")
     length = None

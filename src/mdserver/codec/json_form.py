@@ -1,4 +1,8 @@
-"""The JSON form of the protocol: one object, or an array of objects, a text message."""
+"""The JSON form of the protocol: one object, or an array of objects, in each text message.
+
+Correct messages are decoded in one pass. Only if that fails are the objects of an array read one by
+one, so that each mistake is answered by itself and the other commands are carried out.
+"""
 
 from collections.abc import Sequence
 
@@ -33,7 +37,7 @@ class JsonCodec:
     def commands(self, data: bytes, sender: Sender | None = None) -> Sequence[AnyCommand]:
         """Decode one message (section "JSON" of docs/protocol.md).
 
-        Raises RemoteProtocolError (4100) for what is not JSON and for a top-level scalar.
+        Raises RemoteProtocolError (4100) for text that is not JSON, and for a top-level scalar.
         """
         try:
             decoded = self._fast.decode(data)
@@ -51,7 +55,7 @@ class JsonCodec:
             raise ill_formed(error, _FORM) from None
 
     def lines(self, data: bytes) -> list[AnyCommand]:
-        """Decode a body with an object or an array a line; empty lines do not count."""
+        """Decode a body with an object or an array in each line; empty lines are skipped."""
         commands: list[AnyCommand] = []
         sender = Unknown()
         for line in data.split(b"\n"):
@@ -70,23 +74,23 @@ class JsonCodec:
             raise ill_formed(error, _FORM) from None
 
     def event(self, event: WireEvent) -> bytes:
-        """One event as one JSON object."""
+        """Return an event as one JSON object."""
         return _encode(event)
 
     def delivery(self, delivery: Delivery) -> bytes:
-        """A message as one JSON object, made once a delivery."""
+        """Return a message as one JSON object, which is made once for each delivery."""
         frame = delivery.json
         if frame is None:
             frame = delivery.json = _encode(message_event(delivery))
         return frame
 
     def join(self, frames: Sequence[bytes]) -> bytes:
-        """One object as it is, several as an array."""
+        """Return one object as it is, several as an array."""
         return _join(frames)
 
 
 class JsonClient:
-    """A client's side. JSON has no state of a connection: subjects are always spelled."""
+    """A client's side. JSON keeps no state of a connection: subjects are always spelled."""
 
     text = True
 
@@ -95,15 +99,15 @@ class JsonClient:
         self._reader = EventReader(msgspec.json.Decoder, WireEvent | MessageEvent)
 
     def command(self, command: WireCommand) -> bytes:
-        """One command as one JSON object."""
+        """Return a command as one JSON object."""
         return _encode(command)
 
     def join(self, frames: Sequence[bytes]) -> bytes:
-        """One object as it is, several as an array."""
+        """Return one object as it is, several as an array."""
         return _join(frames)
 
     def events(self, data: bytes) -> list[WireEvent | MessageEvent]:
-        """Decode one message; events of an unknown `op` are left out, for later versions' sake.
+        """Decode one message; events of an unknown `op` are left out, as a later version has them.
 
         Raises RemoteProtocolError for anything else that is no event.
         """
@@ -130,7 +134,10 @@ class JsonClient:
 
 
 def _echoable(command: Ping) -> Ping:
-    """A ping's `t` goes back as it came; msgspec does not look into the strings of raw values."""
+    """Return a ping whose `t` can be sent back as it came. Raises UnicodeDecodeError.
+
+    msgspec does not check the strings within raw values.
+    """
     bytes(command.t).decode()
     return command
 

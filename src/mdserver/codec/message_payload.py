@@ -1,7 +1,8 @@
-"""The payload of a MESSAGE frame: a message with anything that a compact one cannot tell.
+"""The payload of a MESSAGE frame: a message with anything that a compact one cannot express.
 
-Flags, the subject (an alias or spelled), epoch and seq unless STANDARD, then each part that the
-flags announce in the order of the flags, then the content to the end (docs/protocol.md, "MESSAGE").
+It has flags, the subject (an alias, or spelled), epoch and seq unless it is STANDARD, then each
+part that the flags announce, in the order of the flags, and then the content up to the end
+(docs/protocol.md, "MESSAGE").
 """
 
 from mdserver import limits
@@ -65,7 +66,7 @@ def message_payload(delivery: Delivery, alias: bytes | None) -> bytes:
 
 
 def read_message_payload(payload: bytes, lookup: Lookup) -> MessageEvent:
-    """Decode a MESSAGE payload; RemoteProtocolError where it is no such thing."""
+    """Decode a MESSAGE payload. Raises RemoteProtocolError if it is malformed."""
     read = _Reader(payload)
     flags = read.number()
     if flags > _ALL_FLAGS:
@@ -104,7 +105,7 @@ def read_message_payload(payload: bytes, lookup: Lookup) -> MessageEvent:
 
 
 def text_content(content: bytes) -> str:
-    """Content that is said to be text."""
+    """Return content that is marked as text. Raises RemoteProtocolError if it is not UTF-8."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -117,7 +118,7 @@ def _text(text: str) -> bytes:
 
 
 class _Reader:
-    """Takes one part after the other; each length is checked against what is there."""
+    """Reads one part after the other, and checks each length against the bytes that are there."""
 
     __slots__ = ("_at", "_payload")
 

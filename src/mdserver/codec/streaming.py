@@ -1,4 +1,4 @@
-"""Answers that do not end: server-sent events and HTTP streams, as forms of a session's frames.
+"""Answers without end: server-sent events and HTTP streams, as forms of a session's frames.
 
 Every part is one chunk of HTTP/1.1 (RFC 9112, section 7.1) that holds whole events. A stream of
 JSON has one event a line; a stream of frames needs nothing between them; server-sent events are
@@ -40,7 +40,7 @@ STREAM_PATH = "/stream"
 
 
 def stream_headers(media_type: str) -> Headers:
-    """The head of an answer without end: nothing on the way may keep or hold it back."""
+    """Return the headers of an answer without end, which no proxy may store or buffer."""
     return (
         (b"content-type", media_type.encode()),
         (b"cache-control", b"no-store"),
@@ -53,12 +53,15 @@ _NOTHING = frame(SKIPPABLE | 0x7F, b"")
 
 
 def chunk(part: bytes) -> bytes:
-    """A part of the answer as one chunk; the empty one would end it."""
+    """Return a part of the answer as one chunk; an empty part would end the answer."""
     return b"%x\r\n%b\r\n" % (len(part), part)
 
 
 class StreamForm:
-    """An HTTP stream: the frames of a codec, in chunks. `path` is what `connected` tells."""
+    """An HTTP stream: the frames of a codec, in chunks.
+
+    `path` is where the client posts its commands, as `connected` tells it.
+    """
 
     answers = False
 
@@ -72,42 +75,42 @@ class StreamForm:
         self._after = b"\n" if codec.text else b""
 
     def event(self, event: WireEvent) -> bytes:
-        """An event as one frame."""
+        """Return an event as one frame."""
         if isinstance(event, Connected):
             event = msgspec.structs.replace(event, path=self._path)
         return self._codec.event(event)
 
     def alias_frame(self, alias: int) -> bytes:
-        """Only frames have aliases."""
+        """Return the frame of an alias; only the binary form has any."""
         return BINARY.alias_frame(alias)
 
     def mark(self, mark: Mark) -> bytes:
-        """Only server-sent events name places."""
+        """Raise LocalProtocolError: only server-sent events name places."""
         raise LocalProtocolError(f"{mark} of a form without places")
 
     def conflated(self) -> None:
-        """Nothing depends on the order."""
+        """Do nothing: no frame depends on the order of places."""
 
     def wire(self, frames: Sequence[bytes]) -> bytes:
-        """All frames in one chunk."""
+        """Return all frames in one chunk."""
         after = self._after
         return chunk(after.join(frames) + after)
 
     def alive(self) -> bytes:
-        """Something that every client skips: an empty line, or a frame of a type unknown to all."""
+        """Return bytes that every client skips: an empty line, or a frame of an unknown type."""
         return chunk(self._after or _NOTHING)
 
     def goodbye(self, code: int, reason: str) -> bytes:
-        """The event `closed`, and the end of the answer."""
+        """Return the event `closed` and the end of the answer."""
         return self.wire([self.event(Closed(code=code, reason=reason))]) + END
 
 
 class _Telling(bytes):
-    """An event without its id, and what whoever has it knows beside what came before.
+    """An event without its id, and what it adds to the knowledge of a client that received it.
 
-    `entry` is that of a message with a place, `live` whether it came when it was published;
-    `subscribed` that all subscriptions have begun; `history` the id under which all is numbered
-    from now on; `mark` a mark.
+    `entry` is that of a message with a position, and `live` whether it was delivered when it was
+    published. `subscribed`: the catch-up of all subscriptions has been sent. `history` is a new
+    history id, `mark` a mark.
     """
 
     entry: Entry | None = None
@@ -118,17 +121,21 @@ class _Telling(bytes):
 
 
 class SseForm:
-    """Server-sent events of one session: it remembers how far the client got.
+    """Server-sent events of one session, with ids that say how far the client got.
 
-    An event's `id` is made when the event is sent, not before: it says what a client has that has
-    this event, whatever still waits. It names the positions of the subjects that were subscribed to
-    by their names; and, for all subjects that come by patterns, the place in the log of each
-    subject group up to which the client has everything. While messages come out of the order of
-    these places (`core.marks`) it names the positions of those SSE_POSITIONS_MAX subjects besides
-    that had a message last: of further ones the client gets again what came since the mark.
+    A browser that lost its connection sends the last `id` that it received, and is to go on from
+    there. So the `id` of an event is made when the event is sent, not before: it says what a client
+    has that received this event, whatever still waits behind it.
 
-    `known` is what the id says with which this client came. The answer to the ping that follows the
-    subscription, and a mark, become an id without an event.
+    An id has the positions of the subjects that were subscribed to by name. For all subjects that
+    come by patterns it has, instead of one position each, the place in the log of each subject
+    group up to which the client has everything. While messages do not come in the order of these
+    places (`core.marks`), it names the positions of subjects besides, of those SSE_POSITIONS_MAX
+    that had a message last. Of any other the client receives again what came since the mark:
+    nothing is lost, but some messages may come twice.
+
+    `known` is the content of the id with which this client came. The answer to the ping that
+    follows the subscription, and a mark, become an id without an event.
     """
 
     name = "sse"
@@ -150,7 +157,7 @@ class SseForm:
                 self._name(subject, position)
 
     def delivery(self, delivery: Delivery) -> bytes:
-        """A message."""
+        """Return a message, still without its id."""
         event = _Telling(b"event: message\ndata: " + JSON.delivery(delivery) + b"\n")
         if delivery.entry.seq:
             event.entry = delivery.entry
@@ -158,7 +165,7 @@ class SseForm:
         return event
 
     def event(self, event: WireEvent) -> bytes:
-        """Any other event; its name is its `op`."""
+        """Return any other event, named by its `op`, still without its id."""
         if isinstance(event, Pong):
             told = _Telling()
             told.subscribed = True
@@ -170,17 +177,17 @@ class SseForm:
         return told
 
     def mark(self, mark: Mark) -> bytes:
-        """An id without an event."""
+        """Return an id without an event."""
         told = _Telling()
         told.mark = mark
         return told
 
     def conflated(self) -> None:
-        """Make ids of positions until the next mark: what waits is in no order of places now."""
+        """Name positions in ids until the next mark: what waits is not in the order of places."""
         self._ordered = False
 
     def wire(self, frames: Sequence[bytes]) -> bytes:
-        """All events in one chunk, with their ids: what comes in it is sent in this order."""
+        """Return all events in one chunk, with their ids; they are sent in this order."""
         return chunk(b"".join(self._with_id(frame) for frame in frames))
 
     def _with_id(self, event: bytes) -> bytes:
@@ -218,7 +225,7 @@ class SseForm:
             self._name(subject, position)
 
     def _name(self, subject: str, position: tuple[int, int]) -> None:
-        """Name a subject's position, and no longer those that had no message for longest."""
+        """Name a subject's position, and drop those without a message for longest, if too many."""
         others = self._others
         if others.pop(subject, None) is None:
             self._others_bytes += len(subject.encode())
@@ -233,21 +240,23 @@ class SseForm:
         self._others_bytes = 0
 
     def alias_frame(self, alias: int) -> bytes:
-        """There are none in JSON."""
+        """Raise LocalProtocolError: JSON has no aliases."""
         raise LocalProtocolError(f"alias {alias} of a form without aliases")
 
     def alive(self) -> bytes:
-        """A comment."""
+        """Return a comment, which every client skips."""
         return chunk(b":\n\n")
 
     def goodbye(self, code: int, reason: str) -> bytes:
-        """The event `closed`, and the end of the answer: a browser then comes back by itself."""
+        """Return the event `closed` and the end of the answer; a browser reconnects by itself."""
         return self.wire([self.event(Closed(code=code, reason=reason))]) + END
 
 
 class EventId(msgspec.Struct, frozen=True, array_like=True):
-    """What a client has, under a history id: the last position (epoch, seq) of subjects, and the
-    place in the log of each subject group up to which it has all that comes by its patterns.
+    """What a client has under a history id.
+
+    `positions` are the last ones (epoch, seq) of subjects. `places` has, for each subject group,
+    the place in its log up to which the client has everything that comes by its patterns.
     """
 
     history: str
@@ -255,7 +264,7 @@ class EventId(msgspec.Struct, frozen=True, array_like=True):
     places: Annotated[list[Count], msgspec.Meta(max_length=SSE_PLACES_MAX)] | None = None
 
     def after(self) -> dict[str, PositionAfter]:
-        """As a subscription takes it."""
+        """Return the positions as a `subscribe` command takes them."""
         return {
             subject: PositionAfter(self.history, epoch, seq)
             for subject, (epoch, seq) in self.positions.items()
@@ -269,12 +278,12 @@ _ids = msgspec.msgpack.Decoder(EventId)
 def event_id(
     history: str, positions: dict[str, tuple[int, int]], places: list[int] | None = None
 ) -> bytes:
-    """Opaque to clients, which give it back as `Last-Event-ID`."""
+    """Return the id of an event, opaque to clients, which send it as `Last-Event-ID`."""
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(EventId(history, positions, places)))
 
 
 def read_event_id(text: str) -> EventId:
-    """What an id says; RequestRefusedError (400) where this server gave no such id."""
+    """Return the content of an id. Raises RequestRefusedError (400) if it is not one."""
     try:
         return _ids.decode(base64.b64decode(text, b"-_", validate=True))
     except (msgspec.MsgspecError, binascii.Error, UnicodeError, ValueError):
@@ -283,9 +292,9 @@ def read_event_id(text: str) -> EventId:
 
 @frozen
 class PartedAnswer:
-    """A long answer: its parts are made one by one, as the client takes them.
+    """A long answer, whose parts are made one by one as the client takes them.
 
-    `held_bytes` is how much memory it keeps until it is sent.
+    `held_bytes` is the memory that it keeps until it is sent.
     """
 
     status: int
@@ -296,9 +305,9 @@ class PartedAnswer:
 
 @frozen
 class StreamAnswer:
-    """An answer that is a session: `commands` are its first ones.
+    """An answer that is a session; `commands` are its first ones.
 
-    `secret`: further commands that are posted to this part of a path belong to the session.
+    `secret` is the part of a path to which the client posts further commands of the session.
     """
 
     headers: Headers

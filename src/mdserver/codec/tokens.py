@@ -1,7 +1,8 @@
-"""Entitlement tokens: JSON Web Tokens (RFC 7519) to grants.
+"""Entitlement tokens: from JSON Web Tokens (RFC 7519) to grants.
 
-Which algorithms a signature may have is the key's to say, never the token's: a public key is no
-HMAC secret, and `alg: none` belongs to no key. The clock is an argument.
+The key decides which algorithms a signature may have, never the token (RFC 8725, section 3.1). So
+nobody can use a public key as an HMAC secret, and `alg: none` fits no key. The clock is an
+argument.
 """
 
 import json
@@ -54,14 +55,20 @@ class TokenKey:
 
 
 def hmac_key(secret: bytes) -> TokenKey:
-    """The key of HS256, HS384 and HS512; ConfigError where it is too short (RFC 7518, 3.2)."""
+    """Return a key of HS256, HS384 and HS512.
+
+    Raises ConfigError if it is too short (RFC 7518, section 3.2).
+    """
     if len(secret) < 32:
         raise ConfigError(f"an HMAC secret needs 32 bytes or more, this has {len(secret)}")
     return TokenKey(HMAC_ALGORITHMS, secret)
 
 
 def pem_key(pem: bytes) -> TokenKey:
-    """The public key in a PEM text: RSA or EC on P-256; ConfigError for anything else."""
+    """Return the public key in a PEM text: RSA, or EC on P-256.
+
+    Raises ConfigError for anything else.
+    """
     try:
         return _public_key(load_pem_public_key(pem), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -69,10 +76,10 @@ def pem_key(pem: bytes) -> TokenKey:
 
 
 def jwks_keys(text: bytes) -> tuple[TokenKey, ...]:
-    """The signature keys of a JWK set (RFC 7517), `oct`, `RSA` and `EC` with P-256.
+    """Return the signature keys of a JWK set (RFC 7517): `oct`, `RSA`, and `EC` with P-256.
 
-    Keys of other types or for encryption are left out, as section 5 asks; ConfigError where the
-    set is malformed or nothing usable is left.
+    Keys of other types or for encryption are left out, as section 5 asks. Raises ConfigError if the
+    set is malformed or no usable key is left.
     """
     try:
         members = msgspec.json.decode(text, type=_KeySet).keys
@@ -121,7 +128,7 @@ def _public_key(key: object, name: str | None) -> TokenKey:
 
 
 class TokenVerifier:
-    """Verifies tokens with some keys; make a new one when keys, audience or issuer change."""
+    """Verifies tokens with given keys; when keys, audience or issuer change, make a new one."""
 
     def __init__(
         self, keys: Sequence[TokenKey], audience: str | None = None, issuer: str | None = None
@@ -131,9 +138,9 @@ class TokenVerifier:
         self._issuer = issuer
 
     def verify(self, token: str, now: int) -> Grants | Denied:
-        """What a token grants at `now` (ns since the Unix epoch), or why it grants nothing.
+        """Return what a token grants at `now` (ns since the Unix epoch), or why it grants nothing.
 
-        Total: whatever the token, this gives a verdict. The reason may be told to the client.
+        It returns a verdict for every text and never raises. The reason is fit for the client.
         """
         if len(token) > limits.TOKEN_BYTES_MAX:
             return _invalid(f"A token may have {limits.TOKEN_BYTES_MAX} bytes.")
@@ -208,7 +215,10 @@ def _grants(claims: dict[str, Any], now: int) -> Grants | Denied:
 
 
 def _check_times(claims: dict[str, Any], expires: int, now: int) -> Denied | None:
-    """Return why a token is not valid now. Clocks may be wrong, so the reason says by which one."""
+    """Return why a token is not valid now, None if it is.
+
+    Clocks may be wrong, so the reason says what time it is by the server's.
+    """
     if expires <= now:
         said = f"The token expired {_apart(now - expires)} ago by the server's clock{_clock(now)}."
         return Denied(said, StatusName.TOKEN_EXPIRED)
@@ -225,7 +235,7 @@ def _check_times(claims: dict[str, Any], expires: int, now: int) -> Denied | Non
 
 
 def _apart(duration: int) -> str:
-    """A time in words, rounded up to seconds, and in hours and minutes if there are any."""
+    """Return a duration (ns) in words: rounded up to seconds, then in the largest units."""
     seconds = -(-duration // limits.NS_PER_S)
     hours, minutes = seconds // 3600, seconds // 60 % 60
     if hours > 47:
@@ -236,19 +246,19 @@ def _apart(duration: int) -> str:
 
 
 def _clock(now: int) -> str:
-    """The server's time, so that whoever is refused can compare clocks."""
+    """Return the server's time, so that a refused client can compare clocks."""
     return f" ({datetime.fromtimestamp(now // limits.NS_PER_S, UTC):%Y-%m-%d %H:%M:%S} UTC)"
 
 
 def _nanoseconds(claim: object) -> int | None:
-    """A NumericDate (RFC 7519 section 2) in nanoseconds; None where it is no number."""
+    """Return a NumericDate (RFC 7519 section 2) in ns; None if it is no number, or too large."""
     if isinstance(claim, bool) or not isinstance(claim, int | float):
         return None
     return int(claim * limits.NS_PER_S) if abs(claim) < 2**53 else None
 
 
 def _is_unicode(part: dict[str, Any]) -> bool:
-    """Whether all names and texts in it can be encoded: JSON can spell half a surrogate pair."""
+    """Return whether all names and texts can be encoded: JSON can spell half a surrogate pair."""
     try:
         json.dumps(part, ensure_ascii=False).encode()
     except (UnicodeEncodeError, RecursionError):

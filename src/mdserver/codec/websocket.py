@@ -1,9 +1,15 @@
 """The server's side of WebSocket (RFC 6455), sans-IO, over wsproto.
 
-Messages, fragments, pings and pongs whose header is right are read here directly, in a fifth of the
-time, so that a flood of tiny frames costs little more than its bytes. wsproto judges everything
-else: close frames, and what breaks the rules. An idle connection keeps about 100 bytes.
-permessage-deflate is not negotiated, because wsproto inflates without a limit.
+Messages, fragments, pings and pongs with a valid header are read here directly, in a fifth of the
+time that wsproto takes, so that a flood of tiny frames costs little more than its bytes. wsproto
+judges everything else: close frames, and what breaks the rules. An idle connection keeps about 100
+bytes. permessage-deflate is not negotiated, because wsproto inflates without a limit.
+
+A connection is open until one of two things happens. `close` is called: from then on messages are
+skipped without being kept, while control frames are read, because the other side's close frame is
+still to come (RFC 6455, section 7.1.2). Or an `Ended` is given, for the other side's close frame or
+its violation of a rule: nothing is read after that. A message begins with a frame of text or binary
+and ends with a final one; control frames may come between its fragments (section 5.4).
 """
 
 import base64
@@ -36,7 +42,7 @@ _VERSION = "13"
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A whole message; `payload` is valid UTF-8 where it is `text`.
+    """A whole message; `payload` is valid UTF-8 if it is `text`.
 
     A msgspec struct, because every command of a client comes in one.
     """
@@ -54,16 +60,16 @@ class Pinged:
 
 @frozen
 class Ponged:
-    """A pong, asked for or not."""
+    """A pong, whether a ping asked for it or not."""
 
     payload: bytes
 
 
 @frozen
 class Ended:
-    """The other side closed, or broke the rules: send `answer`, then close the connection.
+    """The other side closed, or broke a rule: send `answer`, then close the connection.
 
-    `violation`: the code is this side's verdict, not what the other side said.
+    `violation`: the code is this side's judgement, not what the other side sent.
     """
 
     code: int
@@ -77,7 +83,7 @@ WebSocketEvent = Message | Pinged | Ponged | Ended
 
 @frozen
 class Accepted:
-    """An upgrade: the bytes to send, and the subprotocol (None where none was asked for)."""
+    """An upgrade: the bytes to send, and the subprotocol (None if none was asked for)."""
 
     answer: bytes
     subprotocol: str | None
@@ -114,18 +120,18 @@ def accept_upgrade(request: Request) -> Accepted:
 
 
 def frame_header(length: int, text: bool) -> bytes:
-    """The header of an unmasked, unfragmented message of `length` bytes."""
+    """Return the header of an unmasked, unfragmented message of `length` bytes."""
     first = _TEXT if text else _BINARY
     return bytes((first, length)) if length < 126 else _header(first, length)
 
 
 def ping_frame(payload: bytes = b"") -> bytes:
-    """A ping; at most 125 bytes."""
+    """Return a ping frame; its payload has at most 125 bytes (section 5.5)."""
     return _header(_PING, len(payload)) + payload
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
-    """A close frame; a long reason is cut at a character's end (123 bytes)."""
+    """Return a close frame; a long reason is cut at the end of a character (123 bytes)."""
     if code == NO_STATUS:
         return _header(_CLOSE, 0)
     text = reason.encode(errors="backslashreplace")
@@ -137,10 +143,9 @@ def close_frame(code: int, reason: str = "") -> bytes:
 class WebSocket:
     """One connection after its upgrade: bytes in, events out.
 
-    `message_bytes_max` bounds a message, fragments together; beyond it the connection ends with
-    1009. Until `admit` the bound is `first_bytes_max`, if there is one. After an `Ended` nothing
-    is read any more. `more` says that bytes wait which may already be a frame: `feed` them with
-    nothing.
+    `message_bytes_max` bounds a message, all its fragments together; beyond it the connection ends
+    with 1009. Until `admit` is called the bound is `first_bytes_max`, if that is given. `more` says
+    that bytes wait which may be whole frames: call `feed` with no bytes to read them.
     """
 
     __slots__ = (
@@ -160,17 +165,17 @@ class WebSocket:
         self._message_bytes_max = message_bytes_max
         self._bytes_max = min(message_bytes_max, first_bytes_max or message_bytes_max)
         self._buffer: bytes | bytearray = b""
-        self._needed = 0  # how long the buffer must be before it is worth a look
+        self._needed = 0  # below this length of the buffer, its first frame is not complete
         self._fragments: bytearray | None = None
         self._decoder: IncrementalDecoder | None = None  # checks the fragments of a text
         self._closing = False
-        self._skipping = 0  # how much is still to come of a frame that nobody wants any more
+        self._skipping = 0  # how many bytes are still to come of a frame that is left out
         self._ended = False
         self.more = False
 
     @property
     def unfinished_bytes(self) -> int:
-        """How much is kept of a message that is not complete."""
+        """The number of bytes kept of a message that is not complete."""
         return len(self._buffer) + len(self._fragments or b"")
 
     @property
@@ -179,9 +184,12 @@ class WebSocket:
         return self._ended
 
     def close(self, code: int, reason: str) -> bytes:
-        """The close frame to send. Messages that are still coming are left out from now on."""
+        """Return the close frame to send; messages that are still coming are left out from now on.
+
+        Bytes of an unfinished message are dropped at once.
+        """
         self._closing = True
-        # Who is closed for the memory that it takes gives it back now, not when it goes.
+        # A client may be closed for the memory that it takes, and may take its time to go.
         self._fragments = self._decoder = None
         if self._needed > len(self._buffer) > 0 and not self._buffer[0] & _CONTROL:
             self._skipping = self._needed - len(self._buffer)
@@ -189,7 +197,10 @@ class WebSocket:
         return close_frame(code, reason)
 
     def feed(self, received: bytes) -> list[WebSocketEvent]:
-        """What these bytes complete, in order, and at most FRAMES_AT_ONCE frames at a time."""
+        """Return what these bytes complete, in order, and at most FRAMES_AT_ONCE frames at a time.
+
+        If more frames may be complete, `more` is set.
+        """
         self.more = False
         if self._skipping:
             skipped = min(self._skipping, len(received))
@@ -202,7 +213,7 @@ class WebSocket:
                 self._buffer += received
             if len(self._buffer) < self._needed:
                 return []
-            received = bytes(self._buffer)  # no copy of what waited for its turn only
+            received = bytes(self._buffer)  # No copy if the buffer is `bytes`, as after `more`.
         events: list[WebSocketEvent] = []
         at = 0
         size = len(received)
@@ -227,10 +238,10 @@ class WebSocket:
         return events
 
     def _usual(self, data: bytes, at: int, events: list[WebSocketEvent], most: int) -> int:
-        """Read whole messages in one short frame each; gives where something else begins.
+        """Read whole messages in one short frame each; return where something else begins.
 
-        Nearly all that clients send is of this kind. `_step` could read it as well, with five calls
-        for each message; whatever does not fit is left to it.
+        Nearly everything that clients send is of this kind. `_step` could read it too, with five
+        calls for each message; anything that does not fit is left to it.
         """
         if self._fragments is not None or self._closing:
             return at
@@ -243,7 +254,7 @@ class WebSocket:
             if length == 126:
                 length = data[at + 2] << 8 | data[at + 3]
                 start = at + 8
-                if length < 126:
+                if length < 126:  # Not the minimal form, which is `_step`'s to refuse.
                     break
             elif not 0 <= length < 126:
                 break
@@ -258,7 +269,7 @@ class WebSocket:
         return at
 
     def _step(self, data: bytes, at: int, events: list[WebSocketEvent]) -> int:
-        """Read one frame; gives where the next begins, or `at` if more is needed."""
+        """Read one frame; return where the next begins, or `at` if more bytes are needed."""
         size = _payload_start(data, at)
         if size is None:
             self._needed = 0
@@ -266,10 +277,12 @@ class WebSocket:
         start, length = size
         first = data[at]
         total = length + len(self._fragments or b"")
+        # The header is enough: the payload of a frame that is too large is not waited for.
         if first & 0x0F < 8 and total > self._bytes_max:
             self._refuse_size(total, events)
             return at
-        # A masked frame's length is written in as few bytes as it can (section 5.2).
+        # The length has to be written in as few bytes as possible (section 5.2); a masked header
+        # then has 6, 8 or 14 bytes.
         minimal = start - at == (6 if length < 126 else 8 if length < 0x10000 else 14)
         if (
             not minimal
@@ -295,7 +308,7 @@ class WebSocket:
         return end
 
     def _incomplete(self, data: bytes, at: int, end: int) -> int:
-        """Wait for the rest of a frame, or skip it if no message counts any more."""
+        """Wait for the rest of a frame, or skip it if messages are left out by now."""
         if self._closing and not data[at] & _CONTROL:
             self._skipping = end - len(data)
             return len(data)
@@ -304,14 +317,15 @@ class WebSocket:
 
     def _refuse_size(self, size: int, events: list[WebSocketEvent]) -> None:
         if events and size <= self._message_bytes_max:
-            # What comes before it may admit the client, which raises the bound.
+            # Events before this frame may have the client admitted, which raises the bound: the
+            # frame is looked at again after they were handled.
             self._needed = 0
             self.more = True
             return
         self._fail(limits.CLOSE_TOO_BIG, f"A message may have {self._bytes_max} bytes.", events)
 
     def admit(self) -> None:
-        """Take messages of full size from now on."""
+        """Accept messages up to `message_bytes_max` from now on."""
         self._bytes_max = self._message_bytes_max
 
     def _take_message(self, payload: bytes, text: bool, events: list[WebSocketEvent]) -> None:
@@ -336,6 +350,8 @@ class WebSocket:
         self._fragments += payload
         text = self._decoder is not None
         if self._decoder is not None:
+            # Each fragment is checked when it comes, so that invalid text fails as early as it can
+            # (section 8.1); a character may be divided between two fragments.
             try:
                 self._decoder.decode(payload, final)
             except UnicodeDecodeError:
@@ -348,7 +364,10 @@ class WebSocket:
     def _judged(
         self, data: bytes, at: int, start: int, length: int, events: list[WebSocketEvent]
     ) -> int:
-        """Have wsproto look at a close frame, or at what is no frame that may come."""
+        """Have wsproto judge a close frame, or a header that breaks a rule.
+
+        Of a broken frame only the header is needed, so its payload is not waited for.
+        """
         end = start
         if data[at] == _CLOSE and length <= 125:
             end += length
@@ -360,7 +379,7 @@ class WebSocket:
         (event,) = proto.events()
         assert isinstance(event, CloseConnection)
         code, reason = int(event.code), event.reason or ""
-        if proto.state is ConnectionState.OPEN:  # its verdict, not what the other side said
+        if proto.state is ConnectionState.OPEN:  # wsproto's judgement: no close frame was read.
             self._fail(code, f"Not WebSocket: {reason}.", events)
         else:
             self._ended = True
@@ -390,7 +409,7 @@ def _skip_empty_controls(data: bytes, at: int, events: list[WebSocketEvent]) -> 
 
 
 def _payload_start(data: bytes, at: int) -> tuple[int, int] | None:
-    """Where the payload of the frame at `at` starts, and its length; None while unknown."""
+    """Return where the payload of the frame at `at` starts, and its length; None while unknown."""
     have = len(data) - at
     if have < 2:
         return None
@@ -412,7 +431,10 @@ def _payload_start(data: bytes, at: int) -> tuple[int, int] | None:
 
 
 def _unmasked(payload: bytes, key: bytes) -> bytes:
-    """Section 5.3, as one operation on large integers: fast without native code."""
+    """Return the payload without its mask (section 5.3).
+
+    As one operation on large integers, which is fast without native code.
+    """
     length = len(payload)
     mask = (key * (length // 4 + 1))[:length]
     masked = int.from_bytes(payload, "little") ^ int.from_bytes(mask, "little")
