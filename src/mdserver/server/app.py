@@ -1,10 +1,10 @@
-"""The composition root: makes the parts of a server as its configuration says, and runs them.
+"""The composition root: makes the parts of a server from its configuration, and runs them.
 
-This is the only module that knows all parts. `build` makes them, bottom up: what the disk holds,
-the node, the server around it, and what answers the node's questions. `App.serve` connects them, by
-filling in the engine's table of routes, and runs them until it is cancelled. Neither touches
-signals, standard output or the collector of garbage, so a program can have a server in a nursery of
-its own (docs/design.md, "A server in a program").
+This is the only module that knows all parts. `build` makes them bottom up: what the disk holds, the
+node, the server around it, and the parts that answer the node's requests. `App.serve` connects them
+by filling in the engine's table of routes, and runs them until it is cancelled. Neither touches
+signals, standard output or the garbage collector, so a program can run a server in a nursery of its
+own (docs/design.md, "A server in a program").
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -53,26 +53,26 @@ log = structlog.get_logger()
 
 
 class LogWriter(Protocol):
-    """Writes the server log. `trouble` is why it cannot at the moment, None if all is well."""
+    """The writer of the server log."""
 
     @property
     def trouble(self) -> str | None:
-        """Say what is wrong, in one sentence."""
+        """The reason why the log cannot be written now, in one sentence; None if it can."""
 
 
 def build(
     config: Config, *, trace: Path | None = None, log_writer: LogWriter | None = None
 ) -> "App":
-    """Make a server. What it keeps on the disk is read, and locked until the process ends.
+    """Make a server. Its files on the disk are read, and locked until the process ends.
 
     With `trace` the steps of the cluster protocol are appended to that file. Raises ConfigError or
-    StartError, of which each says in one line what would have to be right.
+    StartError, each with one line that says what has to be changed.
     """
     member = open_member(config, trace=trace is not None)
     store = open_store(config, member)
     node = build_node(config, member, store)
 
-    # Asked when somebody asks this server, long after the object is there.
+    # These are called with requests, when `app` exists. The parts below need them before that.
     def unready() -> str | None:
         return app.unready()
 
@@ -116,7 +116,10 @@ def build(
 
 
 def build_authorizer(config: Config, server: Server) -> TokenAuthorizer | CustomAuthorizer | None:
-    """Make what answers requests for authorization, None if there are none. Raises ConfigError."""
+    """Make the part that answers authorization requests, None if the node makes none.
+
+    Raises ConfigError.
+    """
     answer = server.sessions.authorizations.answer
     if config.entitlement is Entitlement.JWT:
         return TokenAuthorizer(token_verifier(config), server.engine.clock, answer)
@@ -127,7 +130,10 @@ def build_authorizer(config: Config, server: Server) -> TokenAuthorizer | Custom
 
 
 def build_presence_hook(config: Config) -> PresenceHook | None:
-    """Make what calls the operator's class for presence, if there is one. Raises ConfigError."""
+    """Make the part that calls the operator's class for presence, None if there is no class.
+
+    Raises ConfigError.
+    """
     name = config.presence_class
     if not name:
         return None
@@ -165,7 +171,7 @@ class App:
         )
 
     def warning(self) -> str | None:
-        """Return what an operator should see to although clients are served, None if nothing."""
+        """Return what needs an operator although clients are served, None if nothing does."""
         parts = (self.journal, self.log_writer, self._audit)
         troubles = dict.fromkeys(part.trouble for part in parts if part is not None)
         return "; ".join(filter(None, troubles)) or None
@@ -201,7 +207,7 @@ class App:
                     log.info("fewer connections", connections=possible, reason=reason)
 
     def _routes(self, traced: Callable[[Trace], None]) -> OutputRoutes:
-        """Return who carries out which output: the wiring of the whole server."""
+        """Return the function for each kind of output: the wiring of the whole server."""
         sessions, journal, links, member = (
             self.server.sessions,
             self.journal,
@@ -244,7 +250,7 @@ class App:
         return refusals.send_and_tell(sessions) if shown else sessions.send
 
     def log_with(self, level: LogLevel) -> None:
-        """Log with another level than that of the configuration, until the next reload."""
+        """Set a log level other than the configured one, until the next reload."""
         set_level(level)
         engine = self.server.engine
         engine.routes = evolve(engine.routes, send=self._send_route(level))
@@ -260,7 +266,7 @@ class App:
             yield
 
     def _keep_statistics(self, nursery: trio.Nursery) -> None:
-        """Start what samples the server, writes the samples down, and keeps them over restarts."""
+        """Start the tasks that sample the server, write the samples, and save the windows."""
         config, statistics = self.config, self.statistics
         nursery.start_soon(statistics.run)
         if self._audit is not None and config.audit_stats:
@@ -274,9 +280,9 @@ class App:
             nursery.start_soon(file.run, statistics.windows)
 
     async def drain(self) -> None:
-        """End gracefully: send the sessions elsewhere and hand over what this member coordinates.
+        """Send the sessions elsewhere, and hand over the groups that this member coordinates.
 
-        Returns when everybody has gone, or after the deadline; then cancel `serve`.
+        Returns when all connections have ended, or after the deadline; then cancel `serve`.
         """
         missed = self.node.missed()
         if missed is not None:
@@ -287,9 +293,10 @@ class App:
             await self.server.drain(self.node.elsewhere() or None)
 
     def reload(self, config: Config) -> Reload:
-        """Take from a new configuration what a running server can take, and log what that is.
+        """Apply the parameters of a new configuration that a running server can change, and log it.
 
-        All of it is taken, or nothing: raises ConfigError or StartError if something is wrong.
+        Certificates are read again too. Raises ConfigError or StartError if something is wrong. No
+        parameter has changed then, but key stores that were read before the mistake are in use.
         """
         new = reloaded(self.config, config)
         verifier = token_verifier(new.config)
@@ -308,6 +315,6 @@ class App:
 
 
 def hand_to_each(takers: Sequence[Callable[[Log], None]], line: Log) -> None:
-    """Hand a line to everybody who takes lines."""
+    """Give a line to each taker, in order."""
     for take in takers:
         take(line)

@@ -8,11 +8,11 @@ Clock = Callable[[], int]
 
 
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on while the machine is suspended, on Linux: what expires meanwhile is expired then."""
+"""On Linux this clock goes on while the machine is suspended, so what expires meanwhile expires."""
 
 
 def process_clock() -> Clock:
-    """Make a clock that starts at the wall clock's time, and that nobody can set afterwards.
+    """Make a clock that starts at the wall clock's time and cannot be set afterwards.
 
     It is the `now` of every step and of every timer (docs/design.md, "Time").
     """

@@ -1,12 +1,12 @@
-"""Writes what happens in the cluster to the server log, each event at the level of who must act.
+"""Writes the events of the cluster to the server log, each at a level that says who has to act.
 
-- error: an operator, and nothing gets better before that;
-- warning: an operator should look at it, since clients noticed or redundancy is gone;
-- info: nobody, but it explains what clients and members saw;
-- debug: nobody; one line a subject group.
+- error: an operator has to act, and nothing gets better before that;
+- warning: an operator should look at it, because clients noticed it or redundancy is lost;
+- info: no action, but the event explains what clients and members saw;
+- debug: no action; one line for each subject group.
 
-Names are fixed, so that they can be alerted on; docs/operations.md ("Events of a cluster") lists
-them.
+The names are fixed, so that operators can alert on them. docs/operations.md ("Events of a cluster")
+lists them.
 """
 
 import structlog
@@ -32,27 +32,27 @@ LEVELS = {
     "drained": "info",
     "active": "debug",
 }
-"""Level of each event: of those that the node has, and of the two that are found here."""
+"""Level of each event: those of the node, and the two that `watch_service` detects."""
 
 STREAM = "cluster"
 
 
 def write(line: Log) -> None:
-    """Write a line of the node's, unless it belongs to another stream."""
+    """Write a line of the stream `cluster`; ignore other streams."""
     if line.stream == STREAM:
         write_event(line.name, **line.values)
 
 
 def write_event(event: str, **values: object) -> None:
-    """Write an event at its level; one without a level is worth a look."""
+    """Write an event at its level, or as a warning if it has none."""
     getattr(structlog.get_logger(), LEVELS.get(event, "warning"))(event, **values)
 
 
 async def watch_service(node: Node) -> None:
     """Write when this member serves no clients for longer than a change of coordinators takes.
 
-    Runs until cancelled. That a majority of seeds is not in sight is what happens when nothing
-    comes, so no step of the node could say it.
+    Runs until cancelled. A member that loses the majority of seeds from sight receives nothing, and
+    without an input there is no step of the node that could report it. So the state is polled.
     """
     since: float | None = None
     written = False

@@ -1,18 +1,19 @@
-"""Joins the node to the rest of the server: inputs go in, outputs go to whoever carries them out.
+"""Joins the node to the server: takes inputs, and routes outputs to the parts that carry them out.
 
-The node is a pure state machine: `step` takes one input and returns what is to be done about it,
-in order. The engine is the only caller of `step`. It keeps the three promises that the node's
-contract rests on:
+The node is a pure state machine: `step` takes one input and returns outputs, which are to be
+carried out in order. The engine is the only caller of `step`. It keeps the three promises that the
+node's contract rests on:
 
-- One step at a time. An input that comes up while outputs are carried out (a connection that
-  closes because of a `Disconnect`, say) waits until they all are, so `step` is never re-entered
-  and outputs of two steps never mix.
-- In order, and at once. When `dispatch` returns, every output was carried out: messages are in the
-  outboxes, lines are with the threads that write them. Nothing here awaits.
+- One step at a time. An input that arises while outputs are carried out (for instance a connection
+  that closes because of a `Disconnect`) waits until all of them are done. So `step` is never
+  re-entered, and the outputs of two steps never mix.
+- In order, and at once. When `dispatch` returns, every output has been carried out: messages are in
+  the outboxes, lines are with the threads that write them. Nothing here awaits.
 - All or nothing. `step` is total, so if it raises, an invariant is broken: `failed` is set and
   nothing is stepped any more. The same holds for outputs to other members and to the disk, because
-  a member that goes on without its vote or its log would lie to the others. What is for one client
-  concerns that client only: its session ends, and it recovers when it comes back.
+  a member that goes on without its vote or its log would break its promises to the others. A
+  failure of an output for one client concerns that client only: its session ends, and the client
+  recovers when it reconnects.
 
 Which function carries out which kind of output is one table, `OutputRoutes`. The composition root
 (`mdserver.server.app`) fills it in; no part of the server puts itself into it.
@@ -51,29 +52,29 @@ log = structlog.get_logger()
 
 
 class StateMachine(Protocol):
-    """The node, as seen from here."""
+    """The interface of the node."""
 
     def step(self, input: Any, now: int) -> list[Output]:  # noqa: A002 - the design's word
-        """Take one input; return what is to be done, in order."""
+        """Take one input at `now` (ns); return the outputs, in order."""
 
 
 def ignore(_: object) -> None:
-    """Carry nothing out."""
+    """Do nothing: the route for outputs that this server does not need."""
 
 
 def refuse(output: object) -> None:
-    """Raise LocalProtocolError: the node says something that this server has no part for."""
+    """Raise LocalProtocolError: the node has an output that this server has no part for."""
     raise LocalProtocolError(f"nobody carries out {type(output).__name__}")
 
 
 @frozen(kw_only=True)
 class OutputRoutes:
-    """Who carries out each kind of output.
+    """The function that carries out each kind of output.
 
-    `deliver` takes the deliveries of one step that follow each other and have the same sessions.
-    `failed` is called with an output for clients whose function raised. Each of `after_dispatch` is
-    called, in order, when all outputs of a dispatch were carried out, with the time (ns) of its
-    last step: what was only collected so far is sent then.
+    `deliver` is given the deliveries of one step that follow each other and have the same sessions.
+    `failed` is called with an output for clients whose function raised. The functions of
+    `after_dispatch` are called in order when all outputs of a dispatch were carried out, with the
+    time (ns) of its last step: they send what the others only collected.
     """
 
     deliver: Callable[[Sequence[Deliver]], None] = refuse
@@ -97,13 +98,14 @@ class TimedPart(Hashable, Protocol):
     """A part of the server that has a timer of its own."""
 
     def timer_due(self, now: int) -> None:
-        """Do what was due at `now` (ns)."""
+        """Act on the timer, which is due at `now` (ns)."""
 
 
 class Engine:
-    """Owns the node and the timers. `failure` is what made the node stop, None while it runs.
+    """The owner of the node and of the timers.
 
-    `earlier_timer` is called when a timer was set that is due before all others.
+    `failure` is the exception that stopped the node, None while it runs. `earlier_timer` is called
+    when a timer was set that is due before all others.
     """
 
     def __init__(self, node: StateMachine, clock: Clock) -> None:
@@ -119,7 +121,7 @@ class Engine:
 
     @property
     def routes(self) -> OutputRoutes:
-        """Who carries out what; may be replaced between two dispatches."""
+        """The table of routes; may be replaced between two dispatches."""
         return self._routes
 
     @routes.setter
@@ -174,7 +176,8 @@ class Engine:
 
     def _carry_out(self, outputs: Sequence[Output]) -> None:
         route_of = self._route_of
-        # Deliveries to the same sessions go together: what they have in common is done once.
+        # Consecutive deliveries to the same sessions are carried out together: that costs each
+        # outbox hardly more than one of them. The order of outputs stays as it is.
         run: list[Deliver] = []
         for output in outputs:
             if run and (type(output) is not Deliver or output.sessions is not run[0].sessions):
@@ -194,16 +197,16 @@ class Engine:
             self._deliver(run)
 
     def set_timer(self, part: TimedPart, at: int) -> None:
-        """Have `part.timer_due` called at `at` (ns), instead of when it was to be called so far."""
+        """Have `part.timer_due` called at `at` (ns); this replaces the earlier time, if any."""
         if self.timers.set(part, at):
             self.earlier_timer()
 
     def cancel_timer(self, part: TimedPart) -> None:
-        """Forget when a part was to be called; no error if it was not to be."""
+        """Cancel the timer of a part; does nothing if it has none."""
         self.timers.cancel(part)
 
     def timers_due(self) -> None:
-        """Do what is due by now: the node's timers are inputs, the others are called."""
+        """Act on the timers that are due: those of the node are inputs, the others are calls."""
         now = self.clock()
         for key in self.timers.due(now):
             if isinstance(key, tuple):
@@ -228,4 +231,4 @@ def _call_timer(part: Any, now: int) -> None:
 
 
 def _do_nothing() -> None:
-    """Stand for a callback that is not set yet."""
+    """Do nothing: the callback is not set yet."""

@@ -1,7 +1,7 @@
-"""Checks that the log in the journal's folder is this server's, before anything is written.
+"""Checks that the write-ahead log in the journal's folder is this server's, before any write.
 
-A start with a wrong parameter is refused by the name of the parameter, so that setting it back is
-all there is to do.
+A start with a wrong parameter is refused, and the message names the parameter. Nothing has changed
+then, so it is enough to set the parameter back.
 """
 
 from mdserver.cluster.identity import Identity
@@ -14,7 +14,10 @@ from mdserver.server.member import Member
 
 
 def check_log(config: Config, member: Member | None) -> None:
-    """Raise StartError unless the log that is there, if any, is used by this start."""
+    """Raise StartError if there is a log that this start would not use, or if one is missing.
+
+    A log that would be ignored may hold what this server has acknowledged.
+    """
     folder = config.journal_folder / LOG
     try:
         begun = beginning(folder)

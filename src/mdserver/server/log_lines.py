@@ -17,9 +17,10 @@ Render = Callable[[dict[str, Any]], bytes]
 
 
 def renderer(form: LogFormat, *, terminal: bool) -> Render:
-    """Return what makes a line, with its end, of `time`, `level`, `event` and other values.
+    """Return the function that makes a line, with its end, of `time`, `level`, `event` and values.
 
-    `LogFormat.AUTO` is text if the log goes to a terminal, else JSON. Text is coloured there.
+    `LogFormat.AUTO` is text if the log goes to a terminal, else JSON. On a terminal text has
+    colours.
     """
     if form is LogFormat.TEXT or (form is LogFormat.AUTO and terminal):
         return TextLines(colors=terminal)
@@ -36,7 +37,8 @@ def json_line(values: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(values, enc_hook=str) + b"\n"
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
-        # A file name, or the text of an exception: a line with escapes is better than none.
+        # File names and texts of exceptions may not be valid Unicode. A line with escapes is better
+        # than none.
         safe = {name: safe_text(value, VALUE_CHARS_MAX) for name, value in values.items()}
         return msgspec.json.encode(safe) + b"\n"
 

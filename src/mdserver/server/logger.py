@@ -1,13 +1,13 @@
-"""The interface of the log that parts of the server are given."""
+"""The interface of the server log, for the parts of the server that write to it."""
 
 from typing import Protocol
 
 
 class Logger(Protocol):
-    """Takes what an operator should know: structlog's loggers, or the simulator."""
+    """A logger: one of structlog's, or the simulator's."""
 
     def warning(self, event: str, **values: object) -> object:
-        """Log something that is not as it should be."""
+        """Log an event that an operator should look at."""
 
     def exception(self, event: str, **values: object) -> object:
         """Log a bug, with the traceback of the exception that is being handled."""

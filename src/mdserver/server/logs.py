@@ -1,4 +1,4 @@
-"""The server log, a line an event, and the audit logs: opened, written by threads, closed."""
+"""Opens and closes the server log, one line an event, and the audit logs; threads write them."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ _FILES = ("mdserver.log", "mdserver.log.*", "audit-*.log", "audit-*.log.*")
 
 
 class _LineLogger:
-    """What structlog calls with a finished line, by the name of its level."""
+    """The logger that structlog calls with a finished line, by the name of its level."""
 
     def __init__(self, writer: LineWriter) -> None:
         self._writer = writer
@@ -64,13 +64,13 @@ def server_log(config: Config) -> Iterator[LineWriter]:
 
 
 def set_level(level: LogLevel) -> None:
-    """Change how much is logged, from now on."""
+    """Change the level of the server log."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]))
 
 
 @contextmanager
 def audit_logs(config: Config) -> Iterator[AuditLogs | None]:
-    """Open the audit logs that are switched on; None if none is.
+    """Open the audit logs that are switched on, and yield them; None if none is.
 
     Raises `StartError` if the folder cannot be written to.
     """
@@ -130,9 +130,10 @@ def _age_max_s(config: Config) -> float | None:
 
 
 def _check_rights(folder: Path, user: str | None) -> None:
-    """Raise StartError if files of a folder could be written, but not renamed when they are full.
+    """Raise StartError if this process may not make and rename files in a folder.
 
-    Call it with the rights that the server will have.
+    A log that could be written but not rotated would fail only later. Call it with the rights that
+    the server will have.
     """
     if os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
         return
@@ -148,7 +149,7 @@ def _unusable(folder: Path, error: OSError) -> StartError:
 
 
 def _tell_nobody(_sentence: str) -> None:
-    """Say nothing of trouble with stderr on stderr."""
+    """Do nothing: trouble with stderr cannot be reported on stderr."""
 
 
 class _Lines:
@@ -162,7 +163,7 @@ class _Lines:
         return self._line(event.pop("level"), event.pop("event"), event)
 
     def lost(self, count: int) -> bytes:
-        """Return the line that stands for lines that were left out."""
+        """Return the line that replaces `count` lines that were dropped."""
         return self._line("warning", "log lines lost", {"count": count})
 
     def _line(self, level: str, name: str, values: dict[str, Any]) -> bytes:

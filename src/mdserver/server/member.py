@@ -30,9 +30,10 @@ log = structlog.get_logger()
 
 @define
 class Member:
-    """This server's place in its cluster. `file` is None if nobody votes.
+    """This server's place in its cluster.
 
-    `recorded`: the vote file says that the start before wrote its logs down.
+    `votes` is the vote record of this start. `file` is None in Standard mode, which has no votes.
+    `recorded` says that the previous start wrote a write-ahead log.
     """
 
     cluster: ClusterSettings
@@ -44,7 +45,7 @@ class Member:
     _drained: trio.Event = Factory(trio.Event)
 
     def take(self, line: Log) -> None:
-        """Write what the node says of the cluster to the server log."""
+        """Write an event of the cluster to the server log."""
         if line.stream == cluster_log.STREAM and line.name == DRAINED:
             self._drained.set()
         cluster_log.write(line)
@@ -59,19 +60,22 @@ class Member:
             log.error("vote file damaged", problem=damage, kept_as=str(aside))
 
     async def hand_over(self, commands: OperatorCommands) -> None:
-        """Have others coordinate what this member does, and wait for it, but not for long."""
+        """Have other members coordinate this one's groups; wait at most `DRAIN_HAND_OVER_S`."""
         self._drained = trio.Event()
         commands("drain", "", True)
         with trio.move_on_after(DRAIN_HAND_OVER_S):
             await self._drained.wait()
 
     def reload_certificates(self) -> None:
-        """Read the files for links again, for new links. Raises StartError, and nothing changes."""
+        """Read the certificate for links again, for new links.
+
+        Raises StartError, and then changes nothing.
+        """
         if self.peers.identity is not None:
             self.peers.identity.reload()
 
     def connect(self, node: Node, engine: Engine, log: Logger) -> "Links":
-        """Return what links this member to the others and to its disk; `run` it."""
+        """Make the links of this member to the others and to its vote file; `run` them."""
         file = self.file
         writer = None if file is None else VoteWriter(file, engine)
         return Links(node, engine, Peers(self.peers, engine, log), writer)
@@ -79,7 +83,7 @@ class Member:
 
 @frozen
 class Links:
-    """What runs for a member: the links to others, and what writes its vote file, if it votes."""
+    """The tasks of a member: the links to others, and the writer of its vote file, if any."""
 
     node: Node
     engine: Engine
@@ -98,10 +102,10 @@ class Links:
 
 
 def open_member(config: Config, *, trace: bool = False) -> Member | None:
-    """Read what makes this server a member of a cluster; return None for a single server.
+    """Read the settings and files of a cluster member; return None for a single server.
 
-    The vote record is that of this start, and not stored yet (`Member.begin`). `trace`: the node is
-    to say which steps it takes. Raises ConfigError and StartError.
+    The vote record is that of this start and is not stored yet (`Member.begin`). With `trace` the
+    node reports its steps. Raises ConfigError and StartError.
     """
     if not config.cluster_members:
         return None
@@ -128,7 +132,8 @@ def open_member(config: Config, *, trace: bool = False) -> Member | None:
         votes = read_vote_record(identity, file)
     else:
         file.refuse_another_mode()
-        # Nothing is kept: all that this number is for is that no two starts have the same one.
+        # Nothing is stored in this mode. The incarnation only has to differ from those of other
+        # starts, so the time is good enough.
         started = time.time_ns() // NS_PER_MS
         votes = VoteRecord(str(listen), "", started, False, [Vote()] * identity.groups, {})
     peers = PeerSettings(
@@ -159,9 +164,9 @@ def read_vote_record(identity: Identity, file: VoteFile) -> VoteRecord:
 
 
 def load_identity(config: Config) -> MutualIdentity | None:
-    """Read what links to other members are encrypted with; return None if they are not.
+    """Read the certificate for links to other members; return None if links are not encrypted.
 
-    Raises ConfigError if half of it is missing, StartError for files that cannot be used.
+    Raises ConfigError if one of the two parameters is missing, StartError if a file cannot be used.
     """
     files, authority = config.cluster_member_key_store, config.cluster_member_certificate_authority
     if not files and authority is None:

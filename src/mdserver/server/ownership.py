@@ -1,8 +1,8 @@
-"""Gives what the server writes to the user of `RunAsUser`, also if root makes or made it.
+"""Gives the files and folders that the server writes to the user of `RunAsUser`.
 
-Folders are made by root and given to that user, files are made with its rights (`acting_as`). What
-an earlier start left as root's is given to it as well, but never through a link: that user can put
-links among its files, and must not get a file of root that way.
+Root makes the folders and gives them to that user; files are made with the user's rights
+(`acting_as`). Files of root from an earlier start are given to the user as well, but never through
+a link: the user can place links among its files, and must not get other files of root that way.
 """
 
 import os
@@ -14,10 +14,10 @@ from mdserver.server.privileges import account
 
 
 def give_folder(folder: Path, user: str | None, patterns: Iterable[str] = ()) -> None:
-    """Make a folder for `user` where there is none, and give it the files that match patterns.
+    """Make a folder for `user` if there is none, and give the user the files that match patterns.
 
-    A folder that is there stays whose it is: others may use it too. Does nothing unless the process
-    is root's. Raises OSError, and StartError if there is no such user.
+    An existing folder keeps its owner, because others may use it too. Does nothing unless the
+    process is root's. Raises OSError, and StartError if there is no such user.
     """
     if user is None or os.geteuid() != 0:
         return
@@ -31,7 +31,7 @@ def give_folder(folder: Path, user: str | None, patterns: Iterable[str] = ()) ->
 
 
 def give_tree(folder: Path, user: str | None) -> None:
-    """Make a folder for `user` where there is none, and give it all that is in it.
+    """Make a folder for `user` if there is none, and give the user it and all that is in it.
 
     Does nothing unless the process is root's. Raises OSError, and StartError if there is no such
     user.
@@ -46,7 +46,7 @@ def give_tree(folder: Path, user: str | None) -> None:
 
 
 def _give(path: Path, user: str) -> None:
-    """Give a file or folder of root to `user`; links, and files with a second name, stay."""
+    """Give a file or folder of root to `user`, but no link and no file with a second name."""
     entry, found = account(user), path.lstat()
     plain = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1)
     if plain and found.st_uid == 0:

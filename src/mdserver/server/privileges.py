@@ -1,4 +1,4 @@
-"""Gives up the rights of whoever started the process, before its first client comes."""
+"""Gives up the rights of the user that started the process, before the first client is accepted."""
 
 import ctypes
 import os
@@ -13,9 +13,9 @@ _PR_SET_NO_NEW_PRIVS = 38  # linux/prctl.h
 
 
 def drop_privileges(user: str) -> None:
-    """Give up the rights of whoever started the process for those of `user`, its groups as well.
+    """Change the process to `user` and the groups of that user, irrevocably.
 
-    Raises StartError if there is no such user or the process may not change.
+    Raises StartError if there is no such user, or if the process has no right to change.
     """
     entry = account(user)
     groups = _groups(entry)
@@ -44,10 +44,11 @@ def drop_privileges(user: str) -> None:
 
 @contextmanager
 def acting_as(user: str | None) -> Iterator[None]:
-    """Do what is in the block with the rights of `user`, if the process is root's; then be root.
+    """Run the block with the rights of `user` if the process is root's, then become root again.
 
-    What is made belongs to that user, what that user may not write is refused, and no link leads
-    where only root may go. Raises StartError if there is no such user.
+    Files that the block makes belong to that user. What that user may not write is refused, and no
+    link that the user placed leads to files that only root may use. Raises StartError if there is
+    no such user.
     """
     if user is None or os.geteuid() != 0:
         yield
@@ -66,7 +67,7 @@ def acting_as(user: str | None) -> Iterator[None]:
 
 
 def account(user: str) -> pwd.struct_passwd:
-    """Return what the system knows of a user. Raises StartError if there is none."""
+    """Return the account of a user. Raises StartError if there is none."""
     try:
         return pwd.getpwnam(user)
     except KeyError:
@@ -78,6 +79,6 @@ def _groups(entry: pwd.struct_passwd) -> list[int]:
 
 
 def take_no_new_privileges() -> None:
-    """Have no program that this process starts get more rights than it has (Linux only)."""
+    """Keep programs that this process starts from getting more rights than it has (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

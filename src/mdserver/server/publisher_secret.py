@@ -1,7 +1,8 @@
-"""The secret that the keys of publishers are made with (docs/protocol.md, "Numbered publications").
+"""The secret behind the keys of publishers (docs/protocol.md, "Numbered publications").
 
-Members of a cluster derive it from what they share. A single server draws it and keeps it beside
-the numbers that it is about: in the journal, or, without one, as long as the process runs.
+Members of a cluster derive it from the password that they share. A single server draws it at random
+and keeps it as long as the publishers' numbers: in the journal's folder, or without a journal in
+memory.
 """
 
 import hashlib
@@ -27,9 +28,10 @@ def publisher_secret(config: Config) -> bytes:
 
 
 def shared(password: str) -> bytes:
-    """Return the secret of a cluster.
+    """Return the secret of a cluster, derived from its password.
 
-    Slow on purpose: strangers see what is made with it, and must not find the password.
+    The derivation is slow on purpose: publishers see keys that were made with the secret, and must
+    not be able to guess the password from them.
     """
     return hashlib.scrypt(
         password.encode(), salt=_SALT, n=2**14, r=8, p=1, dklen=PUBLISHER_SECRET_BYTES
@@ -37,7 +39,7 @@ def shared(password: str) -> bytes:
 
 
 def kept(path: Path) -> bytes:
-    """Return the secret of a file, which is made where there is none. Raises StartError."""
+    """Return the secret in a file, which is made if there is none. Raises StartError."""
     try:
         if not path.exists():
             _make(path)
@@ -56,7 +58,7 @@ def kept(path: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Write a new secret so that it survives a power cut from its first use on."""
+    """Write a new secret; it is on the disk when this returns, so before its first use."""
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:

@@ -1,4 +1,12 @@
-"""The server: its nurseries, its timers, its start and its end."""
+"""The server of one process: its nurseries and timers, its start and its drain.
+
+    bound --rights given up--> accepting --drain--> draining --all gone, or deadline--> ended
+
+The addresses are bound first, because ports below 1024 need rights that are given up afterwards.
+The accept loops run in a nursery of their own, the connections in that of the server, so a drain
+can stop accepting while the connections go on. It then tells the sessions to move on, spread over
+time, so that their clients do not reconnect to the other servers all at once.
+"""
 
 import random
 import socket
@@ -33,13 +41,13 @@ BoundSocket = tuple[socket.socket, Identity | None, frozenset[str] | None]
 
 
 class NodeFailedError(MdserverError):
-    """`Node.step` raised, which it never does unless it is wrong: the process has to end."""
+    """`Node.step` raised, so one of the node's invariants is broken and the process has to end."""
 
 
 class Server:
-    """One server. Make it, complete `engine.routes` if need be, then `serve` once.
+    """One server. Construct it, complete `engine.routes` if necessary, and call `serve` once.
 
-    `urls` are those of the listeners, `monitor_urls` those of the monitor's, once they accept.
+    `urls` are those of the listeners, `monitor_urls` those of the monitor, when they accept.
     """
 
     def __init__(
@@ -76,7 +84,7 @@ class Server:
         )
 
     def add_monitor(self, handler: Handler) -> None:
-        """Have requests at `monitor_listen` answered by this handler, for no foreign web page."""
+        """Have `handler` answer requests at `monitor_listen`, but none of foreign web pages."""
         self._monitor = attrs.evolve(
             self.context,
             handler=handler,
@@ -89,12 +97,12 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """How many connections of clients are open."""
+        """The number of connections of clients that are open."""
         return self._admission.total
 
     @property
     def connections_total(self) -> int:
-        """How many connections were let in since the start."""
+        """The number of connections that were let in since the start."""
         return self._admission.entered
 
     async def serve(
@@ -137,11 +145,11 @@ class Server:
 
     @property
     def unready(self) -> str | None:
-        """Return why clients should not be sent here now, None if they may be."""
+        """The reason why clients should not be sent here now, None if they may be."""
         return "draining" if self.context.draining.is_set() else None
 
     async def drain(self, servers: list[str] | None = None) -> None:
-        """End gracefully: accept nobody, tell the sessions to move on, to `servers`, and wait.
+        """Stop accepting, tell the sessions to move on to `servers`, and wait until they have.
 
         Returns when all connections have ended, or after the deadline; then cancel `serve`.
         """
@@ -157,7 +165,7 @@ class Server:
             await self._admission.emptied()
 
     def _tell_to_move(self, servers: list[str] | None) -> int:
-        """Tell all sessions to move; return over how many milliseconds they spread their moves."""
+        """Tell each session to move after a random delay; return the longest delay (ms)."""
         sessions = self.sessions
         outboxes = list(sessions.outboxes.values())
         most = self.settings.drain_timeout // 2 // NS_PER_MS
@@ -190,9 +198,10 @@ class Server:
         return self._identities[store]
 
     def reload_certificates(self) -> None:
-        """Read all key stores again; connections that are open keep theirs.
+        """Read all key stores again, for new connections.
 
-        Raises StartError for the first that cannot be used; that one stays as it was.
+        Raises StartError for the first store that cannot be used. That store, and those after it,
+        stay as they were.
         """
         for identity in self._identities.values():
             identity.reload()
@@ -217,14 +226,19 @@ async def accept(
 
 
 def hosts_of(address: Address, allowed: frozenset[str] | None) -> frozenset[str] | None:
-    """Return by which names clients of an address may call this server; None for any."""
+    """Return the names under which clients may call this server at an address; None for any.
+
+    Without a list, a server that listens on a loopback address takes only the names of that
+    address. A web page that has its own name resolve to the loopback address (DNS rebinding) is
+    thus refused.
+    """
     if allowed is None or (not allowed and not loopback(address.host)):
         return None
     return allowed | {address.host.lower()}
 
 
 async def run_timers(engine: Engine) -> None:
-    """Do what is due whenever the first timer of the wheel is, until cancelled."""
+    """Wait for the first timer of the wheel and act on those that are due, until cancelled."""
     while True:
         earlier = trio.Event()
         engine.earlier_timer = earlier.set

@@ -1,7 +1,7 @@
 """Creates listening and outgoing sockets, and accepts; replaced by the simulator.
 
-Trio's own accept helpers answer a lack of descriptors with a traceback every 0.1 s; here the loop
-waits, and whoever listens says so as seldom as it likes.
+Trio's own accept helpers log a traceback every 0.1 s while the process lacks descriptors. The loop
+here waits as well, but leaves it to its caller how often to log that.
 """
 
 import errno
@@ -21,12 +21,12 @@ BACKLOG = 4096
 ACCEPTS_PER_TURN = 32
 BACK_OFF_S = 0.1
 NOT_SENT_BYTES = 16 * 1024
-# After its hand-shake TLS wants to read in order to write for a renegotiation only, and there is
-# none: then it is an error like any other.
+# After the hand-shake a TLS write would need a read, or a read a write, only for a renegotiation.
+# That is switched off, so such an exception is an error like any other.
 READ_BLOCKED = (BlockingIOError, ssl.SSLWantReadError)
 WRITE_BLOCKED = (BlockingIOError, ssl.SSLWantWriteError)
-# OpenSSL wants a refused write repeated with the same bytes: so each write takes as many as there
-# are, up to this.
+# OpenSSL wants a refused write repeated with the same bytes. So the bytes of a write depend only on
+# what is left to send: all of it, up to this size.
 WRITE_BYTES = 64 * 1024
 _NOT_NOW = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
@@ -35,7 +35,10 @@ class Socket(Protocol):
     """A non-blocking socket, plain or TLS."""
 
     def send(self, data: bytes | memoryview, /) -> int:
-        """Send what it takes; raise one of WRITE_BLOCKED if that is nothing."""
+        """Send as many bytes as the socket takes and return how many these are.
+
+        Raises one of WRITE_BLOCKED if it takes none.
+        """
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -48,9 +51,9 @@ _HINTS = {
 
 
 def listen(address: Address) -> list[socket.socket]:
-    """Bind and listen; return two sockets for `*`, one otherwise.
+    """Bind and listen; return two sockets for `*` (IPv4 and IPv6), one otherwise.
 
-    Raises StartError with one line if that cannot be done.
+    Raises StartError if the address cannot be used.
     """
     try:
         if address.host != "*":
@@ -101,10 +104,10 @@ async def accept_each(
     accepted: Callable[[socket.socket, str], None],
     complain: Callable[[OSError], None],
 ) -> None:
-    """Accept until cancelled, then close: `accepted` gets each socket and its client's address.
+    """Accept until cancelled, then close `listening`.
 
-    `complain` gets the error if nothing can be accepted for now, for a lack of descriptors or
-    memory.
+    `accepted` is called with each socket and the IP address of its client. `complain` is called
+    with the error when descriptors or memory are lacking; after a pause the loop tries again.
     """
     with listening:
         while True:

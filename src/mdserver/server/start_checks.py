@@ -1,4 +1,4 @@
-"""Checks what a configuration names before a start: files, keys, classes and addresses."""
+"""Checks the files, keys, classes and addresses of a configuration, without starting a server."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,7 +16,7 @@ from mdserver.server.tls import Identity, KeyStore
 
 
 def unusable(config: Config) -> list[str]:
-    """Return a sentence for each thing that would keep a server from starting; change nothing."""
+    """Return a sentence for each mistake that would keep a server from starting."""
     mistakes = []
     for check in _checks(config):
         try:
@@ -29,7 +29,8 @@ def unusable(config: Config) -> list[str]:
 def limited(config: Config) -> list[str]:
     """Return a sentence for each parameter of which the system allows less.
 
-    Nobody asked for as much as the default of MaxConnections: it counts only up to a figure below.
+    The default of MaxConnections is more than most servers need. It is reported only if the system
+    allows fewer than CONNECTIONS_EXPECTED.
     """
     possible = lowered(config.max_connections)
     asked = config.max_connections != limits.CONNECTIONS_MAX
@@ -39,7 +40,7 @@ def limited(config: Config) -> list[str]:
 
 
 def lowered_sentence(connections_max: int, possible: int) -> str:
-    """Say how many connections there can be, and what would allow more."""
+    """Return a sentence that says how many connections are possible, and what would allow more."""
     return (
         f"MaxConnections = {connections_max}: this process may open only "
         f"{possible + DESCRIPTORS_KEPT_BACK} files, so it takes at most {possible} connections; "
@@ -48,7 +49,7 @@ def lowered_sentence(connections_max: int, possible: int) -> str:
 
 
 def _checks(config: Config) -> Iterator[Callable[[], object]]:
-    """Yield what a start does with the configuration, up to its first effect."""
+    """Yield the actions of a start that use the configuration and have no effect."""
     yield partial(server_settings, config)
     stores = dict.fromkeys((config.key_store,) if config.key_store else ())
     stores |= dict.fromkeys(files for _, files in config.key_stores)

@@ -1,4 +1,4 @@
-"""One timer wheel for everything that is due later: the node's timers, keep-alive, hand-shakes.
+"""One timer wheel for all timers: those of the node, keep-alive, hand-shakes.
 
 A task for each timer would cost kilobytes and a place in Trio's own heap; here a timer is two
 dictionary entries, and setting, moving and cancelling take constant time (Varghese and Lauck,
@@ -14,7 +14,12 @@ TICK = 10 * NS_PER_MS
 
 
 class TimerWheel:
-    """Keys and when they are due, in ticks of 10 ms, never early."""
+    """Keys and the times at which they are due, in ticks of 10 ms. A key is never due early.
+
+    Invariant: each key of `_tick_of` is in exactly one bucket, that of its tick, and `_ticks` is a
+    heap of the ticks that have a bucket. A bucket may be empty, after a timer was moved or
+    cancelled; `next_at` and `due` remove it.
+    """
 
     __slots__ = ("_buckets", "_tick_of", "_ticks")
 
@@ -27,7 +32,7 @@ class TimerWheel:
         return len(self._tick_of)
 
     def set(self, key: Hashable, at: int) -> bool:
-        """Have `key` due at `at` (ns); whether this is now the first thing due."""
+        """Set `key` to be due at `at` (ns); return whether its tick is new and the first of all."""
         tick = -(-at // TICK)
         old = self._tick_of.get(key)
         if old == tick:
@@ -44,13 +49,13 @@ class TimerWheel:
         return self._ticks[0] == tick
 
     def cancel(self, key: Hashable) -> None:
-        """Forget `key`; no error if it is not set."""
+        """Cancel `key`; does nothing if it is not set."""
         tick = self._tick_of.pop(key, None)
         if tick is not None:
             del self._buckets[tick][key]
 
     def next_at(self) -> int | None:
-        """Return when to look for due timers next (ns), None if there are none."""
+        """Return the time (ns) at which the next key is due, None if there is none."""
         while self._ticks:
             tick = self._ticks[0]
             if self._buckets[tick]:

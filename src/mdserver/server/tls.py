@@ -20,14 +20,14 @@ CIPHERS = limits.TLS_CIPHERS
 
 @frozen
 class KeyStore:
-    """Where certificate chain and private key are, in PEM: one file, or one for each."""
+    """The files of a certificate chain and its private key, in PEM: one file, or one for each."""
 
     chain: Path
     key: Path | None = None
 
 
 class Identity:
-    """The certificate of a listener. Hand-shakes use `context`, which `reload` replaces."""
+    """The certificate of a listener. New connections use `context`, which `reload` replaces."""
 
     def __init__(self, store: KeyStore, ciphers: str = CIPHERS) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Identity:
         self.context = server_context(store, ciphers)
 
     def reload(self) -> None:
-        """Read the files again, for new connections; StartError, and nothing changes."""
+        """Read the files again, for new connections. On StartError nothing has changed."""
         self.context = server_context(self._store, self._ciphers)
 
 
@@ -82,9 +82,9 @@ def _named(store: KeyStore) -> str:
 async def shake_hands(
     sock: socket.socket, context: ssl.SSLContext, *, server_side: bool = True
 ) -> ssl.SSLSocket:
-    """Shake hands as one side; takes over `sock`, and closes it if that fails.
+    """Perform the TLS hand-shake as one side. Takes over `sock` and closes it on failure.
 
-    Raises OSError (ssl.SSLError is one) where the other side does not do its part.
+    Raises OSError (of which ssl.SSLError is a subclass) if the hand-shake fails.
     """
     try:
         encrypted = context.wrap_socket(
@@ -108,7 +108,10 @@ async def shake_hands(
 
 
 def say_goodbye(sock: ssl.SSLSocket) -> None:
-    """Send `close_notify` if that takes no waiting: the client knows that nothing was cut off."""
-    # Its answer is not awaited, and a broken connection needs no goodbye.
+    """Send `close_notify` (RFC 8446, section 6.1) if that needs no waiting.
+
+    It shows the other side that nothing was cut off. Its answer is not awaited, and a broken
+    connection needs none.
+    """
     with suppress(OSError, ValueError):
         sock.unwrap()

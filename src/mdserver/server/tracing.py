@@ -1,9 +1,9 @@
-"""The steps of the cluster protocol that a member takes, as JSON lines (spec/README.md, "Traces").
+"""Writes the steps of the cluster protocol that a member takes (spec/README.md, "Traces").
 
-A line is with the kernel before what the step says leaves this process, so the files of members
-that were killed hold every step that another one can have seen the effect of. Lines carry the time
-since the machine's start, which its processes share: sorted by it, the files of members on one
-machine are one run.
+Each step is a line of JSON. It is written, without a buffer, before the messages of the step leave
+the process. So the file of a member that was killed has every step whose effect another member can
+have seen. Lines carry the time since the machine's start, which its processes share; sorted by it,
+the files of members on one machine are one run.
 """
 
 import time
@@ -24,14 +24,14 @@ log = structlog.get_logger()
 
 
 class TraceFile:
-    """One member's file; steps are appended to it."""
+    """The trace file of one member."""
 
     def __init__(self, file: FileIO) -> None:
         self._file = file
         self._broken = False
 
     def started(self, member: Member) -> None:
-        """Write down with which vote record the member starts."""
+        """Write the vote record with which the member starts."""
         cluster, votes = member.cluster, member.votes
         self._write(
             "Start",
@@ -46,7 +46,7 @@ class TraceFile:
         )
 
     def take(self, step: Trace) -> None:
-        """Write a step down; says so once where that is not possible any more."""
+        """Write a step. If that fails, log it once and go on."""
         self._write(step.name, step.values)
 
     def _write(self, name: str, values: Mapping[str, object]) -> None:
@@ -61,9 +61,9 @@ class TraceFile:
 
 @contextmanager
 def tracing(path: Path | None, member: Member | None) -> Iterator[Callable[[Trace], None]]:
-    """Yield the route for steps of the protocol: they are appended to a file, if one is named.
+    """Yield the route for steps of the protocol: they are appended to the file at `path`, if any.
 
-    Raises ConfigError if nobody votes, StartError if it cannot be written.
+    Raises ConfigError if this member has no votes, StartError if the file cannot be written.
     """
     if path is None:
         yield ignore
