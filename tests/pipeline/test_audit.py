@@ -203,7 +203,7 @@ ACCESS = (
 def test_a_session_that_got_nothing_is_found(spark: Any) -> None:
     def event(session: str, user: str, name: str, subject: str | None, second: int) -> Any:
         moment = START + timedelta(seconds=second)
-        return (moment, "n1", name, session, user, None, subject)
+        return (moment, "n1", name, session, user or None, "library/1.0", subject)
 
     rows = [
         (h, s, 1, seq, crc(seq), "GUARANTEED", START + timedelta(seconds=seq))
@@ -219,6 +219,7 @@ def test_a_session_that_got_nothing_is_found(spark: Any) -> None:
         event("n1-4", "kim", "subscribe", "/a/c", 10),
         event("n1-4", "kim", "subscribe-with-recovery", "/a/c", 30),
         event("n1-5", "ann", "subscribe-denied", "/a/d", 10),
+        event("n1-6", "", "subscribe", "/a/c", 10),
     ]
     closed = START + timedelta(seconds=90)
     receipts = [
@@ -226,6 +227,8 @@ def test_a_session_that_got_nothing_is_found(spark: Any) -> None:
         receipt(range(11, 91), closed_ts=closed, subject="/a/d"),
         receipt(range(11, 91), closed_ts=closed, subscriber="bob", owner="o2"),
         receipt(range(11, 91), closed_ts=closed, subscriber="kim", owner="o3"),
+        # Without a user a receipt has the name of its client, which all of a library share.
+        receipt(range(11, 91), closed_ts=closed, subscriber="library/1.0", owner="n1-7"),
     ]
     found = find_silent(
         audit.promised(spark.createDataFrame(rows, MESSAGE)),
@@ -241,6 +244,7 @@ def test_a_session_that_got_nothing_is_found(spark: Any) -> None:
     assert {(row.subscriber, row.reason.split()[0]) for row in found.unjudged.collect()} == {
         ("eve", "no"),
         ("kim", "subscribed"),
+        ("library/1.0", "no"),
     }
 
 

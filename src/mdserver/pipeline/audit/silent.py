@@ -1,8 +1,9 @@
 """Subscriptions of which nothing was received, although there were messages.
 
 A session that got nothing of a subject says nothing of it, so no receipt shows that. The events of
-a member show who was subscribed, and when. Only those can be judged who give receipts at all:
-whoever has a receipt of the same session, user or client, and only up to the last one of them.
+a member show who was subscribed, and when. Only those can be judged who give receipts at all: there
+is a receipt of the same session or user, and only up to the last one of them. What a client calls
+itself is no sign of that: all clients of one library have the same name.
 """
 
 from attrs import frozen
@@ -39,7 +40,7 @@ def find_silent(messages: DataFrame, receipts: DataFrame, access: DataFrame) -> 
     ).where("who <> ''")
     givers = said.groupBy("who").agg(f.max("closed_ts").alias("told_until"))
     whose = subscriptions.select(
-        *WHO, f.explode(f.array_distinct(f.array("session", "user", "client"))).alias("who")
+        *WHO, f.explode(f.array_distinct(f.array("session", "user"))).alias("who")
     ).where("who is not null and who <> ''")
     given = whose.join(givers, "who")
     told = given.groupBy(*WHO).agg(f.max("told_until").alias("told_until"))
@@ -133,7 +134,7 @@ def _regex(pattern: Column) -> Column:
 def _unjudged(subscriptions: DataFrame, told: DataFrame) -> DataFrame:
     silent = subscriptions.join(told, WHO, "left")
     reason = f.when(
-        f.col("told_until").isNull(), f.lit("no receipt of this session, user or client is there")
+        f.col("told_until").isNull(), f.lit("no receipt of this session or user is there")
     ).when(f.col("times") > 1, f.lit("subscribed more than once"))
     return (
         silent.withColumn("reason", reason)
