@@ -1,4 +1,4 @@
-"""The settings of a server's layers, made from the configuration."""
+"""Makes the settings of the broker, the journal and the server from the configuration."""
 
 from attrs import field, frozen
 
@@ -16,7 +16,7 @@ from mdserver.server.tls import CIPHERS, KeyStore
 
 @frozen
 class RateLimits:
-    """How many a second; 0 is no limit."""
+    """Limits of commands and bytes per second; 0 is no limit."""
 
     commands: int = 0
     bytes: int = 0
@@ -25,7 +25,7 @@ class RateLimits:
 
     @property
     def any(self) -> bool:
-        """Whether there is a limit at all."""
+        """Whether there is any limit."""
         return bool(
             self.commands or self.bytes or self.commands_per_address or self.bytes_per_address
         )
@@ -40,10 +40,12 @@ class ServerSettings:
     them end that early. `key_stores` are those of single addresses of `listen_encrypted`,
     `key_store` that of the others.
 
-    `allowed_origins` None allows every web page to connect. `allowed_hosts` are the names of this
-    server, None for any; if it is empty loopback addresses have their own, others any.
-    `transport_security` is for how long browsers are to use TLS alone.
-    `proxies` are believed who their clients are; with `proxy_protocol` they have to say it first.
+    `allowed_origins` are the web pages that may connect, None for all. `allowed_hosts` are the
+    names under which clients may call this server, None for any; if it is empty, a loopback address
+    takes its own name only and other addresses take any.
+    `transport_security` is how long browsers are to use nothing but TLS (RFC 6797).
+    `proxies` are trusted to name their clients; with `proxy_protocol` each of their connections has
+    to begin with a PROXY header.
     With `tokens_decide` a session has to be connected within `handshake_timeout`.
     """
 
@@ -133,7 +135,11 @@ def writer_settings(config: Config) -> WriterSettings:
 
 
 def monitor_listen(config: Config) -> tuple[Address, ...]:
-    """Return where operators may ask. Raises ConfigError if strangers could ask there as well."""
+    """Return the addresses of the monitor's listeners.
+
+    Raises ConfigError if one of them is open to strangers: not a loopback address, and without a
+    password.
+    """
     address = config.monitor_http_listen
     if not config.monitor or address is None:
         return ()
@@ -144,7 +150,7 @@ def monitor_listen(config: Config) -> tuple[Address, ...]:
 
 
 def server_settings(config: Config) -> ServerSettings:
-    """Return the settings of the server. Raises ConfigError for what does not go together."""
+    """Return the settings of the server. Raises ConfigError for parameters that conflict."""
     if config.proxy_protocol is ProxyProtocol.V2 and not config.proxy_address_list:
         raise ConfigError("ProxyProtocol = v2 needs a ProxyAddressList that names the proxies")
     origins, hosts = config.allowed_origins, config.allowed_hosts

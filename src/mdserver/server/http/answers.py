@@ -1,4 +1,4 @@
-"""What the HTTP paths have in common: common answers, and reading parameters."""
+"""What the HTTP paths share: answers in JSON and text, and the parameters of a query."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -33,8 +33,9 @@ def text_answer(text: str, status: int = 200) -> Answer:
 class Parameters:
     """The query of a request.
 
-    Every method raises RequestRefusedError (400) with the name of the parameter and what would be
-    right.
+    Every method raises RequestRefusedError (400) for a wrong parameter; the reason names the
+    parameter and what would be right. Mistakes in the names are noted at first, so that a path
+    decides when to report them (`check`).
     """
 
     def __init__(
@@ -57,12 +58,12 @@ class Parameters:
                 self._values[name] = value
 
     def check(self) -> None:
-        """Refuse parameters that are unknown, or given twice without being `repeated` ones."""
+        """Refuse unknown parameters, and those that are given twice but are not `repeated`."""
         if self._problem is not None:
             raise RequestRefusedError(400, self._problem)
 
     def text(self, name: str, bytes_max: int = limits.SUBJECT_BYTES_MAX) -> str | None:
-        """Return a parameter as it is, None if it is missing."""
+        """Return a parameter as text, None if it is missing."""
         value = self._values.get(name)
         if value is not None and len(value.encode()) > bytes_max:
             raise RequestRefusedError(400, f"`{name}` may have at most {bytes_max} bytes.")
@@ -76,14 +77,14 @@ class Parameters:
         return value
 
     def several(self, name: str, most: int) -> list[str]:
-        """Return the values of a `repeated` parameter, of which there has to be one at least."""
+        """Return the values of a `repeated` parameter, of which there must be 1 to `most`."""
         values = self._several[name]
         if not 1 <= len(values) <= most:
             raise RequestRefusedError(400, f"`{name}` is needed once, up to {most} times.")
         return values
 
     def count(self, name: str, most: int = 2**63 - 1) -> int | None:
-        """Return a whole number from 0, None if it is missing."""
+        """Return a whole number from 0 to `most`, None if the parameter is missing."""
         value = self._values.get(name)
         if value is None:
             return None
@@ -92,7 +93,7 @@ class Parameters:
         return int(value)
 
     def choice(self, name: str, choices: dict[str, Any], default: Any) -> Any:
-        """Return what one of a few words, in any case, stands for."""
+        """Return the value that `choices` gives a word, in upper or lower case."""
         value = self._values.get(name)
         if value is None:
             return default

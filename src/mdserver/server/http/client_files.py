@@ -1,7 +1,8 @@
-"""The JavaScript client, as every server serves it (docs/javascript.md).
+"""Serves the files of the JavaScript client (docs/javascript.md).
 
-Under `/client/` lie the files of this server's version, and under `/client/0.1.0/` the same ones
-for pages that name the version: browsers keep those for a year without asking.
+The files of this server's version are below `/client/`, and again below a path with the version,
+such as `/client/0.1.0/`. Browsers keep the latter for a year without asking, because files of a
+version never change.
 """
 
 import importlib.resources
@@ -19,7 +20,7 @@ _ASK = (b"cache-control", b"no-cache")
 
 
 class ClientFiles:
-    """Answers with a file of the client, read once; 404 says which there are."""
+    """Answers with a file of the client. The files are read once; a 404 lists them."""
 
     def __init__(self) -> None:
         folder = importlib.resources.files("mdserver.web") / "client" / "bundle"

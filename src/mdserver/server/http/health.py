@@ -1,4 +1,8 @@
-"""`/health/live` and `/health/ready`, for what watches over the process."""
+"""`/health/live` and `/health/ready`, for supervisors and load balancers.
+
+A process that is not live should be restarted. A server that is not ready should get no clients,
+but a restart would not help it.
+"""
 
 from collections.abc import Callable
 
@@ -13,9 +17,10 @@ async def live(_request: Request, _exchange: Exchange) -> Answer:
 
 
 class Ready:
-    """Whether clients should be sent here: `unready` says why not, or None.
+    """The path `/health/ready`.
 
-    `warning` is what an operator should see to although clients are served.
+    `unready` returns the reason why clients should not be sent here, or None. `warning` returns
+    what needs an operator although clients are served, or None.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The word and the HTTP status for each answer of the node."""
+"""The word and the HTTP status for each answer of the node to an HTTP request."""
 
 from mdserver.core.events import StatusName
 

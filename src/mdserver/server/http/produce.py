@@ -3,9 +3,9 @@
 With `subject` in the query the body is the content of one message. Without it the body is JSON: an
 object with the keys of the `publish` command, or an array of them, which are published in order.
 
-A request with an `Idempotency-Key` may be repeated until it is answered: the n-th publication under
-a key is one publication, however often and to whichever member it comes
-(draft-ietf-httpapi-idempotency-key-header).
+A request with an `Idempotency-Key` may be repeated until it is answered: the n-th publication with
+a key is one publication, no matter how often it is sent and to which member
+(draft-ietf-httpapi-idempotency-key-header). To the node, n is the publication's number.
 """
 
 from typing import Any
@@ -31,7 +31,10 @@ _several = msgspec.json.Decoder(list[Publish])
 
 
 async def produce(request: Request, exchange: Exchange) -> Answer:
-    """Publish what the request brings and answer with the result, or with one for each."""
+    """Publish the messages of the request, and answer with the result of each of them.
+
+    For an array the HTTP status is 200 if all were published, otherwise that of the first failure.
+    """
     parameters = Parameters(request, _PARAMETERS)
     subject = closure = None
     try:
@@ -61,7 +64,10 @@ async def produce(request: Request, exchange: Exchange) -> Answer:
 
 
 def _counts(command: Publish, key: str) -> bool:
-    """Return whether a repeat can be told: STANDARD messages have no place in a log."""
+    """Return whether a repeated publication can be recognized.
+
+    Those of quality STANDARD cannot: they have no place in a log, so nothing remembers them.
+    """
     return bool(key) and command.qos is Qos.GUARANTEED
 
 
@@ -86,7 +92,10 @@ def _content(body: bytes) -> dict[str, Any]:
 
 
 def _commands(request: Request, listed: bool) -> list[Publish]:
-    """Return the publications in a body of JSON. Raises RequestRefusedError."""
+    """Decode the publications in a body of JSON; `listed` says that it is an array.
+
+    Raises RequestRefusedError.
+    """
     kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise RequestRefusedError(
@@ -111,7 +120,8 @@ def _idempotency_key(request: Request) -> str:
         return ""
     least, most = limits.IDEMPOTENCY_KEY_CHARS_MIN, limits.IDEMPOTENCY_KEY_CHARS_MAX
     if not least <= len(key) <= most or not all("!" <= sign <= "~" for sign in key):
-        # Whoever guesses a key makes the publication of its owner a repeat.
+        # A short key could be guessed. A stranger that publishes with a guessed key makes the
+        # owner's publication look like a repeat, so it would not be published.
         raise RequestRefusedError(
             400,
             f"An Idempotency-Key has {least} to {most} letters, digits and signs, such as a UUID.",
@@ -120,7 +130,7 @@ def _idempotency_key(request: Request) -> str:
 
 
 def _told(command: Publish, event: AnyEvent | None) -> tuple[dict[str, Any], int]:
-    """Return what the answer says of a publication, and the HTTP status of that."""
+    """Return the result of a publication for the answer, and its HTTP status."""
     subject, closure = command.subject, command.closure
     if isinstance(event, Status):
         word, status = outcome_of(event.status)

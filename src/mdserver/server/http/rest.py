@@ -23,7 +23,7 @@ from mdserver.server.http.outcomes import ANSWER_TIMEOUT_S, NO_ANSWER, outcome_o
 
 
 async def consume(request: Request, exchange: Exchange) -> Answer | PartedAnswer:
-    """Read the snapshot, the newest messages, or those after a position."""
+    """Answer with the snapshot, the newest messages, or the messages after a position."""
     parameters = Parameters(request, ("subject", "token", "history", "epoch", "seq"))
     subject = None
     try:
@@ -38,7 +38,7 @@ async def consume(request: Request, exchange: Exchange) -> Answer | PartedAnswer
 
 
 def _history(subject: str, deliveries: Sequence[Delivery]) -> Answer | PartedAnswer:
-    """Answer with messages, of which each is encoded when the client has taken those before it."""
+    """Answer with messages. A long answer is encoded part by part, as the client takes it."""
     size = sum(_size(delivery) for delivery in deliveries)
     if size <= limits.ANSWER_PART_BYTES:
         return _consumed(subject, [_message(delivery) for delivery in deliveries])
@@ -52,6 +52,7 @@ def _history(subject: str, deliveries: Sequence[Delivery]) -> Answer | PartedAns
 
 
 def _parts(subject: str, deliveries: Sequence[Delivery]) -> Iterator[bytes]:
+    """Yield the JSON of an answer in parts of about `ANSWER_PART_BYTES`."""
     part = b'{"subject":' + encode(subject) + b',"messages":['
     for index, delivery in enumerate(deliveries):
         part += (b"," if index else b"") + encode(_message(delivery))
@@ -67,7 +68,7 @@ def _size(delivery: Delivery) -> int:
 
 
 def refused(event: object) -> tuple[int, str]:
-    """Return the HTTP status and the reason for what came instead of an answer."""
+    """Return the HTTP status and the reason for an event that is no answer, or for None."""
     if isinstance(event, Status):
         return outcome_of(event.status)[1], event.reason or ""
     if isinstance(event, Error):

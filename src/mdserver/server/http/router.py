@@ -1,4 +1,4 @@
-"""Maps paths and methods to the functions that answer them."""
+"""Maps the paths and methods of HTTP requests to the functions that answer them."""
 
 import base64
 import hashlib
@@ -17,13 +17,13 @@ SECRET_PATHS = STREAM_PATH + "/{secret}"
 
 
 class Paths:
-    """Paths and methods; HEAD is answered as GET, whose body the connection leaves out."""
+    """A table of paths and methods. HEAD is answered as GET; the connection omits the body."""
 
     def __init__(self, routes: Mapping[str, Methods]) -> None:
         self.routes = dict(routes)
 
     def add(self, path: str, methods: Methods) -> None:
-        """Have a path answered by these functions."""
+        """Add a path with the function for each method."""
         self.routes[path] = methods
 
     def route_of(self, path: str) -> str:
@@ -33,7 +33,7 @@ class Paths:
     async def __call__(
         self, request: Request, exchange: Exchange
     ) -> Answer | PartedAnswer | StreamAnswer:
-        """Answer a request; 404 and 405 say which paths and methods there are."""
+        """Answer a request; a 404 lists the paths, a 405 the methods."""
         methods = self.routes.get(self.route_of(request.path))
         if methods is None:
             return text_answer(f"There are {', '.join(self.routes)}.\n", 404)
@@ -49,7 +49,7 @@ class Paths:
 
 
 class Router(Paths):
-    """What clients find: beside WebSocket, everything over HTTP."""
+    """The paths for clients: everything that is served over HTTP."""
 
     def __init__(
         self,
@@ -73,14 +73,18 @@ class Router(Paths):
         )
 
     def route_of(self, path: str) -> str:
-        """Return the route; secret paths of streams are one, and so are the files of the client."""
+        """Return the route: one for all secret paths of streams, one for the client's files."""
         if path.startswith(client_files.PREFIX):
             return client_files.ROUTE
         return SECRET_PATHS if path.startswith(STREAM_PATH + "/") else path
 
 
 def policy_of(body: bytes) -> bytes:
-    """Return the policy that lets a page run its own script and style, and ask this server."""
+    """Return a Content-Security-Policy (CSP Level 3) that is as strict as the page permits.
+
+    The page may run its own scripts and styles, which the policy names by their hashes, and connect
+    to this server.
+    """
     hashes = {
         name: b" ".join(
             b"'sha256-%b'" % base64.b64encode(hashlib.sha256(part).digest())
@@ -96,7 +100,7 @@ def policy_of(body: bytes) -> bytes:
 
 
 def page(name: str, kind: bytes = b"text/html; charset=utf-8") -> Path:
-    """Return the path of a page of the package `mdserver.web`, which is read once."""
+    """Return the function that answers with a file of the package `mdserver.web`, read once."""
     body = (importlib.resources.files("mdserver.web") / name).read_bytes()
     answer = Answer(200, ((b"content-type", kind), (CONTENT_POLICY, policy_of(body))), body)
 

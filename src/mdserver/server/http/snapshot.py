@@ -1,4 +1,4 @@
-"""`GET /snapshot`: the latest content of a subject, as it is or as the `message` event."""
+"""`GET /snapshot`: the latest content of a subject, as plain content or as a `message` event."""
 
 from mdserver.codec.http import Request
 from mdserver.codec.json_form import JSON
@@ -14,7 +14,7 @@ _NO_STORE = (b"cache-control", b"no-store")
 
 
 async def snapshot(request: Request, exchange: Exchange) -> Answer:
-    """Answer with the content, 204 if the subject has no snapshot."""
+    """Answer with the snapshot of a subject; 204 if the subject has none."""
     parameters = Parameters(request, ("subject", "token", "format"))
     parameters.check()
     as_json = parameters.choice("format", _FORMATS, False)

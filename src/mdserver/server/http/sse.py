@@ -1,4 +1,8 @@
-"""`GET /sse`: subjects as server-sent events, for `EventSource` in any browser."""
+"""`GET /sse`: subjects as server-sent events, for `EventSource` in any browser.
+
+The id of an event contains the positions of the subjects. A browser that reconnects sends it back
+as `Last-Event-ID`, and the session resumes from these positions.
+"""
 
 from mdserver import limits
 from mdserver.codec.http import Request, RequestRefusedError
@@ -13,7 +17,7 @@ HEADERS = stream_headers(SSE_TYPE)
 
 
 async def sse(request: Request, _exchange: Exchange) -> Answer | StreamAnswer:
-    """Begin a session that is subscribed to the subjects of the query; HEAD begins none."""
+    """Begin a session that subscribes to the subjects of the query; HEAD begins none."""
     if not request.http_1_1:
         raise RequestRefusedError(400, "Server-sent events need HTTP/1.1.")
     names = ("subject", "token", "conflation", "history")

@@ -1,7 +1,9 @@
 """`POST /stream`: the whole protocol over HTTP, for clients without WebSocket.
 
-The body of the request holds the first commands, the answer brings events without end. `connected`
-carries a secret path; commands that are posted there belong to the same session.
+The body of the request contains the first commands, and the answer brings events without end. The
+event `connected` contains a secret path; commands that are posted there belong to the same session.
+The path is the only proof that a later request comes from the same client, so it has
+`SECRET_BYTES` random bytes.
 """
 
 import secrets
@@ -46,10 +48,10 @@ async def open_stream(request: Request, _exchange: Exchange) -> StreamAnswer:
 
 
 async def give_commands(request: Request, exchange: Exchange) -> Answer:
-    """Take commands for a stream: 202, or 404 where there is no such stream any more."""
+    """Give commands to a stream and answer 202, or 404 if there is no such stream."""
     secret = request.path.removeprefix(STREAM_PATH + "/")
     if exchange.has_stream(secret):
-        await exchange.ready(secret)
+        await exchange.ready(secret)  # the stream may end meanwhile
     if not exchange.has_stream(secret):
         return text_answer("There is no such stream (any more); open one with POST /stream.\n", 404)
     await exchange.give(secret, read_commands(request))
@@ -57,7 +59,10 @@ async def give_commands(request: Request, exchange: Exchange) -> Answer:
 
 
 def read_commands(request: Request) -> Sequence[AnyCommand]:
-    """Return the commands of a body. Raises RequestRefusedError (400, 415) if it has none."""
+    """Return the commands in a body, which may be empty.
+
+    Raises RequestRefusedError: 415 for another media type, 400 for a malformed body.
+    """
     kind = (request.header(b"content-type") or NDJSON_TYPE).partition(";")[0].strip().lower()
     if kind not in _BODY_TYPES:
         known = ", ".join(_BODY_TYPES)
@@ -75,7 +80,10 @@ def read_commands(request: Request) -> Sequence[AnyCommand]:
 
 
 def _accepted(request: Request) -> str:
-    """Return the media type: JSON lines unless frames are asked for (RFC 9110, section 12.5.1)."""
+    """Return the media type for the answer: the first in `Accept` (RFC 9110, section 12.5.1).
+
+    JSON lines stand for any type. Quality values are ignored.
+    """
     asked = request.header(b"accept")
     kinds = [part.partition(";")[0].strip().lower() for part in (asked or "*/*").split(",")]
     for kind in kinds:
