@@ -147,10 +147,11 @@ class Engine:
         }
 
     def dispatch(self, input: object) -> None:  # noqa: A002 - the design's word
-        """Give an input to the node and have its outputs carried out.
+        """Give an input to the node and carry its outputs out.
 
-        Within a dispatch the input waits, and is taken before the outer call returns. Raises what
-        the node or the way to another member or to the disk raised; the engine has failed then.
+        During another dispatch the input is queued, and taken before the outer call returns. Does
+        nothing when the engine has failed. Raises the exception of the node, or of an output to
+        another member or to the disk; the engine has failed then.
         """
         if self._stepping:
             self._waiting.append(input)
@@ -175,6 +176,7 @@ class Engine:
             after(now)
 
     def _carry_out(self, outputs: Sequence[Output]) -> None:
+        """Carry the outputs of one step out, in order."""
         route_of = self._route_of
         # Consecutive deliveries to the same sessions are carried out together: that costs each
         # outbox hardly more than one of them. The order of outputs stays as it is.
@@ -223,7 +225,7 @@ class Engine:
 
 
 def _call_timer(part: Any, now: int) -> None:
-    # What fails here is a bug, and concerns one connection only.
+    # An exception here is a bug, and concerns one connection only.
     try:
         part.timer_due(now)
     except Exception:

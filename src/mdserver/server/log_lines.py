@@ -44,7 +44,7 @@ def json_line(values: dict[str, Any]) -> bytes:
 
 
 class TextLines:
-    """Makes lines for people: time, level, event, `name=value`; a traceback below it."""
+    """The format for people: time, level, event, `name=value`, and a traceback below the line."""
 
     def __init__(self, *, colors: bool) -> None:
         self._render = ConsoleRenderer(

@@ -104,6 +104,7 @@ def audit_logs(config: Config) -> Iterator[AuditLogs | None]:
 
 
 def _sink(config: Config) -> Sink:
+    """Open the destination of the server log: a file in `LogFolder`, or stderr."""
     folder = config.log_folder
     if folder is None:
         return StreamSink(sys.stderr.fileno())

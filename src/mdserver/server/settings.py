@@ -35,10 +35,10 @@ class RateLimits:
 class ServerSettings:
     """Listeners, limits and time-outs. Durations in nanoseconds, sizes in bytes.
 
-    `websocket_bytes_max` bounds one WebSocket message, or what one HTTP request may bring as
-    commands; `batching` is how long messages are gathered, `batching_bytes` (0: any) how many of
-    them end that early. `key_stores` are those of single addresses of `listen_encrypted`,
-    `key_store` that of the others.
+    `websocket_bytes_max` bounds one WebSocket message. `batching` is how long messages are gathered
+    before they are sent; an outbox with `batching_bytes` ends that early, unless this is 0.
+    `key_stores` are those of single addresses of `listen_encrypted`, `key_store` that of the
+    others.
 
     `allowed_origins` are the web pages that may connect, None for all. `allowed_hosts` are the
     names under which clients may call this server, None for any; if it is empty, a loopback address

@@ -21,7 +21,7 @@ BACKLOG = 4096
 ACCEPTS_PER_TURN = 32
 BACK_OFF_S = 0.1
 NOT_SENT_BYTES = 16 * 1024
-# After the hand-shake a TLS write would need a read, or a read a write, only for a renegotiation.
+# After the handshake a TLS write would need a read, or a read a write, only for a renegotiation.
 # That is switched off, so such an exception is an error like any other.
 READ_BLOCKED = (BlockingIOError, ssl.SSLWantReadError)
 WRITE_BLOCKED = (BlockingIOError, ssl.SSLWantWriteError)
@@ -72,6 +72,7 @@ def listen(address: Address) -> list[socket.socket]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    """Make one listening socket. Raises OSError."""
     family, kind, protocol, _, where = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

@@ -128,6 +128,8 @@ def _opened(config: Config, member: Member | None) -> Store | None:
         config.journal_folder, streams, writer_settings(config), last, kept, withdraws
     )
     if member is not None:
+        # Before `_begin` writes to the log, which must never have a newer incarnation than the
+        # vote file.
         member.begin()
     for stream, repair in writer.repairs.items():
         log.warning(

@@ -1,4 +1,4 @@
-"""One timer wheel for all timers: those of the node, keep-alive, hand-shakes.
+"""One timer wheel for all timers: those of the node, keep-alive, handshakes.
 
 A task for each timer would cost kilobytes and a place in Trio's own heap; here a timer is two
 dictionary entries, and setting, moving and cancelling take constant time (Varghese and Lauck,

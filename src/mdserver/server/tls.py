@@ -1,4 +1,4 @@
-"""TLS: contexts from key files, and hand-shakes on non-blocking sockets.
+"""TLS: contexts from key files, and handshakes on non-blocking sockets.
 
 `ssl.SSLSocket` stays as fast as the plain socket under it; `trio.SSLStream` costs several times
 more a send and 20 KiB a connection.
@@ -82,9 +82,9 @@ def _named(store: KeyStore) -> str:
 async def shake_hands(
     sock: socket.socket, context: ssl.SSLContext, *, server_side: bool = True
 ) -> ssl.SSLSocket:
-    """Perform the TLS hand-shake as one side. Takes over `sock` and closes it on failure.
+    """Perform the TLS handshake as one side. Takes over `sock` and closes it on failure.
 
-    Raises OSError (of which ssl.SSLError is a subclass) if the hand-shake fails.
+    Raises OSError (of which ssl.SSLError is a subclass) if the handshake fails.
     """
     try:
         encrypted = context.wrap_socket(

@@ -45,7 +45,7 @@ class SpokenProtocol(Protocol):
 class Connection:
     """One connection; it owns its socket.
 
-    `protocol` is None until the TLS hand-shake is done. `last_received` (ns) is when something was
+    `protocol` is None until the TLS handshake is done. `last_received` (ns) is when something was
     received last, or when the server last chose not to read. `unfinished` is the memory for input
     that is not complete yet. `meter` measures the rates of the client, if there are limits.
     """
@@ -87,7 +87,7 @@ class Connection:
     def timer_due(self, now: int) -> None:
         """Hand the timer to the protocol."""
         if self.protocol is None:
-            self.abort()  # the TLS hand-shake took too long
+            self.abort()  # the TLS handshake took too long
         else:
             self.protocol.timer_due(now)
 

@@ -6,7 +6,7 @@
 
 A connection beyond the limits gets an answer instead of a reset: 503 with the time to come back, or
 the answer of `/health`, because what watches over a full server has to find it alive. The answer
-costs a TLS hand-shake where there is one, so these connections are few and short
+costs a TLS handshake where there is one, so these connections are few and short
 (`Listener._place`). Their descriptors are among those that the limit of connections keeps back.
 
 A connection of a proxy counts for the proxy's client. Who that is, is known only after the PROXY
@@ -177,7 +177,7 @@ class Listener:
             self._lingering.pop(scope, None)
 
     async def _opened(self, sock: socket.socket, *, announced: bool) -> socket.socket:
-        """Return the socket for HTTP, after the PROXY header and the TLS hand-shake, if any."""
+        """Return the socket for HTTP, after the PROXY header and the TLS handshake, if any."""
         if announced:
             await read_header(sock)
         if self._identity is None:

@@ -5,7 +5,7 @@
      '--the socket breaks, or the client takes no byte in time--------------------------'
 
 *open*: commands go to the node, and messages to the client. The timer checks on the client. It ends
-the session of a client that has to connect and has not done so within the hand-shake time-out, and
+the session of a client that has to connect and has not done so within the handshake time-out, and
 of one that was silent for two keep-alive intervals. After one interval of silence it sends
 something that a living client answers.
 *closing*: the node has closed the session. The outbox sends what waits, with the goodbye last. The
@@ -94,7 +94,7 @@ class LiveSession:
         context.engine.set_timer(self.connection, due)
 
     def _must_connect(self) -> bool:
-        """Whether the client still has to connect with a token that the node accepts."""
+        """Return whether the client still has to connect with a token that the node accepts."""
         return self.connection.context.settings.tokens_decide and not self.admitted
 
     # The methods of `Owner`, which the outbox calls.

@@ -36,7 +36,7 @@ CLOSE_AFTERWARDS = (b"connection", b"close")
 
 
 class Phase(enum.Enum):
-    """What the connection is doing, and therefore what an expired timer means."""
+    """The phase of a connection; it decides what an expired timer means."""
 
     READING = "reading a request"
     ANSWERING = "answering a request"

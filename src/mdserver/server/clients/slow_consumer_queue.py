@@ -62,6 +62,10 @@ class SlowConsumerQueue:
         return self.size <= bytes_max
 
     def _drop_standard(self, bytes_max: int) -> None:
+        """Drop the oldest STANDARD messages until at most `bytes_max` bytes are left, if possible.
+
+        Guaranteed messages stay, because clients are promised all of them.
+        """
         kept: deque[Item] = deque()
         size = self.size
         for item in self._items:

@@ -91,11 +91,13 @@ def _fetch(parameters: Parameters) -> Fetch:
 def _consumed(
     subject: str | None, messages: list[dict[str, Any]], status: int = 200, reason: str = ""
 ) -> Answer:
+    """Return a short answer: the messages, or none of them with the reason."""
     said: dict[str, Any] = {"subject": subject, "messages": messages}
     return json_answer({**said, "reason": reason} if reason else said, status)
 
 
 def _message(delivery: Delivery) -> dict[str, Any]:
+    """Return a message as a JSON object; content that is not text is in base64."""
     entry = delivery.entry
     publication = entry.publication
     message: dict[str, Any] = {"message_type": delivery.type.value}

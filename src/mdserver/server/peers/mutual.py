@@ -39,6 +39,7 @@ class MutualIdentity:
         }
 
     def _context(self, side: ssl._SSLMethod) -> ssl.SSLContext:
+        """Make the context of one side, which demands a certificate of the other side."""
         context = context_for(side, self._store, self._ciphers)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
