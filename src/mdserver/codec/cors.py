@@ -1,12 +1,13 @@
-"""Which web pages may use the HTTP paths, and by which names the server may be called.
+"""Origins and hosts: which web pages may use the server, and which names it may be called by.
 
 Origins follow the Fetch standard ("CORS protocol"). The rule is that of WebSocket: a request from a
-page of an origin that is not allowed is refused whatever it asks for; a request without an Origin
-comes from no page that could read the answer.
+page of an origin that is not allowed is refused, whatever it asks for. A request without an Origin
+does not come from a page that could read the answer.
 
-The `Host` of a request tells a page of an attacker's own name apart that had that name point to
-this server after it was loaded ("DNS rebinding"): to the browser the server then is of the page's
-own origin. Addresses cannot be made to point elsewhere, so that any of them is allowed.
+The `Host` of a request protects against DNS rebinding: an attacker's page makes its own name point
+to this server after it was loaded, so that the browser takes the server for the page's own origin.
+The request then has the attacker's name as its `Host`. Addresses cannot be made to point elsewhere,
+so any address is allowed.
 """
 
 import ipaddress
@@ -25,9 +26,9 @@ _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
 
 @frozen
 class WebRule:
-    """What `Origin` and `Host` have to be: both in lower case, None for any.
+    """The values that `Origin` and `Host` may have, in lower case; None allows any.
 
-    With `own_pages` the pages that this server itself gives are allowed as well.
+    With `own_pages` the pages that this server itself serves are allowed as well.
     """
 
     origins: frozenset[str] | None = None
@@ -47,7 +48,7 @@ class WebRule:
             )
 
     def check_origin(self, request: Request) -> Headers:
-        """The headers that let the page read the answer.
+        """Return the headers that let the page read the answer.
 
         Raises RequestRefusedError (403) for a page of an origin that is not allowed.
         """
@@ -66,7 +67,7 @@ class WebRule:
 
 
 def _stays(name: str) -> bool:
-    """Whether nobody can make a name point to another address."""
+    """Return whether nobody can make a name point to another address."""
     if name == "localhost" or name.endswith(".localhost"):  # RFC 6761, 6.3
         return True
     try:
@@ -77,7 +78,7 @@ def _stays(name: str) -> bool:
 
 
 def is_preflight(request: Request) -> bool:
-    """Whether a browser asks what a page may send before it sends it."""
+    """Return whether this is a browser's question what a page may send (a CORS preflight)."""
     return (
         request.method == "OPTIONS" and request.header(b"access-control-request-method") is not None
     )

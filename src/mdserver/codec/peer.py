@@ -1,10 +1,17 @@
 """Peer links: the handshake that proves the password, and the messages of the cluster.
 
-Both sides greet with their addresses and a nonce. Then each proves that it knows `ClusterPassword`
-by an HMAC (RFC 2104) over both greetings and over what is unique to the TLS connection under it, so
-that a proof is of no use on another link and nobody can stand between; the dialer proves first, and
-the password itself is never sent. Only then each says its terms, the parameters that have to agree:
-who has proved nothing learns nothing. After that the link carries frames of MessagePack
+The handshake has three rounds:
+
+1. Both sides send a GREETING with their address and a nonce.
+2. Each sends a PROOF that it knows `ClusterPassword`, the dialer first. It is an HMAC (RFC 2104)
+   over both greetings, the sender's role, and what is unique to the TLS connection under the link.
+   So a proof is of no use on another link, nor when it is sent back, and nobody can stand between
+   the two sides. The password itself is never sent.
+3. Each sends its TERMS, the parameters that have to agree, but not before the other side's proof is
+   verified: a stranger learns nothing of the cluster.
+
+Each of these frames is valid once, in its place; only a REFUSAL, which ends the handshake, may come
+at any time. After the TERMS of the other side the link carries messages in MessagePack
 (docs/cluster.md, "Peer links").
 """
 
@@ -46,7 +53,7 @@ _decoder = msgspec.msgpack.Decoder(AnyPeerMessage)
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """Who a side is. `protocol` has to be the same on both."""
+    """The name of a side. `protocol` has to be the same on both sides."""
 
     member: str
     nonce: bytes
@@ -54,7 +61,7 @@ class Greeting(msgspec.Struct, frozen=True):
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What has to be the same on both sides, told to who has proved itself."""
+    """The parameters that have to be the same on both sides, sent only after a valid proof."""
 
     groups: int
     seeds: list[str]
@@ -66,7 +73,7 @@ class RefusedError(RemoteProtocolError):
 
 
 class Side(enum.Enum):
-    """Who called: goes into the proof, so that a side's own proof cannot be sent back to it."""
+    """The role of a side, which is part of its proof, so that a proof cannot be sent back."""
 
     DIALER = b"dialer"
     LISTENER = b"listener"
@@ -75,12 +82,12 @@ class Side(enum.Enum):
 class Handshake:
     """One side's part in the opening of a link, without I/O.
 
-    `begin` is what to send first; `feed` takes what came and returns what to send; `peer` is the
-    other side's address once `done`, which it has shown once `proven`. Raises RemoteProtocolError
-    where the other side is no member of this cluster; a `refusal` then tells it so. Messages may
-    follow the last terms at once: they are `early`, and `reader` goes on from there. `expected` is
-    the address that was dialed; `binding` the channel binding of an encrypted connection, empty for
-    a plain one.
+    `begin` returns what to send first; `feed` takes what came and returns what to send. The other
+    side has proved that it is a member once `proven`; the link is open once `done`. Raises
+    RemoteProtocolError if the other side is no member of this cluster; a `refusal` then tells it
+    so. Messages may follow the last terms at once: they are `early`, and `reader` goes on from
+    there. `expected` is the address that was dialed; `binding` is the channel binding of an
+    encrypted connection, empty for a plain one.
     """
 
     def __init__(
@@ -113,11 +120,14 @@ class Handshake:
         return self._theirs.member
 
     def begin(self) -> bytes:
-        """The own greeting."""
+        """Return this side's greeting."""
         return frame(GREETING, _encode(self._own))
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the other side; returns what to send to it."""
+        """Take bytes of the other side, and return what to send to it.
+
+        Raises RemoteProtocolError.
+        """
         if self._theirs is None and not self.reader.pending and data[:1] == TLS_HANDSHAKE:
             raise RemoteProtocolError(
                 "the other member's links are encrypted: ClusterMemberKeyStore is not set at "
@@ -213,7 +223,7 @@ PARAMETER_NAMES = {
 
 
 def decoded(payload: bytes, type_: type[T]) -> T:
-    """A value of MessagePack; raises RemoteProtocolError for anything else."""
+    """Return the value of this type that is in `payload`. Raises RemoteProtocolError."""
     try:
         return msgspec.msgpack.decode(payload, type=type_)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -221,14 +231,17 @@ def decoded(payload: bytes, type_: type[T]) -> T:
 
 
 def refusal(error: RemoteProtocolError, *, proven: bool) -> bytes:
-    """Tell the other side that it is refused, and why if it has `proven` that it is a member."""
+    """Return the frame that refuses the other side, with the reason if it has proved itself.
+
+    A side that has not is only told that it is refused, so that a stranger learns nothing.
+    """
     return frame(REFUSAL, error.reason.encode()[:500] if proven else UNPROVEN)
 
 
 def message_frame(message: AnyPeerMessage, bytes_max: int = PEER_FRAME_BYTES_MAX) -> bytes:
-    """Return a message as it is sent to every member that it goes to.
+    """Return a message as one frame, the same for every member that it goes to.
 
-    That is one frame, or several if it is larger than one: parts, and the end as the message.
+    If it is too large for one, it becomes several PART frames, and a MESSAGE with its end.
     """
     data = _encode(message)
     if len(data) <= bytes_max:
@@ -239,7 +252,7 @@ def message_frame(message: AnyPeerMessage, bytes_max: int = PEER_FRAME_BYTES_MAX
 
 
 class Messages:
-    """Puts the messages of one link together from frames."""
+    """Puts the messages of one link together from its frames."""
 
     def __init__(self, bytes_max: int = PEER_MESSAGE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -247,9 +260,10 @@ class Messages:
         self._size = 0
 
     def take(self, frames: list[Frame]) -> list[AnyPeerMessage]:
-        """Return the messages that are whole with these frames.
+        """Return the messages that are complete with these frames.
 
-        Raises RemoteProtocolError for anything else.
+        Raises RemoteProtocolError for another kind of frame, a message that is too long, and one
+        that cannot be decoded.
         """
         found: list[AnyPeerMessage] = []
         for kind, payload in frames:

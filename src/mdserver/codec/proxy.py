@@ -1,7 +1,7 @@
-"""Who a client behind a proxy is: the PROXY protocol, version 2, and `X-Forwarded-For`.
+"""The address of a client behind a proxy: the PROXY protocol, version 2, and `X-Forwarded-For`.
 
 The PROXY protocol is that of HAProxy's document "The PROXY protocol", section 2.2: a header before
-the first byte of a connection, TLS or not.
+the first byte of a connection, whether that is encrypted or not.
 """
 
 import ipaddress
@@ -29,21 +29,21 @@ _FORWARDED = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1
 
 
 class ProxyHeaderError(MdserverError):
-    """What a proxy sent first is no PROXY header, version 2, or not of a TCP connection."""
+    """A connection that begins without a valid PROXY header, version 2, of a TCP connection."""
 
 
 @frozen
 class ProxyHeader:
-    """The first 16 bytes of a header: `rest` more follow."""
+    """The content of the first 16 bytes of a header; `rest` more bytes follow."""
 
     local: bool
     family: int
     rest: int
 
     def client(self, rest: bytes) -> str | None:
-        """Return the address of the client; None if the proxy itself is it, or does not know.
+        """Return the client's address; None if the client is the proxy, or the proxy does not know.
 
-        Raises ProxyHeaderError where the addresses are cut short.
+        Raises ProxyHeaderError if the addresses are cut short.
         """
         found = None if self.local else _FAMILIES.get(self.family)
         if found is None:
@@ -55,12 +55,12 @@ class ProxyHeader:
 
 
 def begins_header(received: bytes) -> bool:
-    """Return whether a connection that begins with these bytes begins with a PROXY header."""
+    """Return whether these first bytes of a connection are a PROXY header."""
     return received.startswith(SIGNATURE)
 
 
 def parse_fixed(fixed: bytes) -> ProxyHeader:
-    """Read the first 16 bytes. Raises ProxyHeaderError for anything else than version 2."""
+    """Read the first 16 bytes. Raises ProxyHeaderError for anything but version 2."""
     if not fixed.startswith(SIGNATURE) or len(fixed) != FIXED_BYTES:
         raise ProxyHeaderError("The connection does not begin with a PROXY header, version 2.")
     command, kind = fixed[12], fixed[13]
@@ -80,8 +80,10 @@ def parse_fixed(fixed: bytes) -> ProxyHeader:
 def forwarded_client(value: str, listed: Callable[[str], bool]) -> str:
     """Return the right-most address of `X-Forwarded-For` that is no listed proxy.
 
-    What stands left of it anybody may have written, so it is not looked at. The left-most counts
-    where all of them are proxies. Raises RequestRefusedError (400) for what is no address.
+    Each proxy appends the address that it was called from, so only what listed proxies appended can
+    be trusted. Anything further left may be the client's invention, and is not even parsed. If all
+    addresses are listed proxies, the left-most counts. Raises RequestRefusedError (400) for text
+    that is no address.
     """
     client = ""
     for text in reversed(value.split(",")):

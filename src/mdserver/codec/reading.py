@@ -1,7 +1,8 @@
-"""Reading commands from either encoding, and saying what is wrong with those that are not any.
+"""Reading commands in either encoding, and explaining what is wrong with malformed ones.
 
-msgspec decodes a good command in one pass. Only a bad one is taken apart key by key, to name the
-key and to say what would be right.
+msgspec decodes a correct command in one pass. Only a malformed one is taken apart key by key, to
+name the key and to say what is expected. That takes far longer, so the mistakes of a sender are
+counted and bounded.
 """
 
 import difflib
@@ -92,13 +93,13 @@ class Decoder(Protocol):
 
 
 class Sender(Protocol):
-    """Whoever sent commands; `mistakes` is how many of them could not be understood."""
+    """The sender of commands; `mistakes` is how many of them could not be understood."""
 
     mistakes: int
 
 
 class Unknown:
-    """A sender of whom nothing was read before."""
+    """A sender of which nothing was read before."""
 
     __slots__ = ("mistakes",)
 
@@ -109,7 +110,7 @@ class Unknown:
 class CommandReader:
     """Reads single commands in one encoding; `decoder` makes msgspec's decoder for a type.
 
-    `echoable` says which ping stands for one whose `t` goes back as the encoding demands.
+    `echoable` returns a ping whose `t` can be sent back in this encoding.
     """
 
     def __init__(self, decoder: Callable[[Any], Decoder], echoable: Callable[[Ping], Ping]) -> None:
@@ -129,8 +130,9 @@ class CommandReader:
     def read_all(self, parts: Iterable[bytes], sender: Sender) -> list[WireCommand | Malformed]:
         """Return the commands of one message, and count the mistakes of its sender.
 
-        A few mistakes are explained one by one. Thousands would take the time of everybody else and
-        are answered with far more bytes than they have: RemoteProtocolError.
+        A malformed command becomes a `Malformed` in its place, with an explanation. More than
+        MALFORMED_MAX of them raise RemoteProtocolError: explanations take the time of other clients
+        and are far longer than what they explain.
 
         Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError for a part that is not even
         well-formed in this encoding.
@@ -187,7 +189,7 @@ class CommandReader:
 
 
 class EventReader:
-    """Reads single events in one encoding; `events` is the union of those that may come."""
+    """Reads single events in one encoding; `events` is the union of the types that may come."""
 
     def __init__(self, decoder: Callable[[Any], Decoder], events: Any) -> None:
         self._event = decoder(events)
@@ -195,9 +197,9 @@ class EventReader:
         self._ops = frozenset(str(kind.__struct_config__.tag) for kind in events.__args__)
 
     def read(self, data: bytes) -> list[Any]:
-        """The event in `data`; none where its `op` is one of a later version.
+        """Return the event in `data`, in a list that is empty if its `op` is of a later version.
 
-        Raises what is in NOT_WELL_FORMED.
+        Raises the exceptions in NOT_WELL_FORMED.
         """
         try:
             return [self._event.decode(data)]
@@ -212,7 +214,7 @@ class _Op(msgspec.Struct):
 
 
 def _mistaken(sender: Sender, malformed: Malformed) -> Malformed:
-    """Count a mistake; RemoteProtocolError if it is one too many."""
+    """Count a mistake. Raises RemoteProtocolError beyond MALFORMED_MAX."""
     sender.mistakes += 1
     if sender.mistakes > limits.MALFORMED_MAX:
         raise too_many_malformed()
@@ -220,9 +222,9 @@ def _mistaken(sender: Sender, malformed: Malformed) -> Malformed:
 
 
 def _bad_content(command: Publish) -> Malformed:
-    """Say what is wrong with a publication that has not one of the two kinds of content.
+    """Return what is wrong with a publication that has none or both of the two kinds of content.
 
-    Types alone cannot say so.
+    The types of the command table cannot express that exactly one of them is given.
     """
     if command.content is None:
         return Malformed(
@@ -238,14 +240,14 @@ def _bad_content(command: Publish) -> Malformed:
 
 
 def too_many_malformed() -> RemoteProtocolError:
-    """What to tell a client that makes nothing but mistakes."""
+    """Return the error for a client with more than MALFORMED_MAX malformed commands."""
     return RemoteProtocolError(
         f"More than {limits.MALFORMED_MAX} commands of one session cannot be understood."
     )
 
 
 def ill_formed(error: Exception, form: str) -> RemoteProtocolError:
-    """What to tell the sender of bytes that are not well-formed in `form`."""
+    """Return the error for the sender of bytes that are not well-formed in `form`."""
     if isinstance(error, RecursionError):
         return RemoteProtocolError(f"The {form} is nested too deeply.")
     if isinstance(error, UnicodeDecodeError):
@@ -259,7 +261,7 @@ def _bad_key(name: str, problem: msgspec.ValidationError, id_: CommandId) -> Mal
 
 
 def mistakes_in(commands: Sequence[object]) -> int:
-    """How many commands could not be understood."""
+    """Return how many of the commands could not be understood."""
     return list(map(type, commands)).count(Malformed)
 
 

@@ -1,8 +1,8 @@
-"""What clients send: one class a command, the table of both encodings (docs/protocol.md).
+"""The commands that clients send: a class for each, the table of both encodings.
 
-msgspec decodes these straight from JSON and from MessagePack; the class attributes are the keys of
-the wire. `Malformed` stands in for a command that could not be understood, so that its error comes
-in order.
+docs/protocol.md describes them. msgspec decodes them straight from JSON and from MessagePack; the
+class attributes are the keys on the wire. `Malformed` takes the place of a command that could not
+be understood, so that its error is sent in order.
 """
 
 from typing import Annotated
@@ -12,7 +12,7 @@ import msgspec
 from mdserver import limits
 from mdserver.core.message import MessageType, Position, Qos
 
-# What the decoders hold the keys to. Integers stay within 64 bits, because MessagePack, which
+# The constraints that decoders check. Integers stay within 64 bits, because MessagePack, which
 # carries them between members, has no larger ones; lengths of strings count characters here.
 INTEGER_MAX = 2**63 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
@@ -35,13 +35,13 @@ WireId = (
 
 
 class Command(msgspec.Struct, frozen=True, tag_field="op", kw_only=True, omit_defaults=True):
-    """Base of all commands. `id` comes back with errors and results about the command."""
+    """Base of all commands. Errors and results about a command have its `id`."""
 
     id: WireId = None
 
 
 class Connect(Command, frozen=True, tag="connect"):
-    """First command, if sent at all. `external_token` means something to the application only.
+    """The first command, if sent at all. `external_token` has a meaning to the application only.
 
     `publisher` is a name, or with `publisher_key` an identity that an earlier `connected` gave.
     """
@@ -55,7 +55,7 @@ class Connect(Command, frozen=True, tag="connect"):
 
 
 class PositionAfter(msgspec.Struct, frozen=True):
-    """Recover what came after this position of that history id."""
+    """A position under a history id, after which messages are to be recovered."""
 
     history: str
     epoch: Count
@@ -113,8 +113,7 @@ class RenewToken(Command, frozen=True, tag="token"):
 class Ping(Command, frozen=True, tag="ping"):
     """Answered by `Pong` with the same `t`.
 
-    With `caught_up` the answer comes after everything that earlier subscriptions bring before their
-    live messages.
+    With `caught_up` the answer comes after the catch-up of all earlier subscriptions.
     """
 
     t: msgspec.Raw = msgspec.Raw(b"null")
@@ -122,13 +121,13 @@ class Ping(Command, frozen=True, tag="ping"):
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a client got of one subject in one epoch: a range without a hole, over a minute or less.
+    """What a client received of a subject in one epoch within a minute: a range without a hole.
 
-    `session` names one subscription of one client, also across its connections; `via` is the
-    member that it was connected to. `n` messages, of which `dups` came more than once and
-    `reordered` too late; `conflated` were left out because that was asked for. `crc_sum` adds up
-    their `checksum`, `crc_at` the same times the distance from `seq_lo`: together they tell which
-    message was altered, if one was. The range began and ended so many milliseconds ago.
+    `session` names one subscription of one client, even across its connections; `via` is the member
+    that it was connected to. The range has `n` messages, of which `dups` came more than once and
+    `reordered` too late; `conflated` were left out as the client asked. `crc_sum` adds up their
+    `checksum`, `crc_at` the same times the distance from `seq_lo`: together they tell which message
+    was altered, if one was. `opened_ms` and `closed_ms` are how long ago the range began and ended.
     """
 
     session: Name
@@ -149,13 +148,13 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Receipts(Command, frozen=True, tag="receipts"):
-    """What the client received, for the journal. Answered only where something is wrong with it."""
+    """What the client received, for the journal. Answered only if something is wrong with it."""
 
     receipts: Annotated[list[Receipt], msgspec.Meta(max_length=limits.RECEIPTS_PER_COMMAND_MAX)]
 
 
 class Malformed(msgspec.Struct, frozen=True):
-    """Something that was sent in place of a command. Never on the wire: made by the codec."""
+    """Stands for a command that could not be understood. Never on the wire: made by the codec."""
 
     code: str
     reason: str
@@ -165,8 +164,8 @@ class Malformed(msgspec.Struct, frozen=True):
 class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     """Read a subject once. Never on the wire of a session: made by the HTTP paths.
 
-    With `history` the last n cached messages, with `after` those after a position, with neither
-    the snapshot. Answered by `events.Fetched`.
+    With `history` it asks for the last n cached messages, with `after` for those after a position,
+    with neither for the snapshot. Answered by `events.Fetched`.
     """
 
     subject: str

@@ -1,4 +1,7 @@
-"""What the server sends: one class an event, the table of both encodings (docs/protocol.md)."""
+"""The events that the server sends: a class for each, the table of both encodings.
+
+docs/protocol.md describes them.
+"""
 
 import enum
 from collections.abc import Sequence
@@ -33,10 +36,11 @@ class Event(msgspec.Struct, frozen=True, tag_field="op", kw_only=True, omit_defa
 
 
 class Connected(Event, frozen=True, tag="connected"):
-    """The first event of a session that is served. `path`: of an HTTP stream, where commands go.
+    """The first event of a session that is admitted.
 
-    `publisher` is the identity under which the session's numbers are counted, and `publisher_key`
-    proves later that it is the client's own.
+    `path` is where the client of an HTTP stream posts its commands. `publisher` is the identity
+    under which the session's numbers are counted; `publisher_key` proves in a later session that it
+    is the client's own.
     """
 
     session: str
@@ -52,7 +56,7 @@ class Connected(Event, frozen=True, tag="connected"):
 
 
 class MissingRange(msgspec.Struct, frozen=True, rename={"first": "from", "last": "to"}):
-    """Both ends belong to the range."""
+    """A range of messages that cannot be recovered, both ends included."""
 
     first: "WirePosition"
     last: "WirePosition"
@@ -67,7 +71,7 @@ class WirePosition(msgspec.Struct, frozen=True):
 
 
 class Status(Event, frozen=True, tag="status"):
-    """A result or a notice; which keys go with which status is said in docs/protocol.md."""
+    """A result or a notice; docs/protocol.md says which keys go with which status."""
 
     status: StatusName
     info: str | None = None
@@ -91,7 +95,7 @@ class Reset(Event, frozen=True, tag="reset"):
 
 
 class Move(Event, frozen=True, tag="move"):
-    """Connect elsewhere after the delay."""
+    """A request to connect to another member after the delay."""
 
     delay_ms: int
     reason: str
@@ -113,7 +117,7 @@ class Pong(Event, frozen=True, tag="pong"):
 
 
 class Closed(Event, frozen=True, tag="closed"):
-    """The last event of an HTTP stream; a WebSocket says the same in its close frame."""
+    """The last event of an HTTP stream; a WebSocket has the same in its close frame."""
 
     code: int
     reason: str
@@ -149,10 +153,11 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The session was given everything up to these places in the logs of the subject groups.
+    """The session received everything up to these places in the logs of the subject groups.
 
-    Never on the wire: for forms that name places. With `ordered` the live messages after it come in
-    the order of their places; without, or where `places` is None, they do not.
+    Never on the wire: it is for forms that name places. With `ordered` the live messages after it
+    come in the order of their places; otherwise, and if `places` is None, they do not
+    (`core.marks`).
     """
 
     places: Sequence[int] | None
@@ -162,9 +167,9 @@ class Mark(msgspec.Struct, frozen=True):
 class Delivery:
     """One message on its way to any number of sessions: the same object for all of them.
 
-    The codec keeps the encoded frames in `json` and `binary`, so that each encoding is made once
-    however many sessions take it (docs/design.md, "Fan-out"), and in `alias` the number that the
-    binary frame gives the subject (0: none, the frame spells it). Everything else is fixed.
+    The codec keeps the encoded frames in `json` and `binary`, so that each encoding is made once,
+    for however many sessions (docs/design.md, "Fan-out"). `alias` is the key of the alias that the
+    binary frame uses for the subject (0: none, the frame spells the subject). Nothing else changes.
     """
 
     __slots__ = ("alias", "binary", "entry", "json", "match", "prev", "type")

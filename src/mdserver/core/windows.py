@@ -1,4 +1,4 @@
-"""How indicators went over the last minutes, hours, days and months, in bounded memory.
+"""Indicators over the last minutes, hours, days and months, in bounded memory.
 
 An indicator is a value that is sampled about once a second: how many sessions there are, or how
 many messages a second came since the sample before. A window is the last 1, 5 or 15 units of time.
@@ -7,9 +7,9 @@ unit; a sample goes into the newest bucket of each of the four rings, so it take
 whatever the windows are. A window ends with the newest bucket, which is still being filled: the
 last 5 hours are between 4 hours 59 minutes and 5 hours. The last minute has buckets of one second.
 
-Time is that of the samples. It never goes back here: when the given clock does (it was set, or a
-process began with another one), time goes on from where it was, and the seconds between are counted
-once. When it jumps forward there are no samples in between, and averages are those of the time that
+Time is that of the samples, and never goes back here. When the given clock does (it was set, or a
+process began with another one), time goes on from where it was, so no second is counted twice. When
+the clock jumps forward, there are no samples in between, and averages are those of the time that
 was sampled. Samples are weighted by the time that they stand for, so one that comes late counts for
 more. A month has 30 days, so no calendar is needed.
 """
@@ -52,7 +52,7 @@ WINDOWS: dict[str, tuple[int, int]] = {
 
 @frozen
 class WindowSummary:
-    """An indicator over one window: nothing was sampled if `seconds` is 0.
+    """An indicator over one window; nothing was sampled if `seconds` is 0.
 
     `seconds` is how much time the samples stand for; `deviation` is the standard deviation of the
     whole window, each sample weighted by its time.
@@ -83,7 +83,7 @@ class RingImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ImageError(ValueError):
-    """An image that does not fit; the message says why."""
+    """An image that cannot be restored; the message says why."""
 
 
 class Column:
@@ -101,7 +101,7 @@ class Column:
         self.maxima = array("d", bytes(8 * RING))
 
     def empty(self, slot: int) -> None:
-        """Make a bucket ready to be filled again."""
+        """Empty a bucket, so that it can be filled again."""
         self.means[slot] = self.squares[slot] = 0.0
         self.maxima[slot] = -math.inf
 
@@ -116,7 +116,8 @@ class Column:
 class Ring:
     """The buckets of one unit of time. `newest` is the number of the one that is being filled.
 
-    The number of a bucket is the time at which it begins, divided by the width of all.
+    The number of a bucket is the time at which it begins, divided by the width of a bucket. A
+    bucket without samples has the weight 0; its other values are left from before and mean nothing.
     """
 
     __slots__ = ("_width", "columns", "newest", "weights")
@@ -205,7 +206,7 @@ class Windows:
         self._rings = [Ring(unit_s, self.indicators) for unit_s in UNITS_S]
         self._last = 0
         self._ahead = 0
-        """How much later it is here than by the clock that is given (ns)."""
+        """How much later it is here than by the given clock (ns)."""
 
     def add(self, values: Mapping[str, float], elapsed: int, now: int) -> None:
         """Add one sample of each indicator, which stands for the last `elapsed` ns."""
@@ -217,7 +218,7 @@ class Windows:
             ring.add(ring.advance(time), values, weight)
 
     def summaries(self, indicator: str, now: int) -> dict[str, WindowSummary]:
-        """Return what an indicator was over each window that ends now."""
+        """Return the summary of an indicator over each window that ends now."""
         time = self._time(now)
         for ring in self._rings:
             ring.advance(time)
@@ -259,7 +260,7 @@ class Windows:
 
 
 def _doubles(content: bytes) -> "array[float]":
-    """Return the column that these bytes are. Raises ImageError."""
+    """Return bytes of an image as a column. Raises ImageError."""
     if len(content) != 8 * RING:
         raise ImageError("A column of it has another length.")
     return array("d", content)

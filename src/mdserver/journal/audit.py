@@ -1,9 +1,13 @@
-"""Audit logs: what clients did and what became of it, as rotating files of JSON lines.
+"""Audit logs: what clients did and with what result, as rotating files of JSON lines.
 
-One class a stream, one object a line, every column in every line: `null` where it says nothing
-about an event. `v` is the version of a stream's columns. A column may be added without a new
-version; none is renamed, removed or given another meaning. docs/operations.md repeats the columns
-as tables.
+There is a class for each stream and an object for each line. Every column is in every line, with
+`null` if it does not apply to an event. `v` is the version of a stream's columns. A column may be
+added without a new version; none is renamed, removed or given another meaning. docs/operations.md
+repeats the columns as tables.
+
+Files are bounded, so a client that causes many lines could have those of others rotated away. That
+is what the shares are for: a session, and all sessions of an address together, have a number of
+lines in each period, beyond which lines are left out and counted.
 """
 
 from collections.abc import Iterable
@@ -23,20 +27,20 @@ _LINES_MAX = {
     "presence": limits.AUDIT_LINES_MAX,
     "message": limits.AUDIT_MESSAGE_LINES_MAX,
 }
-"""How many lines of one session a stream takes in AUDIT_LINES_S."""
+"""How many lines of a session a stream takes in AUDIT_LINES_S."""
 _ADDRESS_LINES_MAX = {
     "access": limits.AUDIT_ADDRESS_LINES_MAX,
     "presence": limits.AUDIT_ADDRESS_LINES_MAX,
     "message": limits.AUDIT_ADDRESS_MESSAGE_LINES_MAX,
 }
-"""The same of one address."""
+"""How many lines of all sessions of an address a stream takes in AUDIT_LINES_S."""
 _FREE_TEXT = {"access": ("client", "user", "reason"), "message": ("closure", "reason")}
-"""Columns of the journal that may be cut; subjects and publishers have bounds of their own, and
-whoever reads the journal compares them."""
+"""The columns that `fast_line` cuts. Subjects and publishers are not cut, because readers of the
+journal compare them, and because they have bounds of their own."""
 
 
 class AuditRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every line begins with. `ts` in microseconds since the Unix epoch, UTC."""
+    """The columns with which every line begins. `ts` is in microseconds since the Unix epoch."""
 
     v: int
     ts: int
@@ -45,8 +49,10 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class AccessRow(AuditRow, frozen=True, kw_only=True):
-    """connect, subscribe, subscribe-with-history, subscribe-with-recovery, unsubscribe, disconnect,
-    and the refusals of each with the suffix -denied.
+    """The access log.
+
+    Its events are connect, subscribe, subscribe-with-history, subscribe-with-recovery, unsubscribe,
+    disconnect, and refusals with the suffix -denied.
     """
 
     session: str | None = None
@@ -65,7 +71,7 @@ class AccessRow(AuditRow, frozen=True, kw_only=True):
 
 
 class PresenceRow(AuditRow, frozen=True, kw_only=True):
-    """join, leave: a session began or ended to be subscribed to a subject or pattern."""
+    """The presence log: a session began (join) or ceased (leave) to be subscribed to a subject."""
 
     session: str | None = None
     address: str | None = None
@@ -77,7 +83,10 @@ class PresenceRow(AuditRow, frozen=True, kw_only=True):
 
 
 class PublishRow(AuditRow, frozen=True, kw_only=True):
-    """publish, publish-denied, publish-failed: one line a publication, without its content."""
+    """The message log, a line for each publication, without its content.
+
+    Its events are publish, publish-denied and publish-failed.
+    """
 
     session: str | None = None
     subject: str | None = None
@@ -94,7 +103,7 @@ class PublishRow(AuditRow, frozen=True, kw_only=True):
 
 
 class CacheRow(AuditRow, frozen=True, kw_only=True):
-    """expire, evict, drop-subject: what left the cache, and how much."""
+    """The cache log: what left the cache, and how much (expire, evict, drop-subject)."""
 
     subject: str | None = None
     messages: int | None = None
@@ -103,7 +112,7 @@ class CacheRow(AuditRow, frozen=True, kw_only=True):
 
 
 class StatsRow(AuditRow, frozen=True, kw_only=True):
-    """stats, every `Stats.LogInterval`: gauges, and counts since the start of the server."""
+    """The stats log, every `Stats.LogInterval`: gauges, and counts since the server started."""
 
     sessions: int | None = None
     subscriptions: int | None = None
@@ -130,8 +139,8 @@ STREAMS: dict[str, type[AuditRow]] = {
 class AuditLogs:
     """The files of the streams that are switched on: `audit-access.log` and so on in a folder.
 
-    Opening them raises `OSError`. A line never waits for the disk: at the bound of what may be
-    queued lines are left out, and a line with the event `lines-lost` says so.
+    Making one opens them, and raises OSError. A line never waits for the disk: when the queue is
+    full, lines are dropped, and a line with the event `lines-lost` says how many.
     """
 
     def __init__(
@@ -159,11 +168,11 @@ class AuditLogs:
 
     @property
     def trouble(self) -> str | None:
-        """What an operator should see to, of one file at a time; None while all is well."""
+        """What is wrong with one of the files, None if nothing is."""
         return next(filter(None, (writer.trouble for writer in self._writers.values())), None)
 
     def take(self, log: Log) -> None:
-        """Write what the core says, if it is about one of the streams."""
+        """Write a `Log` output of the core, if it is for one of the open streams."""
         writer = self._writers.get(log.stream)
         if writer is None:
             return
@@ -175,11 +184,16 @@ class AuditLogs:
         writer.write(line(columns))
 
     def _has_room(self, log: Log, most: int, writer: LineWriter) -> bool:
-        """Take a line from the shares of its session and its address; tell what they lost."""
+        """Return whether the session and the address of a line have room for it in their shares.
+
+        If they have, lines that say how many were left out before are written first.
+        """
         now, session = log.values.get("time"), log.values.get("session")
         address = log.values.get("address") or log.address
         assert isinstance(now, int)
         own = self._share(self._sessions, (log.stream, session), now)
+        # A session that was seen to begin has to be seen to end, so `disconnect` always has room in
+        # the share of the session. It comes once, so the share is exceeded by one line.
         if own.lines >= most and log.name != "disconnect":
             own.left_out += 1
             return False
@@ -197,7 +211,7 @@ class AuditLogs:
         self, shares: dict[tuple[str, object], "Share"], key: tuple[str, object], now: int
     ) -> "Share":
         share = shares.pop(key, None) or Share()
-        shares[key] = share  # the last one is the one heard last
+        shares[key] = share  # Moved to the end: the one that was used longest ago is first.
         if len(shares) > limits.AUDIT_SESSIONS_MAX:
             del shares[next(iter(shares))]
         if now - share.since >= limits.AUDIT_LINES_S * limits.NS_PER_S:
@@ -205,14 +219,14 @@ class AuditLogs:
         return share
 
     def _tell(self, writer: LineWriter, share: "Share", whose: dict[str, str | None]) -> None:
-        """Count a line, and say how many were left out before it."""
+        """Count a line, and write how many were left out before it."""
         share.lines += 1
         if share.left_out:
             writer.write(self._counted("lines-left-out", share.left_out, **whose))
             share.left_out = 0
 
     def close(self) -> None:
-        """Writes what is queued and ends the threads."""
+        """Write what is queued, and end the threads."""
         for writer in self._writers.values():
             writer.close()
 
@@ -220,13 +234,13 @@ class AuditLogs:
         return self._counted("lines-lost", count)
 
     def _counted(self, event: str, count: int, **whose: object) -> bytes:
-        """Return the line that stands for lines that are not there."""
+        """Return a line that stands for lines that were lost or left out."""
         head = {"v": ROW_VERSION, "ts": self._last_ts, "node": self._node, "event": event}
         return msgspec.json.encode({**head, **whose, "count": count}) + b"\n"
 
 
 class Share:
-    """How many lines a session or an address has had in a while: those of others are not to go."""
+    """The lines of a session or an address in the present period, and those left out since."""
 
     __slots__ = ("left_out", "lines", "since")
 
@@ -237,7 +251,7 @@ class Share:
 
 
 def bounded(value: object) -> object:
-    """Cut text that a client chose: a few long lines would have all others rotated away."""
+    """Return a value, cut if it is long text: a few long lines would rotate all others away."""
     most = limits.AUDIT_TEXT_CHARS_MAX
     return value[:most] + "..." if isinstance(value, str) and len(value) > most else value
 
@@ -264,7 +278,7 @@ _EMPTY: dict[str, dict[str, object]] = {
 
 
 def fast_line(log: Log, node: str) -> bytes:
-    """The same as `line(row(log, node))` without the line end, for half the time: unchecked."""
+    """Return `line(row(log, node))` without the line end, in half the time, without checks."""
     columns = _EMPTY[log.stream] | log.values
     for name in _FREE_TEXT.get(log.stream, ()):
         text = columns[name]
@@ -281,5 +295,5 @@ def fast_line(log: Log, node: str) -> bytes:
 
 
 def line(columns: AuditRow) -> bytes:
-    """A row as it stands in a file."""
+    """Return a row as a line of a file."""
     return msgspec.json.encode(columns) + b"\n"

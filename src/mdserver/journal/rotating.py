@@ -1,8 +1,8 @@
 """Lines for a log, written by a thread, so that a slow disk or pipe never stops the event loop.
 
-Nothing waits: at the bound of what may be queued, and while the disk refuses, lines are dropped and
-counted, and once lines can be written again one line says how many are missing. Whoever looks at
-the server's stderr or health is told meanwhile.
+The caller never waits. When the queue is full, and while the disk refuses, lines are dropped and
+counted. Once lines can be written again, one line says how many are missing. Meanwhile a sentence
+on stderr and the server's health tell an operator.
 """
 
 import contextlib
@@ -23,18 +23,15 @@ _STDERR = 2
 
 
 class Sink(Protocol):
-    """Where lines go: `name` says so to people. Both methods may block, and raise `OSError`.
-
-    `trouble`: what an operator should know although lines are written, None while all is well.
-    """
+    """Where lines go. Both methods may block, and raise OSError."""
 
     @property
     def name(self) -> str:
-        """A path, or the name of a stream."""
+        """A path, or the name of a stream, for messages to operators."""
 
     @property
     def trouble(self) -> str | None:
-        """One clause."""
+        """What is wrong although lines are written, as one clause; None if nothing is."""
 
     def write(self, lines: bytes) -> None:
         """Write whole lines."""
@@ -63,7 +60,7 @@ class StreamSink:
         _write_all(self._descriptor, lines)
 
     def close(self) -> None:
-        """Leave the descriptor open: it is not ours."""
+        """Do nothing: the descriptor belongs to the caller."""
 
 
 _TIME = re.compile(rb'"ts":(\d{16,17})\b|(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)Z')
@@ -71,7 +68,7 @@ _US_PER_S = 1_000_000
 
 
 def time_of(line: bytes) -> float | None:
-    """Return when a line of a log was written (s since the Unix epoch), None if it does not say."""
+    """Return when a line of a log was written (s since the Unix epoch), None if it has no time."""
     found = _TIME.search(line)
     if found is None:
         return None
@@ -86,10 +83,11 @@ def time_of(line: bytes) -> float | None:
 class RotatingFile:
     """A file that is renamed when it is full: `x.log` becomes `x.log.1`, that one `x.log.2`, ...
 
-    `files_max` counts the file being written; the oldest is removed. A file is larger than
-    `bytes_max` only if a single write is, or while it cannot be renamed: then it is written on, and
-    `trouble` says why. With `age_max_s` it is renamed as well before a line that is so much later
-    than its first one. `clock` and `wall_clock` (time since the Unix epoch) give seconds.
+    `files_max` includes the file being written; the oldest one is removed. A file is larger than
+    `bytes_max` only if a single write is, or while it cannot be renamed: lines are then added to it
+    all the same, and `trouble` says why. With `age_max_s` it is also renamed before a line that is
+    this much later than its first one. `clock` and `wall_clock` (time since the Unix epoch) return
+    seconds.
     """
 
     def __init__(
@@ -119,7 +117,7 @@ class RotatingFile:
         return str(self.path)
 
     def open(self) -> None:
-        """Open the file for appending, with its folder; `write` does so too if need be."""
+        """Open the file for appending, and make its folder; `write` does so if it is not open."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self.path, flags, 0o640)
@@ -132,9 +130,9 @@ class RotatingFile:
         self._began = self._first_time()
 
     def _first_time(self) -> float:
-        """When the file was begun: as its first line says, else no later than its last change.
+        """Return when the file was begun: the time in its first line, or else of its last change.
 
-        A time to come, from before the clock was set back, is taken for now.
+        A time in the future, from before the clock was set back, counts as now.
         """
         if not self._size:
             return self._wall_clock()
@@ -145,7 +143,7 @@ class RotatingFile:
         return min(began, self._wall_clock())
 
     def _over(self, more: int) -> str | None:
-        """Why lines of so many bytes belong into a new file; None where they do not."""
+        """Return why lines of `more` bytes belong into a new file, None if they do not."""
         if not self._size:
             return None
         if self._size + more > self._bytes_max:
@@ -166,14 +164,14 @@ class RotatingFile:
             _write_all(self._descriptor, lines)
         except OSError:
             with contextlib.suppress(OSError):
-                # All of these lines count as lost, so none of them may stand there.
+                # All of these lines are counted as lost, so none of them may stay in the file.
                 os.ftruncate(self._descriptor, self._size)
             self.close()
             raise
         self._size += len(lines)
 
     def _rotate(self, why: str) -> None:
-        """Begin a new file; if that fails the full one stays open, and is tried again later."""
+        """Begin a new file; if that fails, keep the old one open, and try again later."""
         if self._clock() < self._rotate_at:
             return
         try:
@@ -193,8 +191,8 @@ class RotatingFile:
             self.path.unlink(missing_ok=True)
             return
         last = self._files_max - 1
-        # Only up to the first number that is free: an attempt that ended halfway left one, and
-        # repeating the rest would push out the oldest file for nothing.
+        # Only up to the first number that is free. An attempt that ended halfway left one; to
+        # rename the files beyond it again would remove the oldest one for nothing.
         free = next((n for n in range(last) if not self._numbered(n).exists()), last)
         for number in range(free, 0, -1):
             self._numbered(number - 1).replace(self._numbered(number))
@@ -210,7 +208,7 @@ class RotatingFile:
 
 
 def tell_stderr(sentence: str) -> None:
-    """Write a line to stderr, unless that would wait for whoever reads it."""
+    """Write a line to stderr, unless that would block."""
     with contextlib.suppress(OSError, ValueError):
         if select.select([], [_STDERR], [], 0)[1]:
             os.write(_STDERR, f"mdserver: {sentence}\n".encode(errors="backslashreplace"))
@@ -219,9 +217,9 @@ def tell_stderr(sentence: str) -> None:
 class LineWriter:
     """A bounded queue of lines before a sink, with the thread that empties it.
 
-    `lost(count)` makes the line that stands for lines that were dropped. `tell` is given a sentence
-    when the sink is in trouble and when lines were lost, never one for each line. Use it as a
-    context manager, or call `close`.
+    `lost(count)` makes the line that stands for lines that were dropped. `tell` is called with a
+    sentence when something is wrong with the sink and when lines were lost, but not for each line.
+    Use the writer as a context manager, or call `close`.
     """
 
     def __init__(
@@ -247,7 +245,7 @@ class LineWriter:
 
     @property
     def trouble(self) -> str | None:
-        """What an operator should see to, one clause; None while every line is written."""
+        """What is wrong, as one clause; None if every line is written."""
         dropped = self._dropped
         if dropped:
             reason = self._reason or "the disk is slower than what comes"
@@ -293,7 +291,7 @@ class LineWriter:
             self._sink.close()
 
     def _emit(self, lines: bytes) -> bool:
-        """Write lines; False if the sink refused them. Says what is wrong with it, once."""
+        """Write lines, and return False if the sink refused them; report its trouble once."""
         try:
             if lines:
                 self._sink.write(lines)

@@ -1,10 +1,10 @@
-"""The columns of the journal's streams: one class a stream, one JSON object a line.
+"""The columns of the journal's streams: a class for each stream, a JSON object for each line.
 
 The classes are the documentation of record (docs/pipeline.md repeats them as a table). `v` is the
-version of a stream's columns: a reader takes the versions it knows and sets other lines aside. A
-column may be added without a new version; none is renamed, removed or given another meaning.
-After its columns each line has `line_crc`: CRC-32, in hexadecimal digits, of all that comes before.
-All times are microseconds since the Unix epoch, UTC.
+version of a stream's columns: a reader takes the versions that it knows and sets other lines aside.
+A column may be added without a new version; none is renamed, removed or given another meaning.
+After its columns each line has `line_crc`: the CRC-32, in hexadecimal digits, of everything before
+it. All times are microseconds since the Unix epoch, UTC.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,17 +23,17 @@ Place = tuple[str, int, int]
 NS_PER_US = 1_000
 LINE_CRC = ',"line_crc":"'
 LINE_CRC_BYTES = len(LINE_CRC) + 8 + 2
-"""Of the end of a line: its checksum, a quotation mark and the object's brace."""
+"""The length of a line's end: the key, 8 digits, a quotation mark and the object's brace."""
 
 
 def checked(line: bytes) -> bytes:
-    """Return the line, an object that is not empty, with its checksum as the last member."""
+    """Return a line, which is an object that is not empty, with its checksum as the last member."""
     before = line[:-1]
     return b'%b,"line_crc":"%08X"}' % (before, crc32(before))
 
 
 class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A committed message. `content` is text, `content_base64` stands in its place for bytes."""
+    """A committed message. It has `content` if that is text, else `content_base64`."""
 
     v: int
     history: str
@@ -42,7 +42,7 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     group: int
     ts_pub: int
-    """When the first member took it."""
+    """When the first member took the publication."""
     ts_server: int
     """When the member that writes this journal learned that it is committed."""
     node: str
@@ -61,7 +61,7 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReceiptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one session got of one subject in one epoch within a minute: a range, not a delivery."""
+    """What a session received of a subject in one epoch within a minute, as a range of messages."""
 
     v: int
     session: str
@@ -72,7 +72,7 @@ class ReceiptRow(msgspec.Struct, frozen=True, kw_only=True):
     seq_lo: int
     seq_hi: int
     n: int
-    """Messages of the range, each counted once. A range begins anew at one that comes twice."""
+    """The messages of the range, each counted once. One that comes twice begins a new range."""
     crc_sum: int
     """Sum of `checksum` over those n."""
     crc_at: int
@@ -85,13 +85,13 @@ class ReceiptRow(msgspec.Struct, frozen=True, kw_only=True):
     opened_ts: int
     closed_ts: int
     owner: str | None = None
-    """Whose receipt it is as far as the server knows: the identity of a publisher, which its client
-    keeps across connections, or the session of the member."""
+    """The sender of the receipt as far as the server knows: a publisher identity, which a client
+    keeps across connections, or else the session of the member."""
     verified: bool | None = None
-    """Whether the member that took it confirms it: the session was subscribed there, and the
-    messages with these checksums were in its cache. None is not known: an older line."""
+    """Whether the member that took the receipt confirms it: the session was subscribed there, and
+    messages with these checksums were in its cache. None, in lines of older versions: unknown."""
     left_out: int = 0
-    """Receipts of the same session that were left out before this one: there were too many."""
+    """How many receipts of the same session were left out before this one as too many."""
 
 
 class StatRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class StatRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowPlace(msgspec.Struct, frozen=True):
-    """The columns of a message that say where it stands."""
+    """The columns of a message that are its position."""
 
     subject: str
     epoch: int
@@ -116,9 +116,10 @@ _place = msgspec.json.Decoder(RowPlace)
 
 
 def written(segments: Iterable[Segment], places: Mapping[Place, int]) -> set[Place]:
-    """Which messages have a row already, of those with these places and times (ns).
+    """Return which of these messages have a row already, given their positions and times (ns).
 
-    Reads only segments that may have such a row. Raises OSError.
+    Segments that were finished before the oldest time cannot have such a row, and are not read.
+    Raises OSError.
     """
     if not places:
         return set()
@@ -135,7 +136,7 @@ def written(segments: Iterable[Segment], places: Mapping[Place, int]) -> set[Pla
 
 
 def _place_of(line: bytes) -> Place | None:
-    """Where the message of a line stands; None for a line that is damaged."""
+    """Return the position of a line's message, None for a line that is damaged."""
     try:
         row = _place.decode(line)
     except msgspec.MsgspecError:
@@ -144,7 +145,7 @@ def _place_of(line: bytes) -> Place | None:
 
 
 def message_row(entry: Entry, group: int, history: str, node: str, now: int) -> MessageRow:
-    """The row of a committed entry; `now` in ns is when it was learned."""
+    """Return the row of a committed entry; `now` (ns) is when this member learned of it."""
     publication = entry.publication
     content = publication.content
     return MessageRow(
