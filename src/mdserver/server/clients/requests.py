@@ -121,7 +121,8 @@ class HttpRequests:
     async def _read(self, received: bytes) -> Request | None:
         """Read the next request; return None at the end of the stream.
 
-        `received` are bytes that were read already. Raises RequestRefusedError.
+        `received` are bytes that were read already; even if there are none, a pipelined request may
+        be complete. Raises RequestRefusedError.
         """
         context, connection, http = self._context, self._connection, self._http
         connection.give_time(context.settings.handshake_timeout)

@@ -93,6 +93,9 @@ async def give_commands(sessions: Sessions, session: int, commands: Sequence[Any
     After the last step there is no pause, because the caller then waits for input anyway.
     """
     turn = sessions.turn
+    # The cost of a command with subjects depends on their number, so the size of these steps is
+    # fixed. Other commands are cheap or not depending on their audience, which only the clock and
+    # the deliveries tell: there the step adapts.
     if not _KINDS_WITH_SUBJECTS.isdisjoint(map(type, commands)):
         for step in portions(commands):
             sessions.dispatch(Received(session, step))

@@ -1,7 +1,8 @@
 """Reads and writes the vote file, the record of promises of one member (docs/cluster.md).
 
-A seed votes only what is on its disk, so this file has to survive two things: a crash at any
-moment, and a full disk. Three names in one folder provide for that:
+A seed gives a promise only after the promise is on its disk. So the file has to survive a crash at
+any moment, and a full disk must not keep it from being written. Three names in one folder provide
+for that:
 
 - `votes-NAME.json` is the record that counts. It is never written in place.
 - `votes-NAME.spare` is a file that has its space already. A new record is written into it and

@@ -6,10 +6,10 @@ give the same group logs (`mdserver.cluster.wal`).
 
 *Bounded hand-over.* The lines of an output are encoded only when the thread that writes has room
 for them (`JOURNAL_AHEAD_BYTES`). A large entry is therefore never held as bytes as a whole, and
-no line of the node is ever dropped because the queue of the thread is full.
+these lines alone never fill the queue of the thread, which drops lines when it is full.
 
-*Compaction.* Once the stream has grown to `JOURNAL_LOG_GROWTH` times the size of its last
-checkpoint, it is written anew (`WalWriter._shrink`):
+*Compaction.* Once the stream has grown to `JOURNAL_LOG_GROWTH` times the size of the checkpoints of
+the last compaction, and to `JOURNAL_LOG_BYTES_MIN`, it is written anew (`WalWriter._shrink`):
 
 1. The open segment is sealed, and the lines that follow begin a new one (`Compaction.begin`).
 2. The node writes a checkpoint of each group, one after the other. The first line of a checkpoint
@@ -234,7 +234,8 @@ class WalWriter:
     def end(self) -> None:
         """Write how much is committed, all that is queued, and `WalEnded` as the last line.
 
-        A start that finds `WalEnded` knows that nothing is missing, whatever `JournalFsync` is.
+        A start that finds `WalEnded` knows that no lines are missing at the end, even if
+        `JournalFsync` syncs seldom or never.
         """
         self._engine.dispatch(ConcludeWal())
         for _, lines, _ in self._queue:
