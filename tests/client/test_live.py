@@ -159,7 +159,7 @@ async def test_request_and_reply(server: Any, way: dict[str, Any]) -> None:
                 await answering.reply(question, str(int(question.content) ** 2))
 
         nursery.start_soon(answer)
-        replies = [await asking.request("/service/square", str(n)) for n in (2, 3)]
+        replies = [await asking.request("/service/square", str(n), timeout_s=None) for n in (2, 3)]
         assert [reply.content for reply in replies] == ["4", "9"]
         nursery.cancel_scope.cancel()
 

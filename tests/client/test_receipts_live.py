@@ -12,7 +12,7 @@ import pytest
 import trio
 from websockets.sync.client import connect
 
-from mdserver.client import Client, ReconnectSettings
+from mdserver.client import Client, NotOpenError, ReconnectSettings
 from mdserver.core.message import checksum
 from mdserver.journal import segments
 from mdserver.journal.rows import ReceiptRow
@@ -152,3 +152,21 @@ async def test_receipts_wait_for_a_server_that_was_killed(tmp_path: Path) -> Non
                     await client.reported()
                 assert second.stop() == 0
     assert [(row.subject, row.n) for row in receipts(tmp_path)] == [("/a/b", 1), ("/a/b", 1)]
+
+
+@pytest.mark.slow
+async def test_a_wait_for_receipts_ends_with_its_client(tmp_path: Path) -> None:
+    async def wait(client: Client) -> None:
+        with pytest.raises(NotOpenError):
+            await client.reported()
+
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            with live_server(tmp_path, *arguments(tmp_path)) as server:
+                async with Client([server.url], receipts=True) as client:
+                    subscription = client.subscribe("/a/b")
+                    await client.publish("/a/b", "one")
+                    await received(subscription, 1)
+                    server.process.kill()
+                    server.process.wait(PATIENCE_S)
+                    nursery.start_soon(wait, client)

@@ -221,6 +221,12 @@ def test_any_file_is_read_or_refused_with_one_line(tmp_path_factory, content: by
     assert all("\n" not in setting.text for setting in settings)
 
 
+def test_a_short_password_hides_no_other_mistake() -> None:
+    sets = ["ClusterMembers=127.0.0.1:1", "ClusterPassword=short", "Listen=", "ListenEncrypted="]
+    with pytest.raises(ConfigError, match=r"(?s)ClusterPassword: .*\n.*are both empty"):
+        load(overrides=sets)
+
+
 def test_a_cluster_needs_a_password_that_nobody_guesses() -> None:
     sets = ["ClusterMembers=127.0.0.1:1", "ClusterPassword=fifteen letters"]
     with pytest.raises(ConfigError, match=r"^--set: ClusterPassword: it needs at least 16"):

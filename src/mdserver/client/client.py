@@ -614,7 +614,7 @@ class Client:
         subject: str,
         content: str | bytes,
         *,
-        timeout_s: float = limits.CLIENT_REQUEST_TIMEOUT_S,
+        timeout_s: float | None = limits.CLIENT_REQUEST_TIMEOUT_S,
         fields: Mapping[str, str] | None = None,
         closure: str | None = None,
         retained: bool = True,
@@ -623,9 +623,9 @@ class Client:
     ) -> Message:
         """Publish a message with a reply subject of its own and wait for the first reply.
 
-        `timeout_s` bounds both waits together, in seconds; the other arguments are those of
-        `publish`. Raises ClientTimeoutError (a trio.TooSlowError) if no reply comes in time, and
-        what `publish` raises.
+        `timeout_s` bounds both waits together, in seconds; None waits for ever. The other
+        arguments are those of `publish`. Raises ClientTimeoutError (a trio.TooSlowError) if no
+        reply comes in time, and what `publish` raises.
         """
         arguments.seconds("timeout_s", timeout_s)
         self._require_open()
@@ -634,7 +634,7 @@ class Client:
         command = arguments.publication(
             subject, content, fields, closure, retained, qos, compressed, reply_subject
         )
-        with trio.move_on_after(timeout_s):
+        with trio.move_on_after(math.inf if timeout_s is None else timeout_s):
             async with self.subscribe(reply_subject) as replies:
                 await self._publish(command, timeout_s)
                 return await anext(replies)
@@ -687,6 +687,7 @@ class Client:
         self._receipts.cut(now())
         self._report(self._receipts)
         while len(self._receipts):
+            self._require_open()
             await self._room.park()
 
     async def _report_regularly(self, receipts: ReceiptBook) -> None:

@@ -170,7 +170,7 @@ def _contradictions(loaded: Loaded) -> Iterator[str]:
             f"it needs {' or '.join(names)}"
         )
     if config.cluster_members and 0 < len(config.cluster_password) < limits.PASSWORD_CHARS_MIN:
-        raise ConfigError(
+        yield (
             f"{origins['ClusterPassword']}: ClusterPassword: it needs at least "
             f"{limits.PASSWORD_CHARS_MIN} characters, such as `openssl rand -hex 16` prints"
         )
