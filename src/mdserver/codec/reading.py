@@ -89,7 +89,7 @@ class Decoder(Protocol):
     """A decoder of msgspec for one type, in either encoding."""
 
     def decode(self, data: bytes, /) -> Any:
-        """Decode `data`; msgspec.ValidationError where it is of another type."""
+        """Decode `data`. Raises msgspec.ValidationError if it is of another type."""
 
 
 class Sender(Protocol):

@@ -10,8 +10,9 @@ as all their questions are answered.
 After a session has renewed its token, its subscriptions are asked about again (`Recheck`). They go
 on meanwhile; one that is denied is revoked when the verdict comes.
 
-A token with an expiry time sets one timer of its session twice: `renew_token_before` its end the
-client is told to send a new one (TOKEN_TO_EXPIRE), and at its end the session ends (TOKEN_EXPIRED).
+A token with an expiry time sets one timer of its session twice. The first time is
+`renew_token_before` the expiry, when the client is asked to send a new token (TOKEN_TO_EXPIRE). The
+second is the expiry, when the session ends (TOKEN_EXPIRED).
 """
 
 from collections import deque
@@ -223,7 +224,7 @@ def grant(
 ) -> None:
     """Give a session the rights of its token, None for all rights, and set the token's timer.
 
-    `renew_before` (ns) is how long before its expiry the client is told to renew the token.
+    `renew_before` (ns) is how long before its expiry the client is asked to renew the token.
     """
     stop_token_timer(session, out)
     session.expires = None

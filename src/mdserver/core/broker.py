@@ -354,6 +354,8 @@ class Broker:
         session.external_token = command.external_token
         session.publisher = publisher
         session.trusted = same_token(command.token, self.settings.allow_token)
+        # The client may ask for a shorter interval than the server's, but for none so short that
+        # keepalives become a load.
         asked = command.keepalive_ms or 0
         longest = self.settings.keepalive // NS_PER_MS
         self._send(
@@ -568,6 +570,7 @@ class Broker:
     def _begin_history(
         self, history: str, groups: Iterable[int], now: int, out: list[Output]
     ) -> None:
+        # What conflation holds has positions of the old history: it goes out before the resets.
         self._conflation.flush(out)
         affected = dict.fromkeys(groups)
         self._histories.begin(history, tuple(affected))

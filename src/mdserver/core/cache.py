@@ -8,9 +8,9 @@ One queue of all subjects (`_order`) has an item for each cached message, oldest
 limits on age and bytes are kept by looking at its head. It holds the subjects, not the messages:
 the oldest message of the subject at the head is the one that the item stands for. When a message
 leaves because its own subject has too many, its item is somewhere within the queue, where removing
-it would take long. So the subject counts one more `stale` item instead. Its next `stale` items in
-the queue stand for nothing; they are dropped when they reach the head, or all at once when they
-outnumber the others.
+it would take long. So the subject's counter `stale` is raised instead: its next `stale` items in
+the queue stand for nothing. They are dropped when they reach the head, or all at once when those of
+all subjects outnumber the other items.
 
 The age counts from when this member learned of a message, by its own clock: clocks of members
 differ, and a wrong one must not empty a cache. Snapshots that expire are in a queue of their own,
@@ -34,7 +34,7 @@ from mdserver.limits import (
 )
 
 _STALE_SLACK = 1024
-"""So many stale items are tolerated in any queue: a short one is not worth compacting."""
+"""This many stale items are always tolerated: a short queue is not worth compacting."""
 
 
 class SubjectState:

@@ -236,6 +236,7 @@ class CatchUp:
         self._work.begin(out)
         turns = self._settings.brought_at_once
         while self._queues and turns and not self._full(out):
+            # Sessions take turns: the first one is taken out, and put back as the last one below.
             session, queue = next(iter(self._queues.items()))
             del self._queues[session]
             request = queue[0]
@@ -271,6 +272,7 @@ class CatchUp:
         if bringing is not subscription:
             return  # Another subscription of the session brings it: a message goes out once.
         if session.ahead is not None and subject in session.ahead:
+            # This request decides anew how far the client is, so an earlier wait ends.
             self._ahead.release(session.ahead[subject])
         positions = request.known.positions
         # A position under the text of a pattern counts for every subject without one of its own.

@@ -64,7 +64,7 @@ class Inspection:
         self._groups = groups
 
     def session(self, number: int, names_max: int) -> SessionDescription | None:
-        """Describe a session with at most so many of its subscriptions; None if it is gone."""
+        """Describe a session with at most `names_max` of its subscriptions; None if it is gone."""
         session = self._sessions.get(number)
         if session is None:
             return None

@@ -256,6 +256,7 @@ class Interest:
                 and permits(subscription.session.readable, subject)
             ]
             if chosen:
+                # These sessions need no less specific pattern, except those that defer the subject.
                 seen.update(subscriptions)
                 for session in audience.take(subject, chosen[0].subject, chosen):
                     del seen[session]

@@ -20,7 +20,7 @@ from mdserver.errors import InvalidSubjectError
 class Work:
     """The budget of a step for work that may also be done later; `left` is what remains of it.
 
-    Each step has a list of outputs of its own, by which steps are told apart.
+    Each step has a list of outputs of its own, which identifies the step.
     """
 
     __slots__ = ("_most", "_out", "left")

@@ -9,7 +9,7 @@ SHOWN_CHARS_MAX = 200
 
 
 def safe_text(text: object, chars_max: int = SHOWN_CHARS_MAX) -> str:
-    """Return `text` as at most `chars_max` characters, and "..." where it was longer.
+    """Return `text` as at most `chars_max` characters, with "..." after them if it was longer.
 
     Characters that cannot be printed are written as escapes such as `\\ud800` or `\\n`, so the
     result is valid Unicode and stays on one line.

@@ -201,7 +201,7 @@ def _pieces_of_subject(image: SubjectImage) -> Iterator[bytes]:
 
 
 def array_of(count: int) -> bytes:
-    """Return the bytes with which MessagePack begins an array of so many values (array 32)."""
+    """Return the bytes with which MessagePack begins an array of `count` values (array 32)."""
     return b"\xdd" + count.to_bytes(4, "big")
 
 
