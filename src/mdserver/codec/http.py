@@ -297,6 +297,7 @@ class HttpConnection:
         return event
 
     def _read_body(self, exchange: h11.Connection) -> Request | None:
+        """Return the request if its body is complete, None if more bytes are needed."""
         assert self._body is not None
         assert self._request is not None
         while True:

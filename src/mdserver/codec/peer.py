@@ -146,6 +146,7 @@ class Handshake:
         return answer
 
     def _take(self, kind: int, payload: bytes) -> bytes:
+        """Take one frame of the handshake, and return what to send in answer."""
         if kind == REFUSAL:
             if payload == UNPROVEN and self._theirs is not None and self._side is Side.DIALER:
                 raise RefusedError(

@@ -154,6 +154,7 @@ class CommandReader:
         return commands
 
     def _explain(self, data: bytes, error: str, hint: bool) -> Malformed:
+        """Return what is wrong with a command; with `hint`, which one was perhaps meant."""
         try:
             keys: dict[str, bytes] = self._object.decode(data)
         except msgspec.ValidationError:

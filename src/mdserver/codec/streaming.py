@@ -191,6 +191,7 @@ class SseForm:
         return chunk(b"".join(self._with_id(frame) for frame in frames))
 
     def _with_id(self, event: bytes) -> bytes:
+        """Note what the client knows with this event, and return the event with such an id."""
         assert isinstance(event, _Telling)
         if event.history is not None and event.history != self._history:
             self._history = event.history

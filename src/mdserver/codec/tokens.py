@@ -160,6 +160,7 @@ class TokenVerifier:
         return self._check_names(claims) or _grants(claims, now)
 
     def _signed_claims(self, token: str, header: dict[str, Any]) -> dict[str, Any] | Denied:
+        """Return the claims of a token that one of the keys has signed, or why there are none."""
         algorithm, name = header.get("alg"), header.get("kid")
         fitting = [key for key in self._keys if algorithm in key.algorithms]
         if not fitting:
@@ -190,6 +191,7 @@ class TokenVerifier:
 
 
 def _grants(claims: dict[str, Any], now: int) -> Grants | Denied:
+    """Return what verified claims grant at `now`, or why they grant nothing."""
     expires = _nanoseconds(claims.get("exp"))
     if expires is None:
         return _invalid("The token has no claim `exp` (seconds since 1970).")

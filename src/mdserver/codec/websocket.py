@@ -335,6 +335,7 @@ class WebSocket:
             events.append(Message(payload, text))
 
     def _take_fragment(self, first: int, payload: bytes, events: list[WebSocketEvent]) -> None:
+        """Take a frame that is not a whole message: the beginning, the middle or the end of one."""
         if self._closing:
             return
         opcode, final = first & 0x0F, first >= 0x80

@@ -96,6 +96,7 @@ class PendingAuthorizations:
         return False
 
     def _questions(self, command: AnyCommand) -> list[Question]:
+        """Return the questions of which every one has to be granted before a command is handled."""
         if self._settings.policy is Policy.ASK and isinstance(command, RenewToken):
             return [("token", command.token, None)]
         if not self._settings.ask_each:

@@ -327,6 +327,7 @@ class Broker:
     def _admit(
         self, session: Session, command: Connect, verdict: Verdict, now: int, out: list[Output]
     ) -> None:
+        """Answer `connect`: admit the session with the rights of the verdict, or end it."""
         verdict = unexpired(verdict, now)
         if isinstance(verdict, Denied) and verdict.busy:
             self._disconnect(session, CLOSE_BUSY, verdict.reason, now, out)
@@ -381,6 +382,10 @@ class Broker:
     def _renew(
         self, session: Session, command: RenewToken, verdict: Verdict, now: int, out: list[Output]
     ) -> None:
+        """Answer `token`: take the rights of a new token, and end what they no longer allow.
+
+        A token that is refused changes nothing: the old one holds until it expires.
+        """
         if self.settings.policy is not Policy.ASK:
             session.trusted = same_token(command.token, self.settings.allow_token)
             if self.settings.policy is Policy.BASIC and not session.trusted:
@@ -570,6 +575,7 @@ class Broker:
     def _begin_history(
         self, history: str, groups: Iterable[int], now: int, out: list[Output]
     ) -> None:
+        """Give these groups a history id, and tell the subscribers of their subjects."""
         # What conflation holds has positions of the old history: it goes out before the resets.
         self._conflation.flush(out)
         affected = dict.fromkeys(groups)

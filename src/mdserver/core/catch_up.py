@@ -264,6 +264,12 @@ class CatchUp:
     def _bring_one(
         self, request: CatchUpRequest, subject: str, now: int, out: list[Output]
     ) -> None:
+        """Send what precedes the live messages of a subject, if this request is to bring it.
+
+        That is what was missed since the subject's position; without one, what was missed since the
+        place in the log of its group; without that, the last `history` messages, or the snapshot.
+        With `replay`, history or snapshot also follow what was missed since a position.
+        """
         subscription = request.subscription
         session, match = subscription.session, subscription.match
         before = self._interest.visited
@@ -316,6 +322,7 @@ class CatchUp:
         now: int,
         out: list[Output],
     ) -> None:
+        """Send what was missed of a subject since a position, or wait if that is ahead."""
         state = self._cache.find(subject)
         entries = () if state is None else self._cache.entries(state, now)
         found = recover(state, entries, after)

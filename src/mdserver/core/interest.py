@@ -234,6 +234,7 @@ class Interest:
         return len(dict.fromkeys(chain(exact, *found))) if found else len(exact)
 
     def _renew(self, subject: str, audience: Audience | None) -> Audience:
+        """Return the audience of a subject as of now, with what is still right of the old one."""
         exact = self._exact.get(subject, {})
         found, changed = self._matching(segments_of(subject))
         if audience is None:

@@ -118,6 +118,7 @@ def undecided(denied: Denied) -> Refused:
 def _refused(
     subject: str, reply: str | None, size: int, session: Session, settings: BrokerSettings
 ) -> Refused | None:
+    """Return why a session may not make a publication of `size` bytes, None if it may."""
     most = settings.message_bytes_max
     if size > most:
         reason = f"Content and fields have {size} bytes: at most {most} are allowed."

@@ -107,6 +107,7 @@ class Subscriptions:
         pattern: Pattern | None,
         verdict: Grants | Denied | None,
     ) -> str | None:
+        """Return why a session may not have a subscription, None if it may."""
         if isinstance(verdict, Denied):
             return verdict.reason
         denial = may_subscribe(session, subject, pattern)
@@ -140,6 +141,7 @@ class Subscriptions:
         now: int,
         out: list[Output],
     ) -> None:
+        """Begin the catch-up of the subscriptions that a command made."""
         known = self._known(session, command, accepted, out)
         if self._settings.policy is Policy.ASK:
             for one in accepted:

@@ -228,7 +228,7 @@ class Windows:
         }
 
     def points(self, indicator: str, window: str, now: int) -> list[tuple[float, float] | None]:
-        """Return average and maximum of each bucket of a window, None where nothing was sampled."""
+        """Return average and maximum of each bucket of a window, None if nothing was sampled."""
         unit, count = WINDOWS[window]
         self._rings[unit].advance(self._time(now))
         return self._rings[unit].points(indicator, count)

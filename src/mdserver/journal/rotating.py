@@ -270,6 +270,7 @@ class LineWriter:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        """Write what is queued, all of it at a time, until the writer is closed."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue or self._closing)

@@ -341,6 +341,7 @@ class StreamWriter:
             self._rename_sealed(number)
 
     def _open_next(self) -> None:
+        """Open the next segment, whose name and number are on the disk when this returns."""
         number = self._number + 1
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         file = os.open(self._path(number, "open"), flags, 0o640)

@@ -286,6 +286,7 @@ class JournalWriter:
         return self.settings.segment_time / NS_PER_S
 
     def _try(self, now: float) -> None:
+        """Write, seal, sync and delete what is due; on an error do what `JournalDiskFull` says."""
         try:
             self._note_gap()
             if self._withdrawn or (self._gap and not self._closing):
@@ -370,6 +371,10 @@ class JournalWriter:
         self._missing_bytes = self._missing_bytes or stream.size_bytes
 
     def _append(self, name: str, stream: StreamWriter, lines: list[Queued], now: float) -> None:
+        """Append the lines of a stream's queue up to its first step, and note their requests.
+
+        While the last stream has a gap, its lines are counted as lost instead.
+        """
         items = list(leading(lines))
         run = [line for line in items if isinstance(line, bytes)]
         if self._gap and name == self._last:
