@@ -46,7 +46,7 @@ class _Agreed:
 
 
 class AliasTable:
-    """The aliases of one server, at most `aliases_max`; the oldest gives way to one too many."""
+    """The aliases of one server, at most `aliases_max`; when it is full, the oldest is dropped."""
 
     def __init__(self, aliases_max: int = limits.SUBJECTS_MAX) -> None:
         self._aliases_max = min(aliases_max, ALIASES_MAX)

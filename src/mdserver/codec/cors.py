@@ -67,7 +67,7 @@ class WebRule:
 
 
 def _stays(name: str) -> bool:
-    """Return whether nobody can make a name point to another address."""
+    """Return whether a name is safe from DNS rebinding: it always means the same address."""
     if name == "localhost" or name.endswith(".localhost"):  # RFC 6761, 6.3
         return True
     try:

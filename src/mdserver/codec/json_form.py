@@ -107,7 +107,7 @@ class JsonClient:
         return _join(frames)
 
     def events(self, data: bytes) -> list[WireEvent | MessageEvent]:
-        """Decode one message; events of an unknown `op` are left out, as a later version has them.
+        """Decode one message; events of an unknown `op`, from a later version, are left out.
 
         Raises RemoteProtocolError for anything else that is no event.
         """

@@ -29,7 +29,7 @@ A client may also name places in the logs of subject groups instead of positions
 has not reached one of them, the whole queue of the session waits, under the same deadline.
 
 The invariant is that a session gets the messages of a subject once and in the order of their
-positions. It holds because at any time exactly one subscription of a session brings a subject
+positions. It holds because at any time at most one subscription of a session brings a subject
 (`Interest.bringing`), and because a subject is removed from `pending` or `ahead` in the same step
 in which what was missed of it is sent, so that the next live message follows it without a gap.
 

@@ -70,7 +70,7 @@ class Subscriptions:
     ) -> None:
         """Carry out a `subscribe` or `resume`; each invalid or refused subject gets an answer.
 
-        `verdict` is that of an external authorizer about this command, None if nobody was asked.
+        `verdict` is that of an external authorizer about this command, None if none was asked.
         """
         if command.history < 0 or command.conflation_ms < 0:
             reason = "`history` and `conflation_ms` are 0 or more."

@@ -461,7 +461,7 @@ def identified(folder: Path) -> Identified | None:
 
 
 def positions(folder: Path) -> dict[str, int]:
-    """Return, by reader, the number of the last segment that it needs no more.
+    """Return, by reader, the number of the last segment that the reader needs no more.
 
     That is 0 for a file that is damaged, or about another stream that was in this folder before.
     Files of earlier versions name no stream, and count for any.
