@@ -210,8 +210,12 @@ class Member:
         return self.log.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
+OF_FAULTS = {"member out of service"}
+"""Errors that are no findings: a run takes majorities away, and checks itself that all serve again."""
+
+
 def logged(members: list[Member]) -> tuple[Counter[str], list[str]]:
-    """How often each event was logged, and what was logged as an error."""
+    """How often each event was logged, and what was logged as an error beyond `OF_FAULTS`."""
     counted: Counter[str] = Counter()
     errors: list[str] = []
     for member in members:
@@ -223,6 +227,7 @@ def logged(members: list[Member]) -> tuple[Counter[str], list[str]]:
                     errors.append(f"{member.name}: {line}")
                 continue
             counted[str(entry.get("event"))] += 1
-            if entry.get("level") in {"error", "critical"}:
+            is_error = entry.get("level") in {"error", "critical"}
+            if is_error and entry.get("event") not in OF_FAULTS:
                 errors.append(f"{member.name}: {line}")
     return counted, errors
