@@ -211,7 +211,7 @@ class Member:
 
 
 OF_FAULTS = {"member out of service"}
-"""Errors that are no findings: a run takes majorities away, and checks itself that all serve again."""
+"""Errors that are no findings: a run takes majorities away, and checks that all serve again."""
 
 
 def logged(members: list[Member]) -> tuple[Counter[str], list[str]]:

@@ -171,6 +171,12 @@ def test_a_stranger_cannot_make_a_member_keep_much() -> None:
         Handshake(Side.LISTENER, B, TERMS, "p").feed(frame(GREETING, b"x" * 60_000))
 
 
+def test_a_greeting_that_is_nested_deeply_is_refused() -> None:
+    nested = b"\x81\xa4name" + b"\x91" * 15_000 + b"\xc0"
+    with pytest.raises(RemoteProtocolError, match="a greeting cannot be understood"):
+        Handshake(Side.LISTENER, B, TERMS, "p").feed(frame(GREETING, nested))
+
+
 def test_a_message_survives_its_frame() -> None:
     message = Ack(3, [AckItem(1, 2, 300)])
     left, right = meet()

@@ -227,7 +227,7 @@ def decoded(payload: bytes, type_: type[T]) -> T:
     """Return the value of this type that is in `payload`. Raises RemoteProtocolError."""
     try:
         return msgspec.msgpack.decode(payload, type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"a greeting cannot be understood: {error}") from None
 
 
