@@ -111,7 +111,8 @@ def test_a_member_that_ends_by_itself_is_a_finding(tmp_path: Path) -> None:
     assert process.returncode == 1, said
     assert "ended by itself" in said
     (kept,) = (tmp_path / "kept").iterdir()
-    assert "mdserver ready" in (kept / "m0.log").read_text(encoding="utf-8")
+    # How far the member had come when it was killed, and so what its log says, is chance.
+    assert {f"m{number}.log" for number in range(3)} <= {file.name for file in kept.iterdir()}
     assert not children_of(tmp_path)
 
 
