@@ -3,26 +3,10 @@
 import pytest
 
 from mdserver.cluster.messages import Forward, ForwardItem, PeerReceived
-from mdserver.core.events import StatusName
 from mdserver.core.message import Publication
 from mdserver.limits import NS_PER_MS as MS
 from mdserver.limits import NS_PER_S as S
-from simulation.cluster import Cluster
-
-
-def started(count: int = 3, **settings: object) -> Cluster:
-    cluster = Cluster(count, **settings)  # type: ignore[arg-type]
-    cluster.start()
-    cluster.until(cluster.ready, limit=1000 * S)
-    return cluster
-
-
-def acked(cluster: Cluster, name: str) -> dict[object, tuple[int | None, int | None]]:
-    return {
-        status.id: (status.epoch, status.seq)
-        for status in cluster.members[name].statuses
-        if status.status is StatusName.PUBLISH_OK
-    }
+from tests.cluster.started import acked, started
 
 
 def test_a_publication_is_acked_once_and_committed_everywhere() -> None:

@@ -4,25 +4,10 @@ import msgspec
 
 from mdserver.cluster.coordinator import CoordinatorState
 from mdserver.cluster.votes import VoteRecord
-from mdserver.core.events import StatusName
 from mdserver.limits import NS_PER_MS as MS
 from mdserver.limits import NS_PER_S as S
 from simulation.cluster import Cluster
-
-
-def started(count: int = 3, **settings: object) -> Cluster:
-    cluster = Cluster(count, **settings)  # type: ignore[arg-type]
-    cluster.start()
-    cluster.until(cluster.ready, limit=1000 * S)
-    return cluster
-
-
-def acked(cluster: Cluster, name: str) -> dict[object, tuple[int | None, int | None]]:
-    return {
-        status.id: (status.epoch, status.seq)
-        for status in cluster.members[name].statuses
-        if status.status is StatusName.PUBLISH_OK
-    }
+from tests.cluster.started import acked, started
 
 
 def test_three_seeds_start_and_agree_on_coordinators() -> None:

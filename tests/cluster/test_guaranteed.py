@@ -1,25 +1,10 @@
 """Seeds that lost what they knew, and what a member of this mode tells clients meanwhile."""
 
-from mdserver.core.events import Move, StatusName
+from mdserver.core.events import Move
 from mdserver.core.inputs import Opened
 from mdserver.limits import CLOSE_NO_QUORUM
 from mdserver.limits import NS_PER_S as S
-from simulation.cluster import Cluster
-
-
-def started(count: int = 3, **settings: object) -> Cluster:
-    cluster = Cluster(count, **settings)  # type: ignore[arg-type]
-    cluster.start()
-    cluster.until(cluster.ready, limit=1000 * S)
-    return cluster
-
-
-def acked(cluster: Cluster, name: str) -> dict[object, tuple[int | None, int | None]]:
-    return {
-        status.id: (status.epoch, status.seq)
-        for status in cluster.members[name].statuses
-        if status.status is StatusName.PUBLISH_OK
-    }
+from tests.cluster.started import acked, started
 
 
 def test_a_restarted_seed_recovers_from_the_coordinator_and_votes_again() -> None:
