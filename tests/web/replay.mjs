@@ -12,28 +12,11 @@ import { createInterface } from "node:readline";
 import { ClientCore } from "../../src/mdserver/web/client/core/machine.js";
 import { BinaryCodec } from "../../src/mdserver/web/client/codec/binary.js";
 import { JsonCodec } from "../../src/mdserver/web/client/codec/json.js";
-import { decode } from "../../src/mdserver/web/client/codec/msgpack.js";
 import { authority } from "../../src/mdserver/web/client/core/servers.js";
+import { commandOf, messageOf, plain } from "./plain.mjs";
 
 const CODECS = { json: JsonCodec, binary: BinaryCodec };
 const AT_TOLERANCE_MS = 0.001;
-
-const base64 = (bytes) => Buffer.from(bytes).toString("base64");
-
-function plain(value) {
-  if (value instanceof Uint8Array) return base64(value);
-  if (Array.isArray(value)) return value.map(plain);
-  if (typeof value !== "object" || value === null) return value;
-  const kept = Object.entries(value).filter(([, item]) => item !== undefined);
-  return Object.fromEntries(kept.map(([key, item]) => [key, plain(item)]));
-}
-
-function commandOf(frame) {
-  if (typeof frame === "string") return JSON.parse(frame);
-  let at = 1;
-  while (frame[at] >= 0x80) at++;
-  return plain(decode(frame.subarray(at + 1)));
-}
 
 function told(output) {
   switch (output.kind) {
@@ -52,12 +35,6 @@ function told(output) {
     default:
       return plain(output);
   }
-}
-
-function messageOf(message) {
-  const { content, ...rest } = plain(message);
-  const key = message.content instanceof Uint8Array ? "content_base64" : "content";
-  return { ...rest, [key]: content };
 }
 
 /** Compares as assert does, but for the times of timers, which are rounded elsewhere. */

@@ -5,33 +5,13 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { BinaryCodec } from "../../src/mdserver/web/client/codec/binary.js";
 import { JsonCodec } from "../../src/mdserver/web/client/codec/json.js";
-import { decode } from "../../src/mdserver/web/client/codec/msgpack.js";
 import { ProtocolError } from "../../src/mdserver/web/client/errors.js";
+import { commandOf, messageOf, plain } from "./plain.mjs";
 
 const FILE = new URL("../vectors/encodings.json", import.meta.url);
 const vectors = JSON.parse(readFileSync(FILE, "utf8"));
 
 const bytes = (hex) => new Uint8Array(Buffer.from(hex, "hex"));
-
-/** Values as they stand in JSON: bytes in base64, what is undefined left out. */
-function plain(value) {
-  if (value instanceof Uint8Array) return Buffer.from(value).toString("base64");
-  if (Array.isArray(value)) return value.map(plain);
-  if (typeof value !== "object" || value === null) return value;
-  const kept = Object.entries(value).filter(([, item]) => item !== undefined);
-  return Object.fromEntries(kept.map(([key, item]) => [key, plain(item)]));
-}
-
-function messageOf(event) {
-  const { content, ...rest } = plain(event);
-  return { ...rest, [event.content instanceof Uint8Array ? "content_base64" : "content"]: content };
-}
-
-function commandOf(frame) {
-  let at = 1;
-  while (frame[at] >= 0x80) at++;
-  return plain(decode(frame.subarray(at + 1)));
-}
 
 for (const { name, value } of vectors.commands) {
   test(`command: ${name}`, () => {
