@@ -17,8 +17,8 @@ from attrs import define
 
 READY = re.compile(r"mdserver ready: (\S+(?: \S+)*)\n")
 START_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 20
-LINE_TIMEOUT_S = 10
+STOP_TIMEOUT_S = 60
+LINE_TIMEOUT_S = 30
 ANSWER_TIMEOUT_S = 30  # a server itself gives up on a publication before that
 
 

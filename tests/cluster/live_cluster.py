@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from mdserver.bench.processes import free_ports
 
-READY_TIMEOUT_S = 20
-STOP_TIMEOUT_S = 30
+READY_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60
 
 
 class LiveCluster:

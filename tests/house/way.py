@@ -104,7 +104,7 @@ class Recorder:
         if event == "call" and frame.f_code.co_filename.startswith(ROOT):
             code = frame.f_code
             self.calls.append(f"{code.co_filename.removeprefix(ROOT)}:{code.co_qualname}")
-        elif event == "c_call" and argument.__name__ in {"send", "sendmsg"}:
+        elif event == "c_call" and writes_to_a_socket(argument):
             self.sent = len(self.calls)
 
     def end(self) -> list[str]:
@@ -112,6 +112,12 @@ class Recorder:
         self.on = False
         # Before it the server may still be counting what it sent for the message before.
         return self.calls[self.calls.index(FIRST) : self.sent]
+
+
+def writes_to_a_socket(function: Any) -> bool:
+    """Return whether a function in C does; a coroutine's `send`, which resumes it, does not."""
+    on = getattr(function, "__self__", None)
+    return isinstance(on, socket.socket) and function.__name__ in {"send", "sendmsg"}
 
 
 class Client:

@@ -23,7 +23,7 @@ from mdserver.journal.writer import (
 )
 from mdserver.limits import NS_PER_MS, NS_PER_S
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Heard:

@@ -11,7 +11,7 @@ from mdserver import limits
 from tests.vectors.dialogue import Connection, play
 
 SUBPROTOCOLS = {"json": limits.SUBPROTOCOL_JSON, "binary": limits.SUBPROTOCOL_BINARY}
-ANSWER_TIMEOUT_S = 10
+ANSWER_TIMEOUT_S = 30
 
 
 class Remote:

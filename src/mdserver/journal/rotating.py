@@ -280,10 +280,11 @@ class LineWriter:
                 self._queued_bytes = 0
                 dropped = self._dropped
             written = self._emit((self._lost(dropped) if dropped else b"") + lines)
+            if written and dropped:
+                # Said before `trouble` ends: whoever saw it end finds the sentence in the log.
+                self._say_lost(dropped)
             with self._changed:
                 self._dropped += -dropped if written else count
-            if written and dropped:
-                self._say_lost(dropped)
             if self._closing and not self._queue:
                 break
         if self._reason is not None:
