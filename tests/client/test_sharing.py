@@ -358,8 +358,9 @@ class SharingMachine(RuleBasedStateMachine):
                     self.check(reader, subject)
 
     def busy(self) -> bool:
-        session = self.seed.broker._sessions[self.session]
-        return self.seed.broker._catch_up.busy(session)
+        session = self.seed.broker.session_statistics(self.session)
+        assert session is not None
+        return session.busy
 
     def check(self, reader: Reader, subject: str) -> None:
         got, newest = reader.got.get(subject, []), self.count[subject]

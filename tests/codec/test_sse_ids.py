@@ -140,7 +140,7 @@ class World:
     def _publish(self, subject: str) -> None:
         seq = 1 + sum(entry.publication.subject == subject for entry in self.log)
         self.first.receive(PUBLISHER, [Publish(subject=subject, content=str(seq))])
-        state = self.first.broker._cache.find(subject)
+        state = self.first.broker.subject_statistics(subject)
         assert state is not None
         assert state.seq == seq
         self.log.append(state.entries[-1])
@@ -153,7 +153,7 @@ class World:
     def take_over(self) -> None:
         """Have the second member get all that it lacks as copies of the cache."""
         for subject in SUBJECTS:
-            if self.second.broker._cache.find(subject) is None:
+            if self.second.broker.subject_statistics(subject) is None:
                 self.client.resynced.add(subject)  # whoever is there gets the snapshot only
         for group in range(GROUPS):
             image: GroupImage = self.first.broker.export_group(group)

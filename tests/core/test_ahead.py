@@ -1,23 +1,17 @@
 """Clients that have seen more than this member wait for it, for a bounded time."""
 
-from typing import Any
-
 from mdserver.core.ahead import AheadWaits
+from mdserver.core.inputs import Opened
 from mdserver.core.interest import Interest
 from mdserver.core.outputs import CancelTimer, Output, SetTimer
 from mdserver.core.session import KnownPositions, Session
-from mdserver.core.settings import BrokerSettings
 from mdserver.limits import AHEAD_WAIT_S, NS_PER_S
-from tests.core.one_seed import OneSeed
 
 UNTIL = AHEAD_WAIT_S * NS_PER_S
 
 
 def session() -> Session:
-    seed = OneSeed(BrokerSettings())
-    seed.open(1)
-    found: Any = seed.broker._sessions[1]
-    return found
+    return Session(Opened(1, "127.0.0.1"))
 
 
 def waits(session: Session, *places: int) -> tuple[AheadWaits, list[Output]]:

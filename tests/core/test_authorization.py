@@ -16,6 +16,7 @@ from mdserver.core.events import Error, Status, StatusName
 from mdserver.core.inputs import Authorized, Denied, Grants, Opened
 from mdserver.core.outputs import Authorize, Disconnect, Output, Send
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.statistics import AuthorizationStatistics
 from mdserver.limits import HELD_COMMANDS_MAX, NS_PER_S, RECHECKS_AT_ONCE
 from tests.core.one_seed import OneSeed
 
@@ -67,8 +68,7 @@ def test_after_a_new_token_only_a_few_subscriptions_are_asked_about_at_a_time() 
             if isinstance(following, Authorize)
         ]
     assert asked == subjects
-    assert seed.broker._authorizations._requests == {}
-    assert seed.broker._authorizations._rechecks == {}
+    assert seed.broker.statistics().authorizations == AuthorizationStatistics(0, 0)
 
 
 def token_seed(expires_s: int, renew_s: int = 10) -> OneSeed:

@@ -336,14 +336,14 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @invariant()
     def bytes_are_counted(self) -> None:
-        cache = self.seed.broker._cache
-        counted = 0
-        for state in cache._subjects.values():
-            counted += sum(map(entry_bytes, state.entries))
-            counted += state.snapshot.bytes if state.snapshot else 0
-        assert cache.bytes == counted
-        states = cache._subjects.values()
-        assert len(cache._order) == cache._stale + sum(len(state.entries) for state in states)
+        broker = self.seed.broker
+        cache = broker.statistics().cache
+        found = [broker.subject_statistics(subject) for subject in cache.subjects]
+        subjects = [one for one in found if one is not None]
+        assert len(subjects) == len(found)
+        counted = sum(entry_bytes(entry) for one in subjects for entry in one.entries)
+        assert cache.bytes == counted + sum(one.snapshot_bytes for one in subjects)
+        assert cache.queued == cache.stale + sum(len(one.entries) for one in subjects)
 
 
 def about(event: Event) -> str:

@@ -1,5 +1,7 @@
 """What scenarios cannot show of the cache: its bookkeeping at sizes and orders of their own."""
 
+from itertools import repeat
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,9 +41,9 @@ def test_the_queue_of_all_messages_stays_in_proportion_to_what_is_cached() -> No
     for seq in range(1, 10_001):
         put(cache, "/a/b", seq)
     assert [entry.seq for entry in known(cache, "/a/b").entries] == [9999, 10000]
-    assert len(cache._order) < 3000
+    assert cache.statistics().queued < 3000
     assert cache.expire(NOW + BrokerSettings().cache_expire) is None
-    assert len(cache._order) == 0
+    assert cache.statistics().queued == 0
     assert not known(cache, "/a/b").entries
 
 
@@ -81,7 +83,7 @@ def test_a_dropped_group_leaves_nothing_behind() -> None:
         kept = {s for s in subjects if group_of(s, 2) > group}
         assert set(matching(cache, pattern("/**"))) == kept
         assert len(cache) == len(kept)
-    assert (cache.bytes, cache._tree) == (0, {})
+    assert (cache.bytes, cache.statistics().branches) == (0, 0)
     assert cache.expire(NOW * 10**12) is None
 
 
@@ -143,7 +145,7 @@ def test_a_snapshot_keeps_its_bounds_and_is_the_same_on_all_members(
         assert cache.bytes == sum(
             sum(entry_bytes(entry) for entry in state.entries)
             + (0 if state.snapshot is None else state.snapshot.bytes)
-            for state in cache._subjects.values()
+            for state in map(cache.state, cache.names(), repeat(NOW))
         )
     if joined_at <= len(rows) and rows:
         mine, theirs = known(here, "/a/b").snapshot, known(joining, "/a/b").snapshot
@@ -179,7 +181,7 @@ def test_many_that_are_too_old_go_a_bounded_number_at_a_time() -> None:
     assert cache.messages == 150
     assert cache.expire(NOW + 20) == NOW + 10
     assert cache.expire(NOW + 20) == NOW + 20
-    left = [state for state in cache._subjects.values() if state.snapshot is not None]
+    left = [one for one in map(cache.find, cache.names()) if one is not None and one.snapshot]
     assert len(left) == 200
     # A step that reads many subjects looks through the cache once.
     for number in range(250):

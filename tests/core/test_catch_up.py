@@ -1,11 +1,14 @@
 """The states of a subscription on its way to the live messages, one after the other."""
 
+from mdserver.core.cache import Cache
 from mdserver.core.commands import PositionAfter, Publish, Subscribe
-from mdserver.core.message import Entry, Position
+from mdserver.core.inputs import Opened
+from mdserver.core.message import Entry, Position, Publication
 from mdserver.core.outputs import Send
 from mdserver.core.recovery import Ahead, Lost, Missed, forked, recover
-from mdserver.core.session import CatchUpState, Subscription
+from mdserver.core.session import CatchUpState, Session, Subscription
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.statistics import SubscriptionStatistics
 from tests.core.one_seed import OneSeed
 
 
@@ -18,44 +21,52 @@ def seed_with(subjects: list[str], **settings: int) -> OneSeed:
     return seed
 
 
-def subscription_of(seed: OneSeed, subject: str) -> Subscription:
-    return seed.broker._sessions[2].subscriptions[subject]
+def subscription_of(seed: OneSeed, subject: str) -> SubscriptionStatistics:
+    session = seed.broker.session_statistics(2)
+    assert session is not None
+    return session.subscription(subject)
 
 
 def test_a_pattern_is_searched_then_brought_then_live() -> None:
     seed = seed_with([f"/a/{n}" for n in range(40)], work_at_once=30)
     seed.receive(2, [Subscribe(subjects=["/a/*"])])
-    subscription = subscription_of(seed, "/a/*")
-    states = [subscription.catch_up_state]
-    texts = [repr(subscription)]
-    while subscription.catch_up_state is not CatchUpState.LIVE:
+    phases = [subscription_of(seed, "/a/*")]
+    while phases[-1].catch_up_state is not CatchUpState.LIVE:
         seed.pass_time(seed.now + 1_000_000)
-        if states[-1] is not subscription.catch_up_state:
-            states.append(subscription.catch_up_state)
-            texts.append(repr(subscription))
+        phase = subscription_of(seed, "/a/*")
+        if phases[-1].catch_up_state is not phase.catch_up_state:
+            phases.append(phase)
+    states = [phase.catch_up_state for phase in phases]
     assert states == [CatchUpState.SEARCHING, CatchUpState.PENDING, CatchUpState.LIVE]
-    assert texts[0] == "<2 /a/*: searching>"
-    assert texts[1].startswith("<2 /a/*: pending, ")
-    assert texts[2] == "<2 /a/*: live>"
+    assert [phase.pending > 0 for phase in phases] == [False, True, False]
+
+
+def test_a_subscription_says_how_far_it_is() -> None:
+    subscription = Subscription(Session(Opened(2, "::1")), "/a/*", None, 0, 0)
+    assert repr(subscription) == "<2 /a/*: live>"
+    subscription.searching = True
+    assert repr(subscription) == "<2 /a/*: searching>"
+    subscription.searching, subscription.pending = False, {"/a/b": None, "/a/c": None}
+    assert repr(subscription) == "<2 /a/*: pending, 2 pending>"
 
 
 def test_a_subscription_with_a_position_ahead_waits_until_the_member_is_there() -> None:
     seed = seed_with(["/a/b"])
     positions = {"/a/b": PositionAfter("h1", 1, 2)}
     seed.receive(2, [Subscribe(subjects=["/a/b"], positions=positions)])
-    subscription = subscription_of(seed, "/a/b")
-    assert repr(subscription) == "<2 /a/b: ahead, 1 ahead>"
+    waiting = subscription_of(seed, "/a/b")
+    assert (waiting.catch_up_state, waiting.ahead) == (CatchUpState.AHEAD, ("/a/b",))
     out = seed.receive(1, [Publish(subject="/a/b", content="seen before")])
     assert [output for output in out if isinstance(output, Send) and output.session == 2] != []
-    assert subscription.catch_up_state is CatchUpState.LIVE
+    assert subscription_of(seed, "/a/b").catch_up_state is CatchUpState.LIVE
 
 
 def test_a_position_is_missed_from_lost_or_ahead() -> None:
-    seed = seed_with(["/a/b", "/a/b", "/a/b"], cached_messages_per_subject=2)
-    cache = seed.broker._cache
-    state = cache.find("/a/b")
-    assert state is not None
-    entries = cache.entries(state, seed.now)
+    cache = Cache(BrokerSettings(cached_messages_per_subject=2))
+    state = cache.state("/a/b", 0)
+    for number in (1, 2, 3):
+        cache.apply(state, Entry(1, number, Publication("/a/b", b"x")), 0)
+    entries = cache.entries(state, 0)
 
     def found(epoch: int, seq: int) -> object:
         return recover(state, entries, Position(epoch, seq))
@@ -70,14 +81,9 @@ def test_a_position_is_missed_from_lost_or_ahead() -> None:
 
 
 def test_a_position_ahead_in_an_older_epoch_is_never_reached() -> None:
-    seed = seed_with([])
-    publication = seed_with(["/a/b"]).broker._cache.find("/a/b")
-    assert publication is not None
-    entry = next(iter(seed_with(["/a/b"]).broker._cache.entries(publication, 0)), None)
-    assert isinstance(entry, Entry)
-    seed.commit([Entry(3, 1, entry.publication)])
-    state = seed.broker._cache.find("/a/b")
-    assert state is not None
+    cache = Cache(BrokerSettings())
+    state = cache.state("/a/b", 0)
+    cache.apply(state, Entry(3, 1, Publication("/a/b", b"x")), 0)
     assert forked(state, Position(2, 5))
     assert not forked(state, Position(3, 5))
     assert recover(state, (), Position(2, 5)) == Lost(Position(3, 1), Position(3, 1))

@@ -3,10 +3,10 @@
 import random
 
 from mdserver.cluster.node import Node
-from mdserver.core.broker import Counts
 from mdserver.core.commands import Publish, Subscribe
 from mdserver.core.inputs import Closed, Opened, Received
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.statistics import Counts
 
 
 def test_counts_follow_what_comes_and_goes() -> None:

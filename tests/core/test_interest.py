@@ -39,7 +39,7 @@ def test_only_so_many_audiences_are_kept_ready(monkeypatch: pytest.MonkeyPatch) 
     for number in range(100):
         expected = [(None, [1])] if number == 3 else []
         assert interest.audience(f"/a/{number}").direct == expected
-        assert len(interest._audiences) <= 10
+        assert interest.statistics().audiences <= 10
 
 
 def test_the_list_of_an_audience_is_the_same_until_something_changes() -> None:

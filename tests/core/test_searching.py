@@ -19,12 +19,18 @@ class Watched(OneSeed):
     def __init__(self, settings: BrokerSettings) -> None:
         super().__init__(settings)
         self.steps: list[int] = []
+        self.worked = 0
 
     def _finish(self, out: list[Output], proposals: Sequence[Proposal] = ()) -> list[Output]:
-        catch_up = self.broker._catch_up
-        if catch_up._work._out is out:
-            self.steps.append(catch_up._work._most - catch_up._work.left)
+        worked = self.broker.statistics().catch_up.worked
+        if worked > self.worked:
+            self.steps.append(worked - self.worked)
+            self.worked = worked
         return super()._finish(out, proposals)
+
+    @property
+    def visited(self) -> int:
+        return self.broker.statistics().interest.visited
 
 
 def subjects_of(outputs: list[Output]) -> list[str]:
@@ -44,6 +50,10 @@ def filled(settings: BrokerSettings, subjects: list[str]) -> Watched:
     seed.open(2)
     seed.receive(2, [Connect()])
     return seed
+
+
+def exported_of(seed: OneSeed, group: int) -> list[str]:
+    return [image.subject for image in seed.broker.export_group(group).subjects]
 
 
 def delivered_to(seed: OneSeed, subject: str) -> list[int]:
@@ -66,8 +76,8 @@ def test_many_patterns_over_many_subjects_are_searched_bit_by_bit() -> None:
     # Each step does a bounded amount, and all together what the patterns ask for, not more.
     assert max(seed.steps) <= 5_000 + 10
     assert sum(seed.steps) <= 1_000 * 2 * 4_002 + 10 * 4_000
-    assert len(seed.broker._catch_up._searches) == 0
-    assert seed.broker._cache.newcomers is None
+    assert seed.broker.statistics().catch_up.searches == 0
+    assert not seed.broker.statistics().cache.noting
 
 
 def test_all_ways_to_match_one_subject_cost_no_more_than_their_segments() -> None:
@@ -75,14 +85,14 @@ def test_all_ways_to_match_one_subject_cost_no_more_than_their_segments() -> Non
     seed = filled(BrokerSettings(), [subject])
     ways = itertools.product(*[(letter, "*") for letter in "abcdefghij"])
     patterns = ["/" + "/".join([*way, *"klmn"]) for way in ways][1:1001]
-    before = seed.broker._interest.visited
+    before = seed.visited
     outputs = seed.receive(2, [Subscribe(subjects=patterns)]) + seed.settle()
     assert subjects_of(outputs) == [subject]
-    assert seed.broker._interest.visited - before <= 1_000 * 16
+    assert seed.visited - before <= 1_000 * 16
     assert max(seed.steps) <= 5_000 + 20
-    before = seed.broker._interest.visited
+    before = seed.visited
     seed.receive(1, [Publish(subject=subject, content="y")])
-    assert seed.broker._interest.visited - before <= 1_000 * 14
+    assert seed.visited - before <= 1_000 * 14
 
 
 def test_a_session_has_so_many_patterns_at_most() -> None:
@@ -119,7 +129,7 @@ def test_a_subject_that_comes_up_during_a_search_is_brought_as_well(congested: b
     (deliver,) = seed.receive(1, [Publish(subject="/a/0/new0", content="y")])
     assert isinstance(deliver, Deliver)
     assert (deliver.delivery.match, deliver.sessions) == ("/a/*/*", [2])
-    assert seed.broker._cache.newcomers is None
+    assert not seed.broker.statistics().cache.noting
 
 
 def test_unsubscribing_looks_at_its_own_waiting_positions_only() -> None:
@@ -128,14 +138,15 @@ def test_unsubscribing_looks_at_its_own_waiting_positions_only() -> None:
     positions = {subject: PositionAfter("h1", 1, 9) for subject in subjects}
     seed.receive(2, [Subscribe(subjects=subjects, positions=positions)])
     seed.settle()
-    session = seed.broker._sessions[2]
-    assert session.ahead is not None
+    session = seed.broker.session_statistics(2)
+    assert session is not None
     assert len(session.ahead) == 5_000
-    subscription = session.subscriptions["/a/7"]
-    assert list(subscription.ahead or ()) == ["/a/7"]
+    assert session.subscription("/a/7").ahead == ("/a/7",)
     seed.receive(2, [Unsubscribe(subjects=subjects)])
-    assert session.ahead is None
-    assert seed.broker._catch_up.awaited == {}
+    session = seed.broker.session_statistics(2)
+    assert session is not None
+    assert session.ahead == ()
+    assert seed.broker.statistics().catch_up.awaited == ()
 
 
 def test_toggling_a_pattern_leaves_the_lists_of_other_subjects_alone() -> None:
@@ -149,12 +160,11 @@ def test_toggling_a_pattern_leaves_the_lists_of_other_subjects_alone() -> None:
         if isinstance(output, Deliver)
     ]
     seed.receive(1, [Publish(subject="/x/y", content="x")])
-    interest = seed.broker._interest
     for number in range(5_000):
         # Patterns that match nothing of it, matching ones, and many that are cut off later.
         pattern = ["/b/*", "/*/c", f"/a/{number}/*", "/a/b/*", f"/{number}/*"][number % 5]
         seed.receive(2, [Subscribe(subjects=[pattern]), Unsubscribe(subjects=[pattern])])
-        before = interest.visited
+        before = seed.visited
         again, other = (
             output
             for subject in ("/a/b", "/x/y")
@@ -163,8 +173,8 @@ def test_toggling_a_pattern_leaves_the_lists_of_other_subjects_alone() -> None:
         )
         assert again.sessions is first.sessions
         assert len(other.sessions) == 100
-        assert interest.visited - before < 20
-    assert len(interest._emptied) <= 4096
+        assert seed.visited - before < 20
+    assert seed.broker.statistics().interest.emptied <= 4096
     # One that matches is there at once, and gone at once; the list by name is the same one.
     seed.receive(2, [Subscribe(subjects=["/a/*"])])
     deliveries = [
@@ -197,7 +207,7 @@ def test_the_subscriptions_of_a_session_that_ended_end_bit_by_bit() -> None:
         left.append(len(leaves))
     assert left == [100] * 10
     assert delivered_to(seed, "/a/949") == [3]
-    assert list(seed.broker._interest._exact) == ["/a/949"]
+    assert seed.broker.statistics().interest.named == ("/a/949",)
 
 
 def test_windows_that_end_together_are_sent_bit_by_bit() -> None:
@@ -219,13 +229,12 @@ def test_windows_that_end_together_are_sent_bit_by_bit() -> None:
 
 def test_a_new_numbering_looks_at_each_subject_once() -> None:
     seed = filled(BrokerSettings(), [f"/a/{number}" for number in range(2_000)])
-    cache = seed.broker._cache
     seed.reset("h2", None)
-    assert (len(cache), cache.bytes) == (0, 0)
-    index = cache._groups
-    assert index is not None
+    emptied = seed.broker.statistics().cache
+    assert (emptied.subjects, emptied.bytes) == ((), 0)
     seed.receive(1, [Publish(subject="/a/b", content="x")])
-    assert cache._groups is index  # kept up to date, not made anew for each group
     seed.reset("h3", [3, 7])
-    (state,) = [state for number in range(128) for state in cache.group(number)]
-    assert state.subject == "/a/b"
+    exported = [subject for number in range(128) for subject in exported_of(seed, number)]
+    assert exported == ["/a/b"]
+    # The index of subjects by group is kept up to date, not made anew for each group.
+    assert seed.broker.statistics().cache.indexed == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mdserver.core.commands import Connect, PositionAfter, Subscribe, Unsubscribe
+from mdserver.core.commands import Connect, PositionAfter, RenewToken, Subscribe, Unsubscribe
 from mdserver.core.entitlement import Policy
 from mdserver.core.events import Error, Reset, Status, StatusName
 from mdserver.core.inputs import Authorized, Grants
@@ -57,19 +57,19 @@ def test_a_new_token_ends_what_its_rights_do_not_cover() -> None:
     assert isinstance(ask, Authorize)
     seed.decide(Authorized(ask.request, Grants(subscribe=("/**",))))
     seed.receive(1, [Subscribe(subjects=["/a/b", "/b/c", "/a/**"])])
-    session = seed.broker._sessions[1]
-    out: list[Output] = []
-    session.readable = None
-    seed.broker._subscriptions.rights_changed(session, 0, out)
-    assert out == []
-    session.readable = ()
-    seed.broker._subscriptions.rights_changed(session, 0, out)
-    assert [event.subject for event in events(out) if isinstance(event, Status)] == [
-        "/a/b",
-        "/b/c",
-        "/a/**",
-    ]
-    assert session.subscriptions == {}
+
+    def renewed(rights: Grants | None) -> list[str | None]:
+        """Return the subjects that the client is told of after a token with other rights."""
+        (ask,) = seed.receive(1, [RenewToken(token="u")])
+        assert isinstance(ask, Authorize)
+        updated, *denied = events(seed.decide(Authorized(ask.request, rights)))
+        assert isinstance(updated, Status)
+        assert updated.status is StatusName.TOKEN_UPDATED
+        return [event.subject for event in denied if isinstance(event, Status)]
+
+    assert renewed(None) == []
+    assert renewed(Grants(subscribe=())) == ["/a/b", "/b/c", "/a/**"]
+    assert seed.broker.counts().subscriptions == 0
 
 
 def test_subscriptions_that_ended_are_remembered_for_receipts_the_latest_ones() -> None:
@@ -77,8 +77,9 @@ def test_subscriptions_that_ended_are_remembered_for_receipts_the_latest_ones() 
     for number in range(SUBSCRIPTIONS_ENDED_MAX + 5):
         seed.receive(1, [Subscribe(subjects=[f"/a/{number}"])])
         seed.receive(1, [Unsubscribe(subjects=[f"/a/{number}"])])
-    ended = seed.broker._sessions[1].ended
-    assert ended is not None
+    session = seed.broker.session_statistics(1)
+    assert session is not None
+    ended = session.ended
     assert len(ended) == SUBSCRIPTIONS_ENDED_MAX
     assert "/a/4" not in ended
     assert f"/a/{SUBSCRIPTIONS_ENDED_MAX + 4}" in ended

@@ -46,11 +46,11 @@ async def test_ever_new_field_names_do_not_make_a_snapshot_grow() -> None:
                 refused += 1
                 assert "at most 256 are allowed" in str(answer["reason"])
                 assert answer["certain"] is True
-        state = node.broker._cache.find("/a/b")
-        assert state is not None
-        assert state.snapshot is not None
-        assert len(state.snapshot.fields or {}) <= 256
-        assert state.snapshot.bytes <= 4 * 64 * KB
+        subject = node.broker.subject_statistics("/a/b")
+        assert subject is not None
+        assert subject.snapshot is not None
+        assert len(subject.snapshot.publication.fields or {}) <= 256
+        assert subject.snapshot_bytes <= 4 * 64 * KB
     assert refused == 39
 
 

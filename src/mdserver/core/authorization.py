@@ -29,6 +29,7 @@ from mdserver.core.outputs import Authorize, CancelTimer, Output, Send, SetTimer
 from mdserver.core.publications import Refused, refusal
 from mdserver.core.session import HeldCommand, Session
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.statistics import AuthorizationStatistics
 from mdserver.limits import HELD_COMMANDS_MAX, NS_PER_S, RECHECKS_AT_ONCE
 
 TOKEN_TIMER = "token"
@@ -67,6 +68,10 @@ class PendingAuthorizations:
         self._requests: dict[int, tuple[Session, HeldCommand] | Recheck] = {}
         self._rechecks: dict[Session, Rechecks] = {}
         self._request = 0
+
+    def statistics(self) -> AuthorizationStatistics:
+        """Return what waits for an answer now, as values that do not change."""
+        return AuthorizationStatistics(len(self._requests), len(self._rechecks))
 
     def parts(self, command: AnyCommand) -> Sequence[AnyCommand]:
         """Divide a command so that each part subscribes to one subject, and needs one verdict."""

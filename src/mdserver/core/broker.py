@@ -5,7 +5,7 @@ appends to the step's list of outputs, and returns without waiting. The path of 
 
 - `received` takes the command, and returns a proposal for the log of the subject's group;
 - `resolve` takes the outcome of the proposal, and answers the publisher;
-- `committed` takes the entry, on every member, and delivers it to the subscribers there.
+- `Replica.committed` takes the entry, on every member, and delivers it to the subscribers there.
 
 Outcome and entry are independent of each other: the publisher may be connected to another member
 than the subscribers, and may be gone when the outcome comes.
@@ -26,7 +26,6 @@ import attrs
 
 from mdserver.core.audit import (
     ACCESS,
-    dropped_log,
     session_log,
 )
 from mdserver.core.authorization import (
@@ -38,7 +37,7 @@ from mdserver.core.authorization import (
     token_expired,
     unexpired,
 )
-from mdserver.core.cache import Cache, GroupImage, placed
+from mdserver.core.cache import Cache
 from mdserver.core.catch_up import CatchUp
 from mdserver.core.claims import Claims
 from mdserver.core.commands import (
@@ -59,7 +58,6 @@ from mdserver.core.entitlement import Policy, same_token, within
 from mdserver.core.events import (
     AnyEvent,
     Connected,
-    Delivery,
     Error,
     Move,
     Pong,
@@ -78,26 +76,29 @@ from mdserver.core.inputs import (
     Writability,
 )
 from mdserver.core.inspection import Inspection
-from mdserver.core.interest import Audience, Interest
+from mdserver.core.interest import Interest
 from mdserver.core.marks import Marks
-from mdserver.core.message import Entry, MessageType, Position
-from mdserver.core.outputs import Deliver, Disconnect, Output, Send, SetTimer
+from mdserver.core.outputs import Disconnect, Output, Send, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
 from mdserver.core.publications import Publications
 from mdserver.core.publishers import PublisherKeys
-from mdserver.core.recovery import Lost
+from mdserver.core.replica import Replica
 from mdserver.core.session import Session, SessionEvent, SessionState, session_name
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.statistics import (
+    BrokerStatistics,
+    Counts,
+    SessionStatistics,
+    SubjectStatistics,
+)
 from mdserver.core.subscriptions import Subscriptions, deny
 from mdserver.limits import (
     CLOSE_BUSY,
     CLOSE_CONNECT_DENIED,
     CLOSE_MOVED,
     CLOSE_TOKEN_EXPIRED,
-    EXPIRE_PAUSE_MS,
     KEEPALIVE_MS_MIN,
     NS_PER_MS,
-    NS_PER_S,
     PINGS_WAITING_MAX,
     PROTOCOL_VERSION,
     STEP_PAUSE_MS,
@@ -106,22 +107,7 @@ from mdserver.limits import (
 if TYPE_CHECKING:
     import random
 
-_UPDATE = MessageType.UPDATE
-EXPIRE_TIMER = ("broker", "expire")
 ENDING_TIMER = ("broker", "ending")
-EXPIRE_STEP = NS_PER_S
-"""The cache is looked through for old messages at most this often, in ns."""
-
-
-@attrs.frozen
-class Counts:
-    """How much a broker holds at the moment. `cache_bytes` is what `MaxCacheBytes` bounds."""
-
-    sessions: int
-    subscriptions: int
-    subjects: int
-    cached_messages: int
-    cache_bytes: int
 
 
 class Broker:
@@ -143,12 +129,6 @@ class Broker:
         self._histories = Histories(history, settings.groups)
         self._ending: deque[Session] = deque()
         """Sessions that ended with more subscriptions than one step ends."""
-        self._expiring = False
-        self._emptied: dict[int, None] = {}
-        """Groups that were reset, which subscribers know, and were not taken over since."""
-        self._shortest_age = min(
-            settings.cache_expire, settings.snapshot_expire or settings.cache_expire
-        )
         self._catch_up = CatchUp(settings, self._cache, self._interest, self._histories)
         self._subscriptions = Subscriptions(
             settings,
@@ -160,8 +140,27 @@ class Broker:
         )
         self.publications = Publications(settings, self._cache, self._histories)
         self._marks = Marks(self._catch_up, self._conflation)
+        self.replica = Replica(
+            settings,
+            self._sessions,
+            self._cache,
+            self._interest,
+            self._conflation,
+            self._histories,
+            self._catch_up,
+            self._marks,
+        )
         self.claims = Claims(settings, self._cache, self._interest, self._histories)
         self.inspection = Inspection(self._sessions, self._cache, self._interest, settings.groups)
+        # What the logs say is the replica's: another method between them would be a call more for
+        # each publication.
+        self.committed = self.replica.committed
+        self.reached = self.replica.reached
+        self.reset = self.replica.reset
+        self.rename = self.replica.rename
+        self.export_group = self.replica.export_group
+        self.import_group = self.replica.import_group
+        self.history_of = self._histories.of_group
         self._handlers: dict[type, Callable[..., None]] = {
             Connect: self._connect,
             Subscribe: self._subscribe,
@@ -202,6 +201,28 @@ class Broker:
             cached_messages=self._cache.messages,
             cache_bytes=self._cache.bytes,
         )
+
+    def statistics(self) -> BrokerStatistics:
+        """Return what this broker holds now, as values that do not change."""
+        return BrokerStatistics(
+            sessions=tuple(self._sessions),
+            ending=tuple(session.id for session in self._ending),
+            scheduled=self._conflation.scheduled,
+            cache=self._cache.statistics(),
+            interest=self._interest.statistics(),
+            catch_up=self._catch_up.statistics(),
+            authorizations=self._authorizations.statistics(),
+        )
+
+    def session_statistics(self, number: int) -> SessionStatistics | None:
+        """Return what this broker holds of one session now, None if it is gone."""
+        session = self._sessions.get(number)
+        return None if session is None else self._catch_up.session_statistics(session)
+
+    def subject_statistics(self, subject: str) -> SubjectStatistics | None:
+        """Return what this broker holds of one subject now, None if nothing is known of it."""
+        state = self._cache.find(subject)
+        return None if state is None else state.statistics()
 
     def rules_changed(self, input: RulesChanged) -> None:  # noqa: A002
         """Take over rules of the configuration, which was read again.
@@ -462,185 +483,10 @@ class Broker:
         """Take the outcomes of proposals, and answer their publishers."""
         self.publications.resolve(outcomes, self._sessions, now, out)
 
-    def committed(
-        self,
-        group: int,
-        entries: Sequence[Entry],
-        now: int,
-        out: list[Output],
-        *,
-        ordered: bool = True,
-    ) -> None:
-        """Apply entries of a group in log order and deliver them.
-
-        STANDARD entries have seq 0; they are delivered and not cached. Entries that are known
-        already are skipped, so an entry may safely come twice. `ordered` says that with the last
-        entry this member has all entries of the log up to its place; without it, places are left
-        alone.
-        """
-        cache, interest, catch_up = self._cache, self._interest, self._catch_up
-        place = 0
-        for entry in entries:
-            seq = entry.seq
-            if not seq:
-                audience = interest.audience(entry.publication.subject)
-                self._deliver(entry, None, audience, now, out)
-                continue
-            state = cache.state(entry.publication.subject, now)
-            known = state.seq
-            if seq <= known:
-                continue
-            # Where the numbering has a gap, the delivery names the position before it, so that
-            # clients do not take the gap for a loss.
-            prev = Position(state.epoch, known) if known and seq != known + 1 else None
-            cache.apply(state, entry, now)
-            audience = interest.audience(entry.publication.subject)
-            if audience.direct or audience.conflated:
-                self._deliver(entry, prev, audience, now, out)
-            if catch_up.awaited:
-                released = catch_up.applied(state, now, out)
-                if ordered:
-                    # A mark that is sent now must name the place of this entry and no later one:
-                    # the rest of the entries has not been delivered yet.
-                    catch_up.reach(group, entry.place, now, out)
-                    self._marks.settle(released, out)
-            place = entry.place
-        if place and ordered:
-            catch_up.reach(group, place, now, out)
-        if not self._expiring and entries:
-            self._expiring = True
-            out.append(SetTimer(EXPIRE_TIMER, now + max(self._shortest_age, EXPIRE_STEP)))
-
-    def _deliver(
-        self, entry: Entry, prev: Position | None, to: Audience, now: int, out: list[Output]
-    ) -> None:
-        shared: dict[str | None, Delivery] = {}
-        for match, sessions in to.direct:
-            delivery = Delivery(entry, _UPDATE, match, prev)
-            out.append(Deliver(delivery, sessions))
-            if to.conflated:
-                shared[match] = delivery
-        for subscription in to.conflated:
-            match = subscription.match
-            if match not in shared:
-                shared[match] = Delivery(entry, _UPDATE, match, prev)
-            self._conflation.add(subscription, shared[match], now, out)
-
-    def reset(
-        self,
-        history: str,
-        groups: Sequence[int] | None,
-        now: int,
-        out: list[Output],
-    ) -> None:
-        """Begin these groups anew under another history id: drop their cache, tell subscribers.
-
-        `groups` None stands for all groups.
-        """
-        affected = range(self.settings.groups) if groups is None else groups
-        for group in affected:
-            self._cache.drop_group(group)
-            self._catch_up.reached[group] = 0
-            self._emptied[group] = None
-        self._begin_history(history, affected, now, out)
-        self._marks.settle(None, out)
-
-    def rename(self, history: str, groups: Sequence[int], now: int, out: list[Output]) -> None:
-        """Give these groups a new history id, of which what is cached is the beginning.
-
-        Clients drop the positions that they know in these groups, and are sent the snapshots.
-        """
-        self._begin_history(history, groups, now, out)
-        affected = dict.fromkeys(groups)
-        matching: dict[str, list[str]] = {}
-        self._interest.changed()
-        for session in self._sessions.values():
-            if session.state is not SessionState.CONNECTED:
-                continue
-            held = session.subscriptions.values()
-            for subscription in sorted(held, key=lambda one: one.exactness, reverse=True):
-                subject = subscription.subject
-                if subject not in matching:
-                    pattern = subscription.pattern
-                    found = (
-                        [subject]
-                        if pattern is None
-                        else [one for one in self._cache.search(pattern) if one is not None]
-                    )
-                    matching[subject] = [s for s in found if self._histories.group(s) in affected]
-                if matching[subject]:
-                    self._catch_up.restart(subscription, matching[subject], now, out)
-        self._marks.settle(None, out)
-
-    def _begin_history(
-        self, history: str, groups: Iterable[int], now: int, out: list[Output]
-    ) -> None:
-        """Give these groups a history id, and tell the subscribers of their subjects."""
-        # What conflation holds has positions of the old history: it goes out before the resets.
-        self._conflation.flush(out)
-        affected = dict.fromkeys(groups)
-        self._histories.begin(history, tuple(affected))
-        for session in self._sessions.values():
-            if session.state is SessionState.CONNECTED:
-                subjects = [
-                    subject
-                    for subject, subscription in session.subscriptions.items()
-                    if subscription.pattern is not None
-                    or self._histories.group(subject) in affected
-                ]
-                self._catch_up.reset(session, subjects, affected, out)
-        self._marks.began_anew()
-        self._catch_up.compare_again(now, out)
-
     @property
     def history(self) -> str:
         """The history id that new sessions are given."""
         return self._histories.current
-
-    def history_of(self, group: int) -> str:
-        """Return the history id under which clients know the subjects of a group."""
-        return self._histories.of_group(group)
-
-    def export_group(self, group: int) -> GroupImage:
-        """Return everything that this member holds of a group, for a member that joins."""
-        return GroupImage(self._histories.of_group(group), self._cache.image(group))
-
-    def reached(self, group: int, place: int, now: int, out: list[Output]) -> None:
-        """Note that this member has every entry of a group's log up to a place."""
-        self._catch_up.reach(group, place, now, out)
-
-    def import_group(
-        self, group: int, state: GroupImage, length: int, now: int, out: list[Output]
-    ) -> None:
-        """Take over what another member holds of a group, after `length` entries of its log.
-
-        Subscribers that are connected already receive the entries that this member missed. If the
-        image does not have all of them any more, they receive the missing range and the snapshot.
-        After a reset they receive the snapshot alone, because the reset has announced the loss.
-        """
-        # Subjects are brought one after the other, so places are out of order until the end.
-        self._marks.unsettle(out)
-        if state.history != self._histories.of_group(group):
-            self.reset(state.history, (group,), now, out)
-        # Once an entry was applied after the reset, subscribers have positions of the new history
-        # again, and a loss has to be told as a range.
-        anew = group in self._emptied and not self._catch_up.reached[group]
-        self._emptied.pop(group, None)
-        for subject in state.subjects:
-            image = placed(subject, length)
-            known = self._cache.find(image.subject)
-            after = Position(image.epoch, 0) if known is None else Position(known.epoch, known.seq)
-            if after.seq >= image.seq:
-                continue
-            if after.seq >= image.floor and not anew:
-                self.committed(group, image.entries, now, out, ordered=False)
-                continue
-            state_now = self._cache.restore(image, now)
-            lost = Lost(Position(after.epoch, after.seq + 1), Position(image.epoch, image.seq))
-            self._catch_up.taken_over(state_now, None if anew else lost, now, out)
-            self._catch_up.applied(state_now, now, out)
-        self.reached(group, length, now, out)
-        self._marks.settle(None, out)
 
     # -- Timers ----------------------------------------------------------------------------------
 
@@ -648,7 +494,7 @@ class Broker:
         """Do what a timer was set for; a timer of a session that is gone is ignored."""
         match input.timer:
             case ("broker", "expire"):
-                self._expire(now, out)
+                self.replica.expire(now, out)
             case ("broker", "ending"):
                 self._end_more(now, out)
             case ("broker", "conflate"):
@@ -673,26 +519,8 @@ class Broker:
             reason = "This member is behind what you have seen: connect to another one."
             self._disconnect(session, CLOSE_MOVED, reason, now, out)
 
-    def _expire(self, now: int, out: list[Output]) -> None:
-        following = self._cache.expire(now)
-        if self.settings.audit_cache:
-            self._log_dropped(now, out)
-        self._expiring = following is not None
-        if following is not None:
-            # A message that comes meanwhile may expire before everything that is cached now, since
-            # messages and snapshots have ages of their own.
-            following = min(following, now + self._shortest_age)
-            pause = EXPIRE_STEP if following > now else EXPIRE_PAUSE_MS * NS_PER_MS
-            out.append(SetTimer(EXPIRE_TIMER, max(following, now + pause)))
-
     def _end_more(self, now: int, out: list[Output]) -> None:
         if self._subscriptions.end_some(self._ending[0], now, out):
             self._ending.popleft()
         if self._ending:
             out.append(SetTimer(ENDING_TIMER, now + STEP_PAUSE_MS * NS_PER_MS))
-
-    def _log_dropped(self, now: int, out: list[Output]) -> None:
-        for name, dropped in (("expire", self._cache.expired), ("evict", self._cache.evicted)):
-            messages, size = dropped.taken()
-            if messages:
-                out.append(dropped_log(name, messages, size, now))

@@ -25,6 +25,7 @@ import msgspec
 from mdserver.core.message import Entry, Publication
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import Bounds, ProposedFields, Snapshot, fields_bytes
+from mdserver.core.statistics import CacheStatistics, SubjectStatistics
 from mdserver.core.subjects import ONE, RESERVED, Pattern, group_of, segments_of, shown
 from mdserver.limits import (
     ENTRY_OVERHEAD_BYTES,
@@ -71,6 +72,19 @@ class SubjectState:
         self.snapshot: Snapshot | None = None
         self.ahead: ProposedFields | None = None
         self.stale = 0
+
+    def statistics(self) -> SubjectStatistics:
+        """Return what is held of the subject now, as values that do not change."""
+        snapshot = self.snapshot
+        return SubjectStatistics(
+            subject=self.subject,
+            epoch=self.epoch,
+            seq=self.seq,
+            floor=self.floor,
+            entries=tuple(self.entries),
+            snapshot=None if snapshot is None else snapshot.entry(),
+            snapshot_bytes=0 if snapshot is None else snapshot.bytes,
+        )
 
 
 class SubjectImage(msgspec.Struct, frozen=True, array_like=True):
@@ -155,6 +169,8 @@ class Cache:
         """Subjects that were added since this was set to a list, for searches (`search`)."""
         self._groups: list[dict[SubjectState, None]] | None = None
         """The subjects of each group; made when a group is first asked for."""
+        self._indexed = 0
+        """How often that was made."""
         self.bytes = 0
         self.expired = Dropped()
         self.evicted = Dropped()
@@ -166,6 +182,18 @@ class Cache:
     def messages(self) -> int:
         """The number of cached messages."""
         return len(self._order) - self._stale
+
+    def statistics(self) -> CacheStatistics:
+        """Return what the cache holds now, as values that do not change."""
+        return CacheStatistics(
+            subjects=tuple(self._subjects),
+            bytes=self.bytes,
+            queued=len(self._order),
+            stale=self._stale,
+            branches=len(self._tree),
+            indexed=self._indexed,
+            noting=self.newcomers is not None,
+        )
 
     def find(self, subject: str) -> SubjectState | None:
         """Return what is known of a subject, None if nothing is."""
@@ -405,6 +433,7 @@ class Cache:
     def group(self, number: int) -> Sequence[SubjectState]:
         """Return the subjects of a subject group."""
         if self._groups is None:
+            self._indexed += 1
             self._groups = [{} for _ in range(self._settings.groups)]
             for state in self._subjects.values():
                 self._groups[group_of(state.subject, self._settings.groups)][state] = None

@@ -66,6 +66,11 @@ from mdserver.core.recovery import Ahead, Lost, Missed, deliveries, forked, reco
 from mdserver.core.searching import Searches, Work
 from mdserver.core.session import AheadWait, CatchUpRequest, KnownPositions, Session, Subscription
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.statistics import (
+    CatchUpStatistics,
+    SessionStatistics,
+    SubscriptionStatistics,
+)
 from mdserver.limits import AHEAD_WAIT_S, NS_PER_MS, NS_PER_S, PINGS_WAITING_MAX, STEP_PAUSE_MS
 
 TIMER = ("broker", "catch-up")
@@ -90,6 +95,31 @@ class CatchUp:
         self.awaited, self.reached = self._ahead.awaited, self._ahead.reached
         self._work = Work(settings.work_at_once)
         self._searches = Searches(settings, cache, interest, self._work)
+
+    def statistics(self) -> CatchUpStatistics:
+        """Return what is under way now, as values that do not change."""
+        return CatchUpStatistics(
+            searches=len(self._searches), awaited=tuple(self.awaited), worked=self._work.done
+        )
+
+    def session_statistics(self, session: Session) -> SessionStatistics:
+        """Return how far the catch-up of a session is now, as values that do not change."""
+        return SessionStatistics(
+            number=session.id,
+            state=session.state,
+            subscriptions=tuple(
+                SubscriptionStatistics(
+                    subject=one.subject,
+                    catch_up_state=one.catch_up_state,
+                    pending=len(one.pending or ()),
+                    ahead=tuple(one.ahead or ()),
+                )
+                for one in session.subscriptions.values()
+            ),
+            busy=self.busy(session),
+            ahead=tuple(session.ahead or ()),
+            ended=tuple(session.ended or ()),
+        )
 
     def start(
         self,

@@ -70,6 +70,11 @@ class Conflation:
         self._ends: list[tuple[int, int, Subscription]] = []
         self._count = 0
 
+    @property
+    def scheduled(self) -> int:
+        """The number of ends of windows that are kept, with those that are to be skipped."""
+        return len(self._ends)
+
     def add(
         self, subscription: Subscription, delivery: Delivery, now: int, out: list[Output]
     ) -> None:

@@ -25,6 +25,7 @@ from itertools import chain
 
 from mdserver.core.entitlement import permits
 from mdserver.core.session import Session, Subscription
+from mdserver.core.statistics import InterestStatistics
 from mdserver.core.subjects import ONE, RESERVED, Pattern, segments_of
 from mdserver.limits import AUDIENCES_MAX, EMPTY_PATTERNS_KEPT
 
@@ -146,6 +147,15 @@ class Interest:
         self._emptied: deque[_Node] = deque()
         self._audiences: dict[str, Audience] = {}
         self._generation = 1
+
+    def statistics(self) -> InterestStatistics:
+        """Return what the interest consists of now, as values that do not change."""
+        return InterestStatistics(
+            named=tuple(self._exact),
+            audiences=len(self._audiences),
+            emptied=len(self._emptied),
+            visited=self.visited,
+        )
 
     def add(self, subscription: Subscription) -> None:
         """Add a subscription; it replaces one of the same session to the same subject."""

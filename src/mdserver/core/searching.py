@@ -23,16 +23,23 @@ class Work:
     Each step has a list of outputs of its own, which identifies the step.
     """
 
-    __slots__ = ("_most", "_out", "left")
+    __slots__ = ("_earlier", "_most", "_out", "left")
 
     def __init__(self, most: int) -> None:
         self.left = self._most = most
         self._out: list[Output] | None = None
+        self._earlier = 0
+
+    @property
+    def done(self) -> int:
+        """The work of all steps so far."""
+        return self._earlier + self._most - self.left
 
     def begin(self, out: list[Output]) -> None:
         """Fill the budget if this is another step."""
         if out is not self._out:
             self._out = out
+            self._earlier = self.done
             self.left = self._most
 
 

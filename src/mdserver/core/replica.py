@@ -1,0 +1,254 @@
+"""What one member holds of the logs of the subject groups, and what clients learn of it.
+
+A replica applies the committed entries of each group in the order of its log, to the cache, and
+delivers each to its subscribers. Three things take that order away, and each of them has a way to
+tell the subscribers:
+
+- An entry may come twice, which changes nothing the second time (`committed`).
+- A group may begin anew under another history id (`reset`), or go on under another one (`rename`).
+- A member that was away takes over an image of a group in place of the entries that it missed
+  (`import_group`). Subscribers get what the image still has; of the rest they are told the range.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from mdserver.core.audit import dropped_log
+from mdserver.core.cache import Cache, GroupImage, placed
+from mdserver.core.catch_up import CatchUp
+from mdserver.core.conflation import Conflation
+from mdserver.core.events import Delivery
+from mdserver.core.histories import Histories
+from mdserver.core.interest import Audience, Interest
+from mdserver.core.marks import Marks
+from mdserver.core.message import Entry, MessageType, Position
+from mdserver.core.outputs import Deliver, Output, SetTimer
+from mdserver.core.recovery import Lost
+from mdserver.core.session import Session, SessionState
+from mdserver.core.settings import BrokerSettings
+from mdserver.limits import EXPIRE_PAUSE_MS, NS_PER_MS, NS_PER_S
+
+_UPDATE = MessageType.UPDATE
+EXPIRE_TIMER = ("broker", "expire")
+EXPIRE_STEP = NS_PER_S
+"""The cache is looked through for old messages at most this often, in ns."""
+
+
+class Replica:
+    """One member's copy of what the groups' logs say; `sessions` are all that exist, by number."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        sessions: Mapping[int, Session],
+        cache: Cache,
+        interest: Interest,
+        conflation: Conflation,
+        histories: Histories,
+        catch_up: CatchUp,
+        marks: Marks,
+    ) -> None:
+        self._settings = settings
+        self._sessions = sessions
+        self._cache = cache
+        self._interest = interest
+        self._conflation = conflation
+        self._histories = histories
+        self._catch_up = catch_up
+        self._marks = marks
+        self._expiring = False
+        """Whether the timer is set at which messages are looked for that are too old."""
+        self._emptied: dict[int, None] = {}
+        """Groups that were reset, which subscribers know, and were not taken over since."""
+        self._shortest_age = min(
+            settings.cache_expire, settings.snapshot_expire or settings.cache_expire
+        )
+
+    def committed(
+        self,
+        group: int,
+        entries: Sequence[Entry],
+        now: int,
+        out: list[Output],
+        *,
+        ordered: bool = True,
+    ) -> None:
+        """Apply entries of a group in log order and deliver them.
+
+        STANDARD entries have seq 0; they are delivered and not cached. Entries that are known
+        already are skipped, so an entry may safely come twice. `ordered` says that with the last
+        entry this member has all entries of the log up to its place; without it, places are left
+        alone.
+        """
+        cache, interest, catch_up = self._cache, self._interest, self._catch_up
+        place = 0
+        for entry in entries:
+            seq = entry.seq
+            if not seq:
+                audience = interest.audience(entry.publication.subject)
+                self._deliver(entry, None, audience, now, out)
+                continue
+            state = cache.state(entry.publication.subject, now)
+            known = state.seq
+            if seq <= known:
+                continue
+            # Where the numbering has a gap, the delivery names the position before it, so that
+            # clients do not take the gap for a loss.
+            prev = Position(state.epoch, known) if known and seq != known + 1 else None
+            cache.apply(state, entry, now)
+            audience = interest.audience(entry.publication.subject)
+            if audience.direct or audience.conflated:
+                self._deliver(entry, prev, audience, now, out)
+            if catch_up.awaited:
+                released = catch_up.applied(state, now, out)
+                if ordered:
+                    # A mark that is sent now must name the place of this entry and no later one:
+                    # the rest of the entries has not been delivered yet.
+                    catch_up.reach(group, entry.place, now, out)
+                    self._marks.settle(released, out)
+            place = entry.place
+        if place and ordered:
+            catch_up.reach(group, place, now, out)
+        if not self._expiring and entries:
+            self._expiring = True
+            out.append(SetTimer(EXPIRE_TIMER, now + max(self._shortest_age, EXPIRE_STEP)))
+
+    def _deliver(
+        self, entry: Entry, prev: Position | None, to: Audience, now: int, out: list[Output]
+    ) -> None:
+        shared: dict[str | None, Delivery] = {}
+        for match, sessions in to.direct:
+            delivery = Delivery(entry, _UPDATE, match, prev)
+            out.append(Deliver(delivery, sessions))
+            if to.conflated:
+                shared[match] = delivery
+        for subscription in to.conflated:
+            match = subscription.match
+            if match not in shared:
+                shared[match] = Delivery(entry, _UPDATE, match, prev)
+            self._conflation.add(subscription, shared[match], now, out)
+
+    def reset(
+        self,
+        history: str,
+        groups: Sequence[int] | None,
+        now: int,
+        out: list[Output],
+    ) -> None:
+        """Begin these groups anew under another history id: drop their cache, tell subscribers.
+
+        `groups` None stands for all groups.
+        """
+        affected = range(self._settings.groups) if groups is None else groups
+        for group in affected:
+            self._cache.drop_group(group)
+            self._catch_up.reached[group] = 0
+            self._emptied[group] = None
+        self._begin_history(history, affected, now, out)
+        self._marks.settle(None, out)
+
+    def rename(self, history: str, groups: Sequence[int], now: int, out: list[Output]) -> None:
+        """Give these groups a new history id, of which what is cached is the beginning.
+
+        Clients drop the positions that they know in these groups, and are sent the snapshots.
+        """
+        self._begin_history(history, groups, now, out)
+        affected = dict.fromkeys(groups)
+        matching: dict[str, list[str]] = {}
+        self._interest.changed()
+        for session in self._sessions.values():
+            if session.state is not SessionState.CONNECTED:
+                continue
+            held = session.subscriptions.values()
+            for subscription in sorted(held, key=lambda one: one.exactness, reverse=True):
+                subject = subscription.subject
+                if subject not in matching:
+                    pattern = subscription.pattern
+                    found = (
+                        [subject]
+                        if pattern is None
+                        else [one for one in self._cache.search(pattern) if one is not None]
+                    )
+                    matching[subject] = [s for s in found if self._histories.group(s) in affected]
+                if matching[subject]:
+                    self._catch_up.restart(subscription, matching[subject], now, out)
+        self._marks.settle(None, out)
+
+    def _begin_history(
+        self, history: str, groups: Iterable[int], now: int, out: list[Output]
+    ) -> None:
+        """Give these groups a history id, and tell the subscribers of their subjects."""
+        # What conflation holds has positions of the old history: it goes out before the resets.
+        self._conflation.flush(out)
+        affected = dict.fromkeys(groups)
+        self._histories.begin(history, tuple(affected))
+        for session in self._sessions.values():
+            if session.state is SessionState.CONNECTED:
+                subjects = [
+                    subject
+                    for subject, subscription in session.subscriptions.items()
+                    if subscription.pattern is not None
+                    or self._histories.group(subject) in affected
+                ]
+                self._catch_up.reset(session, subjects, affected, out)
+        self._marks.began_anew()
+        self._catch_up.compare_again(now, out)
+
+    def export_group(self, group: int) -> GroupImage:
+        """Return everything that this member holds of a group, for a member that joins."""
+        return GroupImage(self._histories.of_group(group), self._cache.image(group))
+
+    def reached(self, group: int, place: int, now: int, out: list[Output]) -> None:
+        """Note that this member has every entry of a group's log up to a place."""
+        self._catch_up.reach(group, place, now, out)
+
+    def import_group(
+        self, group: int, state: GroupImage, length: int, now: int, out: list[Output]
+    ) -> None:
+        """Take over what another member holds of a group, after `length` entries of its log.
+
+        Subscribers that are connected already receive the entries that this member missed. If the
+        image does not have all of them any more, they receive the missing range and the snapshot.
+        After a reset they receive the snapshot alone, because the reset has announced the loss.
+        """
+        # Subjects are brought one after the other, so places are out of order until the end.
+        self._marks.unsettle(out)
+        if state.history != self._histories.of_group(group):
+            self.reset(state.history, (group,), now, out)
+        # Once an entry was applied after the reset, subscribers have positions of the new history
+        # again, and a loss has to be told as a range.
+        anew = group in self._emptied and not self._catch_up.reached[group]
+        self._emptied.pop(group, None)
+        for subject in state.subjects:
+            image = placed(subject, length)
+            known = self._cache.find(image.subject)
+            after = Position(image.epoch, 0) if known is None else Position(known.epoch, known.seq)
+            if after.seq >= image.seq:
+                continue
+            if after.seq >= image.floor and not anew:
+                self.committed(group, image.entries, now, out, ordered=False)
+                continue
+            state_now = self._cache.restore(image, now)
+            lost = Lost(Position(after.epoch, after.seq + 1), Position(image.epoch, image.seq))
+            self._catch_up.taken_over(state_now, None if anew else lost, now, out)
+            self._catch_up.applied(state_now, now, out)
+        self.reached(group, length, now, out)
+        self._marks.settle(None, out)
+
+    def expire(self, now: int, out: list[Output]) -> None:
+        """Drop what is too old, and set the timer for what will be next."""
+        following = self._cache.expire(now)
+        if self._settings.audit_cache:
+            self._log_dropped(now, out)
+        self._expiring = following is not None
+        if following is not None:
+            # A message that comes meanwhile may expire before everything that is cached now, since
+            # messages and snapshots have ages of their own.
+            following = min(following, now + self._shortest_age)
+            pause = EXPIRE_STEP if following > now else EXPIRE_PAUSE_MS * NS_PER_MS
+            out.append(SetTimer(EXPIRE_TIMER, max(following, now + pause)))
+
+    def _log_dropped(self, now: int, out: list[Output]) -> None:
+        for name, dropped in (("expire", self._cache.expired), ("evict", self._cache.evicted)):
+            messages, size = dropped.taken()
+            if messages:
+                out.append(dropped_log(name, messages, size, now))
