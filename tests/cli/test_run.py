@@ -101,6 +101,26 @@ def test_what_keeps_it_from_starting_is_one_line(
     assert line.count("\n") == 1
 
 
+def test_all_that_keeps_it_from_starting_is_named_at_once() -> None:
+    sets = {
+        "Extension.Presence": "true",
+        "Extension.Presence.Class": "no_such_module:Hook",
+        "ListenEncrypted": "127.0.0.1:0",
+        "KeyStore": "/no/chain.pem, /no/key.pem",
+        "Entitlement": "JWT",
+        "EntitlementJWT.HmacSecretFile": "/no/secret",
+    }
+    settings = [f"{name}={value}" for name, value in sets.items()]
+    status, told = failed_run(*(part for one in settings for part in ("--set", one)))
+    assert status in (1, 2)
+    assert sorted(
+        about
+        for line in told.splitlines()
+        for about in ("/no/chain.pem", "/no/secret", "no_such_module:Hook")
+        if about in line
+    ) == ["/no/chain.pem", "/no/secret", "no_such_module:Hook"], told
+
+
 def test_a_port_without_permission_is_one_line() -> None:
     under = ("setpriv", "--bounding-set=-net_bind_service") if os.geteuid() == 0 else ()
     status, told = failed_run("--set", "Listen=127.0.0.1:1", under=under)

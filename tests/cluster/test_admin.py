@@ -76,6 +76,15 @@ def test_members_are_called_by_address_or_name() -> None:
     peers["m3:1"].name = "paris"
     assert admin.called("paris") == ("", "paris is the name of m2:1 and m3:1: give the address")
     known = "m1:1 (m1:1), paris (m2:1), paris (m3:1)"
+    drained = admin._needed("m2:1")
+    assert drained is None
+    peers["m2:1"].weight = 0
+    told = str(admin._needed("m1:1"))
+    assert told.startswith("m2:1 drained already: without m1:1"), "a name that two members have"
+    peers["m3:1"].name = "berlin"
+    told = str(admin._needed("m1:1"))
+    assert told.startswith("paris drained already: without m1:1"), "as commands take it"
+    peers["m3:1"].name = "paris"
     assert admin.called("rome")[1] == f"there is no member rome; the members are {known}"
 
 

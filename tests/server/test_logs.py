@@ -114,3 +114,22 @@ def test_json_can_be_had_on_a_terminal_and_text_in_a_file(
     (line,) = (tmp_path / "mdserver.log").read_text().splitlines()
     assert "\x1b" not in line
     assert re.search(r"\[info *\] hello +node=mdserver count=1$", line)
+
+
+def test_a_text_line_writes_lists_and_dicts_as_people_do(tmp_path: Path) -> None:
+    values = {
+        "urls": ["http://a:1"],
+        "monitor": [],
+        "taken": ("MaxSubjects", "LogLevel"),
+        "groups": {"h1": [1, 2], "h2": []},
+        "force": False,
+        "peer": None,
+        "evil": ["\x1b[2J"],
+    }
+    with server_log(Config(log_folder=tmp_path, log_format=LogFormat.TEXT)):
+        structlog.get_logger().info("ready", **values)
+    (line,) = (tmp_path / "mdserver.log").read_text().splitlines()
+    assert line.split("node=mdserver ")[1] == (
+        "urls=http://a:1 monitor=none taken='MaxSubjects, LogLevel' groups='h1: (1, 2), h2: (none)'"
+        " force=no peer=none evil=\\x1b[2J"
+    )

@@ -100,7 +100,8 @@ def exit_status(arguments: Sequence[str] | None = None) -> int:
         click.echo(harmless(str(error)), err=True)
         return EXIT_USAGE
     except MdserverError as error:
-        click.echo(f"mdserver: {harmless(str(error))}", err=True)
+        for line in harmless(str(error)).split("\n"):
+            click.echo(f"mdserver: {line}", err=True)
         return EXIT_FAILED
     except BrokenPipeError:
         # The reader of our output has ended, as `head` does. Python flushes stdout at exit, which

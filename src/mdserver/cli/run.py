@@ -19,7 +19,7 @@ from mdserver.journal.rotating import LineWriter
 from mdserver.server.app import App, build
 from mdserver.server.logs import server_log, set_level
 from mdserver.server.privileges import take_no_new_privileges
-from mdserver.server.start_checks import limited
+from mdserver.server.start_checks import limited, unusable
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 YOUNG_OBJECTS = 5000  # new objects that trigger a collection of the youngest generation
@@ -58,7 +58,12 @@ async def serve(
 ) -> None:
     """Serve until a signal; on SIGHUP read the configuration again by `read`."""
     gc.disable()  # nothing made during the start becomes garbage, and a journal may be very large
-    app = build(config, trace=trace, log_writer=lines)
+    try:
+        app = build(config, trace=trace, log_writer=lines)
+    except (ConfigError, StartError) as error:
+        # A start ends at the first mistake, but whoever corrects it wants to know all of them.
+        mistakes = dict.fromkeys((str(error), *unusable(config)))
+        raise type(error)("\n".join(mistakes)) from None
     app.orders.reload = partial(reload, app, read)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:

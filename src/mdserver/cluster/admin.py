@@ -94,6 +94,15 @@ class AdminCommands(MemberPart):
         mine = {self._settings.me: self._settings.name or self._settings.me}
         return mine | {address: peer.name or address for address, peer in peers}
 
+    def _called(self, *addresses: str) -> str:
+        """Return what people call these members, as `called` takes it."""
+        names = self._names()
+        taken = list(names.values())
+        return " and ".join(
+            name if taken.count(name) == 1 and name not in names else address
+            for address, name in ((one, names.get(one, one)) for one in addresses)
+        )
+
     # Status
 
     def status(self) -> dict[str, object]:
@@ -151,7 +160,7 @@ class AdminCommands(MemberPart):
         """Drain a member, or take that back; return why that is refused, None if it is not."""
         weight = 0 if operate.action == "drain" else 1
         if member != self._settings.me and not self._members.alive(member, self._outgoing.now):
-            return f"{member} is not in sight of {self._settings.me}"
+            return f"{self._called(member)} is not in sight of {self._called(self._settings.me)}"
         if weight == 0 and not operate.force:
             refused = self._needed(member)
             if refused:
@@ -173,8 +182,9 @@ class AdminCommands(MemberPart):
             if broken:
                 return broken
         if not self._others(member):
-            who = f": {' and '.join(drained)} drained already" if drained else ""
-            return f"no other member would take the groups of {member}{who}; --force drains it"
+            who = f": {self._called(*drained)} drained already" if drained else ""
+            called = self._called(member)
+            return f"no other member would take the groups of {called}{who}; --force drains it"
         return None
 
     def _drained_members(self) -> list[str]:
@@ -211,11 +221,11 @@ class AdminCommands(MemberPart):
         for group in self.groups:
             left = [seed for seed in group.voting() if seed not in gone]
             if 2 * len(left) <= len(self._settings.seeds):
-                before = f"{' and '.join(drained)} drained already: " if drained else ""
+                before = f"{self._called(*drained)} drained already: " if drained else ""
                 return (
-                    f"{before}without {member} only {len(left)} of {len(self._settings.seeds)} "
-                    f"seeds would vote in group {group.index}: wait until the others are back, or "
-                    "use --force"
+                    f"{before}without {self._called(member)} only {len(left)} of "
+                    f"{len(self._settings.seeds)} seeds would vote in group {group.index}: "
+                    "wait until the others are back, or use --force"
                 )
         return None
 
@@ -234,14 +244,15 @@ class AdminCommands(MemberPart):
     def _readmit(self, member: str) -> str | None:
         """Give a LOST seed the operator's word; return why that is refused, None if it is not."""
         if member not in self._settings.seeds:
-            return f"{member} is no seed; the seeds are {', '.join(self._settings.seeds)}"
+            seeds = ", ".join(self._called(seed) for seed in self._settings.seeds)
+            return f"{self._called(member)} is no seed; the seeds are {seeds}"
         if member == self._settings.me:
             if not self.groups.record_lost:
-                return f"{member} did not lose its vote record"
+                return f"{self._called(member)} did not lose its vote record"
             return self._take_word()
         peer = self._members.peers[member]
         if not self._members.alive(member, self._outgoing.now) or not peer.record_lost:
-            return f"{member} is not in sight, or did not lose its vote record"
+            return f"{self._called(member)} is not in sight, or did not lose its vote record"
         self._readmitting[member] = self._outgoing.now + READMIT_PATIENCE
         self._outgoing.send((member,), Readmit())
         return None
@@ -294,7 +305,7 @@ class AdminCommands(MemberPart):
         seeds = [seed for seed in self._settings.seeds if seed != self._settings.me]
         heard = sum(self._members.peers[seed].greeted for seed in seeds)
         if heard + 1 < self._settings.majority:
-            return f"{self._settings.me} sees no majority of the seeds"
+            return f"{self._called(self._settings.me)} sees no majority of the seeds"
         self._outgoing.log("readmit", incarnation=self._storage.votes.incarnation)
         self.groups.readmit()
         for index in self.groups.not_voting:
@@ -357,7 +368,7 @@ class AdminCommands(MemberPart):
                 "holds; acknowledged messages that only others hold would be lost"
             )
         if not self._settings.is_seed:
-            return f"{self._settings.me} is no seed: give the command to a seed"
+            return f"{self._called(self._settings.me)} is no seed: give the command to a seed"
         refused = self._start_cold(silent)
         if refused is None:
             self._cold = {group: self.groups[group].leadership.epoch for group in silent}

@@ -1,6 +1,6 @@
 """Makes lines of the server log: a JSON object for programs, or text for people."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,4 +65,23 @@ class TextLines:
 
 
 def _shown(value: object) -> object:
-    return value if isinstance(value, int | float) else safe_text(value, VALUE_CHARS_MAX)
+    """Return a value as people write it: `a, b` for a list, `a: 1, b: 2` for a dict."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    return safe_text(_written(value), VALUE_CHARS_MAX)
+
+
+def _written(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_inner(one)}" for key, one in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(_inner(one) for one in value) or "none"
+    return str(value)
+
+
+def _inner(value: object) -> str:
+    """Return a value within a list or dict; what holds others itself is put in parentheses."""
+    nested = isinstance(value, Mapping | list | tuple)
+    return f"({_written(value)})" if nested else _written(value)
