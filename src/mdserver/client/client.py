@@ -327,7 +327,7 @@ class Client:
 
         `tls` None: the default context of Python.
         """
-        self._core.settings = attrs.evolve(self._core.settings, encryption=encryption)
+        self._core.set_encryption(encryption)
         self._driver.tls = tls
 
     def set_transport(self, transport: TransportName) -> None:

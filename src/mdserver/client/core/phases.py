@@ -1,6 +1,6 @@
 """The phases of a client's connection, the transitions between them, and its timers.
 
-`machine` describes each phase and what leads from one to another.
+`connection` describes each phase and what leads from one to another.
 """
 
 import enum

@@ -5,7 +5,8 @@
  * A driver tells it what happened (`opened`, `received`, `closed`, `due`) and what the application
  * wants (`connect`, `subscribe`, `publish`, ...), with the time in milliseconds where it matters,
  * and carries out the outputs that each call gives back, in order. The phases and what leads from
- * one to another are in `phases.js`. It behaves as `mdserver.client.core.machine` does; recorded
+ * one to another are in `phases.js`. It behaves as `mdserver.client.core.machine` does, with the
+ * parts that stand in modules of their own there (`connection`, `liveness`, `outputs`); recorded
  * conversations of that one are played with this one in the tests.
  *
  * A connection is an *attempt* with a number. Events of an earlier attempt are ignored, so that a
