@@ -5,6 +5,7 @@ import http.server
 import json
 import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -227,6 +228,10 @@ def test_the_policy_of_the_page_lets_no_other_script_run(
         "return window.injected === true;"
     )
     assert ran is False
+    with urllib.request.urlopen(server.url, timeout=30) as answer:  # noqa: S310
+        policy = answer.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "script-src 'self';" in policy
 
 
 def test_the_shipped_configurations_name_their_origins() -> None:

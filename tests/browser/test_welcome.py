@@ -120,9 +120,6 @@ async def closed_with(
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
-        (1002, "for good (1002): That is why."),
-        (1007, "for good (1007): That is why."),
-        (4005, "The token has expired"),
         (4100, "for good (4100): That is why."),
         (4101, "refuses this client: That is why."),
         (4199, "for good (4199): That is why."),
@@ -142,50 +139,48 @@ async def test_the_page_does_not_come_back_where_it_should_not(
     await closed_with(page, code, then)
 
 
-@pytest.mark.parametrize("code", [1009, 1011, 1013, 4001, 4002, 4003, 4004, 4006, 4099, 4200])
+@pytest.mark.parametrize(
+    "code", [1002, 1007, 1009, 1011, 1013, 4001, 4002, 4003, 4004, 4005, 4006, 4099, 4200]
+)
 async def test_the_page_comes_back_after_other_ends_later_each_time(
     page: webdriver.Chrome, code: int
 ) -> None:
     async def then(closing: Closing, _: str) -> None:
-        await in_thread(wait_for, page, "state", f"That is why. ({code}) Connecting again.")
+        await in_thread(wait_for, page, "state", "That is why. Connecting again.")
         await closing.comes(4 if code == 4001 else 2)
-        first = closing.began[1] - closing.began[0]
-        assert first >= 0.45
         if code == 4001:
-            assert closing.began[3] - closing.began[2] >= 1.9
+            assert closing.began[3] - closing.began[1] >= 2.9  # 1 to 2 s, then 2 to 3
 
     await closed_with(page, code, then)
 
 
-async def test_the_page_waits_as_long_as_a_server_that_sends_it_on_asks_for(
+async def test_the_page_comes_back_when_it_cannot_go_where_it_is_sent(
     page: webdriver.Chrome,
 ) -> None:
+    """It may connect to the server that it came from only, by its policy."""
+
     async def then(closing: Closing, _: str) -> None:
         await closing.comes(2)
-        assert closing.began[1] - closing.began[0] >= 2.9
+        await in_thread(wait_for, page, "state", "Connecting again.")
 
-    await closed_with(page, 4000, then, delay_ms=3000)
+    await closed_with(page, 4000, then, delay_ms=100)
 
 
 def test_a_token_that_is_needed_can_be_given(page: webdriver.Chrome, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("a secret of 32 bytes or even more\n")
-    made = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mdserver.cli.main",
-            "token",
-            "--all",
-            "/**",
-            "--secret-file",
-            str(secret),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-    )
+    command = [sys.executable, "-m", "mdserver.cli.main", "token", "--all", "/**"]
+
+    def token(lasting: str) -> str:
+        made = subprocess.run(
+            [*command, "--expires", lasting, "--secret-file", str(secret)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+        )
+        return made.stdout.strip()
+
     settings = ("Listen=127.0.0.1:0", "Entitlement=JWT", f"EntitlementJWT.HmacSecretFile={secret}")
     with live_server(tmp_path, *(word for each in settings for word in ("--set", each))) as server:
         page.get(server.url)
@@ -193,7 +188,14 @@ def test_a_token_that_is_needed_can_be_given(page: webdriver.Chrome, tmp_path: P
         assert page.execute_script("return timers.size") == 0
         field = page.switch_to.active_element
         assert field.get_attribute("id") == "token"
-        field.send_keys(made.stdout.strip(), Keys.ENTER)
+        field.send_keys(token("10s"), Keys.ENTER)
+        wait_for(page, "state", "Connected to")
+        wait_for(page, "state", "The token has expired")
+        assert page.execute_script("return timers.size") == 0
+        field = page.switch_to.active_element
+        assert field.get_attribute("id") == "token"
+        field.clear()
+        field.send_keys(token("1h"), Keys.ENTER)
         wait_for(page, "state", "Connected to")
         page.find_element(By.ID, "content").send_keys(Keys.ENTER)
         wait_for(page, "messages", "/greetings/hello")
@@ -252,12 +254,12 @@ def test_the_page_gets_what_it_missed_once_and_says_what_is_lost(
         for subject in ("/kept/a", "/lost/b"):
             post(server.url, subject, content="before")
         wait_for(page, "messages", "/lost/b before")
-        # The page itself is cut off: it takes nothing until it may connect again.
-        page.execute_script("drop();")
+        # As a browser does when it keeps a page for its back button: the page ends its connection.
+        page.execute_script("dispatchEvent(new PageTransitionEvent('pagehide', {persisted: true}))")
         post(server.url, "/kept/a", content="missed")
         for number in range(5):
             post(server.url, "/lost/b", content=f"missed {number}")
-        page.execute_script("connect();")
+        page.execute_script("dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
         wait_for(page, "messages", "/kept/a missed")
         wait_for(page, "messages", "missed 4")
         rows = text_of(page, "messages").splitlines()

@@ -1,36 +1,97 @@
-"""Serves the files of the JavaScript client (docs/javascript.md).
+"""Serves files of the package `mdserver.web`: the JavaScript client and the welcome page.
 
-The files of this server's version are below `/client/`, and again below a path with the version,
-such as `/client/0.1.0/`. Browsers keep the latter for a year without asking, because files of a
-version never change.
+The client (docs/javascript.md) is below `/client/`, and again below a path with the version of this
+server, such as `/client/0.1.0/`. Browsers keep the latter for a year without asking, because files
+of a version never change. The welcome page is at `/`.
 """
 
 import importlib.resources
+from importlib.resources.abc import Traversable
 
 from mdserver import __version__
-from mdserver.codec.http import Request
+from mdserver.codec.http import CONTENT_POLICY, Request
 from mdserver.server.clients.exchange import Answer, Exchange
-from mdserver.server.http.answers import text_answer
+from mdserver.server.http.answers import Path, text_answer
 
-PREFIX = "/client/"
-ROUTE = PREFIX + "{file}"
-_JAVASCRIPT = (b"content-type", b"text/javascript; charset=utf-8")
+CLIENT = "/client/"
+PREFIXES = (CLIENT,)
+_WELCOME = {"/": "welcome.html", "/welcome.css": "welcome.css", "/welcome.js": "welcome.js"}
+_TYPES = {
+    "html": b"text/html; charset=utf-8",
+    "css": b"text/css; charset=utf-8",
+    "js": b"text/javascript; charset=utf-8",
+    "json": b"application/json",
+}
 _KEEP = (b"cache-control", b"public, max-age=31536000, immutable")
 _ASK = (b"cache-control", b"no-cache")
+# What a page of ours may load and run comes from this server, as files: no script or style stands
+# in a page or in an attribute, so none that somebody puts there runs (CSP Level 3).
+_OWN_FILES = (
+    CONTENT_POLICY,
+    (
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+)
 
 
-class ClientFiles:
-    """Answers with a file of the client. The files are read once; a 404 lists them."""
+def web() -> Traversable:
+    """Return the folder with all that is served."""
+    return importlib.resources.files("mdserver.web")
 
-    def __init__(self) -> None:
-        folder = importlib.resources.files("mdserver.web") / "client" / "bundle"
-        self._files = {file.name: file.read_bytes() for file in folder.iterdir()}
+
+def answer_of(file: Traversable, *, kept: bool = False) -> Answer:
+    """Return the answer with a file; `kept`: browsers need not ask for it again."""
+    headers = (
+        (b"content-type", _TYPES[file.name.rpartition(".")[2]]),
+        _OWN_FILES,
+        _KEEP if kept else _ASK,
+    )
+    return Answer(200, headers, file.read_bytes())
+
+
+class OneFile:
+    """Answers with one file, which is read once."""
+
+    def __init__(self, *path: str) -> None:
+        self._answer = answer_of(web().joinpath(*path))
+
+    async def __call__(self, _request: Request, _exchange: Exchange) -> Answer:
+        """Return the file."""
+        return self._answer
+
+
+class Folder:
+    """Answers with a file of a folder. The files are read once; a 404 lists them.
+
+    `versioned`: each file is also below the version of this server, to be kept.
+    """
+
+    def __init__(self, prefix: str, *path: str, versioned: bool = False) -> None:
+        folder = web().joinpath(*path)
+        files = [file for file in folder.iterdir() if file.is_file()]
+        self._answers = {prefix + file.name: answer_of(file) for file in files}
+        if versioned:
+            for file in files:
+                name = f"{prefix}{__version__}/{file.name}"
+                self._answers[name] = answer_of(file, kept=True)
+        listed = ", ".join(sorted(self._answers))
+        self._missing = text_answer(f"There are {listed}.\n", 404)
 
     async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
         """Return the file that the path names."""
-        version, _, name = request.path.removeprefix(PREFIX).rpartition("/")
-        body = self._files.get(name)
-        if body is None or version not in {"", __version__}:
-            there = ", ".join(f"{PREFIX}{__version__}/{name}" for name in sorted(self._files))
-            return text_answer(f"There are {there}.\n", 404)
-        return Answer(200, (_JAVASCRIPT, _KEEP if version else _ASK), body)
+        return self._answers.get(request.path, self._missing)
+
+
+def route_below(prefix: str) -> str:
+    """Return the route of all paths with a prefix."""
+    return prefix + "{file}"
+
+
+def routes() -> dict[str, dict[str, Path]]:
+    """Return the routes of all files."""
+    folders = {CLIENT: Folder(CLIENT, "client", "bundle", versioned=True)}
+    return {
+        **{route_below(prefix): {"GET": folder} for prefix, folder in folders.items()},
+        **{path: {"GET": OneFile("pages", name)} for path, name in _WELCOME.items()},
+    }

@@ -1,12 +1,8 @@
 """Maps the paths and methods of HTTP requests to the functions that answer them."""
 
-import base64
-import hashlib
-import importlib.resources
-import re
 from collections.abc import Callable, Mapping
 
-from mdserver.codec.http import CONTENT_POLICY, Request, RequestRefusedError
+from mdserver.codec.http import Request, RequestRefusedError
 from mdserver.codec.streaming import STREAM_PATH, PartedAnswer, StreamAnswer
 from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.http import client_files, health, produce, rest, snapshot, sse, stream
@@ -66,45 +62,14 @@ class Router(Paths):
                 SECRET_PATHS: {"POST": stream.give_commands},
                 "/health/live": {"GET": health.live},
                 "/health/ready": {"GET": health.Ready(unready, warning)},
-                "/openapi.json": {"GET": page("openapi.json", b"application/json")},
-                client_files.ROUTE: {"GET": client_files.ClientFiles()},
-                "/": {"GET": page("welcome.html")},
+                "/openapi.json": {"GET": client_files.OneFile("openapi.json")},
+                **client_files.routes(),
             }
         )
 
     def route_of(self, path: str) -> str:
-        """Return the route: one for all secret paths of streams, one for the client's files."""
-        if path.startswith(client_files.PREFIX):
-            return client_files.ROUTE
+        """Return the route: one for all secret paths of streams, one for the files of a folder."""
+        for prefix in client_files.PREFIXES:
+            if path.startswith(prefix):
+                return client_files.route_below(prefix)
         return SECRET_PATHS if path.startswith(STREAM_PATH + "/") else path
-
-
-def policy_of(body: bytes) -> bytes:
-    """Return a Content-Security-Policy (CSP Level 3) that is as strict as the page permits.
-
-    The page may run its own scripts and styles, which the policy names by their hashes, and connect
-    to this server.
-    """
-    hashes = {
-        name: b" ".join(
-            b"'sha256-%b'" % base64.b64encode(hashlib.sha256(part).digest())
-            for part in re.findall(rb"<%b>(.*?)</%b>" % (name, name), body, re.DOTALL)
-        )
-        or b"'none'"
-        for name in (b"script", b"style")
-    }
-    return (
-        b"default-src 'none'; script-src %b; style-src %b; connect-src 'self'; base-uri 'none'; "
-        b"form-action 'none'; frame-ancestors 'none'" % (hashes[b"script"], hashes[b"style"])
-    )
-
-
-def page(name: str, kind: bytes = b"text/html; charset=utf-8") -> Path:
-    """Return the function that answers with a file of the package `mdserver.web`, read once."""
-    body = (importlib.resources.files("mdserver.web") / name).read_bytes()
-    answer = Answer(200, ((b"content-type", kind), (CONTENT_POLICY, policy_of(body))), body)
-
-    async def path(_request: Request, _exchange: Exchange) -> Answer:
-        return answer
-
-    return path
