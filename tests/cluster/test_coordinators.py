@@ -104,3 +104,25 @@ def test_a_coordinator_that_is_no_seed_stops_when_its_successor_establishes_the_
     ]
     assert all(row == rows[0] for row in rows)
     assert not node.group_statistics(group).coordinates
+
+
+def test_what_is_held_back_for_the_disk_is_taken_once_after_a_link_broke() -> None:
+    """The contact of a link that broke forwards anew what the coordinator still holds back."""
+    cluster = started(groups=1, writes_wal=True, acks_wait_for_wal=True, hold_bytes=0)
+    cluster.run(3 * S)
+    coordinator = cluster.coordinator(0)
+    assert coordinator is not None
+    busy, contact = (name for name in cluster.names if name != coordinator)
+    for name in (busy, contact):
+        cluster.open(name, 1)
+    cluster.members[coordinator].stall(S)
+    cluster.publish(busy, 1, "/a/b", "on its way to the disk")
+    cluster.run(20 * MS)
+    cluster.publish(contact, 1, "/a/b", "held back")
+    cluster.run(20 * MS)
+    cluster.disconnect(coordinator, contact)
+    cluster.connect(coordinator, contact)
+    cluster.until(lambda: acked(cluster, contact) and acked(cluster, busy))
+    cluster.run(S)
+    taken = [entry.publication.content for entry in cluster.members[contact].committed[0]]
+    assert taken == [b"on its way to the disk", b"held back"]

@@ -6,7 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from mdserver.cluster.messages import AnyPeerMessage, ClosePeer, PeerReceived, PreVote, Sync
+from mdserver.cluster.messages import (
+    AnyPeerMessage,
+    Claim,
+    ClosePeer,
+    PeerReceived,
+    PreVote,
+    Sync,
+)
 from mdserver.cluster.votes import VoteRecord
 from mdserver.core.commands import PositionAfter
 from mdserver.core.events import Connected, Delivery, Move, Reset, Status, StatusName
@@ -239,6 +246,27 @@ def test_both_sides_of_a_partition_serve_and_the_larger_one_stays(seed: int) -> 
         publish(cluster, "m2:1", subject, f"{subject} together")
     cluster.run(S)
     assert len({tuple(sorted(held.items())) for held in snapshots(cluster)}) == 1
+
+
+def test_the_larger_side_stays_with_a_group_that_was_yielded_as_the_cut_came() -> None:
+    """Its new coordinator raises the epoch although it leads only since after the cut."""
+    cluster = standard()
+    subject = cluster.subject_of("m2:1")
+    for name in cluster.names:
+        cluster.open(name, 1)
+    publish(cluster, "m1:1", subject, "before")
+    cluster.run(S)
+    cluster.operate("m2:1", "drain", "m2:1")
+    cluster.partition("m3:1")
+    cluster.run(200 * MS)
+    cluster.feed("m2:1", PeerReceived("m1:1", [Claim([cluster.group(subject)])]))
+    cluster.run(S)
+    for name in ("m1:1", "m3:1"):
+        publish(cluster, name, subject, f"at {name}")
+    cluster.heal()
+    cluster.until(lambda: same_everywhere(cluster))
+    cluster.run(3 * S)
+    assert [held[subject] for held in snapshots(cluster)] == [b"at m1:1"] * 3
 
 
 def test_what_a_member_began_alone_gives_way_to_what_the_others_hold() -> None:

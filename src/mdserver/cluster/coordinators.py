@@ -142,6 +142,18 @@ class Coordinators(MemberPart):
             contact, item = held_back.popleft()
             self.groups[item.group].append(contact, item)
 
+    def drop_held_back(self, peer: str) -> None:
+        """Drop the publications that are held back for a member whose link broke.
+
+        As far as their contact knows they were lost with the link, so it forwards all of them again
+        that are not in the log. To take both would number a publication without a number twice.
+        """
+        held_back = self._wal.held_back
+        kept = [held for held in held_back if held[0].partition("#")[0] != peer]
+        if len(kept) < len(held_back):
+            held_back.clear()
+            held_back.extend(kept)
+
     def refuse_held_back(self, reason: str) -> None:
         """Refuse the publications that are held back: the disk takes nothing more."""
         while self._wal.held_back:

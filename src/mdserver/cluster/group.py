@@ -114,8 +114,8 @@ class Group:
     For clients: `followed_at`, when this member last followed the group, and `followed_length`,
     how much was committed here then.
 
-    In Standard mode: `leading_since`, when this member's leadership began; `log_incomplete`: it
-    does not hold all of the coordinator's log.
+    In Standard mode: `raised_at`, when the epoch was last raised because members went out of sight;
+    `log_incomplete`: this member does not hold all of the coordinator's log.
     """
 
     __slots__ = (
@@ -137,13 +137,13 @@ class Group:
         "index",
         "leaderless_since",
         "leadership",
-        "leading_since",
         "log",
         "log_incomplete",
         "log_is_copy",
         "newest_epoch",
         "no_vote_until",
         "queue",
+        "raised_at",
         "retry_at",
         "sync_requested_epoch",
         "sync_requested_until",
@@ -193,7 +193,7 @@ class Group:
         self.log_is_copy = False
         self.followed_at = 0
         self.followed_length = 0
-        self.leading_since = 0
+        self.raised_at = 0
         self.log_incomplete = False
 
     # What is known

@@ -169,8 +169,9 @@ class Guaranteed(MemberPart):
     # Time
 
     def link_lost(self, peer: str) -> None:
-        """Ask a coordinator again for what it may have sent meanwhile."""
+        """Assume that what was on its way to or from a member is lost."""
         self._learner.link_lost(peer)
+        self.sequencer.drop_held_back(peer)
 
     def member_unreachable(self) -> None:
         """Look at once whose turn it is to coordinate the groups of a member that is gone."""

@@ -163,14 +163,21 @@ class Standard(MemberPart):
         renewed: list[msg.BeginItem] = []
         for group in self.groups.coordinated:
             assert group.coordinator is not None
-            # What this member took over after they went was raised by `_succeed` already.
-            if group.leading_since <= went:
+            # What was raised since they went, by `_succeed` or by who yielded it, is not raised
+            # twice. A Yield alone raises nothing, however late it comes.
+            if group.raised_at <= went:
                 epoch, length = group.coordinator.epoch + raised, group.log.length
                 renewed.append(
                     msg.BeginItem(group.index, epoch, group.history, group.history, length)
                 )
         if renewed:
+            self._note_raised(renewed)
             self._lead(renewed)
+
+    def _note_raised(self, begun: list[msg.BeginItem]) -> None:
+        """Note that these epochs were raised by the number of members in sight."""
+        for item in begun:
+            self.groups[item.group].raised_at = self._outgoing.now
 
     def _successors(self) -> dict[str, int]:
         """Return the members that may succeed a coordinator, with their weights.
@@ -219,6 +226,7 @@ class Standard(MemberPart):
             epoch = max(group.leadership.epoch, group.log.epoch, group.newest_epoch) + in_sight
             begun.append(msg.BeginItem(index, epoch, history, group.history, group.log.length))
         self._rename(history, groups)
+        self._note_raised(begun)
         self._lead(begun)
 
     def _rename(self, history: str, groups: list[int]) -> None:
@@ -244,7 +252,6 @@ class Standard(MemberPart):
             group.log.epoch = item.epoch
             group.leadership.follow(me, item.epoch)
             group.log_incomplete = False
-            group.leading_since = self._outgoing.now
         self._outgoing.send(self._outgoing.linked, msg.Begin(begun))
         for item in begun:
             self.groups[item.group].follow()
@@ -375,6 +382,10 @@ class Standard(MemberPart):
             if not self._prevails(peer, item.group, item.epoch):
                 continue
             group = self.groups[item.group]
+            # After a Yield another member begins under the history id of before. All others raised
+            # the epoch, and this member may be yielded the group within the same `PATIENCE`.
+            if item.history != item.before or group.leadership.coordinator == peer:
+                self._note_raised([item])
             if (group.history, group.log.length) != (item.before, item.length):
                 behind[item.group] = item.epoch
                 continue
