@@ -135,6 +135,35 @@ def test_root_gives_no_file_away_by_a_link_in_the_journal(folder: Path) -> None:
 
 
 @needs_root
+def test_root_goes_over_no_link_that_the_user_put_on_the_way_to_a_folder(folder: Path) -> None:
+    """The user replaces its own folder by a link to one of root."""
+    (folder / "of-root" / "journal").mkdir(parents=True)
+    secret = folder / "of-root" / "journal" / "secret"
+    secret.write_text("of root\n")
+    (folder / "home").mkdir()
+    shutil.chown(folder / "home", "nobody")
+    (folder / "home" / "data").symlink_to(folder / "of-root")
+    (folder / "home" / "journal").symlink_to(folder / "of-root" / "journal")
+    for path in ("home/data/journal", "home/journal"):
+        journal = {"Journal": "on", "JournalFolder": str(folder / path)}
+        status, told = failed_run(*logging(folder / "logs", RunAsUser="nobody", **journal))
+        assert (status, told.count("\n")) == (1, 1)
+        assert "is a link in a folder that others than root may write to" in told
+        assert secret.owner() == secret.parent.owner() == "root"
+
+
+@needs_root
+def test_a_folder_of_roots_own_links_is_used(folder: Path) -> None:
+    """An operator keeps the journal on another disk."""
+    (folder / "disk").mkdir()
+    (folder / "lib").symlink_to(folder / "disk")
+    journal = {"Journal": "on", "JournalFolder": str(folder / "lib" / "journal")}
+    with live_server(folder, *logging(folder / "logs", RunAsUser="nobody", **journal)):
+        assert (folder / "disk" / "journal").owner() == "nobody"
+        assert (folder / "disk").owner() == "root"
+
+
+@needs_root
 def test_a_log_that_cannot_be_renamed_is_written_on(folder: Path) -> None:
     logs = folder / "logs"
     count = LINES_PER_FILE + 10

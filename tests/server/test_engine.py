@@ -174,3 +174,14 @@ def test_what_nobody_carries_out_ends_the_node() -> None:
     with pytest.raises(LocalProtocolError, match="ClosePeer"):
         engine.dispatch(Opened(1, "127.0.0.1"))
     assert engine.failed.is_set()
+
+
+def test_what_was_collected_and_cannot_be_sent_ends_the_node() -> None:
+    """It may be for other members, which must not miss some of what was said to them."""
+    engine, node = engine_of({})
+    engine.routes = OutputRoutes(after_dispatch=(_fail,))
+    with pytest.raises(RuntimeError):
+        engine.dispatch(Received(1, []))
+    assert engine.failed.is_set()
+    engine.dispatch(Received(2, []))
+    assert node.inputs == [Received(1, [])]

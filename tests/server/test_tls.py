@@ -13,6 +13,7 @@ from mdserver.config.values import Address
 from mdserver.core.settings import BrokerSettings
 from mdserver.errors import StartError
 from mdserver.limits import MB, NS_PER_MS
+from mdserver.server import tls
 from mdserver.server.http.router import Router
 from mdserver.server.server import Server
 from mdserver.server.settings import ServerSettings
@@ -104,7 +105,7 @@ async def test_new_certificates_are_for_new_connections(pem: Path) -> None:
         old = trusting(pem)
         async with secure_websocket(server, pem) as client:
             make_certificate(pem)
-            server.reload_certificates()
+            tls.reload(server.identities)
             await client.send(frame(TEXT, b'{"op":"ping","t":1}'))
             assert b"pong" in (await client.frame())[1]
             async with secure_websocket(server, pem):
@@ -120,10 +121,24 @@ async def test_a_reload_that_fails_changes_nothing(pem: Path) -> None:
         good = await file.read_bytes()
         await file.write_bytes(b"no certificate")
         with pytest.raises(StartError, match="needs a certificate chain"):
-            server.reload_certificates()
+            tls.reload(server.identities)
         await file.write_bytes(good)
         async with secure_websocket(server, pem):
             pass
+
+
+async def test_a_reload_takes_all_certificates_or_none(tmp_path: Path) -> None:
+    one, other = make_certificate(tmp_path / "1.pem"), make_certificate(tmp_path / "2.pem")
+    first, second = Address("127.0.0.1", 0), Address("localhost", 0)
+    stores = ((first, KeyStore(one)), (second, KeyStore(other)))
+    settings = ServerSettings(listen_encrypted=(first, second), key_stores=stores)
+    async with serving(settings) as server:
+        before = [identity.context for identity in server.identities]
+        make_certificate(one)
+        await trio.Path(other).write_bytes(b"no certificate")
+        with pytest.raises(StartError, match="needs a certificate chain"):
+            tls.reload(server.identities)
+        assert [identity.context for identity in server.identities] == before
 
 
 async def test_a_certificate_for_each_address(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from mdserver.core.inputs import RulesChanged
 from mdserver.core.outputs import Log, Trace
 from mdserver.journal.audit import AuditLogs
 from mdserver.limits import JOURNAL_STATS_S, NS_PER_S
+from mdserver.server import tls
 from mdserver.server.clients import refusals
 from mdserver.server.clients.admission import lowered
 from mdserver.server.disk.journalling import Journal
@@ -295,14 +296,13 @@ class App:
     def reload(self, config: Config) -> Reload:
         """Apply the parameters of a new configuration that a running server can change, and log it.
 
-        Certificates are read again too. Raises ConfigError or StartError if something is wrong. No
-        parameter has changed then, but key stores that were read before the mistake are in use.
+        Certificates are read again too. Raises ConfigError or StartError if something is wrong;
+        nothing has changed then.
         """
         new = reloaded(self.config, config)
         verifier = token_verifier(new.config)
-        self.server.reload_certificates()
-        if self.member is not None:
-            self.member.reload_certificates()
+        links = [] if self.member is None else self.member.identities
+        tls.reload([*self.server.identities, *links])
         if isinstance(self.authorizer, TokenAuthorizer):
             self.authorizer.verifier = verifier
         self.config = new.config

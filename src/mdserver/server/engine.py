@@ -74,7 +74,8 @@ class OutputRoutes:
     `deliver` is given the deliveries of one step that follow each other and have the same sessions.
     `failed` is called with an output for clients whose function raised. The functions of
     `after_dispatch` are called in order when all outputs of a dispatch were carried out, with the
-    time (ns) of its last step: they send what the others only collected.
+    time (ns) of its last step: they send what the others only collected. One that raises ends the
+    engine, since some of what was collected may be for other members.
     """
 
     deliver: Callable[[Sequence[Deliver]], None] = refuse
@@ -150,8 +151,8 @@ class Engine:
         """Give an input to the node and carry its outputs out.
 
         During another dispatch the input is queued, and taken before the outer call returns. Does
-        nothing when the engine has failed. Raises the exception of the node, or of an output to
-        another member or to the disk; the engine has failed then.
+        nothing when the engine has failed. Raises the exception of the node, of an output to
+        another member or to the disk, or of `after_dispatch`; the engine has failed then.
         """
         if self._stepping:
             self._waiting.append(input)
@@ -172,8 +173,14 @@ class Engine:
             raise
         finally:
             self._stepping = False
-        for after in self._after_dispatch:
-            after(now)
+        try:
+            for after in self._after_dispatch:
+                after(now)
+        except Exception as error:
+            # Some of what was collected for other members may never be sent.
+            self.failure = error
+            self.failed.set()
+            raise
 
     def _carry_out(self, outputs: Sequence[Output]) -> None:
         """Carry the outputs of one step out, in order."""

@@ -66,13 +66,10 @@ class Member:
         with trio.move_on_after(DRAIN_HAND_OVER_S):
             await self._drained.wait()
 
-    def reload_certificates(self) -> None:
-        """Read the certificate for links again, for new links.
-
-        Raises StartError, and then changes nothing.
-        """
-        if self.peers.identity is not None:
-            self.peers.identity.reload()
+    @property
+    def identities(self) -> list[MutualIdentity]:
+        """The certificate for links to other members, if there is one."""
+        return [] if self.peers.identity is None else [self.peers.identity]
 
     def connect(self, node: Node, engine: Engine, log: Logger) -> "Links":
         """Make the links of this member to the others and to its vote file; `run` them."""

@@ -1,16 +1,29 @@
 """Gives the files and folders that the server writes to the user of `RunAsUser`.
 
 Root makes the folders and gives them to that user; files are made with the user's rights
-(`acting_as`). Files of root from an earlier start are given to the user as well, but never through
-a link: the user can place links among its files, and must not get other files of root that way.
+(`acting_as`). Files of root from an earlier start are given to the user as well.
+
+The user may change its folders at any moment, and must not get other files of root that way. So
+nothing is looked at by one path and given by another:
+
+- A path is opened folder by folder. From the first one on that somebody other than root can have
+  placed, no link is followed (`_opened`).
+- What is given is opened first, without following a link, and is what was looked at (`_give`). A
+  file with a second name is not given, because it may be the user's link to a file elsewhere.
 """
 
+import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 from mdserver.server.privileges import account
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def give_folder(folder: Path, user: str | None, patterns: Iterable[str] = ()) -> None:
@@ -21,13 +34,10 @@ def give_folder(folder: Path, user: str | None, patterns: Iterable[str] = ()) ->
     """
     if user is None or os.geteuid() != 0:
         return
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    for path in reversed(missing):
-        path.mkdir()
-        _give(path, user)
-    for pattern in patterns:
-        for path in folder.glob(pattern):
-            _give(path, user)
+    with _opened(folder, user) as descriptor:
+        for name in os.listdir(descriptor):  # noqa: PTH208 - a descriptor has no path
+            if any(fnmatch(name, pattern) for pattern in patterns):
+                _give(name, user, descriptor)
 
 
 def give_tree(folder: Path, user: str | None) -> None:
@@ -38,16 +48,90 @@ def give_tree(folder: Path, user: str | None) -> None:
     """
     if user is None or os.geteuid() != 0:
         return
-    give_folder(folder, user)
-    _give(folder, user)
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            _give(Path(parent, name), user)
+    with _opened(folder, user) as descriptor:
+        _give_opened(descriptor, user)
+        for _, folders, files, parent in os.fwalk(".", dir_fd=descriptor):
+            for name in (*folders, *files):
+                _give(name, user, parent)
 
 
-def _give(path: Path, user: str) -> None:
-    """Give a file or folder of root to `user`, but no link and no file with a second name."""
-    entry, found = account(user), path.lstat()
-    plain = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1)
-    if plain and found.st_uid == 0:
-        os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+@contextmanager
+def _opened(folder: Path, user: str) -> Iterator[int]:
+    """Open a folder; those that are missing on the way to it are made and given to `user`.
+
+    Raises OSError, also if the path leads over a link that somebody other than root can place.
+    """
+    path = folder.absolute()
+    descriptor = os.open(path.anchor, _FOLDER)
+    try:
+        safe = True
+        for name in path.parts[1:]:
+            safe = safe and _holds_only_roots(name, descriptor)
+            parent, descriptor = descriptor, _entered(descriptor, name, user, follow=safe)
+            os.close(parent)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _holds_only_roots(name: str, parent: int) -> bool:
+    """Return whether nobody but root can have placed `name` in a folder, or can replace it."""
+    found = os.fstat(parent)
+    if found.st_uid != 0:
+        return False
+    if not found.st_mode & _WRITABLE_BY_OTHERS:
+        return True
+    # With the sticky bit, such as that of /tmp, others can replace only what is theirs.
+    try:
+        placed_by = os.stat(name, follow_symlinks=False, dir_fd=parent).st_uid
+    except FileNotFoundError:
+        return False
+    return bool(found.st_mode & stat.S_ISVTX) and placed_by == 0
+
+
+def _entered(parent: int, name: str, user: str, *, follow: bool) -> int:
+    """Open a folder in `parent`; make it, and give it to `user`, if there is none."""
+    flags = _FOLDER if follow else _FOLDER | os.O_NOFOLLOW
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except FileNotFoundError:
+        os.mkdir(name, dir_fd=parent)
+        descriptor = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+        _give_opened(descriptor, user)
+        return descriptor
+    except NotADirectoryError:
+        if not follow and stat.S_ISLNK(os.stat(name, follow_symlinks=False, dir_fd=parent).st_mode):
+            raise OSError(
+                errno.ELOOP, f"{name} is a link in a folder that others than root may write to"
+            ) from None
+        raise
+
+
+def _give(name: str, user: str, parent: int) -> None:
+    """Give a file or folder of root in the folder `parent`, but no link and nothing special."""
+    if not _is_plain(os.stat(name, follow_symlinks=False, dir_fd=parent)):
+        return  # not opened: that would wake whatever reads a FIFO or drives a device
+    try:
+        descriptor = os.open(
+            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent
+        )
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOENT):
+            return  # replaced by a link or removed since it was looked at
+        raise
+    try:
+        _give_opened(descriptor, user)
+    finally:
+        os.close(descriptor)
+
+
+def _give_opened(descriptor: int, user: str) -> None:
+    """Give what is open as `descriptor` to `user`, if it is root's and has no second name."""
+    entry, found = account(user), os.fstat(descriptor)
+    if _is_plain(found) and found.st_uid == 0:
+        os.fchown(descriptor, entry.pw_uid, entry.pw_gid)
+
+
+def _is_plain(found: os.stat_result) -> bool:
+    """Return whether this is a folder, or a file with one name."""
+    return stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1)

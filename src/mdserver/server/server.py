@@ -197,14 +197,10 @@ class Server:
             self._identities[store] = Identity(store, self.settings.ciphers)
         return self._identities[store]
 
-    def reload_certificates(self) -> None:
-        """Read all key stores again, for new connections.
-
-        Raises StartError for the first store that cannot be used. That store, and those after it,
-        stay as they were.
-        """
-        for identity in self._identities.values():
-            identity.reload()
+    @property
+    def identities(self) -> list[Identity]:
+        """The certificates of the listeners."""
+        return list(self._identities.values())
 
 
 async def accept(

@@ -6,8 +6,11 @@ more a send and 20 KiB a connection.
 
 import socket
 import ssl
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import trio
 from attrs import frozen
@@ -26,17 +29,37 @@ class KeyStore:
     key: Path | None = None
 
 
+class Reloadable(Protocol):
+    """A certificate in use, whose files can be read again."""
+
+    def read(self) -> Callable[[], None]:
+        """Read the files; return the function that has new connections use what they hold.
+
+        Raises StartError if they cannot be used.
+        """
+
+
+def reload(identities: Iterable[Reloadable]) -> None:
+    """Read the files of all these again, for new connections.
+
+    Raises StartError if some files cannot be used, and then changes none of the certificates: a
+    listener with a new certificate beside one with an old one is a state that nobody configured.
+    """
+    for use in [identity.read() for identity in identities]:
+        use()
+
+
 class Identity:
-    """The certificate of a listener. New connections use `context`, which `reload` replaces."""
+    """The certificate of a listener. New connections use `context`."""
 
     def __init__(self, store: KeyStore, ciphers: str = CIPHERS) -> None:
         self._store = store
         self._ciphers = ciphers
         self.context = server_context(store, ciphers)
 
-    def reload(self) -> None:
-        """Read the files again, for new connections. On StartError nothing has changed."""
-        self.context = server_context(self._store, self._ciphers)
+    def read(self) -> Callable[[], None]:
+        """Read the files again; see `Reloadable`."""
+        return partial(setattr, self, "context", server_context(self._store, self._ciphers))
 
 
 def server_context(store: KeyStore, ciphers: str = CIPHERS) -> ssl.SSLContext:

@@ -2,6 +2,7 @@
 
 import resource
 import socket
+from typing import Any
 
 import pytest
 import trio
@@ -11,7 +12,7 @@ from mdserver.errors import StartError
 from mdserver.server.clients.admission import Admission, descriptors_for_connections
 from mdserver.server.settings import ServerSettings
 from mdserver.server.sockets import listen, url_of
-from tests.server.raw import connected, upgraded
+from tests.server.raw import TEXT, connected, frame, upgraded
 from tests.server.serving import port_of, serving
 
 
@@ -34,6 +35,33 @@ async def admitted(port: int) -> bool:
                 )
                 if not (await client.rest()).startswith(b"HTTP/1.1 503 "):
                     return True
+
+
+class Failures:
+    """A log that keeps what failed."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def exception(self, event: str, **values: object) -> None:
+        self.failed.append(event)
+
+
+async def test_a_bug_in_the_answer_to_one_beyond_the_limit_ends_that_connection_only() -> None:
+    async def handler(*_: object) -> Any:
+        raise RuntimeError("a bug")
+
+    log = Failures()
+    async with (
+        serving(ServerSettings(connections_max=1), handler=handler, log=log) as server,
+        upgraded(port_of(server)) as served,
+        connected(port_of(server)) as refused,
+    ):
+        await refused.send(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert await refused.rest() == b""
+        assert log.failed == ["connection failed"]
+        await served.send(frame(TEXT, b'{"op":"ping","t":1}'))
+        assert b"pong" in (await served.frame())[1]
 
 
 async def test_the_limit_of_an_address() -> None:

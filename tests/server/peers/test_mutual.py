@@ -9,6 +9,7 @@ import trio
 
 from mdserver.codec.peer import Side
 from mdserver.errors import StartError
+from mdserver.server import tls
 from mdserver.server.peers.link import receive
 from mdserver.server.peers.mutual import MutualIdentity, binding_of
 from mdserver.server.tls import KeyStore
@@ -111,13 +112,13 @@ async def test_a_renewed_certificate_is_shown_on_new_links(
     _, listener = await complaints(tmp_path, member, identity(authority, "other"))
     assert "expired" in listener
     authority.issue(tmp_path / "member.pem")
-    member.reload()
+    tls.reload([member])
     (tmp_path / "2").mkdir()
     async with cluster(tmp_path / "2", member) as members:
         assert all(len(m.node.statistics().linked) == 2 for m in members)
     (tmp_path / "member.pem").write_text("no certificate")
     with pytest.raises(StartError, match=r"Cannot use .*member.pem for TLS"):
-        member.reload()
+        tls.reload([member])
 
 
 def test_an_authority_file_has_certificates(tmp_path: Path, authority: Authority) -> None:

@@ -164,7 +164,8 @@ class Listener:
     ) -> None:
         """Answer a request for `/health`, anything else with 503, and linger for a moment.
 
-        With `announced` a PROXY header comes first. Closes `sock`.
+        With `announced` a PROXY header comes first. Closes `sock`. Raises nothing but Cancelled:
+        this is the isolation boundary of a connection that `serve_connection` never sees.
         """
         try:
             with suppress(OSError, EOFError, ProxyHeaderError), scope:
@@ -172,6 +173,8 @@ class Listener:
                     sock = await self._opened(sock, announced=announced)
                 if not opening.cancelled_caught:
                     await self._say(sock, address, reason)
+        except Exception:
+            self._context.log.exception("connection failed", address=address)
         finally:
             sock.close()
             self._lingering.pop(scope, None)

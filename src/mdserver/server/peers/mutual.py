@@ -7,6 +7,8 @@ not checked: they would repeat the addresses that `ClusterMembers` lists already
 
 import socket
 import ssl
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -28,9 +30,9 @@ class MutualIdentity:
         self._ciphers = ciphers
         self.contexts = self._read()
 
-    def reload(self) -> None:
-        """Read the files again, for new links. Raises StartError, and then changes nothing."""
-        self.contexts = self._read()
+    def read(self) -> Callable[[], None]:
+        """Read the files again, for new links; see `mdserver.server.tls.Reloadable`."""
+        return partial(setattr, self, "contexts", self._read())
 
     def _read(self) -> dict[Side, ssl.SSLContext]:
         return {
