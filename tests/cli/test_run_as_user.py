@@ -105,6 +105,32 @@ def test_a_folder_that_the_user_may_not_write_to_is_one_line(folder: Path) -> No
 
 
 @needs_root
+@pytest.mark.parametrize("name", ["JournalFolder", "LogFolder"])
+def test_a_folder_that_cannot_be_used_names_parameter_user_and_way_out(
+    folder: Path, name: str
+) -> None:
+    closed = folder / "closed"
+    closed.mkdir(mode=0o700)
+    settings = {"RunAsUser": "nobody", "Journal": "on", "JournalFolder": str(folder / "journal")}
+    settings[name] = str(closed / "x")
+    status, told = failed_run(*logging(folder / "logs", **settings))
+    assert (status, told.count("\n")) == (1, 1)
+    assert told.startswith(f"mdserver: {name} = {closed / 'x'}: Permission denied")
+    assert "the server runs as nobody: give that user the folder" in told
+
+
+@needs_root
+def test_a_server_without_a_journal_needs_no_folder_to_start_in(folder: Path) -> None:
+    (folder / "closed").mkdir(mode=0o700)
+    under = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+    status, told = failed_run(
+        "--set", "Listen=192.0.2.1:1", under=("env", "-C", str(folder / "closed"), *under)
+    )
+    assert (status, told.count("\n")) == (1, 1)
+    assert told.startswith("mdserver: Cannot listen on 192.0.2.1:1"), "the journal is off"
+
+
+@needs_root
 def test_root_follows_no_link_that_the_user_put_among_its_files(folder: Path) -> None:
     logs = folder / "logs"
     logs.mkdir()

@@ -32,6 +32,7 @@ import fcntl
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -103,7 +104,8 @@ class StreamWriter:
     `identifier` is the stream's. `ends_at` is the number of its last segment if that was missing at
     the opening, else 0. `gap` says that lines are missing from its end. `interruptions` counts how
     often the writer began to leave lines out, or ceased to. With a `header` each segment begins
-    with a line made by it.
+    with a line made by it. `clock` gives the times (ns since the Unix epoch) of the segments that
+    it seals. Their files have the time of the clock of the disk's machine, which may be another.
 
     Opening one raises JournalError. A call that raises OSError changed nothing and may be tried
     again. After a SyncError nobody knows how much of the segment is on the disk, and another sync
@@ -111,8 +113,15 @@ class StreamWriter:
     Recover from fsync Failures?", USENIX ATC 2020).
     """
 
-    def __init__(self, folder: Path, segment_bytes_max: int, header: Header | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        segment_bytes_max: int,
+        header: Header | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
         self.folder = folder
+        self._clock = clock
         self.interruptions = 0
         self._bytes_max = segment_bytes_max
         self._header = header
@@ -211,9 +220,8 @@ class StreamWriter:
         self.sync()
         self._path(self._number, "open").rename(self._path(self._number, "jsonl"))
         self._sync_names()
-        modified = os.fstat(self._file).st_mtime_ns
         path = self._path(self._number, "jsonl")
-        self.sealed.append(Segment(self._number, path, self._size, modified))
+        self.sealed.append(Segment(self._number, path, self._size, self._clock()))
         os.close(self._file)
         self._file, self._size = -1, 0
 

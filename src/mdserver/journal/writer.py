@@ -119,7 +119,9 @@ class JournalWriter:
     lines are written after those of all other streams. Its owner deletes its segments, and begins
     it anew after a gap. `kept` are the streams whose owner bounds what waits. `withdraws` says what
     happens to the last stream when the disk refuses a write (the module's docstring has both).
-    Making a writer opens all streams, and raises JournalError.
+    `clock` is that of ages (ns since the Unix epoch): one that cannot be set, since what was just
+    sealed would be deleted otherwise when the clock of the machine is corrected by more than
+    `age_max`. Making a writer opens all streams, and raises JournalError.
     """
 
     def __init__(
@@ -130,8 +132,10 @@ class JournalWriter:
         last: str = "",
         kept: Sequence[str] = (),
         withdraws: bool = False,
+        clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.settings = settings
+        self._clock = clock
         refuses = settings.disk_full is JournalDiskFull.REFUSE
         self._withdraws = withdraws and refuses and bool(last)
         self._withdrawn = self._skipping = False
@@ -142,7 +146,7 @@ class JournalWriter:
         with contextlib.ExitStack() as opened:
             for name in sorted(streams, key=lambda name: name == last):
                 chained = header if name == last else None
-                stream = StreamWriter(folder / name, settings.segment_bytes_max, chained)
+                stream = StreamWriter(folder / name, settings.segment_bytes_max, chained, clock)
                 self._streams[name] = opened.enter_context(stream)
             opened.pop_all()
         self._tell: Callable[[Event], None] = _ignore
@@ -468,7 +472,7 @@ class JournalWriter:
             readers = segments.positions(stream.folder)
             read = segments.read_by_all(stream.sealed, readers)
             left = stream.sealed[len(read) :]
-            old = segments.expired(left, time.time_ns(), settings.bytes_max, settings.age_max)
+            old = segments.expired(left, self._clock(), settings.bytes_max, settings.age_max)
             gone = [*read, *old]
             stream.delete(gone)
         except OSError:

@@ -11,6 +11,7 @@ from mdserver.errors import StartError
 from mdserver.journal.segments import identified
 from mdserver.journal.wal_lines import LOG, beginning
 from mdserver.server.member import Member
+from mdserver.server.ownership import unusable_folder
 
 
 def check_log(config: Config, member: Member | None) -> None:
@@ -18,12 +19,16 @@ def check_log(config: Config, member: Member | None) -> None:
 
     A log that would be ignored may hold what this server has acknowledged.
     """
+    if member is None and not config.journal:
+        return  # the default folder may be one that this process may not even look into
     folder = config.journal_folder / LOG
     try:
         begun = beginning(folder)
     except OSError as error:
-        raise StartError(f"JournalFolder = {config.journal_folder}: {error}") from None
-    if begun is not None and (config.journal or member is not None):
+        raise unusable_folder(
+            "JournalFolder", config.journal_folder, error, config.run_as_user
+        ) from None
+    if begun is not None:
         check_begun(config, member, begun)
     if member is None or member.file is None:
         return

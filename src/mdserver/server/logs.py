@@ -16,7 +16,7 @@ from mdserver.journal.audit import AuditLogs
 from mdserver.journal.rotating import LineWriter, RotatingFile, Sink, StreamSink, tell_stderr
 from mdserver.limits import NS_PER_S
 from mdserver.server.log_lines import Render, now, renderer
-from mdserver.server.ownership import give_folder
+from mdserver.server.ownership import give_folder, unusable_folder
 from mdserver.server.privileges import acting_as
 
 _LEVELS = {LogLevel.DEBUG: 10, LogLevel.INFO: 20, LogLevel.WARNING: 30, LogLevel.ERROR: 40}
@@ -96,7 +96,7 @@ def audit_logs(config: Config) -> Iterator[AuditLogs | None]:
                 _age_max_s(config),
             )
     except OSError as error:
-        raise _unusable(config.log_folder, error) from None
+        raise _unusable(config, error) from None
     try:
         yield logs
     finally:
@@ -121,7 +121,7 @@ def _sink(config: Config) -> Sink:
             _check_rights(folder, config.run_as_user)
             file.open()
     except OSError as error:
-        raise _unusable(folder, error) from None
+        raise _unusable(config, error) from None
     return file
 
 
@@ -145,8 +145,9 @@ def _check_rights(folder: Path, user: str | None) -> None:
     )
 
 
-def _unusable(folder: Path, error: OSError) -> StartError:
-    return StartError(f"LogFolder = {folder}: {error.strerror}: {error.filename}")
+def _unusable(config: Config, error: OSError) -> StartError:
+    folder = config.log_folder or Path()
+    return unusable_folder("LogFolder", folder, error, config.run_as_user)
 
 
 def _tell_nobody(_sentence: str) -> None:

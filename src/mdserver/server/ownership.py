@@ -14,16 +14,42 @@ nothing is looked at by one path and given by another:
 
 import errno
 import os
+import pwd
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
+from mdserver.errors import StartError
 from mdserver.server.privileges import account
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def unusable_folder(name: str, folder: Path, error: OSError, user: str | None) -> StartError:
+    """Return the error for a folder that the server cannot use as the parameter `name` says.
+
+    `user` is that of `RunAsUser`, None if the server keeps the rights that it was started with.
+    """
+    place = "" if error.filename in (None, str(folder)) else f": {error.filename}"
+    told = f"{name} = {folder}: {error.strerror or error}{place}"
+    if not isinstance(error, PermissionError):
+        return StartError(told)
+    who = user or _user_of_process()
+    return StartError(
+        f"{told}; the server runs as {who}: give that user the folder and the right to pass "
+        "through those above it, or name another folder"
+    )
+
+
+def _user_of_process() -> str:
+    number = os.geteuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 def give_folder(folder: Path, user: str | None, patterns: Iterable[str] = ()) -> None:

@@ -30,15 +30,16 @@ from mdserver.cluster.wal_replay import WalError
 from mdserver.config import Config, JournalFsync
 from mdserver.errors import StartError
 from mdserver.journal.rows import written
-from mdserver.journal.segments import StreamWriter
+from mdserver.journal.segments import JournalError, StreamWriter
 from mdserver.journal.wal_lines import LOG, Replacements, WalFound, cut, line_of, read
 from mdserver.journal.writer import JournalWriter
+from mdserver.server.clock import process_clock
 from mdserver.server.disk.journalling import STREAMS, Journal
 from mdserver.server.disk.wal_writer import MESSAGES, WalWriter, tail_of
 from mdserver.server.engine import Engine
 from mdserver.server.log_identity import check_begun, check_log
 from mdserver.server.member import Member
-from mdserver.server.ownership import give_folder, give_tree
+from mdserver.server.ownership import give_folder, give_tree, unusable_folder
 from mdserver.server.privileges import acting_as
 from mdserver.server.publisher_secret import publisher_secret
 from mdserver.server.settings import broker_settings, writer_settings
@@ -106,7 +107,7 @@ def _give_folders(config: Config, member: Member | None) -> None:
             name, folder = "ClusterMemberCoordinationFolder", path.parent
             give_folder(folder, user, (f"{path.stem}.*",))
     except OSError as error:
-        raise StartError(f"{name} = {folder}: {error}") from None
+        raise unusable_folder(name, folder, error, user) from None
 
 
 def _opened(config: Config, member: Member | None) -> Store | None:
@@ -124,9 +125,21 @@ def _opened(config: Config, member: Member | None) -> Store | None:
     # If the disk of a single server refuses an entry, no other disk has it. So the server can tell
     # its publisher for certain that the publication failed.
     withdraws = wal and member is None
-    writer = JournalWriter(
-        config.journal_folder, streams, writer_settings(config), last, kept, withdraws
-    )
+    try:
+        writer = JournalWriter(
+            config.journal_folder,
+            streams,
+            writer_settings(config),
+            last,
+            kept,
+            withdraws,
+            process_clock(),
+        )
+    except JournalError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and not isinstance(cause, BlockingIOError):
+            raise _unusable(config, cause) from None
+        raise
     if member is not None:
         # Before `_begin` writes to the log, which must never have a newer incarnation than the
         # vote file.
@@ -146,8 +159,13 @@ def _opened(config: Config, member: Member | None) -> Store | None:
             else:
                 _find_seed(store, member)
         except OSError as error:
-            raise StartError(f"JournalFolder = {config.journal_folder}: {error}") from None
+            raise _unusable(config, error) from None
     return store
+
+
+def _unusable(config: Config, error: OSError) -> StartError:
+    folder = config.journal_folder
+    return unusable_folder("JournalFolder", folder, error, config.run_as_user)
 
 
 def writes_wal(config: Config, member: Member | None) -> bool:

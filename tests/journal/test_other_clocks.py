@@ -1,0 +1,50 @@
+"""The journal of a server whose clock is not that of its disk."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from mdserver.journal.segments import StreamWriter
+from simulation.chaos.members import fake_clock
+from tests.live import live_server, post
+
+PATIENCE_S = 60
+SEALED = 8  # segments of one second each: the server looked for what is too old more than once
+
+
+def test_a_segment_has_the_time_of_the_clock_that_sealed_it(tmp_path: Path) -> None:
+    with StreamWriter(tmp_path, 100, clock=lambda: 7) as writer:
+        writer.append([b"line"])
+        writer.seal()
+        assert [segment.modified for segment in writer.sealed] == [7]
+
+
+@pytest.mark.slow
+def test_what_was_just_written_is_not_too_old_for_a_clock_an_hour_ahead(tmp_path: Path) -> None:
+    library = fake_clock()
+    if library is None:
+        pytest.skip("libfaketime is not installed")
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": str(library),
+        "FAKETIME": "+3600s",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    settings = {
+        "Listen": "127.0.0.1:0",
+        "Entitlement": "None",
+        "Journal": "on",
+        "JournalFolder": str(tmp_path / "journal"),
+        "JournalSegmentTime": "1s",
+        "JournalAgeLimit": "5min",
+    }
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    with live_server(tmp_path, *words, environment=environment) as server:
+        assert post(server.url, "/a/b")["status"] == "OK"
+        deadline = time.monotonic() + PATIENCE_S
+        while len(list((tmp_path / "journal" / "stats").glob("seg-*.jsonl"))) < SEALED:
+            assert time.monotonic() < deadline, server.log.read_text()
+            time.sleep(0.1)
+        assert list((tmp_path / "journal" / "messages").glob("seg-*.jsonl"))
