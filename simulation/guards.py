@@ -14,7 +14,9 @@ PREFIX = "refused: "
 """How a run's coverage counts the refusals of a guard."""
 
 ELSEWHERE = (
+    Guard.VOTE_OF_NO_SEED,
     Guard.PROMISE_LOST,
+    Guard.ELECTED_LACKS_BEGINNING,
     Guard.REGISTER_INCARNATION,
     Guard.LOG_COLD_UNPROMISED,
     Guard.LOG_LACKS_COMMITTED,
@@ -26,8 +28,9 @@ ELSEWHERE = (
 )
 """Guards that no plan reaches so far; tests/cluster/test_guards.py has each refuse something.
 
-The last one cannot be reached by any: links deliver in order, and a seed asks under its new
-incarnation behind its older acks (docs/cluster.md).
+The first one cannot be reached by any: only seeds answer candidates, and members agree on who the
+seeds are in the handshake of their links. Nor can the last one: links deliver in order, and a seed
+asks under its new incarnation behind its older acks (docs/cluster.md).
 """
 
 

@@ -12,10 +12,12 @@ from mdserver.cluster.messages import (
     AnyPeerMessage,
     Ballot,
     CopyReply,
+    HandOver,
     Hello,
     PeerReceived,
     PeerUp,
     Prepare,
+    Promise,
     PromiseItem,
     Sync,
     SyncItem,
@@ -165,6 +167,42 @@ def test_a_copy_older_than_what_is_here_changes_nothing() -> None:
     assert cluster.statistics(learner).groups[0].committed == group.committed
 
 
+def test_a_best_log_that_lacks_its_beginning_is_not_adopted() -> None:
+    """A candidate that is no seed takes a log under another history id after it asked."""
+    cluster, coordinator, others = published(4)
+    name = cluster.names[3]
+    if coordinator == name:
+        cluster.operate(name, "drain", name)
+        cluster.until(lambda: cluster.coordinator(0) in others)
+        coordinator = str(cluster.coordinator(0))
+    group = cluster.statistics(name).groups[0]
+    cluster.loss = {(name, other) for other in cluster.names}
+    cluster.feed(name, PeerReceived(coordinator, [HandOver([0])]))
+    epoch = cluster.statistics(name).groups[0].own_epoch
+    assert epoch > group.epoch
+    renewed = SyncItem(
+        0,
+        group.epoch,
+        "another",
+        0,
+        [],
+        [],
+        0,
+        active=False,
+        cold=False,
+        register=0,
+        state=None,
+    )
+    cluster.feed(name, PeerReceived(coordinator, [Sync([renewed])]))
+    item = PromiseItem(0, epoch, group.epoch, 1, 1, group.history, 1, [], [], None)
+    for seed in cluster.names[:2]:
+        promised = refused(cluster, name, seed, Promise(1, {}, [item]))
+
+    assert promised == {Guard.ELECTED_LACKS_BEGINNING}
+    assert cluster.statistics(name).groups[0].history == "another"
+    assert not cluster.statistics(name).groups[0].own_epoch
+
+
 def candidate(**readmit: int) -> Coordinator:
     """Return a candidate of epoch 7 among three seeds, at the point of asking for promises."""
     made = Coordinator(0, 7, GroupLog(10), ("a", "b", "c"), 0)
@@ -196,6 +234,22 @@ def test_the_promise_of_the_seed_that_is_taken_back_does_not_count() -> None:
 
     best = made.promised("c", 1, {}, promise(3))
     assert best is not None
+    assert best.length == 3
+
+
+def test_pre_votes_and_promises_of_a_member_that_is_no_seed_do_not_count() -> None:
+    asking = Coordinator(0, 7, GroupLog(10), ("a", "b", "c"), 0)
+    assert not asking.pre_voted("a")
+
+    assert not asking.pre_voted("d")
+
+    assert asking.refusals.counts[Guard.VOTE_OF_NO_SEED] == 1
+    assert asking.pre_voted("b")
+    asking.promised("a", 1, {}, promise())
+    assert asking.promised("d", 1, {"b": 9}, promise(9)) is None
+    assert asking.refusals.counts[Guard.VOTE_OF_NO_SEED] == 2
+    best = asking.promised("b", 1, {}, promise(3))
+    assert best is not None, "what a stranger says of incarnations does not count either"
     assert best.length == 3
 
 

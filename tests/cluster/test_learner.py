@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import msgspec
+
 from mdserver.cluster.messages import (
     Accept,
     AcceptItem,
     Ack,
+    AnyPeerMessage,
     Commit,
     CommitItem,
     Nack,
@@ -17,6 +20,7 @@ from mdserver.cluster.messages import (
     SyncRequest,
 )
 from mdserver.core.message import Entry, Publication
+from mdserver.limits import NS_PER_MS as MS
 from mdserver.limits import NS_PER_S as S
 from simulation.cluster import Cluster
 
@@ -174,3 +178,51 @@ def test_a_log_replaces_what_is_not_committed() -> None:
     assert (held.length, held.committed, held.log_epoch) == (2, 2, group.epoch + 1)
     shown = group.cluster.members[group.seed].committed[group.index]
     assert [entry.publication.content for entry in shown] == [b"one", b"other two"]
+
+
+class Starved(Cluster):
+    """A cluster in which one member gets nobody's log."""
+
+    starved = ""
+
+    def send(self, sender: str, receiver: str, message: AnyPeerMessage, data: bytes) -> None:
+        if receiver != self.starved or not isinstance(message, Sync):
+            super().send(sender, receiver, message, data)
+
+
+def test_a_seed_that_missed_a_cold_start_keeps_its_log_until_all_of_the_new_one_is_there() -> None:
+    """It votes, so it must not begin anew with a log that it cannot take."""
+    cluster = Starved(3, 1)
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.open("m3:1", 1)
+    for number in range(3):
+        cluster.publish("m3:1", 1, SUBJECT, str(number))
+        cluster.run(S)
+    for name in ("m1:1", "m2:1"):
+        cluster.kill(name)
+    cluster.run(2 * S)
+    cluster.starved = "m3:1"
+    cluster.start("m1:1", "m2:1")
+    cluster.until(lambda: cluster.ready("m1:1", "m2:1"))
+    cold, missed = (cluster.statistics(name).groups[0] for name in ("m1:1", "m3:1"))
+    assert cold.history != missed.history
+    cluster.starved = ""
+    cluster.kill(str(cold.coordinator))
+    held = []
+    while cluster.coordinator(0) is None:
+        cluster.run(MS)
+        held.append(cluster.statistics("m3:1").groups[0].length)
+    assert min(held) == 3
+    assert cluster.statistics("m3:1").groups[0].history == cold.history
+    assert cluster.statistics("m3:1").groups[0].epoch == cold.epoch + 1, "one election is enough"
+
+
+def test_the_end_of_a_log_under_another_history_id_replaces_nothing() -> None:
+    group = Group()
+    before = group.held
+    sync = group.sync(1, "two", epoch=group.epoch + 1, committed=2)
+    other = msgspec.structs.replace(sync.items[0], history="another", active=True)
+    (asked,) = group.say(msgspec.structs.replace(sync, items=[other]))
+    assert isinstance(asked, SyncRequest)
+    assert (asked.items[0].history, group.held) == (before.history, before)

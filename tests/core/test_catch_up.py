@@ -1,10 +1,13 @@
 """The states of a subscription on its way to the live messages, one after the other."""
 
+import pytest
+
 from mdserver.core.cache import Cache
 from mdserver.core.commands import PositionAfter, Publish, Subscribe
+from mdserver.core.events import Delivery, Status
 from mdserver.core.inputs import Opened
 from mdserver.core.message import Entry, Position, Publication
-from mdserver.core.outputs import Send
+from mdserver.core.outputs import Deliver, Output, Send
 from mdserver.core.recovery import Ahead, Lost, Missed, forked, recover
 from mdserver.core.session import CatchUpState, Session, Subscription
 from mdserver.core.settings import BrokerSettings
@@ -87,3 +90,28 @@ def test_a_position_ahead_in_an_older_epoch_is_never_reached() -> None:
     assert forked(state, Position(2, 5))
     assert not forked(state, Position(3, 5))
     assert recover(state, (), Position(2, 5)) == Lost(Position(3, 1), Position(3, 1))
+
+
+def contents_of(out: list[Output]) -> list[tuple[str, int]]:
+    """What session 2 received: the type of each message and its seq, or the name of a status."""
+    return [
+        (event.type.value, event.entry.seq)
+        if isinstance(event, Delivery)
+        else (event.status.value, 0)
+        for event in (one.event for one in out if isinstance(one, Send) and one.session == 2)
+        if isinstance(event, Delivery | Status)
+    ]
+
+
+@pytest.mark.parametrize("history", [0, 2])
+def test_a_replay_waits_as_well_for_a_member_that_is_behind_the_position(history: int) -> None:
+    """The snapshot or history that this member has is older than what the client has seen."""
+    seed = seed_with(["/a/b"])
+    positions = {"/a/b": PositionAfter("h1", 1, 2)}
+    command = Subscribe(subjects=["/a/b"], positions=positions, replay=True, history=history)
+    assert contents_of(seed.receive(2, [command])) == []
+    out = seed.receive(1, [Publish(subject="/a/b", content="seen before")])
+    again = [("HISTORICAL", 1), ("HISTORICAL", 2)] if history else [("SNAPSHOT", 2)]
+    assert contents_of(out) == [("DATA_SYNC", 0), *again]
+    out = seed.receive(1, [Publish(subject="/a/b", content="new")])
+    assert [one.delivery.entry.seq for one in out if isinstance(one, Deliver)] == [3]

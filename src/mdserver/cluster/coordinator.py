@@ -157,13 +157,20 @@ class Coordinator:
 
     def pre_voted(self, seed: str) -> bool:
         """Note that a seed would promise; return True once, when a majority would."""
-        if self.state is not CoordinatorState.PRE_VOTING:
+        if self.state is not CoordinatorState.PRE_VOTING or not self._votes(seed):
             return False
         self.pre_votes[seed] = None
         if len(self.pre_votes) < self.majority:
             return False
         self.transition(CoordinatorEvent.PRE_VOTED)
         return True
+
+    def _votes(self, member: str) -> bool:
+        """Return whether a member is a seed: majorities of anything else need not share one."""
+        if member in self.seeds:
+            return True
+        self.refusals.note(Guard.VOTE_OF_NO_SEED)
+        return False
 
     def assume(self) -> None:
         """Become ACTIVE without an election, in Standard mode: nobody votes there."""
@@ -186,6 +193,8 @@ class Coordinator:
         """
         if self.state is not CoordinatorState.PREPARING:
             self.refusals.note(Guard.PROMISE_LATE)
+            return None
+        if not self._votes(seed):
             return None
         for name, least in known.items():
             self.known[name] = max(least, self.known.get(name, 0))

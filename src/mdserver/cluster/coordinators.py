@@ -83,8 +83,9 @@ class Coordinators(MemberPart):
 
     def _common(self, coordinator: Coordinator) -> int:
         """Return the place from which on every seed that promised can take the log."""
-        if coordinator.cold:
-            return 0  # the log is under another history id, so no seed has any of it
+        history = self.groups[coordinator.group].history
+        if coordinator.cold or any(i.history != history for _, i in coordinator.promises.values()):
+            return 0  # the log is under another history id, so that seed has nothing of it
         # What all of them have committed is the same everywhere, and need not be sent.
         least = min(item.committed for _, item in coordinator.promises.values())
         start = min(least, coordinator.log.committed)

@@ -255,6 +255,12 @@ class Election(MemberPart):
             best = coordinator.promised(seed, promise.incarnation, promise.known, item)
             if best is None:
                 continue
+            if best.history != group.history and best.start and best.state is None:
+                # Since this member asked, it took a log under another history id, so the seed left
+                # out what this member had and has no more. The next candidacy says what it holds.
+                self._outgoing.refuse(Guard.ELECTED_LACKS_BEGINNING)
+                self.groups.depose(item.group)
+                continue
             if self._contradicts(coordinator, best):
                 self.groups.depose(item.group)
                 group.retry_at = 0  # `renew` is no new try: it does not wait as one

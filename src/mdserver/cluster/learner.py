@@ -23,6 +23,7 @@ docs/cluster.md, "How it works"; in the specification `Sync`, `Install`, `ColdSy
 `Learn`.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -64,14 +65,10 @@ class Learner(MemberPart):
     # A coordinator's log
 
     def sync(self, peer: str, sync: Sync) -> None:
-        """Take the logs of a coordinator (spec: `Sync`, `Install`; in a cold start `ColdSync`).
-
-        Groups under another history id begin anew, together, so that clients hear of it once.
-        """
+        """Take the logs of a coordinator (spec: `Sync`, `Install`; in a cold start `ColdSync`)."""
         # Stored before anything of a cold start is acked. A majority thus knows the incarnations of
         # all seeds before anything is committed, and notices if one of them loses its record later.
         self._storage.note(sync.known)
-        renewed: dict[str, list[int]] = {}
         taken: list[tuple[SyncItem, AcceptorEvent | None]] = []
         for item in sync.items:
             group = self.groups[item.group]
@@ -83,13 +80,47 @@ class Learner(MemberPart):
                 step = group.acceptor.takes(item.epoch, item.register, cold=item.cold)
                 if step is None:
                     continue
-            if item.history != group.history:
-                renewed.setdefault(item.history, []).append(item.group)
-            taken.append((item, step))
-        for history, groups in renewed.items():
-            self.groups.reset(history, groups)
+            if not self.lacks_beginning(peer, item):
+                taken.append((item, step))
+        self.renew(item for item, _ in taken)
         for item, step in taken:
             self.take(peer, item, step)
+
+    def lacks_beginning(self, peer: str, item: SyncItem) -> bool:
+        """Return whether a log under another history id comes without its beginning; if so, ask.
+
+        Nothing that is held here is of that history, so nothing precedes what came. The group keeps
+        what it holds until all of the other log is there: a seed that dropped it now would vote
+        with an empty log (in the specification `ColdSync` and `Sync` replace a log in one step).
+        """
+        renews = item.history != self.groups[item.group].history
+        if not renews or not item.start or item.state is not None:
+            return False
+        self._refuse(peer, item, Guard.LOG_GAP)
+        return True
+
+    def renew(self, items: Iterable[SyncItem]) -> None:
+        """Begin the groups anew whose logs come under another history id, and drop what they hold.
+
+        All of one id begin together, so that clients hear of it once.
+        """
+        renewed: dict[str, list[int]] = {}
+        for item in items:
+            if item.history != self.groups[item.group].history:
+                renewed.setdefault(item.history, []).append(item.group)
+        for history, groups in renewed.items():
+            self.groups.reset(history, groups)
+
+    def _refuse(self, peer: str, item: SyncItem, guard: Guard) -> None:
+        """Refuse a log, and ask its coordinator for one that can be taken.
+
+        A coordinator answers only once it is active. Its heartbeats say when that is, and
+        `heartbeat` asks then.
+        """
+        self._outgoing.refuse(guard)
+        self.groups[item.group].sync_requested_until = 0
+        if item.active:
+            self.ask(peer, {item.group: item.epoch})
 
     def take(self, peer: str, item: SyncItem, step: AcceptorEvent | None) -> None:
         """Take what a coordinator sent of its log; `step` is what a seed does with it."""
@@ -107,12 +138,7 @@ class Learner(MemberPart):
             and not log.agrees(item.start, item.entries)
         )
         if gap or lacks:
-            self._outgoing.refuse(Guard.LOG_GAP if gap else Guard.LOG_LACKS_COMMITTED)
-            group.sync_requested_until = 0
-            if item.active:
-                self.ask(peer, {item.group: item.epoch})
-            # A coordinator answers only once it is active. Its heartbeats say when that is, and
-            # `heartbeat` asks then.
+            self._refuse(peer, item, Guard.LOG_GAP if gap else Guard.LOG_LACKS_COMMITTED)
             return
         if item.state is not None and item.start > log.committed:
             group.install(item.start, item.state)

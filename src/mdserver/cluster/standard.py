@@ -411,13 +411,13 @@ class Standard(MemberPart):
 
     def _on_sync(self, peer: str, sync: msg.Sync) -> None:
         """Take a coordinator's log, or what this member lacks of it."""
-        taken = [item for item in sync.items if self._prevails(peer, item.group, item.epoch)]
-        renewed: dict[str, list[int]] = {}
-        for item in taken:
-            if item.history != self.groups[item.group].history:
-                renewed.setdefault(item.history, []).append(item.group)
-        for history, groups in renewed.items():
-            self.groups.reset(history, groups)
+        taken = [
+            item
+            for item in sync.items
+            if self._prevails(peer, item.group, item.epoch)
+            and not self._learner.lacks_beginning(peer, item)
+        ]
+        self._learner.renew(taken)
         for item in taken:
             self._learner.take(peer, item, None)
         self._note_leads(peer, taken)

@@ -298,10 +298,11 @@ class CatchUp:
 
         That is what was missed since the subject's position; without one, what was missed since the
         place in the log of its group; without that, the last `history` messages, or the snapshot.
-        With `replay`, history or snapshot also follow what was missed since a position.
+        With `replay`, history or snapshot also follow what was missed since a position. Both wait
+        if the position is ahead of this member, whose snapshot would take the client back.
         """
         subscription = request.subscription
-        session, match = subscription.session, subscription.match
+        session = subscription.session
         before = self._interest.visited
         bringing = self._interest.bringing(session, subject)
         self._work.left -= 1 + self._interest.visited - before
@@ -313,22 +314,29 @@ class CatchUp:
         positions = request.known.positions
         # A position under the text of a pattern counts for every subject without one of its own.
         after = positions.get(subject, positions.get(subscription.subject))
-        state = self._cache.find(subject)
         if after is not None:
-            self._recover(subscription, subject, after, now, out)
-            if not request.known.replay:
-                return
-        elif request.known.places is not None and subscription.pattern is not None:
+            replayed = request.history if request.known.replay else None
+            self._recover(subscription, subject, after, replayed, now, out)
+            return
+        if request.known.places is not None and subscription.pattern is not None:
             place = request.known.places[self._histories.group(subject)]
             if place >= 0:
                 self._recover_since(subscription, subject, place, now, out)
                 return
-        if state is not None and request.history:
-            entries = list(self._cache.entries(state, now)[-request.history :])
+        self._send_latest(subscription, subject, request.history, now, out)
+
+    def _send_latest(
+        self, subscription: Subscription, subject: str, history: int, now: int, out: list[Output]
+    ) -> None:
+        """Send the last `history` messages of a subject; its snapshot if `history` is 0."""
+        session, match = subscription.session.id, subscription.match
+        state = self._cache.find(subject)
+        if state is not None and history:
+            entries = list(self._cache.entries(state, now)[-history:])
             brought = deliveries(entries, MessageType.HISTORICAL, match)
-            out.extend(Send(session.id, delivery) for delivery in brought)
+            out.extend(Send(session, delivery) for delivery in brought)
         else:
-            self._send_snapshot(session.id, state, match, now, out)
+            self._send_snapshot(session, state, match, now, out)
 
     def _send_snapshot(
         self,
@@ -349,20 +357,27 @@ class CatchUp:
         subscription: Subscription,
         subject: str,
         after: Position,
+        replayed: int | None,
         now: int,
         out: list[Output],
     ) -> None:
-        """Send what was missed of a subject since a position, or wait if that is ahead."""
+        """Send what was missed of a subject since a position, or wait if that is ahead.
+
+        `replayed` is how many messages of its history follow, 0 for its snapshot, None for neither.
+        """
         state = self._cache.find(subject)
         entries = () if state is None else self._cache.entries(state, now)
         found = recover(state, entries, after)
         if isinstance(found, Ahead):
-            wait = AheadWait(subscription, subject, after, now + AHEAD_WAIT_S * NS_PER_S)
-            self._ahead.wait(wait, out)
-        elif isinstance(found, Missed):
+            until = now + AHEAD_WAIT_S * NS_PER_S
+            self._ahead.wait(AheadWait(subscription, subject, after, until, replayed), out)
+            return
+        if isinstance(found, Missed):
             self._send_missed(subscription, subject, found, after, out)
         else:
             self._send_lost(subscription, subject, found, now, out)
+        if replayed is not None:
+            self._send_latest(subscription, subject, replayed, now, out)
 
     def _recover_since(
         self, subscription: Subscription, subject: str, place: int, now: int, out: list[Output]
@@ -431,7 +446,7 @@ class CatchUp:
         for wait in list(self.awaited.get(state.subject, {}).values()):
             if wait.after.seq <= state.seq or forked(state, wait.after):
                 self._ahead.release(wait)
-                self._recover(wait.subscription, state.subject, wait.after, now, out)
+                self._recover(wait.subscription, state.subject, wait.after, wait.replayed, now, out)
                 released.append(wait.subscription.session)
         return released
 

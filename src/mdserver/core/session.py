@@ -205,18 +205,25 @@ class CatchUpRequest:
 class AheadWait:
     """The wait of a session that has seen more of a subject than this member, up to `until` (ns).
 
-    `after` is the last position that the client has seen.
+    `after` is the last position that the client has seen. `replayed`: how many messages of the
+    history follow what was missed, 0 for the snapshot, None if the client wants neither.
     """
 
-    __slots__ = ("after", "subject", "subscription", "until")
+    __slots__ = ("after", "replayed", "subject", "subscription", "until")
 
     def __init__(
-        self, subscription: Subscription, subject: str, after: Position, until: int
+        self,
+        subscription: Subscription,
+        subject: str,
+        after: Position,
+        until: int,
+        replayed: int | None = None,
     ) -> None:
         self.subscription = subscription
         self.subject = subject
         self.after = after
         self.until = until
+        self.replayed = replayed
 
 
 class Session:

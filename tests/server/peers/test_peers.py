@@ -1,5 +1,6 @@
 """Peer links over real sockets: members meet, strangers are refused, nobody else notices."""
 
+import socket
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -7,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from mdserver.cluster.messages import HandOver, Hello, PeerReceived
+from mdserver.cluster.messages import HandOver, Hello, PeerReceived, PeerUp
 from mdserver.codec.frames import frame
 from mdserver.codec.peer import (
     GREETING,
@@ -27,6 +28,7 @@ from mdserver.limits import (
     PEER_UNPROVEN_PER_ADDRESS_MAX,
 )
 from mdserver.server.peers.doorstep import Complaints, Doorstep
+from mdserver.server.peers.link import Link
 from tests.server.peers.members import GROUPS, PASSWORD, Member, cluster, free_addresses
 from tests.server.peers.members import Complaints as Log
 
@@ -203,6 +205,51 @@ async def test_strangers_fill_no_log(tmp_path: object) -> None:
         lines = [line for line in members[0].log.lines if "no link" in line]
         assert len(lines) <= PEER_COMPLAINTS_MAX
         assert sum(map(len, lines)) < 20_000
+
+
+class Recorded:
+    """Takes the place of an engine; keeps what the node would be given, in order."""
+
+    def __init__(self) -> None:
+        self.inputs: list[object] = []
+
+    def dispatch(self, given: object) -> None:
+        self.inputs.append(given)
+
+
+async def test_a_link_whose_place_another_took_gives_the_node_nothing_any_more(
+    tmp_path: object,
+) -> None:
+    """Its bytes and the newer link come in one turn of the loop, in either order."""
+    addresses = free_addresses(2)
+    peers = Member(tmp_path, addresses, 0).peers
+    name = str(addresses[1])
+    for _ in range(30):  # the order of the tasks of a turn is random
+        recorded = peers._engine = Recorded()  # type: ignore[assignment]
+        pairs = [socket.socketpair() for _ in range(2)]
+        for near, _ in pairs:
+            near.setblocking(False)
+        shaken = Handshake(Side.LISTENER, Greeting("", b""), Terms(1, [], ""), "")
+
+        async def come_after_a_message(
+            older: socket.socket, newer: socket.socket, shaken: Handshake
+        ) -> None:
+            older.send(message_frame(HandOver([])))
+            await trio.lowlevel.checkpoint()  # the reader of the older link is in the next turn too
+            await peers._run_link(Link(name, newer), shaken)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(peers._run_link, Link(name, pairs[0][0]), shaken)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(come_after_a_message, pairs[0][1], pairs[1][0], shaken)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        for pair in pairs:
+            for end in pair:
+                end.close()
+        ups = [at for at, given in enumerate(recorded.inputs) if isinstance(given, PeerUp)]
+        assert len(ups) == 2
+        assert not any(isinstance(given, PeerReceived) for given in recorded.inputs[ups[1] :])
 
 
 async def test_callers_places() -> None:

@@ -346,10 +346,15 @@ class Peers:
             self._log.warning("link down", peer=link.peer, reason=link.closed or "this member ends")
 
     async def _read(self, link: Link, handshake: Handshake) -> None:
-        """Give the node what the link receives, and close the link when the stream ends."""
+        """Give the node what the link receives, and close the link when the stream ends.
+
+        Nothing of it goes to the node once the link is closed: this task may be about to run, with
+        bytes at hand, when a newer link takes its place, and the node relies on what an older link
+        carried coming before `PeerUp` (a contact would forward again what is then taken twice).
+        """
         frames, messages = handshake.early, Messages()
         try:
-            while True:
+            while link.closed is None:
                 received = messages.take(frames)
                 # Also without a whole message: parts of a large one show that the peer is alive.
                 if frames:
