@@ -8,8 +8,8 @@ skip             a client's view left positions out without being told, by a sna
 lost             acknowledged, but a settled subscriber never came as far
 real time        acknowledged before another was published, but placed after it
 publisher order  one publisher's publications to a subject placed against their numbers
-disclosed loss   a reset or a gap while a majority of seeds stayed normal, but for gaps where
-                 caches are so small that they forget
+disclosed loss   a reset or a gap while a majority of seeds stayed normal, but for gaps of more
+                 messages than caches keep
 """
 
 from collections.abc import Iterable, Mapping
@@ -66,7 +66,7 @@ class Checker:
     """Reads events one by one; `violations` grows, `finish` says what only the end can tell."""
 
     majority_kept: bool = True
-    evicts: bool = False  # caches are smaller than what is published: gaps are to be expected
+    cached: int | None = None  # messages kept a subject, if more than that are published
     violations: list[Violation] = field(factory=list)
     published: dict[str, Published] = field(factory=dict)
     refused: dict[str, None] = field(factory=dict)
@@ -149,12 +149,18 @@ class Checker:
         view.fresh = False
 
     def _told(self, event: Gap | Reset, what: str) -> None:
-        if self.majority_kept and not (self.evicts and isinstance(event, Gap)):
-            self._violate("disclosed loss", f"{event.client} was told of {what} on {event.subject}")
         view = self.views.setdefault((event.client, event.subject), View())
+        if self.majority_kept and not self._evicted(view, event):
+            self._violate("disclosed loss", f"{event.client} was told of {what} on {event.subject}")
         view.fresh = True
         if isinstance(event, Gap) and not event.seq:
             view.history = ""  # a reset, under whose history nothing has come yet
+
+    def _evicted(self, view: View, event: Gap | Reset) -> bool:
+        """Return whether caches cannot hold what the client has missed any more."""
+        if self.cached is None or isinstance(event, Reset):
+            return False
+        return view.fresh or event.seq - view.seq > self.cached
 
     def behind(
         self, client: str, positions: Mapping[str, tuple[str, int, int]], subjects: Iterable[str]

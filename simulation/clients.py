@@ -17,6 +17,7 @@ from mdserver.codec.encoding import ClientCodec
 from mdserver.codec.json_form import JsonClient
 from mdserver.core.commands import Publish
 from simulation.recording import Recorder
+from simulation.session_rules import SessionRules
 
 if TYPE_CHECKING:
     from simulation.sessions import Session
@@ -58,9 +59,17 @@ class Client:
                 reconnect=RECONNECT,
                 open_timeout_s=3.0,
             ),
-            CODECS[world.plan.encoding],
+            self._codec,
             rng,
         )
+
+    def _codec(self) -> ClientCodec:
+        """Make the codec of a connection, which judges what comes."""
+        return SessionRules(CODECS[self.world.plan.encoding](), self._broken)
+
+    def _broken(self, kind: str, what: str) -> None:
+        self.world.watch.now = self.world.heap.now
+        self.world.watch.violate(kind, f"{self.name}: {what}")
 
     @property
     def waiting(self) -> int:

@@ -117,6 +117,7 @@ class Member(Driver):
             }
         )
         world.cover("start")
+        world.promises.started(self.name)
         self._begin()
 
     def _begin(self) -> None:
@@ -161,6 +162,7 @@ class Member(Driver):
             self._held.append(input)
             return []
         outputs = super().step(input)
+        self.world.promises.joined(self.name)
         self._flush()
         return outputs
 

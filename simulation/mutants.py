@@ -15,16 +15,26 @@ from attrs import frozen
 from mdserver.cluster.acceptor import Acceptor, AcceptorEvent, Standing
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.coordinators import Coordinators
-from mdserver.cluster.dedupe import FORGOTTEN, Publishers, Verdict
+from mdserver.cluster.dedupe import FORGOTTEN, Numbers, Publishers, Verdict
 from mdserver.cluster.following import Following
 from mdserver.cluster.group import Group
 from mdserver.cluster.learner import Learner
 from mdserver.cluster.membership import Membership
-from mdserver.cluster.messages import Accept, AcceptItem, Heartbeat, PromiseItem, Sync, SyncRequest
+from mdserver.cluster.messages import (
+    Accept,
+    AcceptItem,
+    AnswerItem,
+    Heartbeat,
+    PromiseItem,
+    Sync,
+    SyncRequest,
+)
 from mdserver.cluster.stable_storage import StableStorage
 from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.core.catch_up import CatchUp
 from mdserver.core.histories import Histories
 from mdserver.core.message import Entry, Position
+from mdserver.core.recovery import Lost
 from simulation import profiles
 from simulation.plan import Plan
 from simulation.run import Result, run
@@ -244,6 +254,59 @@ def the_last_history_is_told(original: Callable[..., None]) -> Any:
     return begin
 
 
+def recovered_from_one_before(original: Callable[..., None]) -> Any:
+    def recover(
+        self: CatchUp, subscription: Any, subject: str, after: Position, *others: Any
+    ) -> None:
+        before = Position(after.epoch, max(0, after.seq - 1))
+        original(self, subscription, subject, before, *others)
+
+    return recover
+
+
+def repeats_are_not_held(original: Callable[..., list[AnswerItem]]) -> Any:
+    def append(self: Coordinator, *publications: Any) -> list[AnswerItem]:
+        before = len(self.held)
+        answers = original(self, *publications)
+        early = [answer for _, _, answer in self.held[before:]]
+        del self.held[before:]
+        return answers + early
+
+    return append
+
+
+def joined_at_once(_: object) -> Any:
+    def join(self: Following) -> None:
+        self._members.joined = True
+
+    return join
+
+
+def half_of_the_cache_is_used(original: Callable[..., None]) -> Any:
+    """A client that missed more than half of what is cached is told that it is lost."""
+
+    def recover(
+        self: CatchUp, subscription: Any, subject: str, after: Position, now: int, out: list[Any]
+    ) -> None:
+        state = self._cache.find(subject)
+        if state is None or state.seq - after.seq <= len(state.entries) // 2:
+            return original(self, subscription, subject, after, now, out)
+        lost = Lost(Position(after.epoch, after.seq + 1), Position(state.epoch, state.seq))
+        return self._send_lost(subscription, subject, lost, now, out)
+
+    return recover
+
+
+def half_of_the_positions_are_told(original: Callable[..., dict[str, Numbers]]) -> Any:
+    def told(self: Publishers) -> dict[str, Numbers]:
+        return {
+            name: Numbers(numbers.last, numbers.positions[len(numbers.positions) // 2 :])
+            for name, numbers in original(self).items()
+        }
+
+    return told
+
+
 def mutant(title: str, owner: type, name: str, make: Wrap) -> Mutant:
     """A bug of one function that crowded plans with all kinds of faults bring to light."""
     return Mutant(title, ((owner, name, make),), profiles.crowded)
@@ -299,5 +362,32 @@ MUTANTS = (
         "clients are told the history id heard last",
         ((Histories, "begin", the_last_history_is_told),),
         profiles.disturbed_start,
+    ),
+    mutant(
+        "a client is sent again what it asked to go on from",
+        CatchUp,
+        "_recover",
+        recovered_from_one_before,
+    ),
+    Mutant(
+        "a repeat is acknowledged before it is committed",
+        ((Coordinator, "append", repeats_are_not_held),),
+        profiles.repeated,
+    ),
+    Mutant(
+        "a member is ready before it holds its groups",
+        ((Following, "join", joined_at_once), (Following, "unready", every_member_serves)),
+        profiles.joining,
+    ),
+    Mutant(
+        "a gap is told although the cache has everything",
+        ((CatchUp, "_recover", half_of_the_cache_is_used),),
+        profiles.forgetful,
+    ),
+    mutant(
+        "a copy has half of the publishers' positions",
+        Publishers,
+        "told",
+        half_of_the_positions_are_told,
     ),
 )

@@ -102,6 +102,56 @@ def hasty(seed: int) -> Plan:
     )
 
 
+def forgetful(seed: int) -> Plan:
+    """Caches that keep few messages, and clients whose connections break again and again."""
+    rng = random.Random(f"forgetful {seed}")
+    plan = crowded(seed)
+    cuts = (
+        Fault(at, "client-cut", 0, 0, 0, rng.getrandbits(30))
+        for at in range(NS_PER_S, plan.calm, 50 * NS_PER_MS)
+    )
+    faults = sorted([*plan.faults, *cuts], key=lambda fault: fault.at)
+    return evolve(plan, cached=rng.choice((5, 20)), faults=tuple(faults))
+
+
+def joining(seed: int) -> Plan:
+    """A member that is no seed starts again and again, while every member coordinates groups.
+
+    One of the others is slow, so its groups come long after those of the others.
+    """
+    rng = random.Random(f"joining {seed}")
+    starts = range(3 * NS_PER_S, 9 * NS_PER_S, 1500 * NS_PER_MS)
+    faults = [Fault(at, "crash", 3, 0, rng.randint(10, 300) * NS_PER_MS, 0) for at in starts]
+    slow = [Fault(3 * NS_PER_S, "slow", rng.randrange(3), 0, 8 * NS_PER_S, rng.randint(5, 19))]
+    sendings = [
+        Sending(at, rng.randrange(3), rng.randrange(12))
+        for at in range(2 * NS_PER_S, 10 * NS_PER_S, 20 * NS_PER_MS)
+    ]
+    plan = small(seed, 11 * NS_PER_S, [*faults, *slow], sendings)
+    return evolve(plan, members=4, groups=8, subjects=12, delay_max=20 * NS_PER_MS)
+
+
+def repeated(seed: int) -> Plan:
+    """A publisher's connection breaks while its coordinator does not reach the other seeds.
+
+    What it published last is repeated to a coordinator that has it and cannot commit it, and that
+    soon has a successor which lacks it.
+    """
+    rng = random.Random(f"repeated {seed}")
+    leader = first_leaders()[0]
+    alone = 3 * NS_PER_S + rng.randint(0, 500) * NS_PER_MS
+    broken = [
+        Fault(alone + rng.randint(5, 300) * NS_PER_MS, "client-cut", 0, 0, 0, publisher)
+        for publisher in range(3)
+        for _ in range(2)
+    ]
+    faults = [Fault(alone, "isolate", leader, 0, rng.randint(900, 2500) * NS_PER_MS, 1), *broken]
+    sendings = [
+        Sending(at, rng.randrange(3), 0) for at in range(2 * NS_PER_S, 6 * NS_PER_S, 10 * NS_PER_MS)
+    ]
+    return small(seed, 8 * NS_PER_S, faults, sendings)
+
+
 def closely(rng: random.Random, members: int, calm: int) -> Iterator[Fault]:
     """Partitions, each with a crash at about its end."""
     for fault in draw_faults(rng, (*CRASHES, *SPLITS), members, calm):

@@ -97,6 +97,7 @@ def _go(world: World, faults: Faults) -> str | None:
         for until in (*range(LOOK_EVERY, plan.calm, LOOK_EVERY), plan.calm):
             while heap.step(until) and not world.watch.findings:
                 pass
+            world.look()
             late = world.overdue()
             if late is not None:
                 return f"service: {plan.bound / 1e9:.0f} s later, {late} (at {until / 1e9:.1f} s)"
@@ -107,6 +108,7 @@ def _go(world: World, faults: Faults) -> str | None:
             until += LOOK_EVERY
             while heap.step(until) and not world.watch.findings:
                 pass
+            world.look()
             unrest = world.at_rest()
             if unrest is not None and until > plan.calm + plan.patience:
                 return f"liveness: {plan.patience / 1e9:.0f} s after the last fault, {unrest}"

@@ -33,6 +33,7 @@ class Watch:
     numbers: dict[tuple[str, int, str], int] = field(factory=dict)
     last: dict[tuple[str, str, str], tuple[int, int]] = field(factory=dict)
     owners: dict[tuple[str, int, int], str] = field(factory=dict)
+    committed_at: dict[tuple[str, int, int], str] = field(factory=dict)
     committed: int = 0
 
     def violate(self, kind: str, what: str) -> None:
@@ -63,6 +64,8 @@ class Watch:
                 self.violate("I2", f"{member}: {place} is {shown(entry)}, it was {shown(known)}")
             return
         self.entries[place] = entry
+        text = entry.publication.content.decode(errors="replace")
+        self.committed_at[subject, entry.epoch, entry.seq] = text
         newest = self.newest.get((history, subject), 0)
         if entry.seq != newest + 1 and newest:
             self.violate("I4", f"{place} was first seen after seq {newest}")

@@ -9,13 +9,16 @@ from typing import Any
 
 from mdserver.cluster.node import Node
 from mdserver.core.outputs import Committed, Trace
+from mdserver.core.subjects import group_of
 from simulation.checker import Checker
 from simulation.clients import Client
 from simulation.clock import Heap
-from simulation.history import Event, Settled
+from simulation.history import Acked, Event, Settled
 from simulation.links import Links
 from simulation.members import Member
 from simulation.plan import Plan
+from simulation.promises import Promises
+from simulation.rest import difference
 from simulation.service import overdue
 from simulation.sessions import Session
 from simulation.watch import Watch
@@ -31,7 +34,9 @@ class World:
         self.rng = random.Random(f"{plan.seed} world")
         self.names = tuple(f"m{i}" for i in range(plan.members))
         self.watch = Watch()
-        self.checker = Checker(majority_kept=True, evicts=plan.cached < len(plan.sendings))
+        evicts = plan.cached < len(plan.sendings)
+        self.checker = Checker(majority_kept=True, cached=plan.cached if evicts else None)
+        self.promises = Promises(self)
         self.coverage: Counter[str] = Counter()
         self.traced: list[dict[str, Any]] = []
         self.history: list[Event] = []
@@ -140,6 +145,9 @@ class World:
         self.hash(repr(event).encode())
         self.history.append(event)
         self.checker.see(event)
+        if isinstance(event, Acked) and event.epoch:
+            self.watch.now = self.heap.now
+            self.promises.acked(event)
 
     # The state of the cluster, for faults and for the end
 
@@ -150,6 +158,10 @@ class World:
             node = self.members[name].node
             count += name != without and node is not None and node.group_statistics(group).votes
         return count
+
+    def group_of(self, subject: str) -> int:
+        """Return the group of a subject."""
+        return group_of(subject, self.plan.groups)
 
     def majority(self, without: str = "") -> bool:
         """Whether each group has a majority of normal seeds, also without one of them."""
@@ -171,7 +183,16 @@ class World:
         told = {m.name: m.node.broker.history for m in self.members.values() if m.node}
         if len(set(told.values())) > 1:
             return f"members tell clients different history ids: {told}"
-        return self._behind()
+        return self._behind() or self._unequal()
+
+    def _unequal(self) -> str | None:
+        nodes = {m.name: m.node for m in self.members.values() if m.node}
+        return difference(nodes, evicts=self.checker.cached is not None)
+
+    def look(self) -> None:
+        """See whether all promises hold just now."""
+        self.watch.now = self.heap.now
+        self.promises.look()
 
     def overdue(self) -> str | None:
         """What a client waits for longer than the plan's bound; None before that can be said."""

@@ -13,6 +13,7 @@ from mdserver.client.driver import now
 from mdserver.client.errors import ClientError
 from mdserver.limits import CLIENT_PUBLICATIONS_MAX
 from simulation.recording import Recorder
+from simulation.session_rules import SessionRules
 
 RECONNECT = ReconnectSettings(
     quick_initial_delay_s=0.1, time_interval_s=0.2, max_delay_s=1.0, notify_rate_threshold=10**6
@@ -25,8 +26,8 @@ POUR_EVERY_S = 0.5
 class RecordedClient(Client):
     """A client that writes a history. `connections`: how many stood so far.
 
-    `met` is told the name of the member at each. `ahead`: how many of its publications may be
-    without a result, whatever servers allow.
+    `met` is told the name of the member at each; `broken` says which rules of a session one broke.
+    `ahead`: how many of its publications may be without a result, whatever servers allow.
     """
 
     def __init__(
@@ -52,11 +53,17 @@ class RecordedClient(Client):
         # A client of others may not keep the bound that ours keeps: servers have to.
         self._core.settings = attrs.evolve(self._core.settings, publications_max=ahead)
         self._core._publications._max = ahead
+        codec = self._core._new_codec
+        self._core._new_codec = lambda: SessionRules(codec(), self._broken)
         self.recorder = recorder
+        self.broken: list[str] = []
         self.connections = 0
         self._met = met
         self.stopped: str | None = None
         self._sent = 0
+
+    def _broken(self, kind: str, what: str) -> None:
+        self.broken.append(f"{kind}: {self.recorder.name}: {what}")
 
     def take(self, output: values.Output) -> None:
         """Write down what the application is about to see."""

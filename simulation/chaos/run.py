@@ -214,6 +214,20 @@ class Chaos:
                         )
             if len(set(ends.values())) > 1:
                 self.outcome.problems.append(f"convergence: the last of {subject} is {ends}")
+            self._compare_acked(subject, known)
+
+    def _compare_acked(self, subject: str, cached: dict[int, tuple[int, str]]) -> None:
+        """What was acknowledged is what members have at its position, if they still have any."""
+        current = {client.recorder.positions.get(subject, ("",))[0] for client in self.subscribers}
+        for (history, about, seq), acked in self.checker.acked.items():
+            if about != subject or current != {history} or seq not in cached:
+                continue
+            self.outcome.coverage["acknowledged and compared"] += 1
+            if cached[seq] != (acked.epoch, acked.publication):
+                self.outcome.problems.append(
+                    f"I8: {acked.publication} was acked at {acked.epoch}/{seq} of {subject}, "
+                    f"members have {cached[seq]}"
+                )
 
     async def _asked(self, address: Address, path: str) -> bytes:
         """As `ask`, with patience: members at rest leave it when the machine has other work.
@@ -250,6 +264,9 @@ class Chaos:
         outcome, cluster = self.outcome, self.cluster
         clients = (*self.publishers, *self.subscribers)
         outcome.problems += [f"{v.kind}: {v.what}" for v in self.checker.finish()]
+        outcome.problems += [
+            broken for client in clients for broken in client.broken[:ERRORS_SHOWN]
+        ]
         outcome.problems += [
             f"client: {client.recorder.name} was turned away: {client.stopped}"
             for client in clients
@@ -290,6 +307,7 @@ class Chaos:
             "links lost": f"{coverage['links lost']:,}",
             "coordinators changed": f"{self.cluster.changes:,}",
             "cached messages compared": f"{coverage['compared']:,}",
+            "of them acknowledged": f"{coverage['acknowledged and compared']:,}",
             "processes started": f"{sum(member.starts for member in self.cluster.members):,}",
             "longest silence": f"{self.cluster.available.longest_s:.1f} s",
         }
@@ -313,5 +331,6 @@ class Chaos:
                 "recoveries": coverage["recovered"],
                 "links lost": coverage["links lost"],
                 "cached messages compared": coverage["compared"],
+                "acknowledged messages compared": coverage["acknowledged and compared"],
             }
         return [f"vacuous: too few {what}" for what, count in wanted.items() if not count]

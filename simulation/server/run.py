@@ -67,6 +67,7 @@ async def _go(world: ServerWorld, faults: Faults) -> str | None:
     plan = world.plan
     for until in (*range(LOOK_EVERY, plan.calm, LOOK_EVERY), plan.calm):
         await _until(world, until)
+        world.look()
         if world.watch.findings:
             return None
         late = world.overdue()
@@ -79,6 +80,7 @@ async def _go(world: ServerWorld, faults: Faults) -> str | None:
             return f"liveness: {plan.patience / 1e9:.0f} s after the last fault, {unrest}"
         until += LOOK_EVERY
         await _until(world, until)
+        world.look()
         unrest = world.at_rest() or ""
     return None
 

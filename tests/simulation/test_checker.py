@@ -119,13 +119,21 @@ def test_told_loss_is_no_violation_once_the_majority_was_away() -> None:
     assert check(events, majority_kept=False) == []
 
 
-def test_a_gap_is_no_violation_where_caches_forget_but_a_reset_is() -> None:
-    checker = Checker(evicts=True)
+def test_a_gap_is_no_violation_if_caches_cannot_hold_so_much_but_a_reset_is() -> None:
+    checker = Checker(cached=3)
     for event in [published(1, "p"), delivered(2, "p", 3), Gap(3, "c", "/a/b", 7)]:
         checker.see(event)
     assert checker.finish() == []
 
     checker.see(Reset(4, "c", "/a/b", "i"))
+
+    assert [v.kind for v in checker.violations] == ["disclosed loss"]
+
+
+def test_a_gap_of_what_a_cache_holds_is_a_violation_however_small_caches_are() -> None:
+    checker = Checker(cached=4)
+    for event in [published(1, "p"), delivered(2, "p", 3), Gap(3, "c", "/a/b", 7)]:
+        checker.see(event)
 
     assert [v.kind for v in checker.violations] == ["disclosed loss"]
 
