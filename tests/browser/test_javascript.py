@@ -58,7 +58,7 @@ def show(browser: webdriver.Chrome, page: str, server: LiveServer, folder: Path)
 
 
 def test_the_page(tmp_path: Path, browser: webdriver.Chrome, server: LiveServer) -> None:
-    (page,) = re.findall(r"^```html\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    page, *_ = re.findall(r"^```html\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
     post(server.url, "/stocks/IBM", content="191")
     show(browser, page, server, tmp_path)
     shown(browser, "bid", "191")

@@ -1,5 +1,6 @@
 import { Client, connect, PublishError, type Subscription } from "mdserver-client";
 import { BinaryCodec } from "mdserver-client/binary";
+import { type MdValue, useClient } from "mdserver-client/components";
 
 const client: Client = await connect(["100 push.example.com", "50 wss://other.example.com:8801"], {
   token: async () => "a token",
@@ -24,4 +25,6 @@ try {
 await client.publish("/orders/7", "buy", { fields: { price: 7 } });
 // @ts-expect-error: there is no such option
 client.subscribe("/stocks/IBM", { hystery: 5 });
+useClient(client);
+const bid: string | undefined = document.querySelector<MdValue>("md-value")?.value;
 await client.close();

@@ -63,10 +63,13 @@ def test_the_package_installs_and_types_hold(node: Node, tmp_path: Path) -> None
         "import { Client } from 'mdserver-client';\n"
         "import { BinaryCodec } from 'mdserver-client/binary';\n"
         "import { inflated } from 'mdserver-client/compression';\n"
+        "import { MdValue, useClient } from 'mdserver-client/components';\n"
         "console.log(typeof Client, typeof BinaryCodec, typeof inflated);\n"
+        "console.log(typeof MdValue, typeof useClient);\n"
     )
     (tmp_path / "program.mjs").write_text(program, encoding="utf-8")
-    assert node("program.mjs", folder=tmp_path) == "function function function\n"
+    told = "function function function\nfunction function\n"
+    assert node("program.mjs", folder=tmp_path) == told
     example = HERE / "example.ts"
     (tmp_path / "example.ts").write_text(example.read_text(encoding="utf-8"), encoding="utf-8")
     strict = (

@@ -13,7 +13,7 @@ const folder = process.argv[2] ?? `${root}bundle`;
 const shared = {
   name: "shared",
   setup(plugin) {
-    plugin.onResolve({ filter: /\/(errors|events)\.js$/ }, () => ({
+    plugin.onResolve({ filter: /\/(index|errors|events)\.js$/ }, () => ({
       path: "./mdserver.js",
       external: true,
     }));
@@ -30,7 +30,11 @@ const common = {
 };
 await rm(folder, { recursive: true, force: true });
 await build({ ...common, entryPoints: { mdserver: "index.js" } });
-const smaller = { binary: "codec/binary.js", compression: "compression.js" };
+const smaller = {
+  binary: "codec/binary.js",
+  compression: "compression.js",
+  components: "components.js",
+};
 await build({ ...common, entryPoints: smaller, plugins: [shared] });
 
 for (const name of await readdir(folder)) {
