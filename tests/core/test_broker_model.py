@@ -23,7 +23,7 @@ from mdserver.core.settings import BrokerSettings
 from mdserver.limits import NS_PER_S
 from tests.core.one_seed import OneSeed
 
-SUBJECTS = ["/a/b", "/a/c", "/a/b/c", "/__mdserver__/s"]
+SUBJECTS = ["/a/b", "/a/c", "/a/b/c", "/__mdserver__/pipeline/s"]
 PATTERNS = [
     "/**",
     "/*",
@@ -31,7 +31,7 @@ PATTERNS = [
     "/a/**",
     "/*/c",
     "/*/b/*",
-    "/__mdserver__/*",
+    "/__mdserver__/pipeline/*",
     "/*/*",
     "/*/**",
     "/*/*/*",

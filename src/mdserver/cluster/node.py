@@ -49,6 +49,7 @@ from mdserver.core.broker import Broker
 from mdserver.core.commands import AnyCommand, Publish
 from mdserver.core.events import Move
 from mdserver.core.inputs import (
+    Announce,
     Authorized,
     Closed,
     Opened,
@@ -58,10 +59,10 @@ from mdserver.core.inputs import (
     Trouble,
     Writability,
 )
-from mdserver.core.message import Entry, Qos
-from mdserver.core.outputs import Disconnect, Output, Send, SetTimer
+from mdserver.core.message import Entry, Publication, Qos
+from mdserver.core.outputs import Announced, Disconnect, Output, Send, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
-from mdserver.core.subjects import group_of
+from mdserver.core.subjects import STATISTICS, group_of
 from mdserver.limits import CLOSE_NO_QUORUM, NS_PER_S
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ Input = (
     | Authorized
     | RulesChanged
     | Trouble
+    | Announce
     | msg.PeerUp
     | msg.PeerDown
     | msg.PeerReceived
@@ -223,7 +225,7 @@ class Node:
                 self._timer(input)
             case Writability():
                 self.broker.writability(input, now, out)
-            case Opened() | Closed() | Authorized() | RulesChanged():
+            case Opened() | Closed() | Authorized() | RulesChanged() | Announce():
                 self._session(input)
             case msg.Persisted() | WalSynced() | Checkpoint() | ConcludeWal() | Trouble():
                 self._disk(input)
@@ -301,10 +303,16 @@ class Node:
             if proposals:
                 self._propose(proposals)
 
-    def _session(self, input: Opened | Closed | Authorized | RulesChanged) -> None:  # noqa: A002
-        """Handle a session that opens or closes, and what is decided about sessions' rights."""
+    def _session(
+        self,
+        input: Opened | Closed | Authorized | RulesChanged | Announce,  # noqa: A002
+    ) -> None:
+        """Handle a session that opens or closes, and what the server tells all sessions."""
+        if isinstance(input, Announce):
+            self._publish_standard(input.publications)
+            return
         if isinstance(input, RulesChanged):
-            self.broker.rules_changed(input)
+            self.broker.rules_changed(input, self.outgoing.now, self.outgoing.out)
             return
         if isinstance(input, Authorized):
             proposals = self.broker.authorized(input, self.outgoing.now, self.outgoing.out)
@@ -341,18 +349,28 @@ class Node:
         for group, batch in by_group.items():
             self.groups[group].propose(batch)
         if standard:
-            message = msg.StandardBatch([proposal.publication for proposal in standard])
-            self._standard_batch(self.settings.me, message)
-            self.outgoing.send(self.outgoing.linked, message)
+            self._publish_standard([proposal.publication for proposal in standard])
             self._resolve([Outcome(proposal.origin) for proposal in standard])
 
-    def _standard_batch(self, peer: str, batch: msg.StandardBatch) -> None:  # noqa: ARG002
+    def _publish_standard(self, publications: list[Publication]) -> None:
+        """Deliver STANDARD publications here, and send them to the other members."""
+        self._deliver_standard(publications)
+        self.outgoing.send(self.outgoing.linked, msg.StandardBatch(publications))
+
+    def _deliver_standard(self, publications: list[Publication]) -> None:
         """Deliver STANDARD publications; they have no place in a log, so epoch and seq are 0."""
-        for publication in batch.publications:
+        for publication in publications:
             group = group_of(publication.subject, len(self.groups))
             self.broker.committed(
                 group, [Entry(0, 0, publication)], self.outgoing.now, self.outgoing.out
             )
+
+    def _standard_batch(self, peer: str, batch: msg.StandardBatch) -> None:
+        """Deliver what another member's clients published, or what it says of itself."""
+        self._deliver_standard(batch.publications)
+        # What a member announces comes in batches of its own, and its clients cannot publish there.
+        if batch.publications and batch.publications[0].subject.startswith(STATISTICS):
+            self.outgoing.out.append(Announced(peer, batch.publications))
 
     def _resolve(self, outcomes: Iterable[Outcome]) -> None:
         """Tell publishers what became of their publications."""

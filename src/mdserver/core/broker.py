@@ -54,7 +54,7 @@ from mdserver.core.commands import (
     Unsubscribe,
 )
 from mdserver.core.conflation import Conflation
-from mdserver.core.entitlement import Policy, same_token, within
+from mdserver.core.entitlement import ALL_BUT_RESERVED, Policy, same_token, within
 from mdserver.core.events import (
     AnyEvent,
     Connected,
@@ -224,7 +224,7 @@ class Broker:
         state = self._cache.find(subject)
         return None if state is None else state.statistics()
 
-    def rules_changed(self, input: RulesChanged) -> None:  # noqa: A002
+    def rules_changed(self, input: RulesChanged, now: int, out: list[Output]) -> None:  # noqa: A002
         """Take over rules of the configuration, which was read again.
 
         A new token of the Basic entitlement ends the trust in the sessions that gave the old one
@@ -236,8 +236,23 @@ class Broker:
         )
         self.publications.settings = self.settings
         for session in self._sessions.values():
-            session.trusted = session.trusted and not renewed
+            if renewed and session.trusted:
+                session.trusted = False
+                self._guard_reserved(session)
+                self._subscriptions.rights_changed(session, now, out)
             session.address_allowed = within(session.address, input.publish_networks)
+
+    def _guard_reserved(self, session: Session) -> None:
+        """Take `/__mdserver__/...` from what a session may read, unless it is named to it.
+
+        Under `Policy.BASIC` whoever gave the token may read it. An authorizer outside that allows
+        everything has not thought of these subjects: it has to grant them.
+        """
+        policy = self.settings.policy
+        if policy is Policy.BASIC:
+            session.readable = None if session.trusted else ALL_BUT_RESERVED
+        elif policy is Policy.ASK and session.readable is None:
+            session.readable = ALL_BUT_RESERVED
 
     def received(
         self, session: int, commands: Sequence[AnyCommand], now: int, out: list[Output]
@@ -396,6 +411,7 @@ class Broker:
             out,
         )
         grant(session, verdict, self.settings.renew_token_before, now, out)
+        self._guard_reserved(session)
         if self.settings.audit_access:
             secure = session.secure
             out.append(session_log(ACCESS, "connect", session, now, secure=secure))
@@ -408,9 +424,12 @@ class Broker:
         A token that is refused changes nothing: the old one holds until it expires.
         """
         if self.settings.policy is not Policy.ASK:
-            session.trusted = same_token(command.token, self.settings.allow_token)
-            if self.settings.policy is Policy.BASIC and not session.trusted:
+            trusted = same_token(command.token, self.settings.allow_token)
+            if self.settings.policy is Policy.BASIC and not trusted:
                 verdict = Denied("This is not the token that the configuration names.")
+            else:
+                session.trusted = trusted
+                self._guard_reserved(session)
         else:
             verdict = unexpired(verdict, now)
         if isinstance(verdict, Denied):
@@ -420,6 +439,7 @@ class Broker:
         self._send(session, Status(status=StatusName.TOKEN_UPDATED, id=command.id), out)
         if self.settings.policy is Policy.ASK:
             grant(session, verdict, self.settings.renew_token_before, now, out)
+            self._guard_reserved(session)
             self._subscriptions.rights_changed(session, now, out)
         if self.settings.ask_each:
             self._authorizations.recheck_all(session, out)

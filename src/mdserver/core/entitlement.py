@@ -23,6 +23,10 @@ class Policy(enum.Enum):
     ASK = "ask"
 
 
+ALL_BUT_RESERVED = (parse_grant("/**"),)
+"""What a session may read that nothing was named to: `/__mdserver__/...` has to be granted."""
+
+
 def same_token(given: str | None, wanted: str) -> bool:
     """Return whether a token is the wanted one, in a time that does not depend on its characters.
 

@@ -29,6 +29,17 @@ class Histogram:
         self.counts[latency.bit_length()] += count
         self.total += latency * count
 
+    def since(self, before: "Histogram") -> "Histogram":
+        """Return what was counted since `before`, a copy of this histogram."""
+        found = Histogram()
+        found.counts = [now - then for now, then in zip(self.counts, before.counts, strict=True)]
+        found.total = self.total - before.total
+        return found
+
+    def copy(self) -> "Histogram":
+        """Return a copy, which does not change when this histogram does."""
+        return self.since(Histogram())
+
     @property
     def count(self) -> int:
         """The number of latencies that were counted."""

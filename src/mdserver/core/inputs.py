@@ -10,6 +10,7 @@ from attrs import frozen
 from mdserver.core.commands import AnyCommand
 from mdserver.core.entitlement import Network
 from mdserver.core.events import StatusName
+from mdserver.core.message import Publication
 
 TimerKey = tuple[str | int, ...]
 
@@ -66,6 +67,16 @@ class RulesChanged:
 
     allow_token: str
     publish_networks: tuple[Network, ...] | None
+
+
+@frozen
+class Announce:
+    """What the server says of itself: STANDARD publications for subscribers at every member.
+
+    Their subjects are ones that no client may publish to.
+    """
+
+    publications: list[Publication]
 
 
 @frozen

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from mdserver.core.events import AnyEvent, Delivery
 from mdserver.core.inputs import TimerKey
-from mdserver.core.message import Entry
+from mdserver.core.message import Entry, Publication
 
 
 class Deliver(msgspec.Struct, frozen=True, gc=False):
@@ -91,6 +91,14 @@ class Log:
 
 
 @frozen
+class Announced:
+    """What another member says of itself (`inputs.Announce`), for the statistics of the cluster."""
+
+    member: str
+    publications: Sequence[Publication]
+
+
+@frozen
 class Trace:
     """A protocol step that corresponds to one action of the TLA+ specification."""
 
@@ -113,5 +121,6 @@ Output = (
     | Committed
     | Log
     | Trace
+    | Announced
     | ClusterOutput
 )

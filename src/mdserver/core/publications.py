@@ -29,7 +29,7 @@ from mdserver.core.proposal import Origin, Outcome, Proposal
 from mdserver.core.session import Session, SessionState
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import fields_bytes
-from mdserver.core.subjects import shown, validate_subject
+from mdserver.core.subjects import is_servers_own, shown, validate_subject
 from mdserver.errors import InvalidSubjectError
 from mdserver.limits import VALID_SUBJECTS_KEPT
 
@@ -56,7 +56,11 @@ class Refused:
     certain: bool | None = None
 
 
-_validate = functools.lru_cache(VALID_SUBJECTS_KEPT)(validate_subject)
+@functools.lru_cache(VALID_SUBJECTS_KEPT)
+def _servers_own(subject: str, least: int, most: int) -> bool:
+    """Return whether only the server may publish to a subject. Raises InvalidSubjectError."""
+    validate_subject(subject, least, most)
+    return is_servers_own(subject)
 
 
 def read_publication(
@@ -66,9 +70,9 @@ def read_publication(
     subject, number = command.subject, command.number or 0
     try:
         least, most = settings.subject_segments_min, settings.subject_segments_max
-        _validate(subject, least, most)
+        own = _servers_own(subject, least, most)
         if command.reply_subject is not None:
-            _validate(command.reply_subject, least, most)
+            _servers_own(command.reply_subject, least, most)
         text = command.content is not None
         content = (
             command.content.encode() if command.content is not None else command.content_base64
@@ -91,6 +95,12 @@ def read_publication(
     if number and session.idempotency_key:
         # Each number is a publisher of its own, so that none waits for the one before it.
         publisher, number = f"{publisher}/{number}", 1
+    if own:
+        return Refused(
+            StatusName.PUBLISH_DENIED,
+            f"Only the server itself publishes to {shown(subject)}: subjects that begin with "
+            "'/__mdserver__/' are its own.",
+        )
     refused = _refused(subject, command.reply_subject, size, session, settings)
     return refused or Publication(
         subject,

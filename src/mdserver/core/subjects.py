@@ -1,8 +1,8 @@
 """Subjects (`/segment/segment/...`) and patterns over them.
 
 `*` stands for one segment, `**` for one or more and only as the last one; both are special only
-as whole segments. A wildcard as the first segment leaves `/__mdserver__/...` out: the server's own
-subjects have to be asked for by name.
+as whole segments. A wildcard as the first segment leaves `/__mdserver__/...` out: these subjects
+have to be asked for by name. Only the server itself publishes there, except below FOR_TOOLS.
 """
 
 import zlib
@@ -15,6 +15,12 @@ from mdserver.limits import SUBJECT_BYTES_MAX, SUBJECT_SEGMENTS_MAX
 ONE = "*"
 REST = "**"
 RESERVED = "__mdserver__"
+STATISTICS = f"/{RESERVED}/statistics/"
+"""Begins the subjects of what members say of themselves: one subject a member."""
+EVENTS = f"/{RESERVED}/events/"
+"""Begins the subjects of what happens in the cluster, as each member sees it."""
+FOR_TOOLS = f"/{RESERVED}/pipeline/"
+"""Begins the subjects on which the product's own tools, which are clients, say how they get on."""
 _SHOWN_MAX = 80
 
 
@@ -130,6 +136,16 @@ def parse_grant(text: str) -> Pattern:
     if segments[-1] == ONE:
         segments[-1] = REST
     return Pattern(text, segments)
+
+
+def is_servers_own(subject: str) -> bool:
+    """Return whether only the server itself may publish to a valid subject."""
+    return segments_of(subject)[0] == RESERVED and not subject.startswith(FOR_TOOLS)
+
+
+def member_segment(member: str) -> str:
+    """Return the name of a member as one segment of a subject, which is no wildcard."""
+    return member.replace("%", "%25").replace("/", "%2F").replace("*", "%2A") or "%"
 
 
 def shown(subject: str) -> str:

@@ -19,7 +19,7 @@ from mdserver.core.cache import Cache
 from mdserver.core.catch_up import CatchUp
 from mdserver.core.commands import Fetch, Resume, Subscribe, Unsubscribe
 from mdserver.core.conflation import Conflation, floored
-from mdserver.core.entitlement import Policy, permits, permits_some
+from mdserver.core.entitlement import ALL_BUT_RESERVED, Policy, permits, permits_some
 from mdserver.core.events import Error, Reset, Status, StatusName
 from mdserver.core.histories import Histories
 from mdserver.core.inputs import Denied, Grants
@@ -332,7 +332,14 @@ def may_subscribe(session: Session, subject: str, pattern: Pattern | None) -> st
         if pattern is None
         else permits_some(session.readable, pattern)
     )
-    return None if allowed else f"The token does not allow subscribing to {shown(subject)}."
+    if allowed:
+        return None
+    if session.readable is ALL_BUT_RESERVED:
+        return (
+            f"Subscribing to {shown(subject)} needs a right that names '/__mdserver__' (with "
+            "`Entitlement = Basic`, the token `EntitlementAllowToken`)."
+        )
+    return f"The token does not allow subscribing to {shown(subject)}."
 
 
 def deny(

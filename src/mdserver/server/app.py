@@ -39,6 +39,7 @@ from mdserver.server.monitor.operations import cluster_routes
 from mdserver.server.monitor.orders import Orders
 from mdserver.server.monitor.pages import Monitor
 from mdserver.server.monitor.prometheus import Metrics, MetricsPage
+from mdserver.server.monitor.push import Push, Report
 from mdserver.server.monitor.routes import monitor_routes
 from mdserver.server.monitor.statistics import Statistics
 from mdserver.server.plugins.authorizers import TokenAuthorizer
@@ -98,6 +99,11 @@ def build(
     if MonitorKind.PROMETHEUS in config.monitor:
         monitor.add("/metrics", {"GET": MetricsPage(Metrics(statistics, unready))})
     server.add_monitor(monitor)
+    push = None
+    if MonitorKind.PUSH in config.monitor:
+        interval = config.monitor_push_interval
+        report = Report(statistics, node.settings.me, interval, unready, warning)
+        push = Push(server.engine, report)
     app = App(
         config=config,
         server=server,
@@ -105,6 +111,7 @@ def build(
         commands=commands,
         statistics=statistics,
         orders=orders,
+        push=push,
         member=member,
         links=None if member is None else member.connect(node, server.engine, log),
         journal=None if store is None else store.journal(node, server.engine),
@@ -152,6 +159,7 @@ class App:
     commands: OperatorCommands
     statistics: Statistics
     orders: Orders
+    push: Push | None
     member: Member | None
     links: Links | None
     journal: Journal | None
@@ -218,7 +226,7 @@ class App:
         authorizer, wal = self.authorizer, None if journal is None else journal.wal
         takers = [
             part.take
-            for part in (self._audit, self.presence, journal, member, self.statistics)
+            for part in (self._audit, self.presence, journal, member, self.statistics, self.push)
             if part is not None
         ]
         self.orders.takers = takers
@@ -270,6 +278,8 @@ class App:
         """Start the tasks that sample the server, write the samples, and save the windows."""
         config, statistics = self.config, self.statistics
         nursery.start_soon(statistics.run)
+        if self.push is not None:
+            nursery.start_soon(self.push.run)
         if self._audit is not None and config.audit_stats:
             nursery.start_soon(statistics.write_lines, self._audit.take, config.stats_log_interval)
         if self.journal is not None:

@@ -31,6 +31,7 @@ from mdserver.cluster.messages import ClosePeer, Operated, PeerDiscovered, Persi
 from mdserver.cluster.wal import WriteWal
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import (
+    Announced,
     Authorize,
     CancelTimer,
     Committed,
@@ -86,6 +87,7 @@ class OutputRoutes:
     committed: Callable[[Committed], None] = ignore
     log: Callable[[Log], None] = ignore
     trace: Callable[[Trace], None] = ignore
+    announced: Callable[[Announced], None] = ignore
     send_peer: Callable[[SendPeer], None] = refuse
     peer_discovered: Callable[[PeerDiscovered], None] = refuse
     close_peer: Callable[[ClosePeer], None] = refuse
@@ -139,6 +141,7 @@ class Engine:
             Committed: routes.committed,
             Log: routes.log,
             Trace: routes.trace,
+            Announced: routes.announced,
             SendPeer: routes.send_peer,
             PeerDiscovered: routes.peer_discovered,
             ClosePeer: routes.close_peer,

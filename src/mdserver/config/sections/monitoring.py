@@ -4,9 +4,11 @@ import enum
 
 import attrs
 
+from mdserver import limits
 from mdserver.config import values
 from mdserver.config.parameter import parameter
 from mdserver.config.values import Address
+from mdserver.limits import NS_PER_S
 
 
 class MonitorKind(enum.Enum):
@@ -14,6 +16,7 @@ class MonitorKind(enum.Enum):
 
     HTTP = "HTTP"
     PROMETHEUS = "PROMETHEUS"
+    PUSH = "PUSH"
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -23,10 +26,18 @@ class Monitoring:
     monitor: tuple[MonitorKind, ...] = parameter(
         "Monitor",
         values.listed(values.choice(MonitorKind), 8, "a comma list"),
-        (MonitorKind.HTTP, MonitorKind.PROMETHEUS),
+        (MonitorKind.HTTP, MonitorKind.PROMETHEUS, MonitorKind.PUSH),
         """By which ways operators watch the server, at a listener of its own if
         `MonitorHTTP.Listen` says where: `HTTP` has pages for people and programs, `PROMETHEUS` the
-        path `/metrics`. `/health` is there in any case. Empty: not at all.""",
+        path `/metrics`. `/health` is there in any case. `PUSH` publishes statistics to
+        `/__mdserver__/...`, for clients with the right to read there and for the other members.
+        Empty: not at all.""",
+    )
+    monitor_push_interval: int = parameter(
+        "MonitorPush.Interval",
+        values.duration(NS_PER_S, 3600 * NS_PER_S),
+        limits.PUSH_INTERVAL_S * NS_PER_S,
+        """How often `PUSH` publishes the statistics of this member.""",
     )
     monitor_http_listen: Address | None = parameter(
         "MonitorHTTP.Listen",

@@ -157,10 +157,9 @@ class Statistics:
 
     def document(self) -> dict[str, Any]:
         """Return all statistics as plain values, for JSON."""
-        measures = self._server.sessions.measures
         return {
-            "time": self._server.engine.clock() // NS_PER_MS,
-            "node": self._server.settings.node_name,
+            "time": self.time() // NS_PER_MS,
+            "node": self.node_name,
             "now": self.gauges(),
             "total": {
                 name: value
@@ -174,11 +173,14 @@ class Statistics:
                 }
                 for name, found in self.summaries().items()
             },
-            "latency": {
-                "publication_to_commit": latency(self.commits),
-                "commit_to_socket": latency(measures.sends),
-                "loop_delay": latency(measures.loop_delay),
-            },
+            "latency": {name: latency(found) for name, found in self._measured().items()},
+            **self.incidents(),
+        }
+
+    def incidents(self) -> dict[str, Any]:
+        """Return what went wrong or changed hands since the start, as plain values."""
+        measures = self.measures
+        return {
             "refused": dict(sorted(measures.refused.items())),
             "closed": {str(code): count for code, count in sorted(measures.closed.items())},
             "slow_consumers": {
@@ -187,6 +189,26 @@ class Statistics:
             },
             "elections_won": measures.coordinated,
         }
+
+    def histograms(self) -> dict[str, Histogram]:
+        """Return copies of all histograms of latencies."""
+        return {name: found.copy() for name, found in self._measured().items()}
+
+    def _measured(self) -> dict[str, Histogram]:
+        return {
+            "publication_to_commit": self.commits,
+            "commit_to_socket": self.measures.sends,
+            "loop_delay": self.measures.loop_delay,
+        }
+
+    def time(self) -> int:
+        """Return the time of the server (ns)."""
+        return self._server.engine.clock()
+
+    @property
+    def node_name(self) -> str:
+        """The name that the configuration gives this server."""
+        return self._server.settings.node_name
 
     def totals(self) -> Totals:
         """Return the counters since the start."""
