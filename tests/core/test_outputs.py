@@ -9,6 +9,7 @@ from mdserver.cluster import messages
 from mdserver.cluster.wal import WriteWal
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import (
+    Announced,
     Authorize,
     ClusterOutput,
     Deliver,
@@ -43,7 +44,7 @@ def test_every_kind_that_has_an_effect_is_carried_out_in_memory() -> None:
     """Only what a test does not look at is passed over, and where members go to meet others."""
     cluster = Cluster()
     cluster.start("m1:1")
-    passed_over = {Authorize, Trace, messages.PeerDiscovered}
+    passed_over = {Announced, Authorize, Trace, messages.PeerDiscovered}
     carried = set(cluster.members["m1:1"].carriers)
     assert {*BY_THE_CORE, *BY_THE_CLUSTER} - passed_over == carried
 
