@@ -34,10 +34,11 @@ def test_a_client_waits_until_this_member_has_all_that_it_saw() -> None:
     one = session()
     ahead, out = waits(one, 3, 5)
     assert out == [SetTimer(("broker", "ahead", one.id), UNTIL)]
-    assert ahead.reach(0, 3) == []
-    assert ahead.reach(1, 4) == []
+    ahead.reached[:] = [3, 4]
+    assert ahead.reached_by() == []
     assert ahead.waits_for_places(one)
-    assert ahead.reach(1, 5) == [one]
+    ahead.reached[1] = 5
+    assert ahead.reached_by() == [one]
     assert not ahead.waits_for_places(one)
     assert not ahead.timed_out(one, UNTIL, []), "it waits for nothing more"
 
@@ -57,4 +58,5 @@ def test_a_session_that_ended_waits_for_nothing() -> None:
     out: list[Output] = []
     ahead.forget(one, out)
     assert out == [CancelTimer(("broker", "ahead", one.id))]
-    assert ahead.reach(0, 3) == []
+    ahead.reached[0] = 3
+    assert ahead.reached_by() == []

@@ -18,6 +18,7 @@ from mdserver.bench import fanout as fanout_bench
 from mdserver.bench import hostile as hostile_bench
 from mdserver.bench import publish as publish_bench
 from mdserver.bench import restart as restart_bench
+from mdserver.bench import subjects as subjects_bench
 from mdserver.bench.attackers import ATTACKS
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.errors import MdserverError
@@ -79,6 +80,11 @@ FLOOR: Option = click.option(
     show_default=True,
     help="Measure in turns with a C program that does one send() for each subscriber "
     "and message: the ratio to it says more than the rate. Needs a C compiler.",
+)
+AGAINST: Option = click.option(
+    "--against",
+    metavar="PYTHON",
+    help="The interpreter of an environment with another version, which takes turns.",
 )
 SHARED: tuple[Option, ...] = (
     click.option(
@@ -241,6 +247,28 @@ def publish(progress: Progress, **load: Any) -> Sequence[results.Row]:
     if load["batch"] > load["window"]:
         raise click.BadParameter("a batch is larger than the window", param_hint="--batch")
     return publish_bench.measure(publish_bench.Load(**load), progress)
+
+
+@measurement(
+    whole("--subjects", 1000, CONNECTIONS_MAX, "Subjects, each with a subscriber of its own."),
+    BYTES,
+    whole("--batch", 20, 1000, "Publications that go with one system call."),
+    whole("--window", 200, 1000, "Publications that are under way at a time."),
+    SECONDS,
+    AGAINST,
+)
+def subjects(progress: Progress, **load: Any) -> Sequence[results.Row]:
+    """Deliveries a second to many subjects with one subscriber each.
+
+    Every delivery is verified, as in a fan-out. With --against two versions take turns under the
+    same load; `floor` and `ratio` are about the other one.
+
+    \b
+    python -m mdserver.bench subjects --against ../earlier/.venv/bin/python
+    """
+    if load["batch"] > load["window"]:
+        raise click.BadParameter("a batch is larger than the window", param_hint="--batch")
+    return subjects_bench.measure(subjects_bench.Load(**load), progress)
 
 
 @measurement(

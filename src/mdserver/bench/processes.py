@@ -103,14 +103,15 @@ def line(process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -
 
 @contextmanager
 def server(
-    settings: Sequence[str] = (), scheme: str = "http"
+    settings: Sequence[str] = (), scheme: str = "http", python: str | None = None
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Run a server on a free port of 127.0.0.1; yield the process and the port.
 
     The port is that of its first listener for `scheme`, "http" or "https". `settings` are further
-    `Name=value` parameters, of which a later one replaces an earlier one.
+    `Name=value` parameters, of which a later one replaces an earlier one. `python` is the
+    interpreter, if it is another one than ours.
     """
-    with started(server_command(settings)) as process:
+    with started([python or sys.executable, *server_command(settings)[1:]]) as process:
         yield process, server_port(process, scheme)
 
 

@@ -37,6 +37,9 @@ _WHOLE = (_TEXT, _BINARY)
 _CONTROL = 0x08  # the bit of the opcodes of control frames
 _EMPTY_CONTROLS = re.compile(rb"(?:[\x89\x8a]\x80.{4})+", re.DOTALL)
 _DIRECT = frozenset((0x00, 0x01, 0x02, 0x80, 0x81, 0x82, _PING, _PONG))
+_medium, _long = struct.Struct("!BBH").pack, struct.Struct("!BBQ").pack
+_REPEATED = tuple(((1 << 32 * words) - 1) // 0xFFFFFFFF for words in range(128))
+"""By length in words: the number with which a key is multiplied to repeat it so often."""
 _NOT_UTF_8 = "A text message is not valid UTF-8."
 _VERSION = "13"
 
@@ -121,8 +124,7 @@ def accept_upgrade(request: Request) -> Accepted:
 
 def frame_header(length: int, text: bool) -> bytes:
     """Return the header of an unmasked, unfragmented message of `length` bytes."""
-    first = _TEXT if text else _BINARY
-    return bytes((first, length)) if length < 126 else _header(first, length)
+    return _header(_TEXT if text else _BINARY, length)
 
 
 def ping_frame(payload: bytes = b"") -> bytes:
@@ -434,12 +436,17 @@ def _payload_start(data: bytes, at: int) -> tuple[int, int] | None:
 def _unmasked(payload: bytes, key: bytes) -> bytes:
     """Return the payload without its mask (section 5.3).
 
-    As one operation on large integers, which is fast without native code.
+    As one operation on large integers, which is fast without native code. The mask is the key times
+    a number that repeats it.
     """
     length = len(payload)
-    mask = (key * (length // 4 + 1))[:length]
-    masked = int.from_bytes(payload, "little") ^ int.from_bytes(mask, "little")
-    return masked.to_bytes(length, "little")
+    words = (length + 3) // 4
+    if words < len(_REPEATED):
+        mask = int.from_bytes(key, "little") * _REPEATED[words]
+    else:
+        mask = int.from_bytes(key * words, "little")
+    unmasked = int.from_bytes(payload, "little") ^ mask
+    return unmasked.to_bytes(4 * words, "little")[:length]
 
 
 def _is_utf_8(text: bytes) -> bool:
@@ -453,9 +460,7 @@ def _is_utf_8(text: bytes) -> bool:
 def _header(first: int, length: int) -> bytes:
     if length < 126:
         return bytes((first, length))
-    if length < 0x10000:
-        return struct.pack("!BBH", first, 126, length)
-    return struct.pack("!BBQ", first, 127, length)
+    return _medium(first, 126, length) if length < 0x10000 else _long(first, 127, length)
 
 
 def _checked_key(key: str | None) -> bytes:

@@ -27,17 +27,17 @@ class AheadWaits:
         """Subject -> the sessions that have seen more of it than this member has."""
         self.reached = [0] * groups
         """By group: the place in its log up to which this member has every entry."""
-        self._places: dict[Session, tuple[list[int], int]] = {}
+        self.places: dict[Session, tuple[list[int], int]] = {}
         """Sessions that know places beyond that -> those places, and when the wait ends (ns)."""
         self._timed: dict[Session, None] = {}
         """Sessions whose timer is set."""
 
     def compare(self, session: Session, known: KnownPositions, now: int, out: list[Output]) -> None:
         """Make a session wait if its client knows a place that this member has not reached."""
-        if known.places is None or session in self._places or not self._lags(known.places):
+        if known.places is None or session in self.places or not self._lags(known.places):
             return
         until = now + AHEAD_WAIT_S * NS_PER_S
-        self._places[session] = known.places, until
+        self.places[session] = known.places, until
         self._time(session, out)
 
     def _lags(self, places: Sequence[int]) -> bool:
@@ -45,21 +45,13 @@ class AheadWaits:
 
     def waits_for_places(self, session: Session) -> bool:
         """Return whether a session waits for a place that this member has not reached."""
-        return session in self._places
-
-    def reach(self, group: int, place: int) -> list[Session]:
-        """Note that this member has every entry of a group's log up to a place.
-
-        Returns the sessions that need not wait for places any more.
-        """
-        self.reached[group] = max(self.reached[group], place)
-        return self.reached_by() if self._places else []
+        return session in self.places
 
     def reached_by(self) -> list[Session]:
         """End the waits for places that are all reached by now, and return their sessions."""
-        there = [one for one, (places, _) in self._places.items() if not self._lags(places)]
+        there = [one for one, (places, _) in self.places.items() if not self._lags(places)]
         for session in there:
-            del self._places[session]
+            del self.places[session]
         return there
 
     def wait(self, wait: AheadWait, out: list[Output]) -> None:
@@ -109,8 +101,8 @@ class AheadWaits:
         """Return when the oldest wait of a session ends (ns), None if it does not wait."""
         # All waits are equally long, so the first one in the dict is the first to end.
         ends = [next(iter(session.ahead.values())).until] if session.ahead else []
-        if session in self._places:
-            ends.append(self._places[session][1])
+        if session in self.places:
+            ends.append(self.places[session][1])
         return min(ends, default=None)
 
     def timed_out(self, session: Session, now: int, out: list[Output]) -> bool:
@@ -127,7 +119,7 @@ class AheadWaits:
 
     def forget(self, session: Session, out: list[Output]) -> None:
         """Drop what an ended session waited for."""
-        self._places.pop(session, None)
+        self.places.pop(session, None)
         for wait in list((session.ahead or {}).values()):
             self.release(wait)
         if session in self._timed:

@@ -167,13 +167,15 @@ class CatchUp:
 
     def reach(self, group: int, place: int, now: int, out: list[Output]) -> None:
         """Note that this member has every entry of a group's log up to a place."""
-        for session in self._ahead.reach(group, place):
-            self.pause(session, now, out)
+        self.reached[group] = max(self.reached[group], place)
+        if self._ahead.places:  # few sessions come from a member that was further
+            self.compare_again(now, out)
 
     def compare_again(self, now: int, out: list[Output]) -> None:
         """Resume the sessions whose known places this member has reached.
 
-        For changes of the known places themselves: a new history makes them meaningless (`reset`).
+        Also for changes of the known places themselves: a new history makes them meaningless
+        (`reset`).
         """
         for session in self._ahead.reached_by():
             self.pause(session, now, out)

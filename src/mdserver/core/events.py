@@ -164,7 +164,7 @@ class Mark(msgspec.Struct, frozen=True):
     ordered: bool = False
 
 
-class Delivery:
+class Delivery(msgspec.Struct, eq=False, gc=False):
     """One message on its way to any number of sessions: the same object for all of them.
 
     The codec keeps the encoded frames in `json` and `binary`, so that each encoding is made once,
@@ -172,22 +172,13 @@ class Delivery:
     binary frame uses for the subject (0: none, the frame spells the subject). Nothing else changes.
     """
 
-    __slots__ = ("alias", "binary", "entry", "json", "match", "prev", "type")
-
-    def __init__(
-        self,
-        entry: Entry,
-        type: MessageType,  # noqa: A002 - the name on the wire
-        match: str | None = None,
-        prev: Position | None = None,
-    ) -> None:
-        self.entry = entry
-        self.type = type
-        self.match = match
-        self.prev = prev
-        self.json: bytes | None = None
-        self.binary: bytes | None = None
-        self.alias = 0
+    entry: Entry
+    type: MessageType
+    match: str | None = None
+    prev: Position | None = None
+    json: bytes | None = None
+    binary: bytes | None = None
+    alias: int = 0
 
 
 WireEvent = Connected | Status | Reset | Move | Error | Pong | Closed

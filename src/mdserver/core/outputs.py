@@ -1,7 +1,7 @@
 """The outputs of `Node.step`, which the driver carries out in order.
 
-`Deliver` and `Send` are msgspec structs, because each publication makes some of them, and they take
-a third of the time of attrs objects.
+`Deliver`, `Send` and `Committed` are msgspec structs, because each publication may make some of
+them, and they take a tenth of the time of attrs objects.
 """
 
 from collections.abc import Sequence
@@ -68,8 +68,7 @@ class Authorize:
     address: str | None = None
 
 
-@frozen
-class Committed:
+class Committed(msgspec.Struct, frozen=True, gc=False):
     """Entries of a subject group that are now committed, in log order: for the journal."""
 
     group: int

@@ -13,7 +13,7 @@ tell the subscribers:
 from collections.abc import Iterable, Mapping, Sequence
 
 from mdserver.core.audit import dropped_log
-from mdserver.core.cache import Cache, GroupImage, placed
+from mdserver.core.cache import Cache, GroupImage, SubjectState, placed
 from mdserver.core.catch_up import CatchUp
 from mdserver.core.conflation import Conflation
 from mdserver.core.events import Delivery
@@ -72,45 +72,72 @@ class Replica:
         *,
         ordered: bool = True,
     ) -> None:
-        """Apply entries of a group in log order and deliver them.
+        """Apply entries of a group in log order and deliver them, see `committed_in`."""
+        self.committed_in(((group, entries),), now, out, ordered=ordered)
+
+    def committed_in(
+        self,
+        groups: Sequence[tuple[int, Sequence[Entry]]],
+        now: int,
+        out: list[Output],
+        *,
+        ordered: bool = True,
+    ) -> None:
+        """Apply entries of groups, those of each in log order, and deliver them.
 
         STANDARD entries have seq 0; they are delivered and not cached. Entries that are known
         already are skipped, so an entry may safely come twice. `ordered` says that with the last
-        entry this member has all entries of the log up to its place; without it, places are left
-        alone.
+        entry of a group this member has all entries of the log up to its place; without it, places
+        are left alone.
         """
-        cache, interest, catch_up = self._cache, self._interest, self._catch_up
-        place = 0
-        for entry in entries:
-            seq = entry.seq
-            if not seq:
-                audience = interest.audience(entry.publication.subject)
-                self._deliver(entry, None, audience, now, out)
-                continue
-            state = cache.state(entry.publication.subject, now)
-            known = state.seq
-            if seq <= known:
-                continue
-            # Where the numbering has a gap, the delivery names the position before it, so that
-            # clients do not take the gap for a loss.
-            prev = Position(state.epoch, known) if known and seq != known + 1 else None
-            cache.apply(state, entry, now)
-            audience = interest.audience(entry.publication.subject)
-            if audience.direct or audience.conflated:
-                self._deliver(entry, prev, audience, now, out)
-            if catch_up.awaited:
-                released = catch_up.applied(state, now, out)
-                if ordered:
-                    # A mark that is sent now must name the place of this entry and no later one:
-                    # the rest of the entries has not been delivered yet.
-                    catch_up.reach(group, entry.place, now, out)
-                    self._marks.settle(released, out)
-            place = entry.place
-        if place and ordered:
-            catch_up.reach(group, place, now, out)
-        if not self._expiring and entries:
+        cache, catch_up, audience_of = self._cache, self._catch_up, self._interest.audience
+        for group, entries in groups:
+            place = 0
+            for entry in entries:
+                seq, subject = entry.seq, entry.publication.subject
+                if not seq:
+                    self._deliver(entry, None, audience_of(subject), now, out)
+                    continue
+                state = cache.state(subject, now)
+                known = state.seq
+                if seq <= known:
+                    continue
+                # Where the numbering has a gap, the delivery names the position before it, so that
+                # clients do not take the gap for a loss.
+                prev = Position(state.epoch, known) if known and seq != known + 1 else None
+                cache.apply(state, entry, now)
+                audience = audience_of(subject)
+                if audience.conflated:
+                    self._deliver(entry, prev, audience, now, out)
+                else:  # without a call, which nearly every entry would take
+                    for match, sessions in audience.direct:
+                        out.append(Deliver(Delivery(entry, _UPDATE, match, prev), sessions))
+                if catch_up.awaited:
+                    self._release(group, state, entry, now, out, ordered=ordered)
+                place = entry.place
+            if place and ordered:
+                catch_up.reach(group, place, now, out)
+        if not self._expiring and any(entries for _, entries in groups):
             self._expiring = True
             out.append(SetTimer(EXPIRE_TIMER, now + max(self._shortest_age, EXPIRE_STEP)))
+
+    def _release(
+        self,
+        group: int,
+        state: SubjectState,
+        entry: Entry,
+        now: int,
+        out: list[Output],
+        *,
+        ordered: bool,
+    ) -> None:
+        """Resume the sessions that waited for this entry, the latest one of its subject."""
+        released = self._catch_up.applied(state, now, out)
+        if ordered:
+            # A mark that is sent now must name the place of this entry and no later one: the rest
+            # of the entries has not been delivered yet.
+            self._catch_up.reach(group, entry.place, now, out)
+            self._marks.settle(released, out)
 
     def _deliver(
         self, entry: Entry, prev: Position | None, to: Audience, now: int, out: list[Output]

@@ -82,7 +82,7 @@ class WebSocketForm:
 
     def wire(self, frames: Sequence[bytes]) -> bytes:
         """Join all frames in one WebSocket message."""
-        payload = self._join(frames)
+        payload = frames[0] if len(frames) == 1 else self._join(frames)
         return frame_header(len(payload), self._text) + payload
 
     def alive(self) -> bytes:

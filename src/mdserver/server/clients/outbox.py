@@ -24,7 +24,7 @@ from typing import Protocol
 from attrs import frozen
 
 from mdserver.config import SlowConsumerPolicy
-from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched, Mark, Status
+from mdserver.core.events import AnyEvent, Connected, Delivery, Fetched, Mark
 from mdserver.core.outputs import Deliver
 from mdserver.limits import CATCH_UP_BYTES_MAX, NS_PER_MS
 from mdserver.server.clients.forms import Form
@@ -136,8 +136,6 @@ class Outbox:
 
     def put(self, event: AnyEvent) -> bool:
         """Append an event for this session alone; return whether the outbox became dirty."""
-        if type(event) is Status:  # nearly all: the results of publications
-            return self.append(self.form.event(event))
         assert not isinstance(event, Fetched), "only asked for by HTTP exchanges"
         if isinstance(event, Delivery):
             if self.limit > self.limit_least + CATCH_UP_BYTES_MAX:
@@ -155,9 +153,10 @@ class Outbox:
 
     def take(self, run: Sequence[Deliver]) -> None:
         """Append live messages for this session alone, while the outbox is not parked."""
-        frames = self.frames
+        frames, form = self.frames, self.form
+        encode = self._encode if form.aliased else form.delivery
         for output in run:
-            frame = self._encode(output.delivery)
+            frame = encode(output.delivery)
             frames.append(frame)
             self.size += len(frame)
 

@@ -161,9 +161,14 @@ class Sessions:
     def send(self, output: Send) -> None:
         """Give an event to the session's sink."""
         event = output.event
-        if type(event) is Status:
+        if type(event) is Status:  # nearly all: the results of publications
             if event.reason is not None:
                 self.measures.note_status(event.status)
+            outbox = self.outboxes.get(output.session)
+            if outbox is not None:
+                if outbox.append(outbox.form.event(event)):
+                    self.flusher.dirty.append(outbox)
+                return
         elif type(event) is Error:
             self.measures.refuse(event.code)
         sink = self.sinks.get(output.session)

@@ -1,0 +1,168 @@
+"""Many subjects with one subscriber each, as applications have them that publish to their users.
+
+One publisher writes a batch of publications at a time, each to the next subject in turn, and has a
+bounded number of them under way. Every delivery is verified, as in a fan-out. What is measured is
+mostly the way of a publication, since there is one send for each of them in any server.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from attrs import define, frozen
+
+from mdserver.bench import processes
+from mdserver.bench.connections import Connections
+from mdserver.bench.encodings import Encoding
+from mdserver.bench.fanout import Turn, compare, per_cpu_s, per_s
+from mdserver.bench.opening import Talk, WebSocketOpening, sent
+from mdserver.bench.processes import BenchError
+from mdserver.bench.results import Row
+from mdserver.bench.verify import Stream, Verifier, content
+from mdserver.bench.wire import Upgrade
+from mdserver.core.commands import Publish, Subscribe
+from mdserver.limits import NS_PER_S
+
+TURNS = 6
+ARRIVAL_TIMEOUT_S = 10.0
+
+
+@frozen
+class Load:
+    """The load: `batch` publications a write, at most `window` of them under way.
+
+    With `against`, the Python interpreter of an environment with another version of the server,
+    that one takes turns with the one that is measured.
+    """
+
+    encoding: Encoding
+    subjects: int = 1000
+    content_bytes: int = 128
+    batch: int = 20
+    window: int = 200
+    seconds: float = 6.0
+    against: str | None = None
+    settings: Sequence[str] = ()
+
+
+def subject_of(number: int) -> str:
+    """Return the subject with this number."""
+    return f"/bench/user/{number}"
+
+
+@define
+class Side:
+    """A server with a subscriber for each subject; `published` counts all publications."""
+
+    load: Load
+    pid: int
+    subscribers: Connections
+    verifier: Verifier
+    write: Callable[[bytes], int]
+    encoded: Callable[[Sequence[Publish]], bytes]
+    published: int = 0
+
+    def turn(self, seconds: float) -> Turn:
+        """Publish for this long, then wait for what is under way."""
+        load = self.load
+        cpu_s = processes.cpu_s(self.pid)
+        begun = time.perf_counter_ns()
+        until = begun + int(seconds * NS_PER_S)
+        under_way = deliveries = missing = 0
+        while not missing and time.perf_counter_ns() < until:
+            while under_way + load.batch <= load.window:
+                self.publish()
+                under_way += load.batch
+            left = self.subscribers.receive(load.batch, ARRIVAL_TIMEOUT_S)
+            missing = max(0, left)
+            under_way -= load.batch - left
+            deliveries += load.batch - left
+        deliveries += under_way - self.subscribers.receive(under_way, ARRIVAL_TIMEOUT_S)
+        elapsed_s = (time.perf_counter_ns() - begun) / NS_PER_S
+        return Turn(deliveries, elapsed_s, processes.cpu_s(self.pid) - cpu_s)
+
+    def publish(self) -> None:
+        """Write the next batch; raise BenchError if the server does not take it."""
+        load = self.load
+        numbers = range(self.published, self.published + load.batch)
+        wire = self.encoded(
+            [
+                Publish(
+                    subject=subject_of(number % load.subjects),
+                    content=content(1 + number // load.subjects, load.content_bytes),
+                )
+                for number in numbers
+            ]
+        )
+        if self.write(wire) < len(wire):
+            raise BenchError("the server reads too slowly: lower --window")
+        self.published += load.batch
+
+    def finish(self) -> None:
+        """Wait for what is under way; count what never came."""
+        self.subscribers.fence()
+        whole, more = divmod(self.published, self.load.subjects)
+        streams = self.subscribers.streams
+        self.verifier.missing(streams[:more], whole + 1)
+        self.verifier.missing(streams[more:], whole)
+
+
+def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+    """Return one row; the other version's rates, if there is one, are in the floor's columns.
+
+    Raises BenchError if a server cannot be started or disconnects a client.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(processes.running_on(processes.cores()[1]))
+        progress(f"{load.subjects:,} subscribers connect")
+        side = stack.enter_context(_side(load))
+        other = stack.enter_context(_side(load, load.against)) if load.against else None
+        gc.freeze()
+        turns: list[Turn] = []
+        other_turns: list[Turn] = []
+        for number in range(1, TURNS + 1):
+            progress(f"turn {number} of {TURNS}")
+            if other is not None:
+                other_turns.append(other.turn(load.seconds / TURNS))
+            turns.append(side.turn(load.seconds / TURNS))
+        row = Row(
+            bench="subjects",
+            mode=f"{load.batch} a write",
+            encoding=load.encoding.name,
+            connections=load.subjects,
+            content_bytes=load.content_bytes,
+            count=sum(turn.deliveries for turn in turns),
+            seconds=sum(turn.seconds for turn in turns),
+            per_s=per_s(turns),
+            per_cpu_s=per_cpu_s(turns),
+        )
+        compare(row, other_turns)
+        side.finish()
+        side.verifier.fill(row)
+    return [row]
+
+
+@contextmanager
+def _side(load: Load, python: str | None = None) -> Iterator[Side]:
+    encoding = load.encoding
+    with processes.server(load.settings, python=python) as (process, port), ExitStack() as stack:
+        upgrade = Upgrade(f"127.0.0.1:{port}", encoding.subprotocol)
+        verifier = Verifier(load.content_bytes)
+        subscribers, publishers = (
+            stack.enter_context(Connections(port, encoding.client, verifier)) for _ in range(2)
+        )
+
+        def subscribed(stream: Stream, verifier: Verifier) -> Talk:
+            subject = subject_of(stream.subscriber)
+            return WebSocketOpening(upgrade, [Subscribe(subjects=[subject])])(stream, verifier)
+
+        subscribers.open(load.subjects, subscribed)
+        publishers.open(1, WebSocketOpening(upgrade))
+        (publisher,) = publishers
+
+        def encoded(commands: Sequence[Publish]) -> bytes:
+            return sent(publisher.stream.codec, commands, join=False)
+
+        yield Side(load, process.pid, subscribers, verifier, publisher.socket.send, encoded)
+        publishers.fence()
