@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import stocks
 import trio
 from deltalake import DeltaTable
@@ -155,7 +156,9 @@ def aftermath() -> None:
     spark = session.start("demo")
     try:
         archive_job.run_archive(spark, JournalSource(JOURNAL), TABLES, lambda _: None, once=True)
-        console.print(f"  rolled up: {json.dumps(rollup_job.run_rollup(spark, TABLES))}")
+        console.print(
+            f"  rolled up: {json.dumps(attrs.asdict(rollup_job.run_rollup(spark, TABLES)))}"
+        )
         found = audit_job.run_audit(spark, TABLES, REPORT)
         console.print(
             f"  audited: {found.receipts} receipts, {found.bad} not whole, {found.gaps} gaps"

@@ -35,8 +35,8 @@ from mdserver.pipeline.common import requirements, session, tables
 from mdserver.pipeline.common.sources import JournalSource
 
 ROWS_MAX = 100_000_000
-ROOTS = 4
-SUBJECTS = 100
+ROOTS = 100
+SUBJECTS = 10_000
 HISTORY_SUBJECT = "/bench0/history"
 READS = 5
 FIRST_NS = 1_764_000_000_000_000_000

@@ -8,8 +8,9 @@ import contextlib
 import functools
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -362,16 +363,46 @@ def audit(
 @command.command("rollup")
 @spark_options
 @tables_option
-@format_option("A line a table, or a JSON object: each table with its rows.")
-def rollup(*, spark_settings: Mapping[str, str], tables: Path, form: str) -> None:
-    """Roll archived statistics up to minutes, hours, days and months."""
+@click.option(
+    "--keep-days",
+    type=click.IntRange(0, 36_500),
+    default=30,
+    show_default=True,
+    help="Delete samples that are older and in all summaries; 0 keeps them for ever.",
+)
+@click.option(
+    "--every",
+    type=click.IntRange(1, 86_400),
+    metavar="SECONDS",
+    help="Roll up again and again, with this pause, until it is ended.",
+)
+@format_option("A line a table that changed, or a JSON object a run.")
+def rollup(
+    *,
+    spark_settings: Mapping[str, str],
+    tables: Path,
+    keep_days: int,
+    every: int | None,
+    form: str,
+) -> None:
+    """Roll archived statistics up to minutes, hours, days and months.
+
+    Only samples that are new since the run before are read, each is in the summaries once, and
+    those stay when samples are deleted.
+    """
     check_tables(tables)
     with started("rollup", spark_settings) as spark:
         from mdserver.pipeline.rollup import job
 
-        counts = job.run_rollup(spark, tables.resolve())
-    text = "\n".join(f"{name}: {count} rows" for name, count in counts.items())
-    print_result(form, text, counts)
+        while True:
+            before = datetime.now(UTC) - timedelta(days=keep_days) if keep_days else None
+            done = job.run_rollup(spark, tables.resolve(), before)
+            changed = [f"{name}: {count} summaries" for name, count in done.summaries.items()]
+            head = f"{done.samples} new samples, {done.deleted} old ones deleted"
+            print_result(form, "\n".join([head, *changed]), attrs.asdict(done))
+            if every is None:
+                return
+            time.sleep(every)
 
 
 @command.command("maintain")

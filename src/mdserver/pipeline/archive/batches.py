@@ -69,6 +69,8 @@ def archive_batch(
     bad_lines = f.count(f.when(f.col("reason").isNotNull(), 1)).alias("bad")
     good = rows.split(parsed.observe(counted, bad_lines), stream).good
     good = good.withColumn("batch_id", number)
+    if "source" in schema.TABLES[stream.table].names:
+        good = good.withColumn("source", f.lit(batch.source).cast("bigint"))
     if stream.table in schema.SORT:
         good = good.sortWithinPartitions(*schema.SORT[stream.table])
     staged = delta.stage(tables, stream.table, batch, good)

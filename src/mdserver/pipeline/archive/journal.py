@@ -174,7 +174,12 @@ class JournalArchive:
         began = time.monotonic()
         stream = rows.STREAMS[checkpoint.stream]
         self._name(checkpoint, planned)
-        batch = Batch(checkpoint.job, planned.end, lambda: self._check(checkpoint, read))
+        batch = Batch(
+            checkpoint.job,
+            planned.end,
+            lambda: self._check(checkpoint, read),
+            source=checkpoint.number,
+        )
         written: int | None = 0
         bad = 0
         if planned.numbers:

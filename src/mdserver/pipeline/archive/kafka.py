@@ -65,7 +65,8 @@ class KafkaArchive:
 
         def sink(raw: DataFrame, batch_id: int) -> None:
             try:
-                self._archive(raw, Batch(checkpoint.job, batch_id, check), stream)
+                batch = Batch(checkpoint.job, batch_id, check, source=checkpoint.number)
+                self._archive(raw, batch, stream)
             except Exception as error:
                 # Spark cannot cope with a long text, such as a stack of Java's within Python's.
                 reason = self.failures[f"archive-{stream.name}"] = reason_of(error)

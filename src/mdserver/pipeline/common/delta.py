@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from attrs import frozen
 from deltalake import DeltaTable, PostCommitHookProperties, Schema, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql import DataFrame, SparkSession
 
@@ -25,6 +26,8 @@ from mdserver.pipeline.common.requirements import PipelineError
 LOG_RETENTION = {"delta.logRetentionDuration": "interval 2 days"}
 KEEP_FILES_H = 7 * 24
 CHECKPOINT_INTERVAL = 100
+COMMITS_MAX = 5
+"""How often a commit is tried if Delta refuses it because of others that took rows away."""
 
 
 def _nothing() -> None:
@@ -36,11 +39,13 @@ class Batch:
     """One batch of a streaming job: `number` counts them, the same for a batch that comes again.
 
     `check` is called when the rows have been read and staged; what it raises keeps them out.
+    `source` counts the sources that the job had, one after the other, each with its own batches.
     """
 
     job: str
     number: int
     check: Callable[[], None] = _nothing
+    source: int = 1
 
 
 def table(tables: Path, name: str) -> DeltaTable:
@@ -140,7 +145,17 @@ def commit(staged: Staged, batch: Batch) -> None:
     the batch's check raises.
     """
     batch.check()
-    commit_staged(staged.table, staged.files, batch, staged.partitions)
+    target = staged.table
+    for left in reversed(range(COMMITS_MAX)):
+        try:
+            commit_staged(target, staged.files, batch, staged.partitions)
+            return
+        except CommitFailedError:
+            # Rows that were deleted meanwhile are no reason, but Delta takes them for one.
+            target = DeltaTable(target.table_uri)
+            done = target.transaction_version(batch.job)
+            if not left or (done is not None and done >= batch.number):
+                raise
 
 
 def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int | None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from attrs import frozen
@@ -14,6 +14,9 @@ from mdserver.pipeline.common.requirements import PipelineError
 COMPACT_EVERY_S = 3600.0
 COMPACTION = "maintain"
 """The lock of whoever joins files: two at a time would join the same ones."""
+ROLLUP = "rollup"
+"""The lock of a process that rolls up."""
+ROLLED_UP = ("stats_minute", "stats_hour", "stats_day", "stats_month")
 
 
 class Compaction:
@@ -54,6 +57,21 @@ def run_maintain(spark: SparkSession, folder: Path, tell: Callable[[Maintained],
     with checkpoints.alone(folder, COMPACTION):
         for name in found:
             began = time.monotonic()
-            joined = delta.compact(spark, folder, name)
+            joined = 0
+            with contextlib.suppress(checkpoints.BusyError), _writers_away(folder, name):
+                joined = delta.compact(spark, folder, name)
             files = len(tables.opened(folder, name).file_uris())
             tell(Maintained(name, joined, files, time.monotonic() - began))
+
+
+@contextlib.contextmanager
+def _writers_away(folder: Path, name: str) -> Iterator[None]:
+    """Keep away a job that puts files of the table in place of others: one of both would fail.
+
+    Raises BusyError if it is at work.
+    """
+    if name in ROLLED_UP:
+        with checkpoints.alone(folder, ROLLUP):
+            yield
+    else:
+        yield

@@ -196,6 +196,7 @@ STATS_TABLE = pa.schema(
         ("indicator", pa.string()),
         ("value", pa.float64()),
         ("batch_id", pa.int64()),
+        ("source", pa.int64()),
     ]
 )
 

@@ -1,5 +1,6 @@
 """Reading the archive: as Spark frames for jobs, and without a JVM for everything else."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -43,19 +44,21 @@ def frame(spark: SparkSession, tables: Path, name: str) -> DataFrame:
     of `messages`, which files do not hold, follows from the time; `content_text` is the content of
     those that were published as text, null of others.
     """
-    table = opened(tables, name)
-    partitions = table.metadata().partition_columns
+    rows = read(spark, name, opened(tables, name).file_uris())
+    if name == "messages":
+        rows = rows.withColumn("dt", schema.day_of(f.col("ts_server")))
+        rows = rows.withColumn("content_text", f.expr("if(text, cast(content as string), null)"))
+    return rows
+
+
+def read(spark: SparkSession, name: str, files: Sequence[str]) -> DataFrame:
+    """Return the rows of some files of a table, with the columns that files hold."""
+    partitions = schema.PARTITIONS.get(name, [])
     columns = [field for field in schema.TABLES[name] if field.name not in partitions]
     row = t.StructType([t.StructField(field.name, SPARK_TYPES[field.type]) for field in columns])
-    files = table.file_uris()
     if not files:
-        read = spark.createDataFrame([], row)
-    else:
-        read = spark.read.schema(row).option("recursiveFileLookup", "true").parquet(*files)
-    if name == "messages":
-        read = read.withColumn("dt", schema.day_of(f.col("ts_server")))
-        read = read.withColumn("content_text", f.expr("if(text, cast(content as string), null)"))
-    return read
+        return spark.createDataFrame([], row)
+    return spark.read.schema(row).option("recursiveFileLookup", "true").parquet(*files)
 
 
 def history(tables: Path, subject: str) -> pa.Table:

@@ -1,25 +1,202 @@
-"""The job `rollup` around the summaries: tables in, tables out."""
+"""The job `rollup`: samples that are new into the summaries of all levels, each exactly once.
 
+New samples become partial summaries of their minutes, those partial summaries of hours, and so on.
+A level's table takes its partial summaries together with its rows of the same periods, in one
+commit that carries what the table covers now (`coverage`). Each level is covered by itself, so it
+does not matter between which two of them a run was killed; and no level needs the samples again, or
+the rows of another level, so those may be deleted.
+
+A table of an earlier release covers nothing: minutes are summarised from all samples that are left,
+each level above from the one below, and summaries of which nothing is left stay as they are.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from attrs import frozen
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from mdserver.pipeline.common import delta, tables
-from mdserver.pipeline.rollup import summaries as rollup
+from mdserver.pipeline.common import checkpoints, delta, tables
+from mdserver.pipeline.common.maintenance import COMPACTION, ROLLUP
+from mdserver.pipeline.common.rewrite import TableFile, files_of, rewrite
+from mdserver.pipeline.rollup import coverage, summaries
+from mdserver.pipeline.rollup.coverage import Coverage
+from mdserver.pipeline.rollup.summaries import KEY, LEVELS, MINUTE, Level
+
+SAMPLES = "stats"
+DAY = dt.timedelta(days=1)
+FILE_ROWS_MAX = 1_000_000
+"""More summaries than these are written by all tasks, each with a part of the time."""
 
 
-def run_rollup(spark: SparkSession, folder: Path) -> dict[str, int]:
-    """Summaries of all levels from the archived samples; how many rows each table has now.
+@frozen
+class RolledUp:
+    """What a run did.
 
-    Every table is replaced as a whole: the same samples give the same summaries however often.
+    `samples`: how many were new; `summaries`: how many of each table it wrote or changed;
+    `deleted`: how many samples it deleted.
     """
-    counts = {}
-    summaries = rollup.summarise(tables.frame(spark, folder, "stats"))
-    for level in rollup.LEVELS:
-        if level is not rollup.MINUTE:
-            summaries = rollup.merge(summaries, level)
-        summaries = summaries.localCheckpoint()
-        rows = summaries.toArrow()
-        delta.replace(folder, level.table, rows)
-        counts[level.table] = rows.num_rows
-    return counts
+
+    samples: int
+    summaries: Mapping[str, int]
+    deleted: int
+
+
+def run_rollup(
+    spark: SparkSession, folder: Path, delete_before: dt.datetime | None = None
+) -> RolledUp:
+    """Add the samples that are new to the summaries of all levels.
+
+    Then delete samples of the days before the one of `delete_before`, if all levels cover them.
+    Raises BusyError if another process has the job.
+    """
+    with checkpoints.alone(folder, ROLLUP):
+        run = Rollup(spark, folder)
+        try:
+            changed = {
+                level.table: run.advance(level, below)
+                for below, level in zip([None, *LEVELS], LEVELS, strict=False)
+            }
+        finally:
+            run.close()
+        deleted = 0 if delete_before is None else run.delete(delete_before)
+    return RolledUp(run.samples, changed, deleted)
+
+
+class Rollup:
+    """One run over the samples that the table has when the run begins.
+
+    `samples` is how many of them `advance` found new for the minutes.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.samples = 0
+        self._spark = spark
+        self._folder = folder
+        self._files = files_of(tables.opened(folder, SAMPLES))
+        self._sources = {source for file in self._files for source in coverage.sources_of(file)}
+        self._persisted: list[DataFrame] = []
+        self._minutes: dict[frozenset[tuple[int, int]], DataFrame] = {}
+        self._end: dict[int, int] = self._reached()
+
+    def advance(self, level: Level, below: Level | None) -> int:
+        """Bring a level's table up to all samples; return how many summaries changed."""
+        target = delta.table(self._folder, level.table)
+        covered = coverage.of_table(target, self._sources)
+        if all(covered.get(source, -1) >= batch for source, batch in self._end.items()):
+            return 0
+        if not covered and below is not None:
+            incoming = summaries.merge(tables.frame(self._spark, self._folder, below.table), level)
+        else:
+            incoming = self._partial(covered, level)
+        incoming = self._persist(incoming)
+        count, samples, days = _measured(incoming)
+        if level is MINUTE:
+            self.samples = samples
+        replaced = _of_days(files_of(target), days)
+        rows = incoming
+        if replaced:
+            present = self._read(level.table, replaced)
+            if covered:
+                rows = summaries.merge(present.unionByName(incoming), level)
+            else:
+                periods = incoming.select("period", *KEY)
+                rows = present.join(periods, ["period", *KEY], "left_anti").unionByName(incoming)
+        # Files of neighbouring periods: those are what the next run has to put others in place of.
+        rows = rows.coalesce(1) if count < FILE_ROWS_MAX else rows.repartitionByRange("period")
+        rows = rows.sortWithinPartitions("period", *KEY)
+        folder = self._folder / level.table
+        rewrite(target, folder, rows, replaced, coverage.transactions(self._end))
+        return count
+
+    def delete(self, before: dt.datetime) -> int:
+        """Delete covered samples of the days before the one of `before`; return how many.
+
+        By whole days, since a file that has some of them is written anew without them. Nothing is
+        deleted while another process joins files: the next run will.
+        """
+        moment = before.replace(hour=0, minute=0, second=0, microsecond=0)
+        try:
+            with checkpoints.alone(self._folder, COMPACTION):
+                return self._delete(moment)
+        except checkpoints.BusyError:
+            return 0
+
+    def close(self) -> None:
+        """Release the memory of what was kept for several levels."""
+        for each in self._persisted:
+            each.unpersist()
+
+    def _delete(self, moment: dt.datetime) -> int:
+        target = delta.table(self._folder, SAMPLES)
+        old = [
+            file
+            for file in files_of(target)
+            if file.may_have("ts", dt.datetime.min.replace(tzinfo=dt.UTC), moment)
+        ]
+        if not old:
+            return 0
+        rows = self._read(SAMPLES, old)
+        gone = (f.col("ts") < f.lit(moment)) & ~coverage.is_new(self._end)
+        count = rows.where(gone).count()
+        if count:
+            rewrite(target, self._folder / SAMPLES, rows.where(~gone), old, {})
+        return count
+
+    def _reached(self) -> dict[int, int]:
+        """Return what a table covers that has all samples."""
+        tables_of_levels = [delta.table(self._folder, level.table) for level in LEVELS]
+        covered = [coverage.of_table(table, self._sources) for table in tables_of_levels]
+        reached = {
+            source: max(each.get(source, -1) for each in covered) for source in self._sources
+        }
+        files = [
+            file for file in self._files if any(coverage.may_be_new(file, each) for each in covered)
+        ]
+        if files:
+            source = f.coalesce("source", f.lit(coverage.UNNAMED)).alias("source")
+            last = self._read(SAMPLES, files).groupBy(source).agg(f.max("batch_id").alias("batch"))
+            for row in last.collect():
+                reached[row["source"]] = max(reached.get(row["source"], -1), row["batch"])
+        return {source: batch for source, batch in reached.items() if batch >= 0}
+
+    def _partial(self, covered: Coverage, level: Level) -> DataFrame:
+        """Return summaries of the samples alone that a table does not cover yet."""
+        key = frozenset(covered.items())
+        if key not in self._minutes:
+            files = [file for file in self._files if coverage.may_be_new(file, covered)]
+            new = self._read(SAMPLES, files).where(coverage.is_new(covered))
+            self._minutes[key] = self._persist(summaries.summarise(new))
+        partial = self._minutes[key]
+        for each in LEVELS[1 : LEVELS.index(level) + 1]:
+            partial = summaries.merge(partial, each)
+        return partial
+
+    def _persist(self, rows: DataFrame) -> DataFrame:
+        self._persisted.append(rows.persist())
+        return self._persisted[-1]
+
+    def _read(self, name: str, files: Sequence[TableFile]) -> DataFrame:
+        paths = [str(self._folder / name / file.path) for file in files]
+        return tables.read(self._spark, name, paths)
+
+
+def _measured(summarised: DataFrame) -> tuple[int, int, list[dt.datetime]]:
+    """Return how many summaries those are, of how many samples, and of which days.
+
+    There are no more days than the archive has samples of.
+    """
+    (row,) = summarised.agg(
+        f.count("*").alias("count"),
+        f.sum("n").alias("samples"),
+        f.collect_set(f.unix_seconds(f.date_trunc("day", "period"))).alias("days"),
+    ).collect()
+    days = [dt.datetime.fromtimestamp(day, dt.UTC) for day in sorted(row["days"])]
+    return row["count"], row["samples"] or 0, days
+
+
+def _of_days(files: Sequence[TableFile], days: Sequence[dt.datetime]) -> list[TableFile]:
+    """Return the files that may have periods which begin on one of the days."""
+    return [file for file in files if any(file.may_have("period", day, day + DAY) for day in days)]

@@ -2,18 +2,21 @@
 
 A summary is (n, mean, m2, max, min, last, sketch), m2 being the sum of squared distances from the
 mean. Two summaries merge into the summary of both (Chan, Golub and LeVeque 1979, "Updating
-Formulae and a Pairwise Algorithm for Computing Sample Variances"), so late samples make one more
-summary of their minute instead of a change, and any period is answered from summaries alone. The
-sketch is a KLL sketch (Karnin, Lang and Liberty 2016) for quantiles.
+Formulae and a Pairwise Algorithm for Computing Sample Variances"), so late samples make
+one more summary that merges with the one of their minute, and any period is answered from summaries
+alone. The sketch is a KLL sketch (Karnin, Lang and Liberty 2016) for quantiles.
 A month has 30 days, counted from the Unix epoch, as in the server's statistics.
 """
 
 import datetime as dt
+from pathlib import Path
 
 from attrs import frozen
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+WINDOWS_VIEW = Path(__file__).with_name("windows.sql")
+"""A view of the twelve windows, in SQL that Spark and DuckDB take alike."""
 KEY = ["node", "indicator"]
 DAY_S = 86_400
 
@@ -103,8 +106,11 @@ def _merge_two(left: Column, right: Column) -> Column:
     """The moments of both parts; sums of squares would lose what a large mean leaves of them."""
     n = left["n"] + right["n"]
     apart = right["mean"] - left["mean"]
-    return f.struct(
+    share = right["n"] / n
+    both = f.struct(
         n.alias("n"),
-        (left["mean"] + apart * right["n"] / n).alias("mean"),
-        (left["m2"] + right["m2"] + apart * apart * left["n"] * right["n"] / n).alias("m2"),
+        (left["mean"] + apart * share).alias("mean"),
+        (left["m2"] + right["m2"] + apart * apart * left["n"] * share).alias("m2"),
     )
+    # One summary alone stays as it is: the square of its distance from nothing may be infinite.
+    return f.when(left["n"] == 0, right).otherwise(both)

@@ -1,0 +1,88 @@
+"""Some files of a table put in place of others, in one commit.
+
+The commit may carry transactions, so whoever repeats a run sees in the table itself what is done
+(Delta Lake protocol, "Transaction Identifiers"). Delta refuses it if another writer removed one of
+the files meanwhile; nothing is in the table then, and the next run begins anew.
+"""
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from attrs import frozen
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyspark.sql import DataFrame
+
+from mdserver.pipeline.common.files import add_actions
+
+
+@frozen
+class TableFile:
+    """A file of a table's present version, with the bounds of its columns that the log has."""
+
+    path: str
+    size_bytes: int
+    least: Mapping[str, Any]
+    greatest: Mapping[str, Any]
+    nulls: Mapping[str, int]
+
+    def may_have(self, column: str, first: Any, last: Any) -> bool:
+        """Whether a value of the column may lie between `first` and `last`, both included."""
+        least, greatest = self.least.get(column), self.greatest.get(column)
+        return least is None or greatest is None or (least <= last and first <= greatest)
+
+
+def files_of(target: DeltaTable) -> list[TableFile]:
+    """Return the files of the version that the handle has."""
+    found = []
+    for row in pa.table(target.get_add_actions(flatten=True)).to_pylist():
+
+        def named(kind: str, row: dict[str, Any] = row) -> dict[str, Any]:
+            start = f"{kind}."
+            return {
+                name.removeprefix(start): value
+                for name, value in row.items()
+                if name.startswith(start) and value is not None
+            }
+
+        found.append(
+            TableFile(
+                row["path"], row["size_bytes"], named("min"), named("max"), named("null_count")
+            )
+        )
+    return found
+
+
+def rewrite(
+    target: DeltaTable,
+    folder: Path,
+    rows: DataFrame | None,
+    replaced: Sequence[TableFile],
+    transactions: Mapping[str, int],
+) -> int:
+    """Put rows in place of files of a table without partitions; return how many rows those are.
+
+    `folder` is the table's. Without rows the files are only removed.
+    """
+    actions: list[AddAction | RemoveAction] = []
+    count = 0
+    if rows is not None:
+        staged = f"data/rewritten/{secrets.token_hex(8)}"
+        rows.write.parquet(str(folder / staged))
+        actions, count = add_actions(folder, staged, [])
+    now = time.time_ns() // 1_000_000
+    actions += [RemoveAction(file.path, True, now, file.size_bytes, {}) for file in replaced]
+    target.create_write_transaction(
+        actions,
+        "append",
+        target.schema(),
+        [],
+        commit_properties=CommitProperties(
+            app_transactions=[Transaction(job, version) for job, version in transactions.items()]
+        ),
+    )
+    return count
