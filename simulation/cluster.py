@@ -19,10 +19,10 @@ import msgspec
 from attrs import define, field
 
 from mdserver.cluster.messages import (
+    AdminCommand,
+    AdminReply,
     AnyPeerMessage,
     ClosePeer,
-    Operate,
-    Operated,
     PeerDown,
     PeerReceived,
     PeerUp,
@@ -279,7 +279,7 @@ class Member(Driver):
         self.inboxes: dict[int, list[AnyEvent | Delivery]] = {}
         self.said: list[Deliver | Send | Disconnect] = []
         self.closed: list[Disconnect] = []
-        self.answers: list[Operated] = []
+        self.answers: list[AdminReply] = []
         self.logs: list[str] = []
         self.carriers |= {
             SendPeer: lambda output: cluster.sent(name, output.peers, output.message),
@@ -288,7 +288,7 @@ class Member(Driver):
             Deliver: self._note_delivered,
             Send: self._note_sent,
             Disconnect: self._disconnect,
-            Operated: self.answers.append,
+            AdminReply: self.answers.append,
             Log: lambda output: self.logs.append(output.name),
         }
 
@@ -489,9 +489,9 @@ class Cluster:
         """Subscribe to subjects."""
         self.say(name, session, Subscribe(subjects=list(subjects), **more))
 
-    def operate(self, name: str, action: str, member: str = "", force: bool = False) -> Operated:
+    def operate(self, name: str, action: str, member: str = "", force: bool = False) -> AdminReply:
         """Give an operator's command; return the answer."""
-        self.feed(name, Operate(1, action, member, force))
+        self.feed(name, AdminCommand(1, action, member, force))
         return self.members[name].answers[-1]
 
     # Looking at it

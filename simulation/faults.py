@@ -344,4 +344,4 @@ def whole(seeds: "list[Member]", members: "Iterable[Member]") -> bool:
         logs = [node.group_statistics(index) for node in nodes]
         if min(log.length for log in logs) < committed or len({log.log_epoch for log in logs}) > 1:
             return False
-    return not any(not node.settings.is_seed or node.statistics().doubted for node in nodes)
+    return not any(not node.settings.is_seed or node.statistics().unverified for node in nodes)

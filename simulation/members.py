@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mdserver.cluster.messages import (
+    AdminCommand,
+    AdminReply,
     AnyPeerMessage,
     ClosePeer,
-    Operate,
-    Operated,
     PeerDown,
     PeerReceived,
     PeerUp,
@@ -74,7 +74,7 @@ class Member(Driver):
             Committed: lambda output: world.committed(self, output),
             Trace: lambda output: world.step_traced(self, output),
             ClosePeer: self._close_peer,
-            Operated: self._operated,
+            AdminReply: self._operated,
         }
 
     # Life and death
@@ -192,7 +192,7 @@ class Member(Driver):
     def operate(self, action: str, member: str = "", *, force: bool = False) -> None:
         """An operator's command."""
         self._requests += 1
-        self.step(Operate(self._requests, action, member, force))
+        self.step(AdminCommand(self._requests, action, member, force))
 
     def next_session(self) -> int:
         """A number for a connection."""
@@ -234,7 +234,7 @@ class Member(Driver):
         self.world.cover("a member closed a link")
         self.world.links.cut(self.name, output.peer)
 
-    def _operated(self, output: Operated) -> None:
+    def _operated(self, output: AdminReply) -> None:
         self.world.cover("operated" if output.refused is None else "an operator was refused")
 
     def _deliver(self, number: int, delivery: Delivery) -> None:

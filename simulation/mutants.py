@@ -266,10 +266,10 @@ def recovered_from_one_before(original: Callable[..., None]) -> Any:
 
 def repeats_are_not_held(original: Callable[..., list[AnswerItem]]) -> Any:
     def append(self: Coordinator, *publications: Any) -> list[AnswerItem]:
-        before = len(self.held)
+        before = len(self.deferred)
         answers = original(self, *publications)
-        early = [answer for _, _, answer in self.held[before:]]
-        del self.held[before:]
+        early = [answer for _, _, answer in self.deferred[before:]]
+        del self.deferred[before:]
         return answers + early
 
     return append

@@ -60,7 +60,7 @@ class ServerMember(Member):
             close_peer=peers.close,
             persist=self._persist,
             write_wal=self._write_wal,
-            operated=self._operated,
+            admin_reply=self._operated,
             committed=self._committed,
             trace=self._traced,
             after_dispatch=(peers.flush, server.sessions.flusher.wake),

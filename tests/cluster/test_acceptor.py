@@ -70,9 +70,9 @@ def test_which_logs_of_coordinators_it_takes(
 
 def test_to_take_a_log_of_a_new_epoch_is_to_promise_it() -> None:
     seed = acceptor(promised=4)
-    seed.doubted = True
+    seed.unverified = True
     assert not seed.take(AcceptorEvent.SYNC, 4, "m9:1"), "the record has it already"
-    assert not seed.doubted
+    assert not seed.unverified
     assert seed.take(AcceptorEvent.SYNC, 6, "m2:1"), "the record has to be stored"
     assert seed.promised == Vote(6, "m2:1")
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from mdserver.cluster.messages import Operated
+from mdserver.cluster.messages import AdminReply
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core.commands import PositionAfter, Subscribe
 from mdserver.core.events import Reset, StatusName
@@ -35,7 +35,7 @@ def publish(cluster: Cluster, name: str, session: int) -> int:
     return statuses[-1].seq or 0
 
 
-def order(cluster: Cluster, at: str) -> Operated:
+def order(cluster: Cluster, at: str) -> AdminReply:
     return cluster.operate(at, "cold-start", force=True)
 
 

@@ -37,7 +37,7 @@ def heartbeat(**said: Any) -> Heartbeat:
         "sees": [],
         "misses": [],
         "follows": True,
-        "doubted": False,
+        "unverified": False,
     }
     return Heartbeat(**{**usual, **said})
 

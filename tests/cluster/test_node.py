@@ -3,7 +3,7 @@
 import random
 from typing import cast
 
-from mdserver.cluster.messages import Operate, Operated
+from mdserver.cluster.messages import AdminCommand, AdminReply
 from mdserver.cluster.node import Node, publish_runs
 from mdserver.core.commands import Connect, Ping, Publish, Subscribe
 from mdserver.core.events import Status, StatusName
@@ -76,7 +76,9 @@ def test_runs_never_mix_publications_with_other_commands() -> None:
 def test_a_single_server_is_normal_from_the_start() -> None:
     server = node()
     (answered,) = [
-        output for output in server.step(Operate(1, "status"), NOW) if isinstance(output, Operated)
+        output
+        for output in server.step(AdminCommand(1, "status"), NOW)
+        if isinstance(output, AdminReply)
     ]
     (member,) = cast("list[dict[str, object]]", answered.answer["members"])
     assert member["state"] == "NORMAL"

@@ -67,7 +67,7 @@ def test_a_member_that_is_no_seed_has_no_standing() -> None:
     cluster.until(cluster.ready)
     one = cluster.statistics("m4:1")
     assert {group.standing for group in one.groups} == {None}
-    assert (one.not_voting, one.record_lost, one.doubted) == ([], False, False)
+    assert (one.not_voting, one.record_lost, one.unverified) == ([], False, False)
 
 
 def test_a_seed_that_lost_its_record_says_so_until_it_is_taken_back() -> None:

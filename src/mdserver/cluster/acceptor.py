@@ -115,11 +115,11 @@ STEP_TRACES = {
 class Acceptor:
     """The vote and the standing of a seed in one group.
 
-    `doubted`: the log is as the disk had it, and no coordinator has compared it since. The disk may
-    be an older copy, so a candidate with this log waits for every seed in sight.
+    `unverified`: the log is as the disk had it, and no coordinator has compared it since. The disk
+    may be an older copy, so a candidate with this log waits for every seed in sight.
     """
 
-    __slots__ = ("_group", "_log", "_refusals", "_votes", "doubted", "standing")
+    __slots__ = ("_group", "_log", "_refusals", "_votes", "standing", "unverified")
 
     def __init__(
         self, group: int, votes: "VoteRecord", log: "GroupLog", refusals: Refusals | None = None
@@ -129,7 +129,7 @@ class Acceptor:
         self._votes = votes
         self._log = log
         self.standing = Standing.RECOVERING
-        self.doubted = False
+        self.unverified = False
 
     @property
     def promised(self) -> Vote:
@@ -198,7 +198,7 @@ class Acceptor:
         for the vote record.
         """
         self.transition(step)
-        self.doubted = False
+        self.unverified = False
         if self.promised.epoch == epoch:
             return False
         self._votes.promised[self._group] = Vote(epoch, coordinator)
@@ -328,5 +328,5 @@ class Voter(MemberPart):
             log.since(start),
             log.runs_since(start),
             state,
-            group.acceptor is not None and group.acceptor.doubted,
+            group.acceptor is not None and group.acceptor.unverified,
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from mdserver.cluster.messages import Operate, Operated, Readmit, SetWeight
+from mdserver.cluster.messages import AdminCommand, AdminReply, Readmit, SetWeight
 from mdserver.cluster.part import MemberPart
 from mdserver.limits import NS_PER_S
 
@@ -50,27 +50,27 @@ class AdminCommands(MemberPart):
     _draining: bool = field(init=False, default=False)
     _readmitting: dict[str, int] = field(init=False, factory=dict)
 
-    def operate(self, operate: Operate) -> None:
+    def carry_out(self, command: AdminCommand) -> None:
         """Carry out a command; the answer is an output of the same step."""
         answer: dict[str, object] = {}
         refused: str | None = None
-        match operate.action:
+        match command.action:
             case "status":
                 answer = self.status()
             case "drain" | "undrain":
-                member, refused = self.called(operate.member)
-                refused = refused or self._drain(member, operate)
+                member, refused = self.called(command.member)
+                refused = refused or self._drain(member, command)
             case "readmit" | "cold-start" if not self._settings.guaranteed:
-                refused = f"nobody votes in Standard mode: there is nothing to {operate.action}"
+                refused = f"nobody votes in Standard mode: there is nothing to {command.action}"
             case "readmit":
-                member, refused = self.called(operate.member)
+                member, refused = self.called(command.member)
                 refused = refused or self._readmit(member)
             case "cold-start":
                 answer = {"lost": self._silent()}
-                refused = self._cold_start(operate.force)
+                refused = self._cold_start(command.force)
             case _:
-                refused = f"unknown action {operate.action}"
-        self._outgoing.out.append(Operated(operate.request, answer, refused))
+                refused = f"unknown action {command.action}"
+        self._outgoing.out.append(AdminReply(command.request, answer, refused))
 
     def called(self, given: str) -> tuple[str, str | None]:
         """Return the address of the member that an operator means, or why that is not clear.
@@ -156,12 +156,12 @@ class AdminCommands(MemberPart):
 
     # Drain
 
-    def _drain(self, member: str, operate: Operate) -> str | None:
+    def _drain(self, member: str, command: AdminCommand) -> str | None:
         """Drain a member, or take that back; return why that is refused, None if it is not."""
-        weight = 0 if operate.action == "drain" else 1
+        weight = 0 if command.action == "drain" else 1
         if member != self._settings.me and not self._members.alive(member, self._outgoing.now):
             return f"{self._called(member)} is not in sight of {self._called(self._settings.me)}"
-        if weight == 0 and not operate.force:
+        if weight == 0 and not command.force:
             refused = self._needed(member)
             if refused:
                 return refused

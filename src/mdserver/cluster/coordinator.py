@@ -88,7 +88,7 @@ class Coordinator:
     `incarnations`: of each seed that promised or was registered, the incarnation below which its
     acks do not count; `acked`: how much of the log each seed acked, and `acked_by` in which
     incarnation. `base` is the length of the adopted log. `known` are the incarnations below which
-    nothing of a seed counts, as promises name them. `held` are answers that wait for a commit:
+    nothing of a seed counts, as promises name them. `deferred` are answers that wait for a commit:
     (length of the log, contact, answer).
     """
 
@@ -99,9 +99,9 @@ class Coordinator:
         "base",
         "cold",
         "deadline",
+        "deferred",
         "epoch",
         "group",
-        "held",
         "idleness",
         "incarnations",
         "known",
@@ -139,7 +139,7 @@ class Coordinator:
         self.acked_by: dict[str, int] = {}
         self.awaited: Sequence[str] = ()
         self.base = 0
-        self.held: list[tuple[int, str, AnswerItem]] = []
+        self.deferred: list[tuple[int, str, AnswerItem]] = []
         self.idleness = Idleness()
         self.refusals = Refusals()
 
@@ -215,10 +215,10 @@ class Coordinator:
             return None
         # A log that was read from a disk may be an older copy, so a majority is not enough: the
         # newer copy may be outside of it (docs/cluster.md, "Older copies").
-        if any(promise.doubted for _, promise in valid.values()) and any(
+        if any(promise.unverified for _, promise in valid.values()) and any(
             seed not in self.promises and seed not in self.readmit for seed in self.awaited
         ):
-            self.refusals.note(Guard.PROMISE_DOUBTED)
+            self.refusals.note(Guard.PROMISE_UNVERIFIED)
             return None
         self.transition(CoordinatorEvent.ELECTED)
         self.incarnations = {name: promise[0] for name, promise in valid.items()}
@@ -359,7 +359,7 @@ class Coordinator:
                 self.log.number(self.epoch, (publication,), run)
             elif answer.duplicate and self.log.committed < self.log.length:
                 self.refusals.note(Guard.REPEAT_UNCOMMITTED)
-                self.held.append((self.log.length, contact, answer))
+                self.deferred.append((self.log.length, contact, answer))
             else:
                 answers.append(answer)
         return answers
@@ -397,7 +397,7 @@ class Coordinator:
     def due(self) -> Iterable[tuple[str, AnswerItem]]:
         """Return the answers that waited for what is committed now, and hold them no longer."""
         committed = self.log.committed
-        ready = [(contact, answer) for at, contact, answer in self.held if at <= committed]
+        ready = [(contact, answer) for at, contact, answer in self.deferred if at <= committed]
         if ready:
-            self.held = [held for held in self.held if held[0] > committed]
+            self.deferred = [later for later in self.deferred if later[0] > committed]
         return ready

@@ -169,7 +169,7 @@ class Coordinators(MemberPart):
             assert coordinator is not None
             if coordinator.state is CoordinatorState.ACTIVE:
                 coordinator.log.truncate(coordinator.log.committed)
-                coordinator.held.clear()
+                coordinator.deferred.clear()
             group.resolve(group.queue.refused(reason))
             group.ack_here()
 
@@ -364,7 +364,7 @@ class Coordinators(MemberPart):
         for member, groups in wanted.items():
             self._outgoing.send((member,), HandOver(groups))
 
-    def handed(self, peer: str, hand_over: HandOver) -> None:
+    def on_hand_over(self, peer: str, hand_over: HandOver) -> None:
         """Stand for groups whose coordinator asks this member to.
 
         The pre-vote is skipped: seeds refuse it while they see the coordinator, which asked for

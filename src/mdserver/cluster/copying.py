@@ -69,11 +69,11 @@ class Copying(MemberPart):
 
     def give(self, peer: str, request: CopyRequest) -> None:
         """Give a member the committed part of groups, as far as it is here."""
-        held = (self._held(self.groups[index]) for index in request.groups)
-        for items in portions(held):
+        copies = (self._copy_of(self.groups[index]) for index in request.groups)
+        for items in portions(copies):
             self._outgoing.send((peer,), CopyReply(items))
 
-    def _held(self, group: "Group") -> SyncItem:
+    def _copy_of(self, group: "Group") -> SyncItem:
         """Return a group's committed part as a state, without entries and without a coordinator."""
         log = group.log
         return SyncItem(

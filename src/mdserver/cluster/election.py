@@ -69,14 +69,14 @@ class Election(MemberPart):
 
     `round_history` is the history id of the cold start under way; `first_history` that of the
     first one, if it is given. `_attended_since`: since when every seed is in contact (ns).
-    `_doubting_since`: since when seeds that are out of sight are waited for (ns).
+    `_awaiting_since`: since when seeds that are out of sight are waited for (ns).
     """
 
     _storage: "StableStorage"
     _wal: "WalBuffer"
     _rng: "random.Random"
     _attended_since: int | None = field(init=False, default=None)
-    _doubting_since: int | None = field(init=False, default=None)
+    _awaiting_since: int | None = field(init=False, default=None)
     first_history: str = field(init=False, default="")
     round_history: str = field(init=False, default="")
 
@@ -118,11 +118,11 @@ class Election(MemberPart):
             # has no log yet: it begins with a cold start.
             if turn <= now and group.votable and group.history:
                 mine.append(group.index)
-        if mine and not self._doubts():
+        if mine and not self._awaits_copies():
             self.pre_vote(mine)
         self._look_for_cold_start([group.index for group in leaderless])
 
-    def _doubts(self) -> bool:
+    def _awaits_copies(self) -> bool:
         """Return whether to wait for seeds out of sight, since logs here may be older copies.
 
         A log that was read from a disk may be one that was put back, which a seed cannot see by
@@ -132,13 +132,13 @@ class Election(MemberPart):
         """
         now, settings = self._outgoing.now, self._settings
         peers = [self._members.peers[seed] for seed in settings.seeds if seed != settings.me]
-        doubted = self.groups.doubted or any(peer.up and peer.doubted for peer in peers)
-        if not doubted or all(peer.up and peer.not_voting is not None for peer in peers):
-            self._doubting_since = None
+        unverified = self.groups.unverified or any(peer.up and peer.unverified for peer in peers)
+        if not unverified or all(peer.up and peer.not_voting is not None for peer in peers):
+            self._awaiting_since = None
             return False
-        if self._doubting_since is None:
-            self._doubting_since = now
-        return self._doubting_since + COLD_GRACE * settings.suspect > now
+        if self._awaiting_since is None:
+            self._awaiting_since = now
+        return self._awaiting_since + COLD_GRACE * settings.suspect > now
 
     def _rank(self, group: int, weights: dict[str, int]) -> int:
         """Return how many members come before this one in the order of placement."""
@@ -248,7 +248,7 @@ class Election(MemberPart):
             if coordinator is None or coordinator.epoch != item.epoch:
                 self._outgoing.refuse(Guard.PROMISE_LATE)
                 continue
-            if item.doubted:
+            if item.unverified:
                 # The log may be an older copy: every seed in sight has to promise, so that a newer
                 # copy is found if there is one (docs/cluster.md, "Older copies").
                 coordinator.awaited = group.voting()

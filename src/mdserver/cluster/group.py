@@ -301,7 +301,7 @@ class Group:
         leadership, log = self.leadership, self.log
         leadership.active = True
         if self.acceptor is not None:
-            self.acceptor.doubted = False
+            self.acceptor.unverified = False
         # Once in an epoch, or publications would be numbered twice; again after a lost link.
         if leadership.forwarded_epoch != leadership.epoch:
             leadership.forwarded_epoch = leadership.epoch
@@ -435,7 +435,7 @@ class Group:
         # commit entries as they come: no other member waits for a Commit.
         if coordinator.majority > 1:
             self._outgoing.commit(CommitItem(self.index, coordinator.epoch, agreed))
-        if coordinator.held:
+        if coordinator.deferred:
             for contact, answer in coordinator.due():
                 self._outgoing.answer(contact, answer)
         if first:

@@ -117,9 +117,9 @@ class Groups(list[Group]):
         )
 
     @property
-    def doubted(self) -> bool:
+    def unverified(self) -> bool:
         """Return whether a log here is as the disk had it, and may be an older copy."""
-        return any(group.acceptor and group.acceptor.doubted for group in self)
+        return any(group.acceptor and group.acceptor.unverified for group in self)
 
     @property
     def standing_known(self) -> bool:

@@ -65,7 +65,7 @@ class Guaranteed(MemberPart):
             msg.SyncRequest: coordinators.sync_request,
             msg.CopyRequest: learner.copying.give,
             msg.CopyReply: learner.copying.take,
-            msg.HandOver: coordinators.handed,
+            msg.HandOver: coordinators.on_hand_over,
         }
 
     # What other members say of themselves and of this one

@@ -42,7 +42,7 @@ class Guard(enum.Enum):
     PROMISE_LATE = "candidate: a promise after the election"
     PROMISE_LOST = "candidate: a promise of an incarnation that was lost"
     PROMISE_WITHOUT_OWN = "candidate: a majority without its own promise"
-    PROMISE_DOUBTED = "candidate: a log from a disk before all seeds in sight promised"
+    PROMISE_UNVERIFIED = "candidate: a log from a disk before all seeds in sight promised"
     ELECTED_LACKS_COMMITTED = "candidate: a best log that lacks what is committed here"
     ELECTED_LACKS_BEGINNING = "candidate: a best log of another history without its beginning"
     COLD_INCOMPLETE = "candidate: a cold start without every seed"

@@ -246,7 +246,7 @@ class Learner(MemberPart):
         It has to if its log was read from a disk and no coordinator has compared it yet, or if more
         is committed here than the coordinator holds (docs/cluster.md, "Older copies").
         """
-        if group.acceptor is not None and group.acceptor.doubted:
+        if group.acceptor is not None and group.acceptor.unverified:
             return True
         return group.log.committed > length
 

@@ -45,7 +45,6 @@ class Peer:
     __slots__ = (
         "admitted",
         "client",
-        "doubted",
         "follows",
         "greeted",
         "heard",
@@ -62,6 +61,7 @@ class Peer:
         "sees",
         "standing_known",
         "start",
+        "unverified",
         "up",
         "weight",
     )
@@ -90,7 +90,7 @@ class Peer:
         self.sees: Sequence[str] = ()
         self.misses: Sequence[str] = ()
         self.follows = False
-        self.doubted = False
+        self.unverified = False
         self.start = 0
 
 
@@ -193,7 +193,7 @@ class Membership:
         peer.sees = heartbeat.sees
         peer.misses = heartbeat.misses
         peer.follows = heartbeat.follows
-        peer.doubted = heartbeat.doubted
+        peer.unverified = heartbeat.unverified
         peer.leads = {led.group: led for led in heartbeat.leads}
         return changed
 

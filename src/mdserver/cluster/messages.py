@@ -64,7 +64,7 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     promised in any group. `not_voting`: the groups in which this seed does not vote.
     `hears`: the members from which something came lately; `sees`: those of them that hear the
     sender as well; `misses`: members that others see and the sender does not. `follows`: it follows
-    all groups, and clients may be sent to it. `doubted`: it read a log from its disk, which no
+    all groups, and clients may be sent to it. `unverified`: it read a log from its disk, which no
     coordinator has compared yet.
     """
 
@@ -80,7 +80,7 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     sees: Sequence[str] = ()
     misses: Sequence[str] = ()
     follows: bool = False
-    doubted: bool = False
+    unverified: bool = False
 
 
 class Ballot(Item, frozen=True):
@@ -127,7 +127,7 @@ class State(Item, frozen=True):
 class PromiseItem(Item, frozen=True):
     """A promise, and the seed's log from `start` on; with `state`, that stands for the rest.
 
-    `doubted`: that log was read from a disk that may be an older copy.
+    `unverified`: that log was read from a disk that may be an older copy.
     """
 
     group: int
@@ -140,7 +140,7 @@ class PromiseItem(Item, frozen=True):
     entries: list[Entry]
     runs: list[Run]
     state: State | None
-    doubted: bool = False
+    unverified: bool = False
 
 
 class Promise(PeerMessage, frozen=True, tag=6):
@@ -453,7 +453,7 @@ class Persisted:
 
 
 @frozen
-class Operate:
+class AdminCommand:
     """An operator's command: "status", "drain", "undrain", "readmit" or "cold-start"."""
 
     request: int
@@ -463,8 +463,8 @@ class Operate:
 
 
 @frozen
-class Operated(ClusterOutput):
-    """The answer to `Operate`: plain values for JSON, or why it was refused."""
+class AdminReply(ClusterOutput):
+    """The answer to `AdminCommand`: plain values for JSON, or why it was refused."""
 
     request: int
     answer: dict[str, object]

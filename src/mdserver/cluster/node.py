@@ -85,7 +85,7 @@ Input = (
     | msg.PeerDown
     | msg.PeerReceived
     | msg.Persisted
-    | msg.Operate
+    | msg.AdminCommand
     | WalSynced
     | Checkpoint
     | ConcludeWal
@@ -179,7 +179,7 @@ class Node:
             **self.mode.handlers,
         }
         out.now = now
-        held = replay(wal, groups, broker, out, doubted=not cluster.single) if wal else []
+        held = replay(wal, groups, broker, out, unverified=not cluster.single) if wal else []
         if cluster.single:
             self._coordinate_alone(groups[0].history or first_history, held)
 
@@ -229,8 +229,8 @@ class Node:
                 self._session(input)
             case msg.Persisted() | WalSynced() | Checkpoint() | ConcludeWal() | Trouble():
                 self._disk(input)
-            case msg.Operate():
-                self.admin.operate(input)
+            case msg.AdminCommand():
+                self.admin.carry_out(input)
             case msg.PeerUp() | msg.PeerDown():
                 self._link(input)
         # What this member publishes to groups that it coordinates itself comes first: it is part of
@@ -459,7 +459,7 @@ class Node:
             members.sees(now),
             members.misses,
             self.following.follows_all and self.unready() is None,
-            groups.doubted,
+            groups.unverified,
         )
 
     # Time

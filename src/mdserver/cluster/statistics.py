@@ -37,7 +37,7 @@ class GroupStatistics:
     `runs` are the entries that came from one contact together.
 
     Of the acceptor: `standing` is that of this seed in the group, None if it is no seed. `votes`:
-    it counts in majorities. `doubted`: its log was read from a disk that may be an older copy.
+    it counts in majorities. `unverified`: its log was read from a disk that may be an older copy.
     """
 
     index: int
@@ -57,7 +57,7 @@ class GroupStatistics:
     runs: tuple[Run, ...]
     standing: Standing | None
     votes: bool
-    doubted: bool
+    unverified: bool
 
     @property
     def coordinates(self) -> bool:
@@ -103,9 +103,9 @@ class NodeStatistics:
         return any(group.standing is Standing.RETURNING for group in self.groups)
 
     @property
-    def doubted(self) -> bool:
+    def unverified(self) -> bool:
         """Return whether a log here was read from a disk that may be an older copy."""
-        return any(group.doubted for group in self.groups)
+        return any(group.unverified for group in self.groups)
 
     @property
     def coordinated(self) -> list[int]:
@@ -135,7 +135,7 @@ def group_statistics(group: "Group") -> GroupStatistics:
         runs=tuple(log.runs),
         standing=None if acceptor is None else acceptor.standing,
         votes=group.votes_here,
-        doubted=acceptor is not None and acceptor.doubted,
+        unverified=acceptor is not None and acceptor.unverified,
     )
 
 

@@ -13,7 +13,7 @@ them, and of the others that is missing. So a part of the stream that was delete
 groups were written anew behind it, does no harm.
 
 The disk may be an older copy than the one with which the member acked, which no member can see by
-itself. So each log is *doubted* until a coordinator has compared it (docs/cluster.md, "Older
+itself. So each log is *unverified* until a coordinator has compared it (docs/cluster.md, "Older
 copies"). A member that replays a log is `restored` in traces; the specification knows restarts
 without memory only (`Crash`), so a trace is checked up to there.
 """
@@ -50,14 +50,14 @@ def replay(
     broker: "Broker",
     outgoing: "Outgoing",
     *,
-    doubted: bool,
+    unverified: bool,
 ) -> list[int]:
     """Replay entries into groups; return the groups that are held afterwards.
 
     A seed votes at once in groups in which it did when the last entry of the log was written: the
-    driver replays only logs that hold all that was acked from this disk. `doubted`: the log may be
-    an older copy all the same, and a coordinator has to compare it. Raises WalError if entries do
-    not follow each other; then the groups are of no use any more.
+    driver replays only logs that hold all that was acked from this disk. `unverified`: the log may
+    be an older copy all the same, and a coordinator has to compare it. Raises WalError if entries
+    do not follow each other; then the groups are of no use any more.
     """
     replaying = _Replay(groups, broker, outgoing)
     for number, entry in enumerate(entries):
@@ -65,25 +65,25 @@ def replay(
             replaying.take(entry)
         except WalError as error:
             raise WalError(f"entry {number} ({type(entry).__name__}) {error}") from None
-    for index in replaying.held:
+    for index in replaying.restored:
         group = groups[index]
         group.leadership.epoch = group.log.epoch
         # The coordinator went on meanwhile: what is committed here may not be all of it.
         group.leadership.maybe_behind = True
         assert group.acceptor is not None, "only seeds write a log"
-        group.acceptor.doubted = doubted
-    return list(replaying.held)
+        group.acceptor.unverified = unverified
+    return list(replaying.restored)
 
 
 class _Replay:
     """A replay under way, entry by entry.
 
-    `held` are the groups of which something is held by now; `_torn` are those of which entries were
-    left out, until an entry that holds all of their log. `_incarnation` is the one that wrote.
+    `restored` are the groups of which something is held by now; `_torn` are those of which entries
+    were left out, until an entry that holds all of their log. `_incarnation` is the one that wrote.
     """
 
     def __init__(self, groups: "Groups", broker: "Broker", outgoing: "Outgoing") -> None:
-        self.held: dict[int, None] = {}
+        self.restored: dict[int, None] = {}
         self._torn: dict[int, None] = {}
         self._incarnation = 0
         self._groups = groups
@@ -107,7 +107,7 @@ class _Replay:
                     # on from what is held here.
                     self._torn.clear()
             case WalResumed():
-                self._torn = dict(self.held)
+                self._torn = dict(self.restored)
             case WalRenamed():
                 self._groups.rename(entry.history, range(len(self._groups)))
             case _:
@@ -115,7 +115,7 @@ class _Replay:
 
     def _follows(self, group: int) -> bool:
         """Return whether everything from which an entry of the group goes on is held."""
-        return group in self.held and group not in self._torn
+        return group in self.restored and group not in self._torn
 
     def _replace(self, entry: WalLog) -> None:
         """Replace the log of a group from the entry's start on."""
@@ -138,13 +138,13 @@ class _Replay:
         log.take_over(entry.epoch, entry.start, entry.entries, entry.runs)
         assert group.acceptor is not None, "only seeds write a log"
         group.acceptor.standing = Standing.NORMAL if entry.normal else Standing.RECOVERING
-        self.held[entry.group] = None
+        self.restored[entry.group] = None
         self._commit(entry.group, entry.committed)
 
     def _tell_history(self, group: int, history: str) -> None:
         """Have the broker know the history id, all groups at once if none was known before."""
         now, out = self._outgoing.now, self._outgoing.out
-        if not self.held:
+        if not self.restored:
             self._broker.reset(history, None, now, out)
         elif self._broker.history_of(group) != history:
             self._broker.reset(history, (group,), now, out)

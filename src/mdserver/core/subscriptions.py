@@ -127,7 +127,7 @@ class Subscriptions:
         held = session.subscriptions.get(subscription.subject)
         if held is not None:
             subscription.renews = held.renews or held.catch_up_state is CatchUpState.LIVE
-            self._let_go(held)
+            self._drop_pending(held)
         elif self._settings.presence:
             out.append(presence_log("join", session, subscription.subject, now))
         session.subscriptions[subscription.subject] = subscription
@@ -233,13 +233,13 @@ class Subscriptions:
         if self._settings.receipts and connected:
             _remember(subscription)
         self._interest.remove(subscription)
-        self._let_go(subscription)
+        self._drop_pending(subscription)
         if self._settings.presence:
             out.append(presence_log("leave", session, subject, now))
         return owed
 
-    def _let_go(self, subscription: Subscription) -> None:
-        """Drop what is held back for a subscription."""
+    def _drop_pending(self, subscription: Subscription) -> None:
+        """Drop what waits for a subscription: conflated messages, and its catch-up."""
         self._conflation.drop(subscription)
         self._catch_up.cancel(subscription)
 

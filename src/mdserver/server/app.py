@@ -248,7 +248,7 @@ class App:
             close_peer=refuse if links is None else links.peers.close,
             persist=refuse if votes is None else votes.persist,
             write_wal=refuse if wal is None else wal.write,
-            operated=self.commands.operated,
+            admin_reply=self.commands.replied,
             after_dispatch=(*flush_peers, sessions.flusher.wake),
         )
 

@@ -27,7 +27,7 @@ import structlog
 import trio
 from attrs import frozen
 
-from mdserver.cluster.messages import ClosePeer, Operated, PeerDiscovered, Persist, SendPeer
+from mdserver.cluster.messages import AdminReply, ClosePeer, PeerDiscovered, Persist, SendPeer
 from mdserver.cluster.wal import WriteWal
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import (
@@ -93,7 +93,7 @@ class OutputRoutes:
     close_peer: Callable[[ClosePeer], None] = refuse
     persist: Callable[[Persist], None] = refuse
     write_wal: Callable[[WriteWal], None] = refuse
-    operated: Callable[[Operated], None] = refuse
+    admin_reply: Callable[[AdminReply], None] = refuse
     after_dispatch: tuple[Callable[[int], None], ...] = ()
 
 
@@ -147,7 +147,7 @@ class Engine:
             ClosePeer: routes.close_peer,
             Persist: routes.persist,
             WriteWal: routes.write_wal,
-            Operated: routes.operated,
+            AdminReply: routes.admin_reply,
         }
 
     def dispatch(self, input: object) -> None:  # noqa: A002 - the design's word

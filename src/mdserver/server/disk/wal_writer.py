@@ -274,7 +274,7 @@ class WalWriter:
             return
         # Since the last compaction a group's log was replaced under another history id. The older
         # segments may hold the only copy of the replaced messages.
-        compaction.keeps = self._replacements.count > self._kept_aside
+        compaction.sets_aside = self._replacements.count > self._kept_aside
         self._size = self._checkpoint_bytes
         self._requests += 1
         end = self._requests
@@ -334,12 +334,12 @@ def _nothing() -> None:
 class Compaction:
     """The two steps that the writer's thread takes before and after the lines of a compaction.
 
-    With `keeps` the older segments are set aside in the folder `aside` instead of being deleted.
-    `done` says that the older segments are gone, so that the compaction counts.
+    With `sets_aside` the older segments go to the folder `aside` instead of being deleted. `done`
+    says that the older segments are gone, so that the compaction counts.
     """
 
     def __init__(self) -> None:
-        self.keeps = self.done = False
+        self.sets_aside = self.done = False
         self.aside: Path | None = None
         self._first = 0
         self._interruptions = -1
@@ -358,7 +358,7 @@ class Compaction:
         stream.seal()
         stream.end_gap()
         before = [segment for segment in stream.sealed if segment.number < self._first]
-        if self.keeps and before:
+        if self.sets_aside and before:
             self.aside = stream.set_aside(before)
         elif before:
             stream.delete(before)
