@@ -121,9 +121,11 @@ def test_a_monitor_without_its_password(tmp_path: Path) -> None:
             "them)"
         )
         user = {"MDSERVER_MONITORUSERNAME": "admin"}
-        for given in ({}, {**user, "MDSERVER_MONITORPASSWORD": "other"}):
-            ran = mdserver("cluster", "status", "--monitor", monitor, **given)
-            assert ran == Ran(1, "", [told])
+        assert mdserver("cluster", "status", "--monitor", monitor) == Ran(1, "", [told])
+        wrong = {**user, "MDSERVER_MONITORPASSWORD": "other"}
+        ran = mdserver("cluster", "status", "--monitor", monitor, **wrong)
+        assert (ran.status, len(ran.told)) == (1, 1)
+        assert ran.told[0].startswith(f"mdserver: {monitor}: user or password is wrong, as the")
         right = {**user, "MDSERVER_MONITORPASSWORD": "s3cret"}
         assert mdserver("cluster", "status", "--monitor", monitor, **right).status == 0
 

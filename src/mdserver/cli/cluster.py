@@ -1,14 +1,11 @@
 """`mdserver cluster`: what an operator asks a member of a cluster, over its monitor listener."""
 
-import base64
-import http.client
 import json
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import click
 from rich.console import Console
@@ -16,94 +13,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from mdserver.cli.forms import format_option, print_result
-from mdserver.errors import MdserverError
+from mdserver.cli.monitor import MonitorError, ask, monitor_options
 
-TIMEOUT_S = 10
 HAND_OVER_TIMEOUT_S = 60.0
 POLL_S = 0.2
-ORDER = {"X-Mdserver": "1"}  # the monitor accepts no command without this header
 
 _TAKING = ("NORMAL", "JOINING", "RECOVERING")
-
-
-class ClusterCommandError(MdserverError):
-    """A command was refused by the member, or did not reach it."""
 
 
 @click.group("cluster")
 def command() -> None:
     """Look after a cluster: status, drain, readmit, cold-start."""
-
-
-def monitor_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--monitor` and `--credentials`."""
-    function = click.option(
-        "--credentials",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A file with `user:password`; else MDSERVER_MONITORUSERNAME and -PASSWORD.",
-    )(function)
-    return click.option(
-        "--monitor",
-        default="http://127.0.0.1:4000",
-        show_default=True,
-        metavar="URL",
-        help="The monitor listener of any member.",
-    )(function)
-
-
-_HINT = "does a member's monitor listen there? --monitor URL names another one"
-_CREDENTIALS_HINT = (
-    "MDSERVER_MONITORUSERNAME and MDSERVER_MONITORPASSWORD, or --credentials FILE, give them"
-)
-
-
-def ask(monitor: str, credentials: Path | None, method: str, path: str) -> dict[str, Any]:
-    """Send a request to a member and return its answer.
-
-    Raises `ClusterCommandError` with the reason if the member refuses or cannot be reached.
-    """
-    url = urlsplit(monitor)
-    if url.scheme != "http" or not url.hostname:
-        raise click.UsageError(f"--monitor {monitor}: expected http://host:port")
-    connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=TIMEOUT_S)
-    try:
-        connection.request(method, path, headers=ORDER | authorization(credentials))
-        answer = connection.getresponse()
-        body = answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise ClusterCommandError(f"cannot ask {monitor}: {reason} ({_HINT})") from None
-    finally:
-        connection.close()
-    try:
-        value: dict[str, Any] = json.loads(body)
-    except ValueError:
-        told = f"{monitor}: {body.decode(errors='replace').strip()}"
-        if answer.status == http.client.NOT_FOUND:
-            told = f"{monitor} has no {path} ({_HINT})"
-        elif answer.status == http.client.UNAUTHORIZED:
-            told = f"{told} ({_CREDENTIALS_HINT})"
-        raise ClusterCommandError(told) from None
-    if answer.status != http.client.OK:
-        raise ClusterCommandError(str(value.get("refused")))
-    return value
-
-
-def authorization(credentials: Path | None) -> dict[str, str]:
-    """Return the header with user and password, or none if there are none.
-
-    They come from a file or the environment, never from arguments, which every user of the machine
-    can see.
-    """
-    if credentials is not None:
-        pair = credentials.read_text(encoding="utf-8").strip()
-    else:
-        user = os.environ.get("MDSERVER_MONITORUSERNAME", "")
-        password = os.environ.get("MDSERVER_MONITORPASSWORD", "")
-        pair = f"{user}:{password}" if password else ""
-    if not pair:
-        return {}
-    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
 
 
 @command.command("status")
@@ -210,7 +130,7 @@ def wait_handed_over(monitor: str, credentials: Path | None, member: str, timeou
     """Wait until a member coordinates no group, with the progress on a terminal.
 
     Returns the number of groups that it keeps because no member is left to take them, else 0.
-    Raises `ClusterCommandError` if that takes too long.
+    Raises `MonitorError` if that takes too long.
     """
     deadline = time.monotonic() + timeout_s
     with Console(stderr=True).status(f"{member} hands over its groups") as progress:
@@ -225,7 +145,7 @@ def wait_handed_over(monitor: str, credentials: Path | None, member: str, timeou
             if not left or not any(other["state"] in _TAKING for other in rows if other is not row):
                 return left
             if time.monotonic() >= deadline:
-                raise ClusterCommandError(
+                raise MonitorError(
                     f"{member} still coordinates {left} groups after {timeout_s:g} s; it goes on "
                     "handing them over, and `mdserver cluster status` shows how many are left"
                 )
