@@ -174,6 +174,16 @@ class JournalWriter:
         found = {name: stream.repair for name, stream in self._streams.items()}
         return {name: repair for name, repair in found.items() if repair.torn_lines}
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes that are queued and not written."""
+        return self._bytes
+
+    @property
+    def lost_lines(self) -> int:
+        """The lines that were dropped since the last time that writing went on."""
+        return self._lost
+
     def start(self, tell: Callable[[Event], None]) -> None:
         """Start the thread.
 

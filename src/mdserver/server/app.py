@@ -34,6 +34,7 @@ from mdserver.server.engine import OutputRoutes, ignore, refuse
 from mdserver.server.http.router import Router
 from mdserver.server.logs import audit_logs, set_level
 from mdserver.server.member import Links, Member, open_member
+from mdserver.server.monitor.cluster_statistics import ClusterStatistics, ClusterStatisticsPage
 from mdserver.server.monitor.commands import OperatorCommands
 from mdserver.server.monitor.operations import cluster_routes
 from mdserver.server.monitor.orders import Orders
@@ -96,14 +97,25 @@ def build(
     if MonitorKind.HTTP in config.monitor:
         monitor.routes |= monitor_routes(server, node, statistics, orders, config_in_force)
         monitor.routes |= cluster_routes(commands)
-    if MonitorKind.PROMETHEUS in config.monitor:
-        monitor.add("/metrics", {"GET": MetricsPage(Metrics(statistics, unready))})
     server.add_monitor(monitor)
-    push = None
+    if MonitorKind.PROMETHEUS in config.monitor:
+        page = MetricsPage(Metrics(statistics, unready))
+        where = monitor
+        if config.monitor_prometheus_listen is not None:
+            guarded = config.monitor_prometheus_authentication
+            password = config.monitor_password if guarded else ""
+            where = Monitor(unready, config.monitor_username, password, warning)
+            server.add_metrics(where)
+        where.add("/metrics", {"GET": page})
+    push = cluster_statistics = None
     if MonitorKind.PUSH in config.monitor:
         interval = config.monitor_push_interval
         report = Report(statistics, node.settings.me, interval, unready, warning)
         push = Push(server.engine, report)
+        cluster_statistics = ClusterStatistics(node, report, server.engine.clock)
+        if MonitorKind.HTTP in config.monitor:
+            totals = ClusterStatisticsPage(cluster_statistics)
+            monitor.add("/cluster/statistics", {"GET": totals})
     app = App(
         config=config,
         server=server,
@@ -112,6 +124,7 @@ def build(
         statistics=statistics,
         orders=orders,
         push=push,
+        cluster_statistics=cluster_statistics,
         member=member,
         links=None if member is None else member.connect(node, server.engine, log),
         journal=None if store is None else store.journal(node, server.engine),
@@ -160,6 +173,7 @@ class App:
     statistics: Statistics
     orders: Orders
     push: Push | None
+    cluster_statistics: ClusterStatistics | None
     member: Member | None
     links: Links | None
     journal: Journal | None
@@ -243,6 +257,7 @@ class App:
             committed=ignore if journal is None else journal.committed,
             log=partial(hand_to_each, takers),
             trace=traced,
+            announced=ignore if self.cluster_statistics is None else self.cluster_statistics.take,
             send_peer=refuse if links is None else links.peers.send,
             peer_discovered=refuse if links is None else links.peers.discovered,
             close_peer=refuse if links is None else links.peers.close,
@@ -286,6 +301,7 @@ class App:
             nursery.start_soon(
                 statistics.write_lines, self.journal.take, JOURNAL_STATS_S * NS_PER_S
             )
+            statistics.journal = self.journal.state
             file = StatisticsFile(config.journal_folder)
             file.restore(statistics.windows)
             nursery.start_soon(file.run, statistics.windows)

@@ -44,6 +44,15 @@ class NodeFailedError(MdserverError):
     """`Node.step` raised, so one of the node's invariants is broken and the process has to end."""
 
 
+@attrs.frozen
+class MonitorListener:
+    """What answers operators, and where; `encrypted` if it speaks TLS."""
+
+    context: ServerContext
+    addresses: tuple[Address, ...]
+    encrypted: bool
+
+
 class Server:
     """One server. Construct it, complete `engine.routes` if necessary, and call `serve` once.
 
@@ -77,7 +86,7 @@ class Server:
             log,
             web=WebRule(settings.allowed_origins),
         )
-        self._monitor: ServerContext | None = None
+        self._monitors: list[MonitorListener] = []
         possible = descriptors_for_connections()
         self._admission = Admission(
             min(possible, settings.connections_max), settings.connections_per_address_max
@@ -85,7 +94,18 @@ class Server:
 
     def add_monitor(self, handler: Handler) -> None:
         """Have `handler` answer requests at `monitor_listen`, but none of foreign web pages."""
-        self._monitor = attrs.evolve(
+        settings = self.settings
+        self._add_monitor(handler, settings.monitor_listen, encrypted=settings.monitor_encrypted)
+
+    def add_metrics(self, handler: Handler) -> None:
+        """Have `handler` answer requests at `metrics_listen`, but none of foreign web pages."""
+        settings = self.settings
+        self._add_monitor(handler, settings.metrics_listen, encrypted=settings.metrics_encrypted)
+
+    def _add_monitor(
+        self, handler: Handler, addresses: tuple[Address, ...], *, encrypted: bool
+    ) -> None:
+        context = attrs.evolve(
             self.context,
             handler=handler,
             upgrade_paths=(),
@@ -94,6 +114,7 @@ class Server:
             web=WebRule(frozenset(), own_pages=True),
             settings=attrs.evolve(self.settings, proxies=(), proxy_protocol=False),
         )
+        self._monitors.append(MonitorListener(context, addresses, encrypted))
 
     @property
     def connections(self) -> int:
@@ -114,11 +135,12 @@ class Server:
         """
         settings = self.settings
         clients: list[BoundSocket] = []
-        monitors: list[BoundSocket] = []
+        monitors: list[list[BoundSocket]] = [[] for _ in self._monitors]
         try:
             self._bind(settings.listen, encrypted=False, to=clients)
             self._bind(settings.listen_encrypted, encrypted=True, to=clients)
-            self._bind(settings.monitor_listen, encrypted=settings.monitor_encrypted, to=monitors)
+            for monitor, bound in zip(self._monitors, monitors, strict=True):
+                self._bind(monitor.addresses, encrypted=monitor.encrypted, to=bound)
             if settings.run_as_user is not None:
                 drop_privileges(settings.run_as_user)
             async with trio.open_nursery() as nursery:
@@ -126,17 +148,19 @@ class Server:
                 nursery.start_soon(run_timers, self.engine)
                 nursery.start_soon(self.sessions.flusher.run)
                 await nursery.start(accept, clients, self.context, self._admission, nursery)
-                if self._monitor is not None:
+                for monitor, bound in zip(self._monitors, monitors, strict=True):
                     most = limits.MONITOR_CONNECTIONS_MAX
                     admission = Admission(most, most)
-                    await nursery.start(accept, monitors, self._monitor, admission, nursery)
+                    await nursery.start(accept, bound, monitor.context, admission, nursery)
                 self.urls = [url_of(sock, secure=bool(identity)) for sock, identity, _ in clients]
                 self.monitor_urls = [
-                    url_of(sock, secure=bool(identity)) for sock, identity, _ in monitors
+                    url_of(sock, secure=bool(identity))
+                    for bound in monitors
+                    for sock, identity, _ in bound
                 ]
                 task_status.started(self.urls)
         finally:
-            for sock, *_ in (*clients, *monitors):
+            for sock, *_ in (*clients, *(each for bound in monitors for each in bound)):
                 sock.close()
 
     async def _end_when_failed(self) -> None:

@@ -3,7 +3,7 @@
 from attrs import field, frozen
 
 from mdserver import limits
-from mdserver.config import Address, Config, Entitlement, SlowConsumerPolicy
+from mdserver.config import Address, Config, Entitlement, MonitorKind, SlowConsumerPolicy
 from mdserver.config.sections.listening import ProxyProtocol
 from mdserver.config.values import Network, loopback
 from mdserver.core.entitlement import Policy
@@ -54,6 +54,8 @@ class ServerSettings:
     listen_encrypted: tuple[Address, ...] = ()
     monitor_listen: tuple[Address, ...] = ()
     monitor_encrypted: bool = False
+    metrics_listen: tuple[Address, ...] = ()
+    metrics_encrypted: bool = False
     key_store: KeyStore | None = None
     key_stores: tuple[tuple[Address, KeyStore], ...] = ()
     ciphers: str = CIPHERS
@@ -143,10 +145,30 @@ def monitor_listen(config: Config) -> tuple[Address, ...]:
     address = config.monitor_http_listen
     if not config.monitor or address is None:
         return ()
-    guarded = config.monitor_http_authentication and config.monitor_password
-    if not guarded and not loopback(address.host):
-        raise ConfigError(f"MonitorHTTP.Listen = {address} needs a MonitorPassword")
+    _check_guarded(config, "MonitorHTTP", address, asked=config.monitor_http_authentication)
     return (address,)
+
+
+def metrics_listen(config: Config) -> tuple[Address, ...]:
+    """Return the addresses that serve metrics alone. Raises ConfigError as `monitor_listen`."""
+    address = config.monitor_prometheus_listen
+    if MonitorKind.PROMETHEUS not in config.monitor or address is None:
+        return ()
+    asked = config.monitor_prometheus_authentication
+    _check_guarded(config, "MonitorPrometheus", address, asked=asked)
+    return (address,)
+
+
+def _check_guarded(config: Config, which: str, address: Address, *, asked: bool) -> None:
+    if loopback(address.host):
+        return
+    if not asked:
+        raise ConfigError(
+            f"{which}.Listen = {address} is open to strangers: it needs "
+            f"{which}.Authentication = true and a MonitorPassword"
+        )
+    if not config.monitor_password:
+        raise ConfigError(f"{which}.Listen = {address} needs a MonitorPassword")
 
 
 def server_settings(config: Config) -> ServerSettings:
@@ -171,6 +193,8 @@ def server_settings(config: Config) -> ServerSettings:
         connections_per_address_max=config.max_connections_per_address,
         monitor_listen=monitor_listen(config),
         monitor_encrypted=config.monitor_http_encryption,
+        metrics_listen=metrics_listen(config),
+        metrics_encrypted=config.monitor_prometheus_encryption,
         outbox_bytes_max=config.buffer_limit_send,
         slow_consumers=config.slow_consumer_policy,
         batching=config.max_batching_time,

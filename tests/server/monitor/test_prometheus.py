@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics
@@ -21,14 +22,19 @@ OTHER_UNITS = ("_ms", "_milliseconds", "_kb", "_minutes", "_percent")
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
+def missing(program: str) -> NoReturn:
+    """Skips a test that needs a program of Prometheus; in CI it fails."""
+    reason = f"{program} is not on the PATH: `make prometheus` installs it"
+    if os.environ.get("CI"):
+        pytest.fail(f"TESTS WITH PROMETHEUS CANNOT RUN: {reason}")
+    pytest.skip(f"TESTS WITH PROMETHEUS SKIPPED: {reason}")
+
+
 def promtool(*arguments: str, stdin: str = "") -> None:
     """Runs it; without it tests are skipped, which CI takes for a failure."""
     path = shutil.which("promtool")
     if path is None:
-        missing = "promtool is not on the PATH: `make prometheus` installs it"
-        if os.environ.get("CI"):
-            pytest.fail(f"TESTS WITH PROMETHEUS CANNOT RUN: {missing}")
-        pytest.skip(f"TESTS WITH PROMETHEUS SKIPPED: {missing}")
+        missing("promtool")
     done = subprocess.run(
         [path, *arguments],
         input=stdin,

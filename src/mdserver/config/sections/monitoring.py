@@ -59,11 +59,31 @@ class Monitoring:
         """Whether that listener asks for `MonitorUsername` and `MonitorPassword`; its `/health`
         pages never do.""",
     )
+    monitor_prometheus_listen: Address | None = parameter(
+        "MonitorPrometheus.Listen",
+        values.optional(values.address(4001), "none"),
+        None,
+        """A listener of its own for `/metrics` and `/health`, so that Prometheus need not reach the
+        pages of `HTTP`. Without it `/metrics` is at `MonitorHTTP.Listen`.""",
+    )
+    monitor_prometheus_encryption: bool = parameter(
+        "MonitorPrometheus.Encryption",
+        values.BOOLEAN,
+        False,
+        """Whether that listener speaks TLS, with the certificate of `KeyStore`.""",
+    )
+    monitor_prometheus_authentication: bool = parameter(
+        "MonitorPrometheus.Authentication",
+        values.BOOLEAN,
+        True,
+        """Whether that listener asks for `MonitorUsername` and `MonitorPassword`; its `/health`
+        pages never do.""",
+    )
     monitor_username: str = parameter(
         "MonitorUsername",
         values.text(128),
         "admin",
-        """Who may ask at `MonitorHTTP.Listen`, with `MonitorPassword`.""",
+        """Who may ask at the listeners of the monitor, with `MonitorPassword`.""",
     )
     monitor_password: str = parameter(
         "MonitorPassword",

@@ -24,6 +24,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import structlog
 import trio
+from attrs import frozen
 
 from mdserver.cluster.node import TICK, Node
 from mdserver.config import JournalDiskFull
@@ -67,6 +68,18 @@ class JournalBrokenError(MdserverError):
     """The journal cannot be written any more; the message is one line that says why."""
 
 
+@frozen
+class JournalState:
+    """How the journal of a running server is: `trouble` is None while it is in order.
+
+    `waiting_bytes` are queued and not written yet, `lost_lines` were dropped since the start.
+    """
+
+    trouble: str | None
+    waiting_bytes: int
+    lost_lines: int
+
+
 class Journal:
     """The journal of a running server.
 
@@ -93,6 +106,7 @@ class Journal:
         self._failed = trio.Event()
         self._failure = ""
         self._blocked = False
+        self._lost_lines = 0
         self._stored = trio.lowlevel.ParkingLot()
         if wal is not None:
             wal.when_whole = self._whole
@@ -138,6 +152,13 @@ class Journal:
 
     def _broken(self) -> JournalBrokenError:
         return JournalBrokenError(f"The journal is broken: {self._failure}")
+
+    def state(self) -> JournalState:
+        """Return how the journal is now."""
+        writer = self._writer
+        return JournalState(
+            self.trouble, writer.waiting_bytes, self._lost_lines + writer.lost_lines
+        )
 
     def write(self, stream: str, row: msgspec.Struct) -> None:
         """Queue one row of a stream, and return at once."""
@@ -211,6 +232,7 @@ class Journal:
                 self._stored.unpark_all()
             case Unblocked(lost, gap):
                 self._blocked = False
+                self._lost_lines += lost
                 log.warning("journal goes on", lines_lost=lost)
                 if gap and self.wal is not None:
                     self._troubled("The journal is written anew: a restart now may forget.")

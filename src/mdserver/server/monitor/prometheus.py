@@ -25,6 +25,7 @@ from mdserver.codec.http import Request
 from mdserver.core.histogram import Histogram
 from mdserver.limits import NS_PER_S
 from mdserver.server.clients.exchange import Answer, Exchange
+from mdserver.server.disk.journalling import JournalState
 from mdserver.server.http.answers import NO_STORE, Parameters
 from mdserver.server.monitor.statistics import Statistics
 
@@ -92,6 +93,22 @@ class Metrics(Collector):
             "mdserver_elections_won",
             "How often this member became coordinator of a subject group.",
             measures.coordinated,
+        )
+        journal = statistics.journal() if statistics.journal else JournalState(None, 0, 0)
+        yield GaugeMetricFamily(
+            "mdserver_journal_trouble",
+            "Whether something is wrong with the journal, which /health/ready says.",
+            float(journal.trouble is not None),
+        )
+        yield GaugeMetricFamily(
+            "mdserver_journal_waiting_bytes",
+            "Bytes of the journal that are not written yet.",
+            journal.waiting_bytes,
+        )
+        yield CounterMetricFamily(
+            "mdserver_journal_lost_lines",
+            "Lines that the journal lacks.",
+            journal.lost_lines,
         )
         yield histogram(
             "mdserver_commit_latency_seconds",

@@ -29,8 +29,9 @@ Row = dict[str, Any]
 class Report:
     """Makes one document after the other of what a member says of itself.
 
-    Rates and latencies are those since the document before. `member` is the name of the member in
-    its cluster; `unready` and `warning` say what is wrong, None if nothing is.
+    Rates and latencies are those since the document before; `latest` is the last one. `member` is
+    the name of the member in its cluster; `unready` and `warning` say what is wrong, None if
+    nothing is.
     """
 
     def __init__(
@@ -49,6 +50,12 @@ class Report:
         self._time = statistics.time()
         self._totals = attrs.asdict(statistics.totals())
         self._histograms = statistics.histograms()
+        self._latest: Row | None = None
+
+    @property
+    def latest(self) -> Row:
+        """The document that was made last."""
+        return self._latest or self.make()
 
     def make(self) -> Row:
         """Return the document of the time since the one before."""
@@ -63,7 +70,7 @@ class Report:
         self._time, self._totals = time, counted
         self._histograms = statistics.histograms()
         total = {name: value for name, value in counted.items() if name != "sessions"}
-        return {
+        self._latest = {
             "time": time // NS_PER_MS,
             "member": self.member,
             "node": statistics.node_name,
@@ -78,6 +85,7 @@ class Report:
             "latency": latencies,
             **statistics.incidents(),
         }
+        return self._latest
 
 
 class Push:
@@ -104,8 +112,9 @@ class Push:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._publish_events)
             while True:
-                await trio.sleep(self._report.interval / NS_PER_S)
+                # At once, too, so that nobody waits an interval for a member that has come back.
                 self._publish(self._statistics_subject, self._report.make())
+                await trio.sleep(self._report.interval / NS_PER_S)
 
     async def _publish_events(self) -> None:
         while True:

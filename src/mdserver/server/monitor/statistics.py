@@ -24,6 +24,7 @@ from mdserver.limits import (
     STATISTICS_SAMPLE_MS,
 )
 from mdserver.server.clients.measures import Measures
+from mdserver.server.disk.journalling import JournalState
 from mdserver.server.server import Server
 
 QUANTILES = (0.5, 0.99, 0.999)
@@ -73,11 +74,13 @@ def stats_line(server: Server, node: Node) -> Log:
 class Statistics:
     """Samples a server and returns the results in several forms.
 
-    `windows` may be filled with those of an earlier process before `run`.
+    `windows` may be filled with those of an earlier process before `run`. `journal` returns how the
+    journal is; it stays None without a journal.
     """
 
     def __init__(self, server: Server, node: Node) -> None:
         self.windows = Windows(INDICATORS)
+        self.journal: Callable[[], JournalState] | None = None
         self._server = server
         self._node = node
         self._before = totals(server, node)
@@ -188,6 +191,7 @@ class Statistics:
                 "disconnected": measures.closed.get(CLOSE_SLOW_CONSUMER, 0),
             },
             "elections_won": measures.coordinated,
+            "journal": None if self.journal is None else attrs.asdict(self.journal()),
         }
 
     def histograms(self) -> dict[str, Histogram]:

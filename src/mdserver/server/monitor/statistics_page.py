@@ -47,6 +47,8 @@ def text(document: dict[str, Any]) -> str:
         ("slow consumers", document["slow_consumers"]),
     ):
         lines += ["", title, *pairs(values)]
+    if document["journal"] is not None:
+        lines += ["", "journal", *(f"  {name}  {one}" for name, one in document["journal"].items())]
     lines += ["", "latency in seconds"]
     for name, one in document["latency"].items():
         shown = "  ".join(f"{key} {value:g}" for key, value in one.items())
