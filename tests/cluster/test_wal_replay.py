@@ -1,12 +1,13 @@
 """Seeds that write their logs down have them again after a restart, and vote at once."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from mdserver.cluster.node import TICK, Node
+from mdserver.cluster.node import TICK
 from mdserver.cluster.settings import alone
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.cluster.wal import (
@@ -26,67 +27,71 @@ from mdserver.core.commands import PositionAfter, Publish, Subscribe
 from mdserver.core.events import Delivery, Error, Status, StatusName
 from mdserver.core.inputs import Opened, Received, TimerDue
 from mdserver.core.message import Entry, MessageType
-from mdserver.core.outputs import Committed, Deliver, Output, Send
+from mdserver.core.outputs import Committed, Deliver, Send
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.subjects import group_of
 from mdserver.limits import FORWARD_BYTES_MAX, JOURNAL_HOLD_BYTES
 from mdserver.limits import NS_PER_MS as MS
 from mdserver.limits import NS_PER_S as S
-from simulation.cluster import PUBLISHER_SECRET, Cluster, known
+from simulation.clock import Heap
+from simulation.cluster import PUBLISHER_SECRET, WAL, Cluster, Disk, Driver, known
 
 GROUPS = 4
-NOW = 1_700_000_000 * S
-RECORDS = msgspec.msgpack.Decoder(list[AnyWalEntry])
 
 
-class Single:
-    """A single server in memory; its disk is a list of records."""
+def written(*entries: AnyWalEntry) -> list[bytes]:
+    """Return entries of a write-ahead log as a disk has them."""
+    return [msgspec.msgpack.encode(entry) for entry in entries]
 
-    def __init__(
-        self, records: list[AnyWalEntry] | None = None, *, synced: bool = True, now: int = NOW
-    ) -> None:
-        self.disk = list(records or [])
-        self.now = now
-        self.waiting: list[WriteWal] = []
+
+class Single(Driver):
+    """A single server in memory, on a disk that has these entries.
+
+    Its disk takes nothing until `write`. `requested` are the writes that the node asked for.
+    """
+
+    def __init__(self, wal: Sequence[bytes] = (), *, synced: bool = True) -> None:
+        # Each start has an incarnation of its own, which is later the more is on the disk.
+        votes = VoteRecord("one", "", len(wal), False, [Vote()] * GROUPS, {})
+        super().__init__("one", Heap(), Disk(votes.encode(), list(wal)))
+        self.requested: list[WriteWal] = []
         self.committed: list[Entry] = []
         self.sent: list[Send] = []
         self.delivered: list[Deliver] = []
+        self.carriers |= {
+            WriteWal: self._note_requested,
+            Committed: lambda output: self.committed.extend(output.entries),
+            Send: self.sent.append,
+            Deliver: self.delivered.append,
+        }
         settings = alone("one", writes_wal=True, acks_wait_for_wal=synced)
-        votes = VoteRecord("one", "", 1 + len(self.disk), False, [Vote()] * GROUPS, {})
-        copied = RECORDS.decode(msgspec.msgpack.encode(self.disk))
         broker = BrokerSettings(member="one", groups=GROUPS, publisher_secret=PUBLISHER_SECRET)
-        self.node = Node(broker, random.Random(7), settings, votes, copied, now)
-        self.feed(TimerDue(TICK))
+        self.boot(broker, settings, "", random.Random(7))
+        self.step(TimerDue(TICK))
 
-    def feed(self, input: Any) -> None:  # noqa: A002
-        for output in self.node.step(input, self.now):
-            self.note(output)
+    def _note_requested(self, output: WriteWal) -> None:
+        self.requested.append(output)
+        self._write_wal(output)
 
-    def note(self, output: Output) -> None:
-        match output:
-            case WriteWal():
-                self.waiting.append(output)
-            case Committed():
-                self.committed += output.entries
-            case Send():
-                self.sent.append(output)
-            case Deliver():
-                self.delivered.append(output)
+    @property
+    def wal(self) -> list[bytes]:
+        return self.disk.wal
+
+    def disk_delay(self) -> int:
+        return 0
 
     def write(self) -> None:
         """The disk takes what waits for it."""
-        while self.waiting:
-            record = self.waiting.pop(0)
-            self.disk += record.entries
-            self.feed(WalSynced(record.request))
+        while self.heap.step(self.heap.now):
+            pass
 
     def connect(self, session: int, publisher: str | None = None) -> None:
-        self.feed(Opened(session, "127.0.0.1"))
-        self.feed(Received(session, [known(publisher)]))
+        self.step(Opened(session, "127.0.0.1"))
+        self.step(Received(session, [known(publisher)]))
 
     def publish(self, session: int, subject: str, content: str, **more: Any) -> None:
         command = Publish(subject=subject, content=content, id=content, **more)
-        self.feed(Received(session, [command]))
+        self.step(Received(session, [command]))
 
     def acks(self) -> dict[object, tuple[int | None, int | None]]:
         return {
@@ -99,12 +104,14 @@ class Single:
         """All that a restart must not change."""
         return [
             (group.history, group.log.length, group.log.tables(), group.image())
-            for group in self.node.groups
+            for group in self.running.groups
         ]
 
     def second(self) -> None:
-        self.now += S
-        self.feed(TimerDue(TICK))
+        """Let a second go by; the disk takes what waits for it first."""
+        end = self.heap.now + S
+        while self.heap.step(end):
+            pass
 
 
 def running(**options: Any) -> Single:
@@ -132,14 +139,15 @@ def test_an_ack_does_not_wait_where_it_need_not() -> None:
 
 def test_publications_that_wait_share_a_request() -> None:
     single = running()
+    before = len(single.requested)
     for index in range(20):
         single.publish(1, f"/a/{index}", f"{index}")
-    assert len(single.waiting) == GROUPS
-    single.feed(WalSynced(single.waiting[-1].request))
+    assert single.wal_writes == GROUPS
+    single.step(WalSynced(single.requested[-1].request))
     assert len(single.acks()) == GROUPS
-    (record,) = single.waiting[GROUPS:]
+    (record,) = single.requested[before + GROUPS :]
     assert len(record.entries) == GROUPS  # with all that came to each group meanwhile
-    single.feed(WalSynced(record.request))
+    single.step(WalSynced(record.request))
     assert len(single.acks()) == 20
 
 
@@ -149,10 +157,10 @@ def test_a_restart_gives_the_same_logs_tables_caches_and_history_id() -> None:
         single.publish(1, f"/a/{index % 7}", f"{index}", retained=index % 3 > 0)
         single.publish(1, "/numbered/one", f"n{index}", number=index + 1)
         single.write()
-    again = Single(single.disk)
+    again = Single(single.wal)
     again.write()
     assert again.held() == single.held()
-    assert again.node.history == single.node.history
+    assert again.running.history == single.running.history
     again.connect(1, "p")
     again.publish(1, "/a/3", "after")
     again.write()
@@ -163,22 +171,22 @@ def test_a_repeated_number_gets_its_old_place_after_a_restart() -> None:
     single = running()
     single.publish(1, "/a/b", "one", number=1)
     single.write()
-    again = running(records=single.disk)
+    again = running(wal=single.wal)
     again.publish(1, "/a/b", "one", number=1)
     again.write()
     assert again.acks() == {"one": (1, 1)}
-    assert again.node.group_statistics(group_of("/a/b", GROUPS)).length == 1
+    assert again.running.group_statistics(group_of("/a/b", GROUPS)).length == 1
 
 
 def test_a_client_recovers_over_a_restart() -> None:
     single = running()
-    history = single.node.history
+    history = single.running.history
     for text in "abc":
         single.publish(1, "/a/b", text)
         single.write()
-    again = running(records=single.disk)
+    again = running(wal=single.wal)
     position = PositionAfter(history=history, epoch=1, seq=1)
-    again.feed(Received(1, [Subscribe(subjects=["/a/b"], positions={"/a/b": position})]))
+    again.step(Received(1, [Subscribe(subjects=["/a/b"], positions={"/a/b": position})]))
     texts = [
         (send.event.type, send.event.entry.publication.content)
         for send in again.sent
@@ -196,7 +204,7 @@ def test_what_was_not_said_to_be_learned_is_handed_on_again() -> None:
     single.write()
     single.publish(1, "/a/b", "not noted")
     single.write()
-    again = Single(single.disk)
+    again = Single(single.wal)
     assert [entry.publication.content for entry in again.committed] == [b"not noted"]
     again.write()
     assert len(again.committed) == 1
@@ -217,25 +225,25 @@ def test_every_prefix_of_the_records_gives_what_was_acknowledged_by_then(seed: i
         if rng.random() < 0.2:
             single.second()
         if rng.random() < 0.1:
-            single.feed(Checkpoint(range(GROUPS)))
+            single.step(Checkpoint(range(GROUPS)))
         known = {text for _, text, _ in acked_at}
         acked_at += [
-            (len(single.disk), str(text), single.node.history)
+            (len(single.wal), str(text), single.running.history)
             for text in single.acks()
             if text not in known
         ]
     assert len(acked_at) > 10
-    for cut in rng.sample(range(GROUPS * 3, len(single.disk) + 1), 8):
-        again = Single(single.disk[:cut])
+    for cut in rng.sample(range(GROUPS * 3, len(single.wal) + 1), 8):
+        again = Single(single.wal[:cut])
         again.write()
         there = {
             entry.publication.content.decode()
             for group in range(GROUPS)
-            for image in again.node.broker.export_group(group).subjects
+            for image in again.running.broker.export_group(group).subjects
             for entry in image.entries
         }
         assert {text for at, text, _ in acked_at if at <= cut} <= there
-        assert again.node.history == single.node.history
+        assert again.running.history == single.running.history
 
 
 def test_records_before_a_picture_can_go() -> None:
@@ -243,12 +251,12 @@ def test_records_before_a_picture_can_go() -> None:
     for index in range(10):
         single.publish(1, f"/a/{index}", f"{index}")
         single.write()
-    before = len(single.disk)
-    single.feed(Checkpoint(range(GROUPS)))
+    before = len(single.wal)
+    single.step(Checkpoint(range(GROUPS)))
     single.write()
     single.publish(1, "/a/1", "later")
     single.write()
-    again = Single(single.disk[before:])
+    again = Single(single.wal[before:])
     again.write()
     assert again.held() == single.held()
 
@@ -271,7 +279,7 @@ def test_every_prefix_of_records_with_a_gap_has_what_was_acknowledged_before(see
             single.write()
 
     def texts(one: Single) -> set[str]:
-        images = [one.node.broker.export_group(group).subjects for group in range(GROUPS)]
+        images = [one.running.broker.export_group(group).subjects for group in range(GROUPS)]
         return {
             entry.publication.content.decode()
             for subjects in images
@@ -279,22 +287,25 @@ def test_every_prefix_of_records_with_a_gap_has_what_was_acknowledged_before(see
             for entry in image.entries
         }
 
-    single.disk.insert(0, WalBegun("one", "", GROUPS, 1, "", True))
+    single.wal[:0] = written(WalBegun("one", "", GROUPS, 1, "", True))
     for _ in range(10):
         publish()
-    before, acked = len(single.disk), {str(name) for name in single.acks()}
+    before, acked = len(single.wal), {str(name) for name in single.acks()}
     for _ in range(3):
         publish()
-    del single.disk[before:]
-    single.disk += [WalBegun("one", "", GROUPS, 1, "", True), WalResumed()]
+    del single.wal[before:]
+    single.wal.extend(written(WalBegun("one", "", GROUPS, 1, "", True), WalResumed()))
     for group in rng.sample(range(GROUPS), GROUPS):
         publish()
-        single.feed(Checkpoint((group,)))
+        single.step(Checkpoint((group,)))
         single.write()
     publish()
-    for end in range(before, len(single.disk) + 1):
+    for end in range(before, len(single.wal) + 1):
         again = Single(
-            [*single.disk[:end], WalRenamed("new"), WalBegun("one", "", GROUPS, 2, "", True)]
+            [
+                *single.wal[:end],
+                *written(WalRenamed("new"), WalBegun("one", "", GROUPS, 2, "", True)),
+            ]
         )
         again.write()
         assert acked <= texts(again), end
@@ -302,7 +313,7 @@ def test_every_prefix_of_records_with_a_gap_has_what_was_acknowledged_before(see
         for subject in range(9):
             again.publish(1, f"/a/{subject}", f"after {subject}")
             again.write()
-        third = Single(again.disk)
+        third = Single(again.wal)
         assert texts(third) == texts(again)
     assert texts(again) >= texts(single)
 
@@ -311,13 +322,13 @@ def test_a_renewed_history_id_keeps_what_is_held() -> None:
     single = running()
     single.publish(1, "/a/b", "one")
     single.write()
-    again = Single([*single.disk, WalRenamed("new")])
+    again = Single([*single.wal, *written(WalRenamed("new"))])
     again.write()
-    assert again.node.history == "new"
-    images = [again.node.broker.export_group(group) for group in range(GROUPS)]
+    assert again.running.history == "new"
+    images = [again.running.broker.export_group(group) for group in range(GROUPS)]
     assert {image.history for image in images} == {"new"}
     assert [image.subject for group in images for image in group.subjects] == ["/a/b"]
-    assert Single([*again.disk]).node.history == "new"
+    assert Single(again.wal).running.history == "new"
 
 
 def test_records_that_do_not_follow_each_other_are_refused() -> None:
@@ -325,21 +336,25 @@ def test_records_that_do_not_follow_each_other_are_refused() -> None:
     single.publish(1, "/a/b", "one")
     single.publish(1, "/a/b", "two")
     single.write()
-    added = [record for record in single.disk if isinstance(record, WalAppended)]
-    records = [record for record in single.disk if record is not added[0]]
+    added = [entry for entry in single.wal if isinstance(WAL.decode(entry), WalAppended)]
+    entries = [entry for entry in single.wal if entry is not added[0]]
     with pytest.raises(WalError, match=r"WalAppended\) starts at 1, but the log ends at 0"):
-        Single(records)
-    held = WalLog(0, 3, single.node.history, 99, [], [], 0, True, None)
+        Single(entries)
+    held = WalLog(0, 3, single.running.history, 99, [], [], 0, True, None)
     with pytest.raises(WalError, match=r"WalLog\) starts at 99, but the log ends at"):
-        Single([*single.disk, held])
+        Single([*single.wal, *written(held)])
 
 
 def test_records_of_groups_that_are_not_held_yet_mean_nothing() -> None:
     single = Single(
-        [WalAppended(0, 5, [], []), WalCommitted(1, 3), WalLog(2, 4, "h", 7, [], [], 0, True, None)]
+        written(
+            WalAppended(0, 5, [], []),
+            WalCommitted(1, 3),
+            WalLog(2, 4, "h", 7, [], [], 0, True, None),
+        )
     )
     single.write()
-    assert [group.length for group in single.node.statistics().groups] == [0] * GROUPS
+    assert [group.length for group in single.running.statistics().groups] == [0] * GROUPS
 
 
 # Three seeds
@@ -459,10 +474,10 @@ def test_a_coordinator_takes_no_more_than_its_disk_does() -> None:
     for number in range(600):  # 36 MB in four groups
         single.publish(1, f"/a/{number % 16}", f"{number:03}{content}")
     bound = JOURNAL_HOLD_BYTES + FORWARD_BYTES_MAX + 2 * len(content)
-    assert sum(map(recorded_bytes, single.waiting)) <= bound
-    while single.waiting:
-        assert sum(map(recorded_bytes, single.waiting)) <= bound
-        single.feed(WalSynced(single.waiting.pop(0).request))
+    while single.wal_writes:
+        on_their_way = single.requested[-single.wal_writes :]
+        assert sum(map(recorded_bytes, on_their_way)) <= bound
+        single.heap.step(single.heap.now)
     assert len(single.acks()) == 600
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mdserver.bench.processes import free_ports
 from mdserver.cluster import acceptor, coordinator
-from tests.house import way
+from tests.house import cluster_way, way
 
 PAGE = Path(__file__).parents[2] / "docs/design.md"
 BLOCK = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -21,10 +21,9 @@ def section(title: str) -> str:
     return PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
-def drawn() -> list[str]:
-    """The modules of the picture, in order."""
-    (picture,) = BLOCK.findall(section("The way of one message"))
-    rows = FOLDER.findall(picture)
+def drawn(picture: int = 0) -> list[str]:
+    """The modules of a picture of the way, in order; the second is of what a cluster adds."""
+    rows = FOLDER.findall(BLOCK.findall(section("The way of one message"))[picture])
     return [folder + name for folder, names in rows for name in names.split()]
 
 
@@ -46,6 +45,12 @@ def test_in_a_cluster_of_one_it_meets_the_links_as_well(tmp_path: Path) -> None:
     )
     assert set(measured.modules) - set(drawn()) == {"server/peers/peers.py"}
     assert set(drawn()) <= set(measured.modules)
+
+
+@pytest.mark.slow
+def test_in_a_cluster_of_three_it_meets_the_modules_of_both_pictures() -> None:
+    assert not set(drawn()) & set(drawn(1)), "a module is drawn twice"
+    assert set(cluster_way.measured()) == {*drawn(), *drawn(1)}
 
 
 @pytest.mark.parametrize(

@@ -157,16 +157,21 @@ class Client:
         self.received = self.received.partition(mark)[2]
 
 
-def play(port: int, recorder: Recorder) -> list[list[str]]:
-    """Publish one message at a time; return the calls of each way after those that warm up."""
+def play(
+    port: int, subscribed_at: int, recorder: Recorder, subject: str = SUBJECT
+) -> list[list[str]]:
+    """Publish one message at a time; return the calls of each way after those that warm up.
+
+    The publisher connects to `port`, the subscriber to `subscribed_at`.
+    """
     ways = []
-    with closing(Client(port)) as subscriber, closing(Client(port)) as publisher:
-        subscriber.send(op="subscribe", subjects=[SUBJECT])
-        subscriber.send(op="publish", subject=SUBJECT, content="subscribed", id="first")
+    with closing(Client(subscribed_at)) as subscriber, closing(Client(port)) as publisher:
+        subscriber.send(op="subscribe", subjects=[subject])
+        subscriber.send(op="publish", subject=subject, content="subscribed", id="first")
         subscriber.wait_for(b'"subscribed"')
         for number in range(WARM_UP + WAYS):
             recorder.begin()
-            publisher.send(op="publish", subject=SUBJECT, content="hello", id=f"n{number}")
+            publisher.send(op="publish", subject=subject, content="hello", id=f"n{number}")
             subscriber.wait_for(b'"hello"')
             publisher.wait_for(b"PUBLISH_OK")
             calls = recorder.end()
@@ -202,7 +207,7 @@ def run(settings: Sequence[str]) -> int:
 
     def client(port: int) -> None:
         try:
-            ways.extend(play(port, recorder))
+            ways.extend(play(port, port, recorder))
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 
