@@ -5,28 +5,18 @@ epochs of its own. On each member a `Group` is one of them:
 
 - `log`: the entries and how far they are committed; `history` is the id under which they stand.
 - `queue`: publications of this member's clients that wait (`mdserver.cluster.pending`).
-- `leadership`: who coordinates the group, as far as this member knows.
+- `leadership`: who coordinates the group, as far as this member knows
+  (`mdserver.cluster.leadership`).
 - `acceptor`: the vote and standing of this member, if it is a seed (`mdserver.cluster.acceptor`).
 - `coordinator`: the candidate or coordinator on this member, if there is one
   (`mdserver.cluster.coordinator`).
-
-                 no coordinator in sight
-       .---------------------------------------------.
-       v                                             |
-    LEADERLESS --> a candidate: PREPARE, PROMISE --> FOLLOWING, not active
-       ^           on some member                    |  its log is established here,
-       |                                             |  a majority still has to hold it
-       |           link or coordinator lost          v
-       '------------------------------------------- ACTIVE: entries come and are committed
 
 What others say of the group's log comes through `step`, one item of a message at a time, as in
 etcd's raft. What is about many groups at once (elections, catching up, hand-overs) is in the parts
 of the member, which read and change its groups.
 
-Two rules tie the parts together. The learner of a member and its coordinator share one log, so a
-coordinator is stopped before the log takes anything of a newer epoch. And an epoch is *active* here
-only after this member holds all that was committed when it began: from then on publications that
-wait here are forwarded to its coordinator, and those that its log lacks are forwarded anew.
+One rule ties the parts together: the learner of a member and its coordinator share one log, so a
+coordinator is stopped before the log takes anything of a newer epoch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,6 +27,7 @@ import msgspec
 from mdserver.cluster.acceptor import Acceptor, Standing
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.guards import Guard
+from mdserver.cluster.leadership import Leadership
 from mdserver.cluster.log import FORGET, GroupLog
 from mdserver.cluster.messages import (
     AcceptItem,
@@ -72,30 +63,6 @@ SYNC_REQUESTED_FOR = 2 * NS_PER_S
 
 LogItem = ForwardItem | AcceptItem | AckItem | CommitItem | AnswerItem
 """The items that `Group.step` takes: of the log of one group, and of publications for it."""
-
-
-class Leadership:
-    """Who coordinates a group, as far as this member knows.
-
-    `coordinator` is its address, "" if there is none, and `epoch` its epoch. `active`: its log is
-    established, and this member follows it. `forwarded_epoch`: the epoch to which all that waits
-    here was forwarded; 0 if that may have been lost with a link. `maybe_behind`: what the
-    coordinator sent may have been lost with a link, so that the log here may lack entries of it.
-    """
-
-    __slots__ = ("active", "coordinator", "epoch", "forwarded_epoch", "maybe_behind")
-
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.coordinator = ""
-        self.active = False
-        self.forwarded_epoch = 0
-        self.maybe_behind = False
-
-    def follow(self, coordinator: str, epoch: int) -> None:
-        """Follow another coordinator, or another epoch of the same one; it is not active yet."""
-        self.coordinator, self.epoch, self.active = coordinator, epoch, False
-        self.maybe_behind = False
 
 
 class Group:
