@@ -21,7 +21,7 @@ $(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-# What `make demo` needs besides the server: a set of prices.
+# What `make demo` needs besides the server: a set of prices, and a timetable.
 $(VENV)/.demo: requirements/demo.txt $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/demo.txt
 	@touch $@
@@ -52,7 +52,7 @@ run: $(VENV)/.run ## install what the server needs and start it on 127.0.0.1:880
 	@echo "Ctrl-C ends the server."
 	@exec $(BIN)/mdserver run --config conf/loopback.conf
 
-demo: $(VENV)/.demo ## replay real stock prices through a server and watch them arrive
+demo: $(VENV)/.demo ## live pages: a market of real prices, buses on their routes, a chat
 	@$(BIN)/python docs/examples/demo.py
 
 pipeline-demo: $(VENV)/.dev ## prices archived, derived from, audited and asked about, in two minutes

@@ -13,7 +13,11 @@ ROWS = 560
 @pytest.mark.slow
 def test_the_demo_shows_every_price_once_and_in_order() -> None:
     done = subprocess.run(
-        [sys.executable, str(DEMO)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(DEMO), "--once"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     ready, *lines = done.stdout.splitlines()

@@ -1,8 +1,8 @@
-"""Serves files of the package `mdserver.web`: the JavaScript client and the welcome page.
+"""Serves files of the package `mdserver.web`: the JavaScript client, the welcome page, the demos.
 
 The client (docs/javascript.md) is below `/client/`, and again below a path with the version of this
 server, such as `/client/0.1.0/`. Browsers keep the latter for a year without asking, because files
-of a version never change. The welcome page is at `/`.
+of a version never change. The demos are below `/demo/`, the welcome page is at `/`.
 """
 
 import importlib.resources
@@ -14,7 +14,9 @@ from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.http.answers import Path, text_answer
 
 CLIENT = "/client/"
-PREFIXES = (CLIENT,)
+DEMO = "/demo/"
+PREFIXES = (CLIENT, DEMO)
+INDEX = "index.html"
 _WELCOME = {"/": "welcome.html", "/welcome.css": "welcome.css", "/welcome.js": "welcome.js"}
 _TYPES = {
     "html": b"text/html; charset=utf-8",
@@ -76,6 +78,8 @@ class Folder:
                 name = f"{prefix}{__version__}/{file.name}"
                 self._answers[name] = answer_of(file, kept=True)
         listed = ", ".join(sorted(self._answers))
+        if index := self._answers.get(prefix + INDEX):
+            self._answers[prefix] = index
         self._missing = text_answer(f"There are {listed}.\n", 404)
 
     async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
@@ -90,7 +94,10 @@ def route_below(prefix: str) -> str:
 
 def routes() -> dict[str, dict[str, Path]]:
     """Return the routes of all files."""
-    folders = {CLIENT: Folder(CLIENT, "client", "bundle", versioned=True)}
+    folders = {
+        CLIENT: Folder(CLIENT, "client", "bundle", versioned=True),
+        DEMO: Folder(DEMO, "demo"),
+    }
     return {
         **{route_below(prefix): {"GET": folder} for prefix, folder in folders.items()},
         **{path: {"GET": OneFile("pages", name)} for path, name in _WELCOME.items()},
