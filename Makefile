@@ -123,27 +123,30 @@ test-server: $(VENV)/.dev $(CLIENT)/node_modules/.package-lock.json browser prox
 test-pipeline: $(VENV)/.dev jars ## the tests of the pipeline, with Spark and a Kafka broker
 	$(BIN)/python -m pytest -q tests/pipeline
 
-verify: verify-models verify-simulation verify-traces verify-chaos ## the proof's share of CI
+verify: verify-models verify-simulation verify-traces verify-mutation verify-chaos ## the proof's share of CI
 
 verify-models: $(VENV)/.dev ## TLC on the models of the specification and their mutants
 	$(BIN)/python -m spec check
 
 verify-simulation: $(VENV)/.dev ## simulated runs of three levels, what guards refused in them, and deliberate bugs
-	$(BIN)/python -m simulation run --seeds 2000 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --level 2 --seeds 200 --first 5000 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --level 3 --seeds 200 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --profile half-cut --seeds 300 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --profile half-cut --level 2 --seeds 50 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --profile half-cut --level 3 --seeds 20 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --profile disturbed-start --seeds 100 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --profile put-back --seeds 50 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --profile slow-disks --seeds 100 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --seeds 2000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --level 2 --seeds 200 --first 5000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --level 3 --seeds 200 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --profile half-cut --seeds 300 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --profile half-cut --level 2 --seeds 50 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --profile half-cut --level 3 --seeds 20 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --profile disturbed-start --seeds 100 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --profile put-back --seeds 50 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --profile slow-disks --seeds 100 --jobs $(JOBS)
 	$(BIN)/python -m simulation mutants --jobs $(JOBS)
 
 verify-traces: $(VENV)/.dev ## traces of simulated runs against the specification, changed ones too
 	rm -rf build/traces
 	$(BIN)/python -m simulation traces build/traces --runs 200
-	$(BIN)/python -m spec traces --spoilt build/traces/*.jsonl
+	$(BIN)/python -m spec traces --spoilt --least 70 build/traces/*.jsonl
+
+verify-mutation: $(VENV)/.dev ## a tenth of the small bugs, another one with each commit
+	$(BIN)/python -m tests.mutation --turn --jobs $(JOBS) --seconds 10 --budget 150 --least 50
 
 mutation: $(VENV)/.dev ## put small bugs in, one at a time, and see what finds each; an hour (TENTH=0 to 9 for a part)
 	$(BIN)/python -m tests.mutation --jobs $(JOBS) $(if $(TENTH),--tenth $(TENTH))
@@ -176,4 +179,4 @@ clean: ## remove everything that make made
 
 .PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
 	test test-pure test-server test-pipeline \
-	verify verify-models verify-simulation verify-traces verify-chaos proof mutation chaos fuzz clean
+	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos fuzz clean

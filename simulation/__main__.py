@@ -20,6 +20,7 @@ from mdserver.cluster.guards import Guard
 from simulation import coverage, guards
 from simulation.chaos.command import chaos
 from simulation.diagram import diagram
+from simulation.fresh import commit_of, first_seed
 from simulation.levels import LEVELS
 from simulation.minimise import minimise as make_smaller
 from simulation.mutants import MUTANTS, Hunt, hunt
@@ -78,15 +79,26 @@ def main() -> None:
 @main.command()
 @click.option("--seeds", default=1000, show_default=True, help="How many seeds.")
 @click.option("--first", default=1, show_default=True, help="The first of them.")
+@click.option("--fresh", is_flag=True, help="Seeds that are new with each commit.")
 @click.option("--jobs", type=int, help="Processes (default: the number of cores).")
 @click.option("--diagrams", type=click.Path(path_type=Path), help="Folder for failing runs' SVGs.")
 @level_option
 @profile_option
 def run(
-    seeds: int, first: int, jobs: int | None, diagrams: Path | None, level: int, profile: str | None
+    seeds: int,
+    first: int,
+    fresh: bool,
+    jobs: int | None,
+    diagrams: Path | None,
+    level: int,
+    profile: str | None,
 ) -> None:
     """Run the regression seeds and then so many others; exit 1 if any fails."""
     before = [] if profile else regressions()
+    if fresh:
+        commit = commit_of()
+        first = first_seed(commit, first)
+        click.echo(f"seeds from {first} on, of commit {commit[:12] or 'none: they are not fresh'}")
     chosen = list(dict.fromkeys([*before, *range(first, first + seeds)]))
     console, errors = Console(), Console(stderr=True)
     began = time.monotonic()

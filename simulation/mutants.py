@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mdserver.cluster.acceptor import Acceptor, AcceptorEvent, Standing
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
@@ -38,6 +38,7 @@ from mdserver.core.recovery import Lost
 from simulation import profiles
 from simulation.plan import Plan
 from simulation.run import Result, run
+from simulation.stored import load
 
 Wrap = Callable[[Any], Any]
 
@@ -307,6 +308,25 @@ def half_of_the_positions_are_told(original: Callable[..., dict[str, Numbers]]) 
     return told
 
 
+def readmitted_by_seeds_only(original: Callable[..., None]) -> Any:
+    def sync_request(self: Coordinators, peer: str, request: SyncRequest) -> None:
+        if self._settings.is_seed or not request.returning:
+            original(self, peer, request)
+
+    return sync_request
+
+
+def stored(name: str) -> Callable[[int], Plan]:
+    """Return the plans of a stored one: how long messages take is drawn anew in each."""
+
+    def drawn(seed: int) -> Plan:
+        plan = load()[name].plan
+        return evolve(plan, seed=plan.seed + seed - 1)
+
+    drawn.__name__ = name
+    return drawn
+
+
 def mutant(title: str, owner: type, name: str, make: Wrap) -> Mutant:
     """A bug of one function that crowded plans with all kinds of faults bring to light."""
     return Mutant(title, ((owner, name, make),), profiles.crowded)
@@ -389,5 +409,10 @@ MUTANTS = (
         Publishers,
         "told",
         half_of_the_positions_are_told,
+    ),
+    Mutant(
+        "a coordinator that is no seed takes no seed back",
+        ((Coordinators, "sync_request", readmitted_by_seeds_only),),
+        stored("lost-under-a-non-seed"),
     ),
 )

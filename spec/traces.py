@@ -35,7 +35,7 @@ ACTIONS = (
 )
 BEYOND = ("Readmit",)
 """Steps that `TraceLog` does not know: a run is checked up to the first of them, or to the start of
-a seed that lost its vote record or that comes back with its log."""
+a seed that lost its vote record or that comes back with its log (`beyond`)."""
 RUNS_PER_START = 400
 TIMEOUT_S = 600
 
@@ -46,11 +46,17 @@ class BadTraceError(Exception):
 
 @frozen
 class Recorded:
-    """One group's steps: `lines` are (line number in the file, values)."""
+    """One group's steps: `lines` are (line number in the file, values).
+
+    `unjudged` counts the lines behind those, from one on that is beyond the specification; `why`
+    is what that one is about, "" if every line is judged.
+    """
 
     name: str
     seeds: tuple[str, ...]
     lines: Sequence[tuple[int, Line]]
+    unjudged: int = 0
+    why: str = ""
 
 
 @frozen
@@ -117,16 +123,44 @@ def split(name: str, lines: Sequence[tuple[int, Line]]) -> list[Recorded]:
     starts = [v for _, v in lines if v["name"] == "Start" and v.get("seed")]
     seeds = tuple(dict.fromkeys(v["node"] for v in starts))
     groups = dict.fromkeys(v["group"] for _, v in lines if v.get("group") is not None)
-    return [Recorded(f"{name} group {g}", seeds, list(of_group(lines, g))) for g in groups]
+    return [of_group(f"{name} group {group}", seeds, lines, group) for group in groups]
 
 
-def of_group(lines: Sequence[tuple[int, Line]], group: int) -> Iterator[tuple[int, Line]]:
-    """A group's lines, one publication each, up to a step that is beyond the specification."""
+def of_group(
+    name: str, seeds: tuple[str, ...], lines: Sequence[tuple[int, Line]], group: int
+) -> Recorded:
+    """Return the run of a group: its lines up to a step that is beyond the specification."""
+    own = [(number, line) for number, line in lines if line.get("group") in {None, group}]
+    judged, why = len(own), ""
+    for at, (_, line) in enumerate(own):
+        why = beyond(line)
+        if why:
+            judged = at
+            break
+    return Recorded(name, seeds, list(steps(own[:judged], group)), len(own) - judged, why)
+
+
+def beyond(line: Line) -> str:
+    """Return why a line and those after it are not judged; "" if it is."""
+    if line["name"] in BEYOND:
+        return "a lost seed was taken back"
+    if line.get("lost"):
+        return "a seed lost its vote record"
+    return "a seed came back with its log" if line.get("restored") else ""
+
+
+def unjudged(runs: Iterable[Recorded]) -> dict[str, int]:
+    """Return how many lines are not judged, by what came before them, the most frequent first."""
+    found: dict[str, int] = {}
+    for run in runs:
+        if run.why:
+            found[run.why] = found.get(run.why, 0) + run.unjudged
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
+def steps(lines: Sequence[tuple[int, Line]], group: int) -> Iterator[tuple[int, Line]]:
+    """Yield a group's lines, one publication each."""
     for number, line in lines:
-        if line.get("group") not in {None, group}:
-            continue
-        if line["name"] in BEYOND or line.get("lost") or line.get("restored"):
-            return
         if line["name"] == "Start":
             promised = line["promised"][group] if line.get("seed") else 0
             yield number, {**line, "promised": promised}

@@ -24,6 +24,8 @@ from attrs import frozen
 from rich.console import Console
 from rich.table import Table
 
+from simulation.fresh import commit_of, tenth_of
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "mdserver"
 BUGS = Path(__file__).with_name("bugs.toml")
@@ -162,16 +164,27 @@ def carried_out(command: list[str], folder: Path, seconds: float) -> tuple[int |
 
 @click.command()
 @click.option("--tenth", type=int, help="Only every tenth bug, from this one on.")
+@click.option("--turn", is_flag=True, help="Only the tenth whose turn it is with this commit.")
 @click.option("--file", "name", help="Only the bugs of this file.")
 @click.option("--seconds", default=20.0, show_default=True, help="Of simulated runs for each bug.")
 @click.option("--budget", type=float, help="Begin with no more bugs after so many seconds.")
 @click.option("--jobs", default=2, show_default=True, help="How many at a time.")
 @click.option("--least", default=90, show_default=True, help="Percent that have to be found.")
 def main(
-    tenth: int | None, name: str | None, seconds: float, budget: float | None, jobs: int, least: int
+    tenth: int | None,
+    turn: bool,
+    name: str | None,
+    seconds: float,
+    budget: float | None,
+    jobs: int,
+    least: int,
 ) -> None:
     """Put the listed bugs in, one at a time; exit 1 if too few of them are found."""
     console = Console(width=160)
+    if turn:
+        commit = commit_of()
+        tenth = tenth_of(commit)
+        console.print(f"tenth {tenth}, of commit {commit[:12] or 'none'}")
     bugs = [bug for bug in chosen(listed(), tenth) if name in (None, bug.file)]
     stale = [bug for bug in bugs if bug.stale]
     live = [bug for bug in bugs if not bug.stale and not bug.equivalent]

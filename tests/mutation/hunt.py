@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from itertools import count
 
+from attrs import evolve
+
 from simulation import profiles
 from simulation.plan import Plan, make
 from simulation.run import run
@@ -24,13 +26,21 @@ DIRECTED = (
     profiles.lagging_peer,
     profiles.disturbed_start,
     profiles.half_cut,
+    profiles.repeated,
+    profiles.forgetful,
+    profiles.joining,
 )
+REDRAWN = 3
 
 
 def plans() -> Iterator[tuple[str, Plan]]:
-    """Yield the stored plans, then drawn ones of each kind in turn."""
-    for name, stored in load().items():
-        yield name, stored.plan
+    """Yield the stored plans, then drawn ones of each kind in turn.
+
+    How long messages take in a stored plan is drawn anew a few times, as any change shifts it.
+    """
+    for again in range(REDRAWN):
+        for name, stored in load().items():
+            yield name, evolve(stored.plan, seed=stored.plan.seed + again)
     for seed in count(1):
         for directed in DIRECTED:
             yield f"{directed.__name__} {seed}", directed(seed)

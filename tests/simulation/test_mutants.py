@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from simulation import __main__ as commands
 from simulation.mutants import MUTANTS, hunt, switched_on
 from simulation.run import run
+from simulation.stored import load
 
 BY_TITLE = {mutant.title: mutant for mutant in MUTANTS}
 PLANS = list(dict.fromkeys(mutant.plan for mutant in MUTANTS))
@@ -71,3 +72,17 @@ def test_a_bug_is_gone_once_switched_off() -> None:
 
     assert all(a is not b for a, b in zip(changed, originals, strict=True))
     assert [owner.__dict__[name] for owner, name, _ in mutant.patches] == originals
+
+
+STORED = {name: stored for name, stored in load().items() if stored.mutant}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_stored_plan_passes_and_shows_its_bug_once_that_is_put_back(name: str) -> None:
+    plan = STORED[name].plan
+
+    assert run(plan)[0].problems == ()
+    found = hunt(BY_TITLE[STORED[name].mutant], range(1, 11)).found
+
+    assert found is not None
+    assert found.seed in range(plan.seed, plan.seed + 10)
