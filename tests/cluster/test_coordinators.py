@@ -1,5 +1,7 @@
 """What a member does with the groups that it coordinates, until another one does."""
 
+import random
+
 import pytest
 
 from mdserver.cluster.messages import Forward, ForwardItem, PeerReceived
@@ -126,3 +128,36 @@ def test_what_is_held_back_for_the_disk_is_taken_once_after_a_link_broke() -> No
     cluster.run(S)
     taken = [entry.publication.content for entry in cluster.members[contact].committed[0]]
     assert taken == [b"on its way to the disk", b"held back"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_publications_without_a_number_are_taken_once_whatever_links_and_disks_do(
+    seed: int,
+) -> None:
+    """Disks stall, links break and are dialled anew; no member ends, so no contact forgets."""
+    rng = random.Random(seed)
+    hold_bytes = rng.choice((0, 30, 300))
+    cluster = started(
+        groups=2, seed=seed, writes_wal=True, acks_wait_for_wal=True, hold_bytes=hold_bytes
+    )
+    cluster.run(3 * S)
+    for name in cluster.names:
+        cluster.open(name, 1)
+    contents = [f"publication {number}" for number in range(120)]
+    for content in contents:
+        cluster.publish(rng.choice(cluster.names), 1, f"/a/{rng.randrange(4)}", content)
+        chance = rng.random()
+        if chance < 0.15:
+            pair = rng.sample(cluster.names, 2)
+            cluster.disconnect(*pair)
+            cluster.connect_later(rng.randrange(100 * MS), *pair)
+        elif chance < 0.3:
+            cluster.members[rng.choice(cluster.names)].stall(rng.randrange(400 * MS))
+        cluster.run(rng.randrange(60 * MS))
+    results = [status for member in cluster.members.values() for status in member.statuses]
+    assert len(results) <= len(contents)
+    cluster.until(lambda: sum(len(acked(cluster, name)) for name in cluster.names) == len(contents))
+    cluster.run(S)
+    for member in cluster.members.values():
+        taken = [e.publication.content.decode() for log in member.committed.values() for e in log]
+        assert sorted(taken) == sorted(contents)
