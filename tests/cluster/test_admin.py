@@ -108,8 +108,8 @@ def test_a_seed_knows_when_the_majority_ends_with_it() -> None:
     cluster = started()
     cluster.run(3 * S)
     node = cluster.members["m1:1"].node
-    assert node.missed() is None
+    assert node.needed_for_quorum() is None
     assert node.elsewhere() == ["c-m2:1", "c-m3:1"]
     cluster.kill("m2:1")
     cluster.run(S)
-    assert "only 1 of 3 seeds would vote" in str(node.missed())
+    assert "only 1 of 3 seeds would vote" in str(node.needed_for_quorum())

@@ -67,7 +67,7 @@ class AdminCommands(MemberPart):
                 refused = refused or self._readmit(member)
             case "cold-start":
                 answer = {"lost": self._silent()}
-                refused = self._cold_start(command.force)
+                refused = self._order_cold_start(command.force)
             case _:
                 refused = f"unknown action {command.action}"
         self._outgoing.out.append(AdminReply(command.request, answer, refused))
@@ -354,7 +354,7 @@ class AdminCommands(MemberPart):
         self._election.cold_start(silent, left)
         return None
 
-    def _cold_start(self, accepted: bool) -> str | None:
+    def _order_cold_start(self, accepted: bool) -> str | None:
         """Order a cold start; return why that is refused, None if it is not.
 
         `accepted`: the operator accepts the loss of what only seeds out of sight hold.

@@ -258,8 +258,7 @@ class Group:
             outgoing.forward(leadership.coordinator, item)
 
     def follow(self) -> None:
-        """Follow the coordinator, which is active, and of which this member has all that is
-        committed.
+        """Follow the coordinator: it is active, and all that it has committed is here.
 
         What was forwarded to an older coordinator and is not in this log was lost with it, for
         certain: this log was taken from a majority, and whatever was committed is in it. So it is

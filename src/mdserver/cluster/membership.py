@@ -214,7 +214,7 @@ class Membership:
         return heard and (peer.hears is None or self.me in peer.hears)
 
     def hears(self, now: int) -> list[str]:
-        """Return the members from which something came lately."""
+        """Return the members from which something came within the last suspicion time."""
         return [
             name
             for name, peer in self.peers.items()

@@ -510,7 +510,7 @@ class Node:
         """Return the client addresses of the other members, to which clients can go instead."""
         return [peer.client for peer in self.members.peers.values() if peer.client]
 
-    def missed(self) -> str | None:
+    def needed_for_quorum(self) -> str | None:
         """Return why the cluster would take no publications without this member, or None."""
         if self.settings.single or not self.settings.is_seed:
             return None

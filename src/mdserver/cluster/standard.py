@@ -92,7 +92,7 @@ class Standard(MemberPart):
         """Look for leaderships that end, and for groups to claim; called a few times a second."""
         if self._wait_until is None:
             self._wait_until = self._outgoing.now + STANDARD_ALONE_AFTER_S * NS_PER_S
-        self._outlast()
+        self._raise_epochs()
         self._look()
         self._following.join()
         self._claim()
@@ -140,7 +140,7 @@ class Standard(MemberPart):
         if mine:
             self._succeed(mine, len(weights))
 
-    def _outlast(self) -> None:
+    def _raise_epochs(self) -> None:
         """Raise the epochs of this member's leaderships when other members went out of sight.
 
         If those members are alive behind a cut, they succeed this coordinator. Of both sides the
@@ -217,7 +217,7 @@ class Standard(MemberPart):
 
         The last coordinator may have numbered entries that did not come here; under the old history
         id their positions would be used again. The epoch rises by the number of members in sight,
-        for the reason given in `_outlast`.
+        for the reason given in `_raise_epochs`.
         """
         history = new_history(self._rng)
         begun: list[msg.BeginItem] = []

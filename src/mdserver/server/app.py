@@ -311,9 +311,9 @@ class App:
 
         Returns when all connections have ended, or after the deadline; then cancel `serve`.
         """
-        missed = self.node.missed()
-        if missed is not None:
-            log.warning("the majority ends with this member", reason=missed)
+        reason = self.node.needed_for_quorum()
+        if reason is not None:
+            log.warning("the majority ends with this member", reason=reason)
         async with trio.open_nursery() as nursery:
             if self.member is not None:
                 nursery.start_soon(self.member.hand_over, self.commands)
