@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
-SOURCES := src tests simulation spec docs/examples conf/pipeline
+SOURCES := src tests simulation spec docs/examples conf/pipeline packaging
 
 .DEFAULT_GOAL := help
 
@@ -79,6 +79,7 @@ docs: $(VENV)/.dev ## write the pages that are made of the parameter table
 
 lock: ## resolve the lock files in requirements/ anew
 	$(LOCK) --extra build -o requirements/run.txt
+	$(LOCK) -c requirements/run.txt -o requirements/server.txt
 	$(LOCK) --extra build --extra dev --extra kafka --extra pipeline -o requirements/dev.txt
 	$(LOCK) --extra build --extra demo -c requirements/dev.txt -o requirements/demo.txt
 
@@ -96,6 +97,15 @@ CLIENT := src/mdserver/web/client
 $(CLIENT)/node_modules/.package-lock.json: $(CLIENT)/package.json $(CLIENT)/package-lock.json
 	@{ command -v node && command -v npm; } > /dev/null || { $(INSTALL) nodejs npm > /dev/null; } || true
 	@if command -v npm > /dev/null; then cd $(CLIENT) && npm ci --silent --no-audit --no-fund && touch node_modules/.package-lock.json; fi
+
+roots: ## install what builds packages, and the clean root in which they are tried
+	@{ command -v debootstrap && command -v rpmbuild && command -v systemd-analyze; } > /dev/null || { $(INSTALL) debootstrap rpm systemd > /dev/null; } || true
+
+dist: $(VENV)/.dev roots ## what is released, in dist/: sdist, wheel, .deb, .rpm, tarball
+	$(BIN)/python packaging/build.py
+
+verify-packages: $(VENV)/.dev roots ## the packages in a clean root; minutes, and root's rights
+	$(BIN)/python -m pytest -q packaging/tests
 
 javascript: $(CLIENT)/node_modules/.package-lock.json ## make what servers serve of the JavaScript client
 	@cd $(CLIENT) && npm run --silent bundle
@@ -178,5 +188,6 @@ clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
 .PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
+	roots dist verify-packages \
 	test test-pure test-server test-pipeline \
 	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos fuzz clean

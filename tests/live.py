@@ -51,12 +51,13 @@ def live_server(
     *arguments: str,
     environment: Mapping[str, str] | None = None,
     under: tuple[str, ...] = (),
+    inherited: tuple[int, ...] = (),
 ) -> Iterator[LiveServer]:
     """Runs `mdserver run` with these arguments until the end of the `with` block.
 
     Without arguments everybody may do everything, on a free port of 127.0.0.1. The server log goes
     to a file in `folder`. A server that is still there at the end must end by SIGTERM, with 0.
-    `under` are words that go before the command.
+    `under` are words that go before the command, `inherited` the descriptors that it keeps open.
     """
     command = [*under, sys.executable, "-m", "mdserver.cli.main", "run"]
     command += arguments or ("--set", "Listen=127.0.0.1:0", "--set", "Entitlement=None")
@@ -69,6 +70,7 @@ def live_server(
             stderr=stderr,
             text=True,
             env=dict(environment) if environment is not None else None,
+            pass_fds=inherited,
         )
     with process:
         try:

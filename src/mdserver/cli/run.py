@@ -16,10 +16,13 @@ from mdserver.config.concerns import concerns
 from mdserver.config.reloading import Reload
 from mdserver.errors import ConfigError, MdserverError, StartError, leaves
 from mdserver.journal.rotating import LineWriter
+from mdserver.limits import NS_PER_S
 from mdserver.server.app import App, build
 from mdserver.server.logs import server_log, set_level
 from mdserver.server.privileges import take_no_new_privileges
+from mdserver.server.sockets import SocketFactory
 from mdserver.server.start_checks import limited, unusable
+from mdserver.server.systemd import listen_first_on, systemd
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 YOUNG_OBJECTS = 5000  # new objects that trigger a collection of the youngest generation
@@ -58,8 +61,11 @@ async def serve(
 ) -> None:
     """Serve until a signal; on SIGHUP read the configuration again by `read`."""
     gc.disable()  # nothing made during the start becomes garbage, and a journal may be very large
+    supervisor = systemd()
+    listen, left = listen_first_on(supervisor.sockets)
+    sockets = SocketFactory(listen=listen)
     try:
-        app = build(config, trace=trace, log_writer=lines)
+        app = build(config, trace=trace, log_writer=lines, sockets=sockets)
     except (ConfigError, StartError) as error:
         # A start ends at the first mistake, but whoever corrects it wants to know all of them.
         mistakes = dict.fromkeys((str(error), *unusable(config)))
@@ -69,12 +75,19 @@ async def serve(
         async with trio.open_nursery() as nursery:
             urls = await nursery.start(app.serve)
             spare_collector()
+            for sock in left:
+                log.warning("socket not used", address=str(sock.getsockname()))
             click.echo(f"mdserver ready: {' '.join(urls)}")
+            nursery.start_soon(supervisor.keep_alive)
+            supervisor.ready()
             async for number in signals:
                 if number == signal.SIGHUP:
+                    supervisor.reloading()
                     reload(app, read)
+                    supervisor.ready()
                     continue
                 log.info("ending", signal=signal.Signals(number).name)
+                supervisor.stopping(app.server.settings.drain_timeout / NS_PER_S)
                 if app.server.unready:
                     break  # the second signal ends the server at once
                 nursery.start_soon(drain, app, nursery.cancel_scope)

@@ -48,6 +48,7 @@ from mdserver.server.plugins.custom import CustomAuthorizer, load_class
 from mdserver.server.plugins.presence import METHODS, PresenceHook
 from mdserver.server.server import Server
 from mdserver.server.settings import server_settings
+from mdserver.server.sockets import TCP, SocketFactory
 from mdserver.server.start_checks import lowered_sentence
 from mdserver.server.store import build_node, open_store
 from mdserver.server.tracing import tracing
@@ -64,12 +65,17 @@ class LogWriter(Protocol):
 
 
 def build(
-    config: Config, *, trace: Path | None = None, log_writer: LogWriter | None = None
+    config: Config,
+    *,
+    trace: Path | None = None,
+    log_writer: LogWriter | None = None,
+    sockets: SocketFactory = TCP,
 ) -> "App":
     """Make a server. Its files on the disk are read, and locked until the process ends.
 
-    With `trace` the steps of the cluster protocol are appended to that file. Raises ConfigError or
-    StartError, each with one line that says what has to be changed.
+    With `trace` the steps of the cluster protocol are appended to that file. `sockets` makes the
+    listening sockets for clients. Raises ConfigError or StartError, each with one line that says
+    what has to be changed.
     """
     member = open_member(config, trace=trace is not None)
     store = open_store(config, member)
@@ -88,7 +94,8 @@ def build(
     def log_with(level: LogLevel) -> None:
         app.log_with(level)
 
-    server = Server(server_settings(config), node, Router(unready, warning), log)
+    router = Router(unready, warning)
+    server = Server(server_settings(config), node, router, log, sockets=sockets)
     commands = OperatorCommands(server.engine)
     password = config.monitor_password if config.monitor_http_authentication else ""
     orders = Orders(server.engine, config_in_force, log_with)

@@ -82,16 +82,23 @@ def _listen(host: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        # Accepted sockets inherit both; see docs/design.md, "Fan-out", for what they are for.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if sys.platform == "linux":
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
+        options(sock)
         sock.bind(where)
         sock.listen(BACKLOG)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def options(sock: socket.socket) -> None:
+    """Set the options of a listening TCP socket that accepted sockets inherit.
+
+    See docs/design.md, "Fan-out", for what they are for.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sys.platform == "linux":
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
 
 
 def url_of(sock: socket.socket, *, secure: bool = False) -> str:

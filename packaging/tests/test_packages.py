@@ -1,0 +1,192 @@
+"""The packages as an operator gets them: built twice, installed in a clean root, used, removed.
+
+`make verify-packages` runs this. It needs root's rights, and from Debian's packages debootstrap,
+rpm and systemd; it skips without them. The clean root is Debian's smallest, with Python.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.live import post
+
+ROOT = Path(__file__).parents[2]
+CONFIG = "/etc/mdserver/mdserver.conf"
+EXPOSURE_MAX = 2.0
+START_MAX_S = 5
+PATIENCE_S = 60
+TOOLS = ("debootstrap", "rpm", "systemd-analyze", "dpkg-deb")
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a clean root"),
+    pytest.mark.skipif(
+        not all(map(shutil.which, TOOLS)), reason=f"needs {', '.join(TOOLS)} (make roots)"
+    ),
+]
+
+
+def run(*command: object, **options: object) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+    assert done.returncode == 0, done.stdout
+    return str(done.stdout)
+
+
+def built(source: Path, output: Path, *kinds: str) -> Path:
+    only = [word for kind in kinds for word in ("--only", kind)]
+    build = source / "packaging" / "build.py"
+    run(sys.executable, build, *only, "--output", output, cwd=source)
+    return output
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything that is released."""
+    return built(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Debian of the release of this machine, from where this machine has its packages."""
+    root = tmp_path_factory.mktemp("clean") / "root"
+    site = run("apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)").splitlines()
+    release = platform_release()
+    mirror = next(line.split()[0] for line in site if line.endswith(f" {release}"))
+    run("debootstrap", "--variant=minbase", "--include=python3", release, root, mirror)
+    return root
+
+
+def platform_release() -> str:
+    text = Path("/etc/os-release").read_text(encoding="utf-8")
+    found = re.search(r"^VERSION_CODENAME=(\S+)", text, re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def inside(root: Path, *command: object, user: str = "root") -> str:
+    return run("chroot", f"--userspec={user}", root, *command)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+@contextmanager
+def serving(*command: object) -> Iterator[str]:
+    """Run what starts a server until the end of the block; its URL."""
+    url = f"http://127.0.0.1:{free_port()}"
+    words = [*map(str, command), "--set", f"Listen={url.removeprefix('http://')}"]
+    words += ["--set", "Entitlement=None"]  # the configuration as it comes lets nobody publish
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            began = time.monotonic()
+            line = process.stdout.readline()
+            assert line == f"mdserver ready: {url}\n"
+            assert time.monotonic() - began < START_MAX_S
+            yield url
+            process.terminate()
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
+
+
+def test_two_builds_of_one_commit_are_the_same(dist: Path, tmp_path: Path) -> None:
+    run("git", "clone", "-q", ROOT, tmp_path / "clone")
+    again = built(tmp_path / "clone", tmp_path / "again", "sdist", "wheel", "tar", "deb", "rpm")
+    assert (again / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
+    run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=dist)
+
+
+def test_the_unit_gives_few_rights() -> None:
+    unit = ROOT / "packaging" / "systemd" / "mdserver.service"
+    said = run("systemd-analyze", "security", "--offline=true", unit)
+    found = re.search(r"Overall exposure level for mdserver.service: ([0-9.]+)", said)
+    assert found, said
+    assert float(found[1]) < EXPOSURE_MAX
+
+
+def test_the_debian_package_is_installed_used_upgraded_and_purged(dist: Path, clean: Path) -> None:
+    (package,) = dist.glob("*.deb")
+    shutil.copy(package, clean / "root")
+    inside(clean, "dpkg", "-i", f"/root/{package.name}")
+    unit = (clean / "usr/lib/systemd/system/mdserver.service").read_text()
+    start = re.search(r"^ExecStart=(.+)$", unit, re.MULTILINE)
+    assert start
+    command = ("chroot", "--userspec=mdserver:mdserver", clean, *start[1].split())
+    with serving(*command) as url:
+        assert post(url, "/a/b")["status"] == "OK"
+        content = inside(clean, "mdserver", "snapshot", "/a/b", "--server", url)
+        assert "hello" in content
+        # The files of a running server are replaced; what it runs is in memory, and goes on.
+        with (clean / CONFIG[1:]).open("a") as file:
+            file.write("\nNodeName = mine\n")
+        inside(clean, "dpkg", "--force-confold", "-i", f"/root/{package.name}")
+        assert post(url, "/a/b")["status"] == "OK"
+    assert inside(clean, "mdserver", "check-config", "--config", CONFIG, user="mdserver")
+    with serving(*command) as url:
+        assert post(url, "/a/b")["status"] == "OK"
+    assert "NodeName = mine" in (clean / CONFIG[1:]).read_text()
+    inside(clean, "dpkg", "--purge", "mdserver")
+    left = run("find", clean, "-xdev", "-name", "*mdserver*", "-not", "-path", "*/root/*.deb")
+    assert [line for line in left.splitlines() if "/var/lib/dpkg/" not in line] == []
+
+
+def test_the_configuration_is_for_root_and_the_server_only(dist: Path, clean: Path) -> None:
+    (package,) = dist.glob("*.deb")
+    shutil.copy(package, clean / "root")
+    inside(clean, "dpkg", "-i", f"/root/{package.name}")
+    assert inside(clean, "stat", "-c", "%a %U %G", CONFIG) == "640 root mdserver\n"
+    assert inside(clean, "stat", "-c", "%a %U %G", "/etc/mdserver") == "750 root mdserver\n"
+    inside(clean, "dpkg", "--purge", "mdserver")
+
+
+def test_the_tarball_runs_from_where_it_is_unpacked(dist: Path, clean: Path) -> None:
+    (tarball,) = dist.glob("*-linux-*.tar.gz")
+    run("tar", "-xzf", tarball, "-C", clean / "opt")
+    name = tarball.name.removesuffix(".tar.gz")
+    (clean / "usr/local/bin/mdserver").symlink_to(f"/opt/{name}/bin/mdserver")
+    with serving("chroot", "--userspec=nobody", clean, "mdserver", "run") as url:
+        assert post(url, "/a/b")["status"] == "OK"
+
+
+def test_the_rpm_has_what_the_debian_package_has(dist: Path) -> None:
+    """There is no Fedora here to install it on: its list of files, its scripts, what it needs."""
+    (package,) = dist.glob("*.rpm")
+    (debian,) = dist.glob("*.deb")
+    listed = set(run("rpm", "-qlp", package).splitlines())
+    shown = run("dpkg-deb", "--contents", debian).splitlines()
+    files = {line.split(maxsplit=5)[5].removeprefix(".") for line in shown if not line.startswith("d")}
+    assert files <= listed
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert f"python(abi) = {python}" in run("rpm", "-qRp", package)
+    assert CONFIG in run("rpm", "-qcp", package)
+    assert "useradd --system" in run("rpm", "-qp", "--scripts", package)
+
+
+def test_the_wheel_is_installed_and_carries_the_pages(dist: Path, tmp_path: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path, wheel)
+    command = "import json, mdserver; print(json.dumps(mdserver.__file__))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    found = json.loads(run(sys.executable, "-c", command, env=environment, cwd=tmp_path))
+    assert Path(found).is_relative_to(tmp_path)
+    assert (tmp_path / "mdserver/web/client/bundle").is_dir()
+    assert not list(tmp_path.rglob("node_modules"))
