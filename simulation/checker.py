@@ -67,6 +67,7 @@ class Checker:
 
     majority_kept: bool = True
     cached: int | None = None  # messages kept a subject, if more than that are published
+    restless: frozenset[str] = frozenset()  # clients that ask anew while messages are on their way
     violations: list[Violation] = field(factory=list)
     published: dict[str, Published] = field(factory=dict)
     refused: dict[str, None] = field(factory=dict)
@@ -116,7 +117,7 @@ class Checker:
         if other != mine:
             self._violate("fork", f"{place} is {other} and {mine}")
         first = self.place_of.setdefault((event.history, event.publication), place)
-        if first != place:
+        if first != place and (known is None or known.once):
             self._violate("duplicate", f"{event.publication} stands at {first} and {place}")
 
     def _acked(self, event: Acked) -> None:
@@ -160,7 +161,9 @@ class Checker:
         """Return whether caches cannot hold what the client has missed any more."""
         if self.cached is None or isinstance(event, Reset):
             return False
-        return view.fresh or event.seq - view.seq > self.cached
+        if view.fresh or event.client in self.restless:
+            return True  # it asked from an earlier position than it has by now
+        return event.seq - view.seq > self.cached
 
     def behind(
         self, client: str, positions: Mapping[str, tuple[str, int, int]], subjects: Iterable[str]
@@ -233,7 +236,7 @@ class Checker:
         last: dict[str, int] = {}
         for acked in alike:
             known = self.published.get(acked.publication)
-            if known is None or not known.number:
+            if known is None or not known.number or not known.once:
                 continue
             before = last.get(known.publisher, 0)
             if known.number < before:

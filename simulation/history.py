@@ -14,13 +14,17 @@ from attrs import asdict, frozen
 
 @frozen
 class Published:
-    """A publisher handed a publication to its client, for the first time."""
+    """A publisher handed a publication to its client, for the first time.
+
+    Without `once` it is not numbered: its repeats cannot be told from it, and may have places too.
+    """
 
     at: int
     publication: str
     subject: str
     publisher: str = ""
     number: int = 0
+    once: bool = True
 
 
 @frozen

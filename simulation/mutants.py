@@ -5,8 +5,9 @@ light: a bug of recovery does not show where nothing crashes.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ from mdserver.cluster.messages import (
 )
 from mdserver.cluster.stable_storage import StableStorage
 from mdserver.cluster.votes import Vote, VoteRecord
+from mdserver.core import catch_up
 from mdserver.core.catch_up import CatchUp
 from mdserver.core.histories import Histories
 from mdserver.core.message import Entry, Position
@@ -45,10 +47,10 @@ Wrap = Callable[[Any], Any]
 
 @frozen
 class Mutant:
-    """A bug: `patches` are (class, name of a function of it, what makes the wrong one of it)."""
+    """A bug: `patches` are (class or module, its function, what makes the wrong one of that)."""
 
     title: str
-    patches: tuple[tuple[type, str, Wrap], ...]
+    patches: tuple[tuple[type | ModuleType, str, Wrap], ...]
     plan: Callable[[int], Plan]
 
 
@@ -283,17 +285,14 @@ def joined_at_once(_: object) -> Any:
     return join
 
 
-def half_of_the_cache_is_used(original: Callable[..., None]) -> Any:
+def half_of_the_cache_is_used(original: Callable[..., Any]) -> Any:
     """A client that missed more than half of what is cached is told that it is lost."""
 
-    def recover(
-        self: CatchUp, subscription: Any, subject: str, after: Position, now: int, out: list[Any]
-    ) -> None:
-        state = self._cache.find(subject)
-        if state is None or state.seq - after.seq <= len(state.entries) // 2:
-            return original(self, subscription, subject, after, now, out)
-        lost = Lost(Position(after.epoch, after.seq + 1), Position(state.epoch, state.seq))
-        return self._send_lost(subscription, subject, lost, now, out)
+    def recover(state: Any, entries: Sequence[Entry], after: Position) -> Any:
+        found = original(state, entries, after)
+        if state is None or state.seq - after.seq <= len(entries) // 2:
+            return found
+        return Lost(Position(after.epoch, after.seq + 1), Position(state.epoch, state.seq))
 
     return recover
 
@@ -401,7 +400,7 @@ MUTANTS = (
     ),
     Mutant(
         "a gap is told although the cache has everything",
-        ((CatchUp, "_recover", half_of_the_cache_is_used),),
+        ((catch_up, "recover", half_of_the_cache_is_used),),
         profiles.forgetful,
     ),
     mutant(

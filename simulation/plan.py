@@ -81,6 +81,9 @@ class Plan:
     bound: int = 0  # from the last fault on, how late anything may be while it lasts; 0: any time
     numbers_kept: int = PUBLISHER_NUMBERS_KEPT  # where it is small, bursts go beyond it
     portion: int = 0  # records that one write takes to the disk; 0: all that came at once
+    habits: bool = (
+        False  # clients that hold, leave, conflate, or do not number (simulation/habits.py)
+    )
     hold_bytes: int = JOURNAL_HOLD_BYTES  # on their way to a disk; a seed takes ten times as many
 
     def describe(self) -> str:
@@ -90,6 +93,8 @@ class Plan:
             care += ", recorded"
         if self.numbers_kept != PUBLISHER_NUMBERS_KEPT:
             care += f", {self.numbers_kept} numbers kept"
+        if self.habits:
+            care += ", clients with habits"
         if self.portion:
             care += f", {self.portion} records a write, held at {self.hold_bytes} bytes"
         size = (
@@ -163,6 +168,7 @@ def make(seed: int) -> Plan:
             )
         ),
         numbers_kept=numbers_kept,
+        habits=random.Random(f"habits {seed}").random() < 0.3,
     )
 
 

@@ -37,6 +37,7 @@ def small(seed: int, calm: int, faults: Iterable[Fault], sendings: Iterable[Send
         log_kept=50,
         recorded=False,
         numbers_kept=PUBLISHER_NUMBERS_KEPT,
+        habits=False,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         sendings=tuple(sorted(sendings, key=lambda sending: sending.at)),
     )
@@ -67,6 +68,7 @@ def crowded(seed: int) -> Plan:
         log_kept=50,
         recorded=False,
         numbers_kept=PUBLISHER_NUMBERS_KEPT,
+        habits=False,
         faults=tuple(closely(rng, members, calm)),
         sendings=tuple(
             Sending(at, rng.randrange(2), rng.randrange(2))

@@ -41,9 +41,11 @@ class Recorder:
         for subject in subjects:
             self._see(Subscribed(now, self.name, subject))
 
-    def published(self, now: int, number: int, publication: str, subject: str) -> None:
-        """The application hands a publication to its client, which numbers it."""
-        event = Published(now, publication, subject, self.name, number)
+    def published(
+        self, now: int, number: int, publication: str, subject: str, *, once: bool = True
+    ) -> None:
+        """The application hands a publication to its client, which numbers it (`once`) or not."""
+        event = Published(now, publication, subject, self.name, number, once)
         self.pending[number] = event
         self._see(event)
 
@@ -67,6 +69,9 @@ class Recorder:
     ) -> None:
         """Messages reach the application; duplicates by position were dropped before."""
         for message in messages:
+            if not message.seq:
+                self._cover("delivered STANDARD")
+                continue  # it has no position, and nothing is promised of it
             before = self.positions.get(message.subject)
             if before is not None and before[0] != history:
                 self._cover("told of a reset")

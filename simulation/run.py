@@ -8,6 +8,7 @@ from pathlib import Path
 from attrs import frozen
 
 from mdserver.limits import NS_PER_MS
+from simulation import habits
 from simulation.faults import Faults
 from simulation.plan import Plan
 from simulation.world import World
@@ -56,6 +57,7 @@ def schedule(world: World, faults: Faults) -> None:
         heap.at(0, client.connect)
     for client in world.subscribers:
         client.subscribe(world.subjects)
+    habits.schedule(world)
     for fault in plan.faults:
         heap.at(fault.at, partial(faults.apply, fault))
     for number, sending in enumerate(plan.sendings):

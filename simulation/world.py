@@ -13,6 +13,7 @@ from mdserver.core.subjects import group_of
 from simulation.checker import Checker
 from simulation.clients import Client
 from simulation.clock import Heap
+from simulation.habits import Loose, Restless
 from simulation.history import Acked, Event, Settled
 from simulation.links import Links
 from simulation.members import Member
@@ -53,6 +54,10 @@ class World:
         self.publishers = [self._client(f"pub{i}", True) for i in range(plan.publishers)]
         self.subscribers = [self._client(f"sub{i}", False) for i in range(plan.subscribers)]
         self.subjects = [f"/s/{i}" for i in range(plan.subjects)]
+        self.restless: list[Restless] = []
+        self.loose: list[Loose] = []
+        if plan.habits:
+            self._add_habits()
 
     # What another level makes in its own way (simulation/server)
 
@@ -67,6 +72,15 @@ class World:
 
     def _client(self, name: str, publisher: bool) -> Client:
         return Client(self, name, random.Random(f"{self.plan.seed} {name}"), publisher)
+
+    def _add_habits(self) -> None:
+        names = [f"restless{number}" for number in range(2)]
+        seed = self.plan.seed
+        self.restless = [Restless(self, name, random.Random(f"{seed} {name}")) for name in names]
+        self.loose = [Loose(self, "loose", random.Random(f"{seed} loose"))]
+        self.checker.restless = frozenset(names)
+        self.subscribers += self.restless
+        self.publishers += self.loose
 
     # What the parts of a run need of each other
 

@@ -52,7 +52,7 @@ def test_a_bug_that_needs_a_coincidence_is_found_by_the_plan_that_makes_it(title
 
     assert found is not None
     # Seeds that hold less than they acknowledged are noticed at times before their logs fork.
-    assert {"I2", "fork", "disclosed loss"} & set(found.kinds)
+    assert {"I1", "I2", "fork", "disclosed loss"} & set(found.kinds)
 
 
 @pytest.mark.slow

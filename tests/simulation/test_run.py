@@ -90,7 +90,7 @@ def test_failing_run_is_found_made_smaller_and_drawn(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Learner, "commit", silent)
     monkeypatch.setattr(Learner, "heartbeat", silent)
     seed = next(s for s in range(100) if make(s).members == 3 and make(s).faults)
-    plan = evolve(make(seed), patience=2_000_000_000)
+    plan = evolve(make(seed), patience=2_000_000_000, habits=False)
     result, _ = run(plan)
     assert result.kinds == ("liveness",)
 
