@@ -24,7 +24,8 @@ from mdserver.core.subjects import group_of
 from mdserver.server.app import App, build
 from tests.house import way
 
-GROUPS = 8
+GROUPS = 64
+"""So many that each member coordinates some, whatever ports the members have."""
 PATIENCE_S = 60
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import trio
+
 from mdserver.client.core.values import PublishResult
 from mdserver.errors import MdserverError
 
@@ -26,7 +28,7 @@ class ConnectError(ClientError):
     """No server was reached at all in `connect_timeout_s`; the client goes on trying."""
 
 
-class ClientTimeoutError(ClientError, TimeoutError):
+class ClientTimeoutError(ClientError, trio.TooSlowError):
     """A result or reply did not come in time; a publication may still be taken."""
 
 

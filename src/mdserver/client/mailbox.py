@@ -4,9 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-import anyio.lowlevel
-
-from mdserver.client.waiting import Signal
+import trio
 
 T = TypeVar("T")
 
@@ -24,7 +22,7 @@ class Mailbox(Generic[T]):
         self.dropped = 0
         self._items: deque[T | Exception] = deque()
         self._max = items_max
-        self._arrival = Signal()
+        self._lot = trio.lowlevel.ParkingLot()
         self._closed = False
         self._streak = 0
 
@@ -32,18 +30,19 @@ class Mailbox(Generic[T]):
         return len(self._items)
 
     def put(self, items: Iterable[T | Exception]) -> None:
-        """Add items and wake the takers."""
+        """Add items and wake a taker for each."""
         self._items.extend(items)
         if self._max is not None:
             while len(self._items) > self._max:
                 self._items.popleft()
                 self.dropped += 1
-        self._arrival.wake()
+        if self._lot:
+            self._lot.unpark(count=len(self._items))
 
     def close(self) -> None:
         """Accept the end: after the items that are here, takers get StopAsyncIteration."""
         self._closed = True
-        self._arrival.wake()
+        self._lot.unpark_all()
 
     async def take_all(self) -> list[T]:
         """Wait for an item and return all that are here, up to the first exception.
@@ -64,11 +63,11 @@ class Mailbox(Generic[T]):
         self._streak += 1
         if not self._items or self._streak >= _UNYIELDING_MAX:
             self._streak = 0
-            await anyio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
         while not self._items:
             if self._closed:
                 raise StopAsyncIteration
-            await self._arrival.wait()
+            await self._lot.park()
         item = self._items.popleft()
         if isinstance(item, Exception):
             raise item

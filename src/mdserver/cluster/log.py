@@ -26,12 +26,16 @@ A *run* says which entries came from one contact: entry `start + i` answers its 
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mdserver.cluster.dedupe import Numbers, Publisher, Publishers
 from mdserver.core.message import Entry, Publication, checksum
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT
+
+if TYPE_CHECKING:
+    from mdserver.core.proposal import Proposal
 
 MISSING = "acknowledged messages are missing"
 """The event in the server log when an elected log lacks what another member holds as committed."""
@@ -129,6 +133,29 @@ class GroupLog:
                 self._note(entry)
         if run is not None:
             self.runs.append(run)
+
+    def append_committed(self, epoch: int, proposals: "Iterable[Proposal]") -> list[Entry]:
+        """Append publications that their publishers did not number; return the entries, committed.
+
+        Everything before them has to be committed. They belong to no run, since nobody but the
+        caller has to be told what became of them.
+        """
+        assert self.committed == self.length, "entries are committed in their order"
+        numbering, length = self.numbering, self.length
+        entries: list[Entry] = []
+        for proposal in proposals:
+            publication = proposal.publication
+            subject = publication.subject
+            seq = numbering[subject] = numbering.get(subject, 0) + 1
+            length += 1
+            entries.append(Entry(epoch, seq, publication, length))
+        self.length = self.committed = length
+        if self.kept:
+            self.entries += entries
+            self._drop()
+        else:
+            self.base = length
+        return entries
 
     def append(self, entries: Sequence[Entry], runs: Iterable[Run]) -> None:
         """Append entries that a coordinator numbered."""
@@ -245,14 +272,21 @@ class GroupLog:
         if self.publishers.long:
             self.publishers.committed(entries, [name for name, _ in self._removed.values()])
         if length - self.base > 2 * self.kept:
-            del self.entries[: length - self.kept - self.base]
-            self.base = length - self.kept
-            # With nothing kept, a run that was handed on whole is of no more use.
-            done = not self.kept and self._told == len(self.runs)
-            kept = [] if done else self.runs_since(self.base)
-            self._told -= len(self.runs) - len(kept)
-            self.runs = kept
+            self._drop()
         return entries, runs
+
+    def _drop(self) -> None:
+        """Drop committed entries, and runs of them, if there are more than twice those to keep."""
+        base = self.committed - self.kept
+        if base - self.base <= self.kept:
+            return
+        del self.entries[: base - self.base]
+        self.base = base
+        # With nothing kept, a run that was handed on whole is of no more use.
+        done = not self.kept and self._told == len(self.runs)
+        kept = [] if done else self.runs_since(base)
+        self._told -= len(self.runs) - len(kept)
+        self.runs = kept
 
     def _runs_within(self, start: int, end: int) -> list[Run]:
         """Return the runs of the entries from `start` to `end`, cut to them, each entry once."""

@@ -34,6 +34,7 @@ from mdserver.cluster.mode import Mode
 from mdserver.cluster.outgoing import Outgoing
 from mdserver.cluster.pending import PendingPublications
 from mdserver.cluster.settings import alone, delay
+from mdserver.cluster.single import ShortWay
 from mdserver.cluster.stable_storage import StableStorage
 from mdserver.cluster.standard import Standard
 from mdserver.cluster.statistics import (
@@ -150,6 +151,7 @@ class Node:
             self.wal,
             rng,
         )
+        self._short_way = ShortWay(groups, cluster, broker, out, pending, self.wal)
         common = (groups, cluster, members, out)  # of all parts, see `MemberPart`
         self.following = Following(*common)
         self._rng = rng
@@ -330,27 +332,34 @@ class Node:
             self.broker.opened(input, self.outgoing.now, self.outgoing.out)
 
     def _propose(self, proposals: list[Proposal]) -> None:
-        """Give every proposal a ticket of its group, and forward those that can be now."""
+        """Hand every proposal to its group, which forwards it or commits it at once."""
         groups = len(self.groups)
         by_group: dict[int, list[Proposal]] = {}
         standard: list[Proposal] = []
         at_most_once = Qos.STANDARD
+        numbered = False
         for proposal in proposals:
             publication = proposal.publication
             if publication.qos is at_most_once:
                 standard.append(proposal)
                 continue
+            if publication.number:
+                numbered = True
             group = group_of(publication.subject, groups)
             batch = by_group.get(group)
             if batch is None:
                 by_group[group] = [proposal]
             else:
                 batch.append(proposal)
-        for group, batch in by_group.items():
+        short = not numbered and self._short_way.open
+        for group, batch in () if short else by_group.items():
             self.groups[group].propose(batch)
         if standard:
             self._publish_standard([proposal.publication for proposal in standard])
             self._resolve([Outcome(proposal.origin) for proposal in standard])
+        # Last, since what is forwarded is committed after the STANDARD publications of its step.
+        if short and by_group:
+            self._short_way.publish(by_group)
 
     def _publish_standard(self, publications: list[Publication]) -> None:
         """Deliver STANDARD publications here, and send them to the other members."""

@@ -17,7 +17,6 @@ class MonitorKind(enum.Enum):
     HTTP = "HTTP"
     PROMETHEUS = "PROMETHEUS"
     PUSH = "PUSH"
-    JMX = "JMX"
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -32,7 +31,7 @@ class Monitoring:
         `MonitorHTTP.Listen` says where: `HTTP` has pages for people and programs, `PROMETHEUS` the
         path `/metrics`. `/health` is there in any case. `PUSH` publishes statistics to
         `/__mdserver__/...`, for clients with the right to read there and for the other members.
-        `JMX` has Jolokia's protocol at `/jolokia`. Empty: not at all.""",
+        Empty: not at all.""",
     )
     monitor_push_interval: int = parameter(
         "MonitorPush.Interval",

@@ -1,0 +1,150 @@
+"""The short way of a single server does what the way of a cluster does."""
+
+import random
+from collections import defaultdict
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mdserver.cluster.node import Node
+from mdserver.cluster.settings import alone
+from mdserver.cluster.wal import AnyWalEntry, WalSynced, WriteWal
+from mdserver.core.commands import AnyCommand, Connect, Publish, Subscribe
+from mdserver.core.events import Error, Status, StatusName
+from mdserver.core.inputs import Opened, Received
+from mdserver.core.message import Qos
+from mdserver.core.outputs import Committed, Deliver, Output, Send
+from mdserver.core.settings import BrokerSettings
+
+SETTINGS = BrokerSettings(groups=4)
+SUBJECTS = [f"/a/{number}" for number in range(7)]
+Seen = dict[object, list[object]]
+
+
+class Server:
+    """A single server, which takes the way of a cluster if its steps are traced."""
+
+    def __init__(self, *, short: bool, wal: bool, hold_bytes: int = 1_000_000) -> None:
+        own = alone(SETTINGS.member, writes_wal=wal)
+        self.cluster = attrs.evolve(own, trace=not short, hold_bytes=hold_bytes)
+        self.node = Node(SETTINGS, random.Random(1), self.cluster)
+        self.written: list[AnyWalEntry] = []
+        self.requests: list[int] = []
+        self.seen: Seen = defaultdict(list)
+        self.now = 0
+
+    def step(self, given: object) -> list[Output]:
+        self.now += 1
+        outputs = self.node.step(given, self.now)  # type: ignore[arg-type]
+        for output in outputs:
+            match output:
+                case WriteWal():
+                    self.requests.append(output.request)
+                    self.written += output.entries  # type: ignore[arg-type]
+                case Deliver():
+                    entry = output.delivery.entry
+                    for session in output.sessions:
+                        self.seen[session, entry.publication.subject].append(entry)
+                case Send(event=Status() | Error()):
+                    self.seen[output.session, "results"].append(repr(output.event))
+                case Committed():
+                    self.seen["committed", output.group] += output.entries
+        return outputs
+
+    def receive(self, session: int, *commands: AnyCommand) -> list[Output]:
+        return self.step(Received(session, commands))
+
+    def started(self) -> "Server":
+        for session in (1, 2, 3):
+            self.step(Opened(session, "127.0.0.1"))
+        self.receive(1, Connect(publisher="p"), Subscribe(subjects=["/a/*"]))
+        self.receive(2, Connect(), Subscribe(subjects=SUBJECTS[:3], conflation_ms=0))
+        self.receive(3, Connect(), Subscribe(subjects=SUBJECTS[2:4], conflation_ms=1000))
+        return self
+
+    def results(self) -> Seen:
+        """Return all that was seen, with the results of a step in no order.
+
+        Those of different groups come in any order, so each names its publication.
+        """
+        found = {key: value for key, value in self.seen.items() if value}
+        for key, value in found.items():
+            if isinstance(key, tuple) and key[1] == "results":
+                found[key] = sorted(value, key=str)
+        return found
+
+    def held(self) -> list[object]:
+        """Return what this server holds of each group, in memory and, if it was killed, on disk."""
+        nodes = [self.node]
+        if self.written:
+            nodes.append(Node(SETTINGS, random.Random(1), self.cluster, wal=self.written, now=5))
+        found: list[object] = []
+        for node in nodes:
+            for group in range(SETTINGS.groups):
+                one = node.group_statistics(group)
+                found.append((one.length, one.committed, one.base, one.numbering, one.publishers))
+                images = node.broker.export_group(group).subjects
+                found.append(sorted(images, key=lambda image: image.subject))
+        return found
+
+
+publications = st.builds(
+    Publish,
+    subject=st.sampled_from(SUBJECTS),
+    content=st.text("xyz", max_size=3),
+    fields=st.none() | st.dictionaries(st.sampled_from("ab"), st.just("1"), max_size=2),
+    closure=st.none() | st.sampled_from("abc"),
+    retained=st.booleans(),
+    qos=st.sampled_from([Qos.GUARANTEED] * 4 + [Qos.STANDARD]),
+    number=st.none() | st.none() | st.none() | st.integers(1, 4),
+)
+steps = st.lists(
+    st.tuples(st.sampled_from([1, 2]), st.lists(publications, max_size=6)), max_size=12
+)
+
+
+@pytest.mark.slow
+@given(steps, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_both_ways_have_the_same_results(
+    received: list[tuple[int, list[Publish]]], wal: bool
+) -> None:
+    short, long = (Server(short=way, wal=wal).started() for way in (True, False))
+    for session, commands in received:
+        for server in (short, long):
+            server.receive(session, *commands)
+    assert short.results() == long.results()
+    assert short.held() == long.held()
+
+
+def test_publications_of_all_groups_are_delivered_before_the_results() -> None:
+    server = Server(short=True, wal=False).started()
+    commands = [Publish(subject=subject, content="x", closure="c") for subject in SUBJECTS]
+    kinds = [type(output) for output in server.receive(1, *commands)]
+    deliveries = kinds.count(Deliver)
+    assert deliveries >= len(SUBJECTS)
+    assert [kind for kind in kinds if kind in (Deliver, Send)] == [
+        *[Deliver] * deliveries,
+        *[Send] * len(SUBJECTS),
+    ]
+    assert server.node.pending.commits.count == len(SUBJECTS)
+    assert server.node.statistics().waiting == 0
+
+
+def test_what_follows_a_publication_that_waits_for_the_disk_waits_behind_it() -> None:
+    server = Server(short=True, wal=True, hold_bytes=10).started()
+    server.receive(1, Publish(subject="/a/0", content="0" * 20, closure="taken"))
+    for number in (1, 2):
+        server.receive(1, Publish(subject="/a/0", content=str(number), closure=str(number)))
+    subject = server.node.broker.subject_statistics("/a/0")
+    assert subject is not None
+    assert subject.seq == 1
+    server.step(WalSynced(server.requests[-1]))
+    server.receive(1, Publish(subject="/a/0", content="3", closure="3"))
+    contents = [entry.publication.content for entry in server.seen[1, "/a/0"]]  # type: ignore[attr-defined]
+    assert contents == [b"0" * 20, b"1", b"2", b"3"]
+    results = server.seen[1, "results"]
+    assert len(results) == 4
+    assert all(StatusName.PUBLISH_OK.name in str(result) for result in results)
