@@ -90,8 +90,9 @@ quick: $(VENV)/.dev ## the tests that take under two minutes together
 INSTALL = command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends
 
-browser: ## install the browser that tests of pages need
+browser: ## install the browsers that tests of pages need
 	@{ command -v chromium && command -v chromedriver; } > /dev/null || { $(INSTALL) chromium chromium-driver > /dev/null; } || true
+	@command -v firefox-esr > /dev/null || { $(INSTALL) firefox-esr > /dev/null; } || true
 
 CLIENT := src/mdserver/web/client
 $(CLIENT)/node_modules/.package-lock.json: $(CLIENT)/package.json $(CLIENT)/package-lock.json
@@ -180,6 +181,10 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 chaos: $(VENV)/.dev networks ## a minute of kills, pauses and partitions of real processes
 	$(BIN)/python -m simulation chaos --seconds 60
 
+SOAK_SECONDS ?= 600
+soak-web: $(VENV)/.dev browser ## 10,000 messages a second into one page for ten minutes (SOAK_SECONDS=)
+	$(BIN)/python -m tests.browser.soak --seconds $(SOAK_SECONDS)
+
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.dev ## drive a live server with hostile input for ten minutes (FUZZ_SECONDS=, FUZZ_SEED=)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
@@ -190,4 +195,4 @@ clean: ## remove everything that make made
 .PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
 	roots dist verify-packages \
 	test test-pure test-server test-pipeline \
-	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos fuzz clean
+	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos soak-web fuzz clean

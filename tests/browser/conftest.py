@@ -21,19 +21,26 @@ OPTIONS = (
 )
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[webdriver.Chrome]:
-    """Without Chromium the tests are skipped, which CI takes for a failure."""
+def start_chromium() -> webdriver.Chrome | None:
+    """Return a browser, or None when there is none on this machine."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:
-        missing = "chromium and chromedriver are not on the PATH: `make browser` installs them"
-        if os.environ.get("CI"):
-            pytest.fail(f"BROWSER TESTS CANNOT RUN: {missing}")
-        pytest.skip(f"BROWSER TESTS SKIPPED: {missing}")
+        return None
     options = webdriver.ChromeOptions()
     options.binary_location = program
     for option in OPTIONS:
         options.add_argument(option)
-    started = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    return webdriver.Chrome(options, webdriver.ChromeService(driver))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[webdriver.Chrome]:
+    """Without Chromium the tests are skipped, which CI takes for a failure."""
+    started = start_chromium()
+    if started is None:
+        missing = "chromium and chromedriver are not on the PATH: `make browser` installs them"
+        if os.environ.get("CI"):
+            pytest.fail(f"BROWSER TESTS CANNOT RUN: {missing}")
+        pytest.skip(f"BROWSER TESTS SKIPPED: {missing}")
     yield started
     started.quit()

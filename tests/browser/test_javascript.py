@@ -17,6 +17,8 @@ from tests.live import LiveServer, live_server, post
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "javascript.md"
 WAIT_S = 30
+# A page that is too slow for a while is disconnected, and finds here all that it missed.
+CACHE = "MaxCachedMessagesPerSubject=100000"
 COUNTING = """<!doctype html><meta charset="utf-8"><output id="state">not begun</output>
 <script type="module">
   import { Client } from "http://127.0.0.1:8800/client/mdserver.js";
@@ -37,7 +39,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[LiveServer]:
-    settings = ("Listen=127.0.0.1:0", "Entitlement=None", "AllowedOrigins=*")
+    settings = ("Listen=127.0.0.1:0", "Entitlement=None", "AllowedOrigins=*", CACHE)
     with live_server(tmp_path, *(w for s in settings for w in ("--set", s))) as running:
         yield running
 
