@@ -202,3 +202,19 @@ async def test_a_subject_that_ends_during_its_recovery_costs_its_pattern_nothing
             await every.caught_up()
             await publisher.publish("/ov/IBM", "last")
             assert await contents(every, 4) == ["1", "2", "3", "last"]
+
+
+@pytest.mark.slow
+async def test_any_number_of_tasks_may_wait_until_a_subscription_has_caught_up(
+    tmp_path: Path,
+) -> None:
+    with live_server(tmp_path) as server, trio.fail_after(60):
+        async with Client([server.url]) as client:
+            for number in range(2000):
+                await client.submit(f"/many/{number}", "x" * 100)
+            await client.settled()
+            subscription = client.subscribe("/many/**")
+            async with trio.open_nursery() as nursery:
+                for _ in range(60):
+                    nursery.start_soon(subscription.caught_up)
+            assert len(await subscription.batch()) == 2000

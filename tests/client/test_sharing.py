@@ -22,6 +22,7 @@ from mdserver.client.core.values import ClientSettings
 from mdserver.client.message import Message
 from mdserver.client.sharing import SharedSubscriptions
 from mdserver.client.subscription import Subscription
+from mdserver.client.waiting import ClientStanding
 from mdserver.codec.encoding import message_event
 from mdserver.codec.json_form import JSON, JsonClient
 from mdserver.core.entitlement import Policy
@@ -91,7 +92,9 @@ class SharingMachine(RuleBasedStateMachine):
         self.attempt = 0
         self.timers: dict[str, int] = {}
         self.core = ClientCore(["a:1"], ClientSettings(), JsonClient, random.Random(7))
-        self.shared = SharedSubscriptions(self.core, self.perform, lambda: self.now)
+        self.shared = SharedSubscriptions(
+            self.core, self.perform, ClientStanding(), lambda: self.now
+        )
         self.interruptions = 0
         self.join_again = False
         self.readers: list[Reader] = []
@@ -236,7 +239,7 @@ class SharingMachine(RuleBasedStateMachine):
     )
     def subscribe(self, interests: list[str], history: int, room: int) -> None:
         if len(self.readers) < 5:
-            subscription = Subscription(self, interests, room)  # type: ignore[arg-type]
+            subscription = Subscription(self.shared, interests, room)
             self.readers.append(Reader(subscription))
             self.shared.add(subscription, history, 0)
             self.settle_books()
@@ -249,10 +252,6 @@ class SharingMachine(RuleBasedStateMachine):
         if subjects:
             self.shared.remove(reader.subscription, list(subjects) if whole else subjects[:1])
         self.settle_books()
-
-    def release(self, subscription: Subscription) -> None:
-        """For a subscription that has room again."""
-        self.shared.release(subscription)
 
     @precondition(lambda self: self.readers)
     @rule(data=st.data())

@@ -3,7 +3,7 @@
 `Client` publishes and subscribes; the protocol logic without I/O is in `mdserver.client.core`.
 """
 
-from mdserver.client.client import Client, Statuses
+from mdserver.client.client import Client
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
 from mdserver.client.core.values import Notice, Notification, Numbering, PublishResult
 from mdserver.client.errors import (
@@ -20,6 +20,7 @@ from mdserver.client.errors import (
 )
 from mdserver.client.message import Message
 from mdserver.client.publication import Publication
+from mdserver.client.statuses import Statuses
 from mdserver.client.subscription import Subscription
 from mdserver.core.message import MessageType, Position, Qos
 

@@ -8,6 +8,8 @@ if the type is wrong.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mdserver.client.core.schedule import ReconnectSettings
+from mdserver.client.core.values import ClientSettings, Numbering
 from mdserver.client.errors import ArgumentError, ArgumentTypeError
 from mdserver.client.message import deflated
 from mdserver.core.commands import Publish
@@ -72,6 +74,46 @@ def kind(name: str, value: Any, wanted: type) -> None:
     """Check that a value is an instance of a class, or None."""
     if value is not None and not isinstance(value, wanted):
         raise ArgumentTypeError(f"{name} is of the class {wanted.__name__}, not {_shown(value)}")
+
+
+def settings(
+    *,
+    client: str,
+    name: str,
+    publisher: Any,
+    publisher_key: Any,
+    numbering: Any,
+    token: Any,
+    keepalive_ms: Any,
+    encryption: bool,
+    reconnect: Any,
+) -> ClientSettings:
+    """Return the settings of a client for these arguments of its constructor.
+
+    `name` is the name of a publisher that is given none.
+    """
+    for argument, given in (
+        ("token", token),
+        ("publisher", publisher),
+        ("publisher_key", publisher_key),
+    ):
+        optional_text(argument, given)
+    if publisher_key is not None and not publisher:
+        raise ArgumentError("publisher_key goes with the publisher that it belongs to")
+    if keepalive_ms is not None:
+        whole("keepalive_ms", keepalive_ms)
+    kind("numbering", numbering, Numbering)
+    kind("reconnect", reconnect, ReconnectSettings)
+    return ClientSettings(
+        client=client,
+        publisher=name if publisher == "" else publisher,
+        publisher_key=publisher_key,
+        numbering=numbering,
+        token=token,
+        keepalive_ms=keepalive_ms,
+        encryption=encryption,
+        reconnect=reconnect,
+    )
 
 
 def publication(

@@ -1,21 +1,21 @@
-"""`Client`: the API of the Python client (docs/clients.md).
+"""`Client`: the API of the Python client (docs/clients.md), for Trio and asyncio.
 
-`Client` joins three parts: `ClientCore` decides what to send and when to reconnect, `Driver` runs
-it under Trio, and `SharedSubscriptions` hands messages to the subscriptions that they match. What
-remains here is checking arguments and waking tasks that wait: each `async` method waits until the
-outputs of the core say that its condition holds.
+`Client` joins `ClientCore`, which decides what to send and when to reconnect, the `Driver` that
+runs it, and what an application holds: `SharedSubscriptions` hands messages to the subscriptions
+that they match, `Publishing` hands results to those who published, `Reporting` sends receipts.
+`ClientStanding` says whether a task may wait. The life of the client and its public methods are
+here.
 """
 
-import math
 import random
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Self
 
+import anyio
+import anyio.lowlevel
 import attrs
-import trio
 
 from mdserver import __version__, limits
 from mdserver.client import arguments
@@ -24,7 +24,7 @@ from mdserver.client.core.machine import ClientCore
 from mdserver.client.core.phases import Phase
 from mdserver.client.core.receipts import ReceiptBook
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
-from mdserver.client.core.values import ClientSettings, Notice, Numbering, PublishResult
+from mdserver.client.core.values import Numbering, PublishResult
 from mdserver.client.driver import Driver, OpenTransport, now
 from mdserver.client.errors import (
     ArgumentError,
@@ -34,13 +34,16 @@ from mdserver.client.errors import (
     NotOpenError,
     StoppedError,
 )
-from mdserver.client.logs import log_notice
-from mdserver.client.mailbox import Mailbox
 from mdserver.client.message import Message
 from mdserver.client.publication import Publication
+from mdserver.client.publishing import Publishing
+from mdserver.client.reporting import Reporting
 from mdserver.client.sharing import SharedSubscriptions
+from mdserver.client.statuses import Statuses
 from mdserver.client.streaming import open_http_stream
 from mdserver.client.subscription import Subscription
+from mdserver.client.tasks import Tasks, open_tasks
+from mdserver.client.waiting import ClientStanding
 from mdserver.client.websocket import open_websocket
 from mdserver.codec.binary_form import BinaryClient
 from mdserver.codec.encoding import ClientCodec
@@ -54,39 +57,14 @@ Encoding = Literal["binary", "json"]
 CODECS: dict[str, type[ClientCodec]] = {"binary": BinaryClient, "json": JsonClient}
 
 
-class Statuses:
-    """The statuses of a client, oldest first, as an asynchronous iterator of `Notice`.
-
-    At most 1,000 are kept for an application that reads them late; older ones are dropped. The
-    iteration ends when the client is left.
-    """
-
-    def __init__(self) -> None:
-        self._mailbox: Mailbox[Notice] = Mailbox(limits.CLIENT_NOTICES_MAX)
-
-    def __aiter__(self) -> AsyncIterator[Notice]:
-        return self
-
-    async def __anext__(self) -> Notice:
-        return await self._mailbox.take()
-
-    def put(self, notice: Notice) -> None:
-        """Add a status and log it; called by the client."""
-        log_notice(notice)
-        self._mailbox.put([notice])
-
-    def close(self) -> None:
-        """End the iteration after the statuses that are kept; called by the client."""
-        self._mailbox.close()
-
-
 class Client:
     """A publisher and subscriber.
 
     `async with Client([...]) as client` connects in the background and reconnects by itself; `await
     client.connected()` waits for the connection. When the block ends without an error, the client
     waits up to 5 s for missing results and unsent receipts; then it closes the connection, and the
-    iteration of every subscription ends. A client can be entered once, and only under Trio.
+    iteration of every subscription ends. A client can be entered once, and
+    belongs to the thread and the event loop in which it was entered, Trio's or that of asyncio.
 
     Methods that are not `async` never wait: they change what the client wants, and tell the server
     if a session stands. Methods that are `async` can be cancelled.
@@ -146,27 +124,16 @@ class Client:
         servers = arguments.texts("servers", servers, "127.0.0.1:8800")
         codec = arguments.choice("encoding", encoding, CODECS)
         opens = arguments.choice("transport", transport, TRANSPORTS)
-        for name, given in (
-            ("token", token),
-            ("publisher", publisher),
-            ("publisher_key", publisher_key),
-        ):
-            arguments.optional_text(name, given)
-        if publisher_key is not None and not publisher:
-            raise ArgumentError("publisher_key goes with the publisher that it belongs to")
-        if keepalive_ms is not None:
-            arguments.whole("keepalive_ms", keepalive_ms)
         arguments.whole("buffer_messages", buffer_messages, 1)
         arguments.seconds("connect_timeout_s", connect_timeout_s)
         arguments.seconds("timeout_s", timeout_s)
-        arguments.kind("numbering", numbering, Numbering)
-        arguments.kind("reconnect", reconnect, ReconnectSettings)
         arguments.kind("tls", tls, ssl.SSLContext)
         rng = rng or random.SystemRandom()
         self._name = f"{rng.getrandbits(64):016x}"
-        settings = ClientSettings(
+        settings = arguments.settings(
             client=f"mdserver-python/{__version__}",
-            publisher=self._name if publisher == "" else publisher,
+            name=self._name,
+            publisher=publisher,
             publisher_key=publisher_key,
             numbering=numbering,
             token=token,
@@ -181,44 +148,42 @@ class Client:
         self._driver = Driver(self._core, codec(), opens, self)
         self._driver.tls = tls
         self._buffer_messages = buffer_messages
-        self._publications: dict[int, Publication] = {}
-        self._receipts = ReceiptBook(self._name) if receipts else None
-        self._shared = SharedSubscriptions(self._core, self._driver.perform, now, self._receipts)
-        self._room = trio.lowlevel.ParkingLot()  # tasks that wait for results or receipts
-        self._changes = trio.lowlevel.ParkingLot()  # tasks in `wait_until`
-        self._stopped: StoppedError | None = None
-        self._unreachable: ConnectError | None = None
+        self._standing = ClientStanding()
+        self._publishing = Publishing(self._core, self._driver.perform, self._standing, timeout_s)
+        book = ReceiptBook(self._name) if receipts else None
+        self._shared = SharedSubscriptions(
+            self._core, self._driver.perform, self._standing, now, book
+        )
+        self._reporting: Reporting | None = None
+        if book is not None:
+            self._reporting = Reporting(book, self._core, self._driver.perform, self._standing, now)
         self._connect_timeout_s = connect_timeout_s
-        self._timeout_s = timeout_s
+        self._expecting: anyio.CancelScope | None = None  # the wait for a first connection
         self._ever_connected = False
-        self._open = False
         self._requests = 0
-        self._entered: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._tasks: Tasks | None = None
         self.statuses = Statuses()
         self._takers: dict[type, Callable[..., None]] = {
             out.DeliverMessages: self._shared.deliver,
-            out.Published: self._published,
+            out.Published: self._publishing.published,
             out.Notify: lambda output: self.statuses.put(output.notice),
-            out.Subscribed: self._subscribed,
-            out.Refused: self._refused,
+            out.Subscribed: self._shared.subscribed,
+            out.Refused: self._shared.refused,
             out.Reported: self._reported,
             out.Connected: self._connected,
             out.Stopped: self._stop,
         }
 
-    async def __aenter__(self) -> "Client":
-        if not trio.lowlevel.in_trio_run():
-            raise NotOpenError("the client is for Trio: start it by trio.run(...), not asyncio's")
-        if self._entered is not None:
-            raise NotOpenError("a client can be entered once; make another one")
-        self._entered = trio.open_nursery()
-        self._nursery = await self._entered.__aenter__()
-        self._open = True
-        await self._nursery.start(self._driver.run)
-        if self._receipts is not None:
-            self._nursery.start_soon(self._report_regularly, self._receipts)
-        if self._connect_timeout_s is not None:
-            self._nursery.start_soon(self._expect_connection, self._connect_timeout_s)
+    async def __aenter__(self) -> Self:
+        self._standing.enter()
+        try:
+            self._tasks = await open_tasks(self._failed)
+        except BaseException:
+            self._standing.leave()
+            raise
+        self._driver.start(self._tasks)
+        if self._reporting is not None:
+            self._tasks.start_soon(self._reporting.run)
         self.connect()
         return self
 
@@ -228,36 +193,46 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        assert self._entered is not None
-        if error is None:
-            with trio.move_on_after(limits.CLIENT_DRAIN_TIMEOUT_S):
+        assert self._tasks is not None
+        if error is None and self._standing.failed is None:
+            with anyio.move_on_after(limits.CLIENT_DRAIN_TIMEOUT_S):
                 await self.settled()
                 await self.reported()
         self.disconnect()
-        with trio.move_on_after(2 * limits.CLIENT_CLOSE_TIMEOUT_S, shield=True):
+        with anyio.move_on_after(2 * limits.CLIENT_CLOSE_TIMEOUT_S, shield=True):
             await self._driver.leave()
-        self._open = False
         self.statuses.close()
         for subscription in self._shared.all():
             subscription.close()
-        self._changes.unpark_all()
-        self._room.unpark_all()
-        self._nursery.cancel_scope.cancel()
-        if isinstance(error, Exception):
-            # Keep the nursery out of it, which would wrap the exception of the body in a group.
-            await self._entered.__aexit__(None, None, None)
-            return None
-        return await self._entered.__aexit__(kind, error, trace)
+        self._standing.leave()
+        self._publishing.wake()
+        return await self._tasks.close(error)
+
+    def _failed(self, error: BaseException) -> None:
+        """Tell all that wait that a task of the client failed; the block will raise the error."""
+        self._standing.failed = error
+        self._fail_all(NotOpenError(f"the client ended by an error of its own: {error!r}"))
+        self._driver.perform(self._core.disconnect())
+        self._publishing.wake()
 
     # The connection
 
     def connect(self) -> None:
         """Connect now, instead of waiting for the next attempt; also after `disconnect` or a stop.
 
-        `async with` connects by itself. Raises NotOpenError outside of it.
+        `async with` connects by itself. If no server was reached yet, `connect_timeout_s` begins
+        anew. Raises NotOpenError outside of it.
         """
-        self._require_open()
-        self._stopped = None
+        self._standing.require_open()
+        self._standing.stopped = self._standing.unreachable = None
+        if self._expecting is not None:
+            self._expecting.cancel()
+        if self._connect_timeout_s is not None and not self._ever_connected:
+            assert self._tasks is not None
+            self._expecting = anyio.CancelScope()
+            self._tasks.start_soon(
+                self._expect_connection, self._connect_timeout_s, self._expecting
+            )
         self._driver.perform(self._core.connect(now()))
 
     def disconnect(self) -> None:
@@ -273,42 +248,21 @@ class Client:
         Raises StoppedError if the server does not want this client, ConnectError if no server was
         reached in `connect_timeout_s`, and NotOpenError if the client is not open.
         """
-        await self.wait_until(lambda: self._core.phase is Phase.UP)
+        await self._standing.wait_until(lambda: self._core.phase is Phase.UP)
 
-    async def wait_until(self, there: Callable[[], bool]) -> None:
-        """Wait until a condition holds, which is checked after each change; also for subscriptions.
-
-        Raises what says that the condition will not come to hold: StoppedError, ConnectError or
-        NotOpenError.
-        """
-        await trio.lowlevel.checkpoint()
-        while not there():
-            self._require_open()
-            trouble = self._stopped or self._unreachable
-            if trouble is not None:
-                raise trouble
-            await self._changes.park()
-
-    def _require_open(self) -> None:
-        """Raise NotOpenError unless the client is entered and not left yet."""
-        if self._open:
-            return
-        if self._entered is None:
-            raise NotOpenError("enter the client first: `async with Client(...) as client:`")
-        raise NotOpenError("the client was left: its `async with` is over; make another one")
-
-    async def _expect_connection(self, timeout_s: float) -> None:
+    async def _expect_connection(self, timeout_s: float, expecting: anyio.CancelScope) -> None:
         """Fail everything that waits if no server was reached in this time at all."""
-        await trio.sleep(timeout_s)
-        if self._ever_connected or self._stopped is not None:
+        with expecting:
+            await anyio.sleep(timeout_s)
+        if expecting.cancel_called or self._ever_connected or self._standing.stopped is not None:
             return
         reason = f"no server was reached in {timeout_s:g} s: {self._core.failure}"
-        error = self._unreachable = ConnectError(reason)
+        error = self._standing.unreachable = ConnectError(reason)
         self._driver.perform(self._core.give_up(reason))
         self._fail_all(error)
 
     def _fail_all(self, error: ClientError) -> None:
-        self._changes.unpark_all()
+        self._standing.changed()
         for subscription in self._shared.all():
             subscription.fail(error)
 
@@ -343,7 +297,7 @@ class Client:
         On a live connection it is renewed without a reconnect; a client that stopped, or whose
         token expired, connects again.
         """
-        self._stopped = None
+        self._standing.stopped = None
         self._driver.perform(self._core.set_token(token, now()))
 
     def set_external_token(self, token: str) -> None:
@@ -404,15 +358,15 @@ class Client:
             ArgumentError: an argument cannot be right.
             NotOpenError: the client was left already.
         """
-        if self._entered is not None:
-            self._require_open()
+        if self._standing.entered:
+            self._standing.require_open()
         if not subjects:
             raise ArgumentError("subscribe takes at least one subject or pattern")
         for subject in subjects:
             arguments.subject(subject)
         arguments.whole("history", history)
         arguments.whole("conflation_ms", conflation_ms)
-        subscription = Subscription(self, subjects, self._buffer_messages)
+        subscription = Subscription(self._shared, subjects, self._buffer_messages)
         self._shared.add(subscription, history, conflation_ms)
         return subscription
 
@@ -422,29 +376,8 @@ class Client:
         The checkpoint lets the commands go out first that recover what the other subscriptions
         missed.
         """
-        await trio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
         self._shared.go_on()
-
-    async def caught_up(self, subscription: Subscription) -> None:
-        """Wait until a subscription has got everything that comes before its live messages.
-
-        The answer of the server counts only if nothing kept messages from the subscription since
-        the question: neither a lack of room nor a pause nor a new connection. Otherwise ask again.
-        Raises what `connected` raises.
-        """
-        shared = self._shared
-        answered = False
-        while not answered:
-            await self.wait_until(
-                lambda: self._core.phase is Phase.UP and not shared.held(subscription)
-            )
-            mark, since = shared.ask_caught_up(), shared.interruptions
-            await self.wait_until(
-                lambda mark=mark, since=since: (  # type: ignore[misc]
-                    shared.answered(mark) or shared.interruptions != since
-                )
-            )
-            answered = shared.interruptions == since
 
     def subscribe_with_history(self, subjects: Iterable[str], history: int) -> Subscription:
         """Subscribe as `subscribe` does, with the last `history` messages of each subject first."""
@@ -465,12 +398,6 @@ class Client:
         """
         for subject in arguments.texts("subjects", subjects, "/a/b"):
             self._shared.unsubscribe(subject)
-        self._changes.unpark_all()
-
-    def leave(self, subscription: Subscription, subjects: list[str]) -> None:
-        """End a subscription for these of its subjects; called by the subscription."""
-        self._shared.remove(subscription, subjects)
-        self._changes.unpark_all()
 
     def get_subjects(self) -> list[str]:
         """Return the subscribed subjects and patterns, in the order of subscription."""
@@ -531,17 +458,7 @@ class Client:
         command = arguments.publication(
             subject, content, fields, closure, retained, qos, compressed, reply_subject
         )
-        return await self._publish(command, timeout_s)
-
-    async def _publish(self, command: Publish, timeout_s: float | None) -> PublishResult:
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        with trio.move_on_after(math.inf if limit_s is None else limit_s):
-            publication = await self.submit_command(command)
-            return await publication.outcome()
-        subject = command.subject
-        raise ClientTimeoutError(
-            f"the publication to {subject} had no result in {limit_s:g} s; it may still be taken"
-        )
+        return await self._publishing.publish(command, timeout_s)
 
     async def submit(
         self,
@@ -573,18 +490,7 @@ class Client:
 
         This is the only way to publish content that is compressed already.
         """
-        self._require_open()
-        while self._core.publications_waiting >= self._core.settings.publications_max:
-            await self._room.park()
-            self._require_open()
-        publication = Publication()
-        number, outputs = self._core.publish(command)
-        self._publications[number] = publication
-        self._driver.perform(outputs)
-        if self._unreachable is not None:
-            # Waiting for a server that was never reached would block the caller for ever.
-            self._driver.perform(self._core.give_up(str(self._unreachable)))
-        return publication
+        return await self._publishing.submit(command)
 
     @property
     def numbering(self) -> Numbering:
@@ -606,8 +512,7 @@ class Client:
 
     async def settled(self) -> None:
         """Wait until every publication has its result."""
-        while self._publications:
-            await self._room.park()
+        await self._publishing.settled()
 
     async def request(
         self,
@@ -624,19 +529,19 @@ class Client:
         """Publish a message with a reply subject of its own and wait for the first reply.
 
         `timeout_s` bounds both waits together, in seconds; None waits for ever. The other
-        arguments are those of `publish`. Raises ClientTimeoutError (a trio.TooSlowError) if no
-        reply comes in time, and what `publish` raises.
+        arguments are those of `publish`. Raises ClientTimeoutError (a TimeoutError) if no reply
+        comes in time, and what `publish` raises.
         """
         arguments.seconds("timeout_s", timeout_s)
-        self._require_open()
+        self._standing.require_open()
         self._requests += 1
         reply_subject = f"/replies/{self._name}/{self._requests}"
         command = arguments.publication(
             subject, content, fields, closure, retained, qos, compressed, reply_subject
         )
-        with trio.move_on_after(math.inf if timeout_s is None else timeout_s):
+        with anyio.move_on_after(timeout_s):
             async with self.subscribe(reply_subject) as replies:
-                await self._publish(command, timeout_s)
+                await self._publishing.publish(command, timeout_s)
                 return await anext(replies)
         raise ClientTimeoutError(f"no reply to the request to {subject} came in {timeout_s:g} s")
 
@@ -672,7 +577,7 @@ class Client:
             compressed,
             reply_subject,
         )
-        return await self._publish(command, timeout_s)
+        return await self._publishing.publish(command, timeout_s)
 
     # Receipts
 
@@ -681,74 +586,32 @@ class Client:
 
         Does nothing if the client gives no receipts.
         """
-        await trio.lowlevel.checkpoint()
-        if self._receipts is None:
-            return
-        self._receipts.cut(now())
-        self._report(self._receipts)
-        while len(self._receipts):
-            self._require_open()
-            await self._room.park()
+        await anyio.lowlevel.checkpoint()
+        if self._reporting is not None:
+            await self._reporting.reported()
 
-    async def _report_regularly(self, receipts: ReceiptBook) -> None:
-        while True:
-            await trio.sleep(limits.CLIENT_RECEIPT_S)
-            if self._core.phase is Phase.UP:
-                receipts.cut(now())
-                self._report(receipts)
-
-    async def _report_again(self, receipts: ReceiptBook) -> None:
-        """Send the receipts that the last connection did not confirm.
-
-        This runs as a task of its own, after the outputs that subscribe again: a member confirms
-        only receipts about subjects to which the session subscribes.
-        """
-        self._report(receipts)
-
-    def _report(self, receipts: ReceiptBook) -> None:
-        if self._core.phase is Phase.UP:
-            self._driver.perform(self._core.report(*receipts.unsent(now())))
-
-    # For the driver and the subscriptions
-
-    def release(self, subscription: Subscription) -> None:
-        """Receive a subscription again that has room; called by the subscription."""
-        self._shared.release(subscription)
-        self._changes.unpark_all()
+    # For the driver
 
     def take(self, output: out.Output) -> None:
         """Hand an output to its handler; called by the driver."""
         self._takers[type(output)](output)
 
-    def _published(self, output: out.Published) -> None:
-        self._publications.pop(output.result.publication).settle(output.result)
-        self._room.unpark_all()
-
-    def _subscribed(self, output: out.Subscribed) -> None:
-        self._shared.subscribed(output)
-        self._changes.unpark_all()
-
-    def _refused(self, output: out.Refused) -> None:
-        self._shared.refused(output)
-        self._changes.unpark_all()
-
     def _connected(self, output: out.Connected) -> None:
-        if self._receipts is not None:
-            self._receipts.connected(output.event.member)
-            self._nursery.start_soon(self._report_again, self._receipts)
-        self._ever_connected, self._unreachable = True, None
+        assert self._tasks is not None
+        if self._reporting is not None:
+            self._reporting.connected(output)
+            self._tasks.start_soon(self._reporting.report_again)
+        self._ever_connected, self._standing.unreachable = True, None
         if self._shared.connected():
-            self._nursery.start_soon(self._join_again)
-        self._changes.unpark_all()
+            self._tasks.start_soon(self._join_again)
+        self._standing.changed()
 
     def _reported(self, output: out.Reported) -> None:
         if output.mark < 0:
             self._shared.reported(-output.mark)
-            self._changes.unpark_all()
-        elif self._receipts is not None:
-            self._receipts.confirmed(output.mark)
-            self._room.unpark_all()
+        elif self._reporting is not None:
+            self._reporting.confirmed(output.mark)
 
     def _stop(self, output: out.Stopped) -> None:
-        error = self._stopped = StoppedError(output.code, output.reason)
+        error = self._standing.stopped = StoppedError(output.code, output.reason)
         self._fail_all(error)

@@ -1,4 +1,4 @@
-"""Runs a `ClientCore` under Trio: its transports, its timers, and its outputs in order.
+"""Runs a `ClientCore` under Trio or asyncio: its transports, its timers, and its outputs in order.
 
 `perform` carries out outputs and never waits: it queues frames, starts tasks and sets timers. The
 tasks (one for all timers, and for each attempt one that reads and one that writes) report to the
@@ -11,11 +11,12 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-import trio
+import anyio
 
 from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore
 from mdserver.client.errors import TransportError
+from mdserver.client.tasks import Tasks
 from mdserver.client.transport import CLOSED_WITHOUT_HANDSHAKE, Target, Transport
 from mdserver.codec.encoding import ClientCodec
 from mdserver.errors import leaves
@@ -32,8 +33,8 @@ class Application(Protocol):
 
 
 def now() -> int:
-    """Return the time of Trio's clock, in nanoseconds."""
-    return int(trio.current_time() * NS_PER_S)
+    """Return the time of the event loop's clock, in nanoseconds."""
+    return int(anyio.current_time() * NS_PER_S)
 
 
 class Link:
@@ -42,11 +43,11 @@ class Link:
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
         self.frames: list[bytes] = []
-        self.scope = trio.CancelScope()
+        self.scope = anyio.CancelScope()
         self.closing: tuple[int, str] | None = None
         self.established = False
-        self.ended = trio.Event()
-        self._wake = trio.Event()
+        self.ended = anyio.Event()
+        self._wake = anyio.Event()
 
     def transmit(self, frame: bytes) -> None:
         """Queue a frame."""
@@ -61,7 +62,7 @@ class Link:
         self.closing = (code, reason)
         self._wake.set()
         if self.established:
-            self.scope.deadline = trio.current_time() + CLIENT_CLOSE_TIMEOUT_S
+            self.scope.deadline = anyio.current_time() + CLIENT_CLOSE_TIMEOUT_S
         else:
             self.scope.cancel()
 
@@ -73,7 +74,7 @@ class Link:
         while not self.frames:
             if self.closing is not None:
                 return None
-            self._wake = trio.Event()
+            self._wake = anyio.Event()
             await self._wake.wait()
         size = 0
         for count, frame in enumerate(self.frames):
@@ -87,7 +88,7 @@ class Link:
 
 
 class Driver:
-    """Carries out outputs and reports inputs while `run` runs."""
+    """Carries out outputs and reports inputs, once it is started."""
 
     def __init__(
         self,
@@ -101,17 +102,15 @@ class Driver:
         self._core = core
         self._codec = codec  # only joins frames, which needs no state of a connection
         self._application = application
-        self._nursery: trio.Nursery | None = None
+        self._tasks: Tasks | None = None
         self._link: Link | None = None
         self._timers: dict[str, int] = {}
-        self._timers_changed = trio.Event()
+        self._timers_changed = anyio.Event()
 
-    async def run(self, task_status: trio.TaskStatus[None]) -> None:
-        """Run timers and transports until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            await self._run_timers()
+    def start(self, tasks: Tasks) -> None:
+        """Run timers and transports as these tasks, until they are cancelled."""
+        self._tasks = tasks
+        tasks.start_soon(self._run_timers)
 
     def perform(self, outputs: list[out.Output]) -> None:
         """Carry out outputs, in order; never waits.
@@ -125,9 +124,9 @@ class Driver:
                     assert self._link is not None
                     self._link.transmit(frame)
                 case out.OpenTransport():
-                    assert self._nursery is not None
+                    assert self._tasks is not None
                     self._link = Link(output.attempt)
-                    self._nursery.start_soon(self._run_transport, self._link, output)
+                    self._tasks.start_soon(self._run_transport, self._link, output)
                 case out.CloseTransport(_, code, reason):
                     assert self._link is not None
                     self._link.close(code, reason)
@@ -142,13 +141,13 @@ class Driver:
     async def _run_timers(self) -> None:
         """Wait for the earliest timer, or for a change of the timers, again and again."""
         while True:
-            self._timers_changed = trio.Event()
+            self._timers_changed = anyio.Event()
             soonest = min(self._timers.items(), key=lambda item: item[1], default=None)
             if soonest is None:
                 await self._timers_changed.wait()
                 continue
             timer, at = soonest
-            with trio.CancelScope(deadline=at / NS_PER_S) as waiting:
+            with anyio.CancelScope(deadline=at / NS_PER_S) as waiting:
                 await self._timers_changed.wait()
             if waiting.cancelled_caught and self._timers.get(timer) == at:
                 del self._timers[timer]
@@ -178,7 +177,7 @@ class Driver:
         """Report what comes in while `_write` sends what is queued."""
         link.established = True
         self.perform(self._core.opened(link.attempt, now()))
-        async with trio.open_nursery() as nursery:
+        async with anyio.create_task_group() as nursery:
             nursery.start_soon(self._write, link, transport)
             while True:
                 payload = await transport.receive()

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import trio
-
 from mdserver.client.core.values import PublishResult
 from mdserver.errors import MdserverError
 
@@ -28,7 +26,7 @@ class ConnectError(ClientError):
     """No server was reached at all in `connect_timeout_s`; the client goes on trying."""
 
 
-class ClientTimeoutError(ClientError, trio.TooSlowError):
+class ClientTimeoutError(ClientError, TimeoutError):
     """A result or reply did not come in time; a publication may still be taken."""
 
 

@@ -4,7 +4,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-import trio
+import anyio.lowlevel
+
+from mdserver.client.waiting import Signal
 
 T = TypeVar("T")
 
@@ -22,7 +24,7 @@ class Mailbox(Generic[T]):
         self.dropped = 0
         self._items: deque[T | Exception] = deque()
         self._max = items_max
-        self._lot = trio.lowlevel.ParkingLot()
+        self._arrival = Signal()
         self._closed = False
         self._streak = 0
 
@@ -30,19 +32,18 @@ class Mailbox(Generic[T]):
         return len(self._items)
 
     def put(self, items: Iterable[T | Exception]) -> None:
-        """Add items and wake a taker for each."""
+        """Add items and wake the takers."""
         self._items.extend(items)
         if self._max is not None:
             while len(self._items) > self._max:
                 self._items.popleft()
                 self.dropped += 1
-        if self._lot:
-            self._lot.unpark(count=len(self._items))
+        self._arrival.wake()
 
     def close(self) -> None:
         """Accept the end: after the items that are here, takers get StopAsyncIteration."""
         self._closed = True
-        self._lot.unpark_all()
+        self._arrival.wake()
 
     async def take_all(self) -> list[T]:
         """Wait for an item and return all that are here, up to the first exception.
@@ -63,11 +64,11 @@ class Mailbox(Generic[T]):
         self._streak += 1
         if not self._items or self._streak >= _UNYIELDING_MAX:
             self._streak = 0
-            await trio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
         while not self._items:
             if self._closed:
                 raise StopAsyncIteration
-            await self._lot.park()
+            await self._arrival.wait()
         item = self._items.popleft()
         if isinstance(item, Exception):
             raise item

@@ -1,26 +1,27 @@
 """A publication that may not have its result yet."""
 
-import trio
+import anyio.lowlevel
 
 from mdserver.client.core.values import PublishResult
 from mdserver.client.errors import PublishError
+from mdserver.client.waiting import Signal
 from mdserver.core.events import StatusName
 
 
 class Publication:
     """A publication that was submitted; `result` is None until its result is here."""
 
-    __slots__ = ("_waiting", "result")
+    __slots__ = ("_settled", "result")
 
     def __init__(self) -> None:
         self.result: PublishResult | None = None
-        self._waiting: trio.Event | None = None
+        self._settled: Signal | None = None
 
     def settle(self, result: PublishResult) -> None:
         """Set the result and wake the tasks that wait for it; called by the client."""
         self.result = result
-        if self._waiting is not None:
-            self._waiting.set()
+        if self._settled is not None:
+            self._settled.wake()
 
     async def outcome(self) -> PublishResult:
         """Wait for the result and return it.
@@ -29,11 +30,11 @@ class Publication:
         publication goes on.
         """
         if self.result is None:
-            if self._waiting is None:
-                self._waiting = trio.Event()
-            await self._waiting.wait()
+            if self._settled is None:
+                self._settled = Signal()
+            await self._settled.wait()
         else:
-            await trio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
         assert self.result is not None
         if self.result.status is not StatusName.PUBLISH_OK:
             raise PublishError(self.result)

@@ -24,18 +24,20 @@ from collections.abc import Callable, Iterable
 
 from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore
+from mdserver.client.core.phases import Phase
 from mdserver.client.core.receipts import ReceiptBook
 from mdserver.client.message import Message, message_of
 from mdserver.client.routes import Routes
 from mdserver.client.subscription import Subscription
+from mdserver.client.waiting import ClientStanding
 
 
 class SharedSubscriptions:
     """All subscriptions over one core.
 
-    `perform` carries out outputs of the core; `clock` returns the time in ns. `interruptions`
-    counts the events that may keep messages from a subscription for a while: a new connection, a
-    pause, or a full buffer.
+    `perform` carries out outputs of the core; `clock` returns the time in ns; `standing` wakes the
+    tasks that wait. `interruptions` counts the events that may keep messages from
+    a subscription for a while: a new connection, a pause, or a full buffer.
 
     Marks are sent to the core as negative numbers, to tell them from those of receipts.
     """
@@ -44,11 +46,13 @@ class SharedSubscriptions:
         self,
         core: ClientCore,
         perform: Callable[[list[out.Output]], None],
+        standing: ClientStanding,
         clock: Callable[[], int],
         receipts: ReceiptBook | None = None,
     ) -> None:
         self._core = core
         self._perform = perform
+        self.standing = standing
         self._clock = clock
         self._receipts = receipts
         self._routes = Routes()
@@ -63,6 +67,7 @@ class SharedSubscriptions:
         self._finishing: tuple[int, list[Subscription]] | None = None
         """The mark whose answer finishes these joins; None after an interruption."""
         self._asked: dict[int, None] = {}
+        """The marks of the question that is under way and of the next one."""
         self.interruptions = 0
 
     def all(self) -> list[Subscription]:
@@ -153,6 +158,7 @@ class SharedSubscriptions:
             subscription.drop(subject)
         if not subscription.subjects:
             self._forget_join(subscription)
+        self.standing.changed()
 
     def unsubscribe(self, subject: str) -> None:
         """End all subscriptions of a subject or pattern."""
@@ -175,6 +181,7 @@ class SharedSubscriptions:
         """Receive a subscription again that has room."""
         self._perform(self._core.release(self._routes.release(subscription)))
         self.go_on()
+        self.standing.changed()
 
     # Whether a subscription has got what comes before its live messages
 
@@ -183,11 +190,38 @@ class SharedSubscriptions:
         return self._routes.held(subscription.subjects)
 
     def ask_caught_up(self) -> int:
-        """Ask the server to say when all subscriptions have caught up; return the mark."""
-        self._marks += 1
-        self._asked[self._marks] = None
-        self._perform(self._core.ask_caught_up(-self._marks))
-        return self._marks
+        """Ask the server to say when all subscriptions have caught up; return the mark.
+
+        At most one question is under way, because a server takes few of them at once. The next one
+        is put when that is answered, and serves all who asked meanwhile: it could not be answered
+        earlier in any case, as each question is about all subscriptions.
+        """
+        if len(self._asked) < 2:
+            self._marks += 1
+            self._asked[self._marks] = None
+            if len(self._asked) == 1:
+                self._perform(self._core.ask_caught_up(-self._marks))
+        return next(reversed(self._asked))
+
+    async def caught_up(self, subscription: Subscription) -> None:
+        """Wait until a subscription has got everything that comes before its live messages.
+
+        The answer of the server counts only if nothing kept messages from the subscription since
+        the question: neither a lack of room nor a pause nor a new connection. Otherwise ask again.
+        Raises what `ClientStanding.wait_until` raises.
+        """
+        answered = False
+        while not answered:
+            await self.standing.wait_until(
+                lambda: self._core.phase is Phase.UP and not self.held(subscription)
+            )
+            mark, since = self.ask_caught_up(), self.interruptions
+            await self.standing.wait_until(
+                lambda mark=mark, since=since: (  # type: ignore[misc]
+                    self.answered(mark) or self.interruptions != since
+                )
+            )
+            answered = self.interruptions == since
 
     def answered(self, mark: int) -> bool:
         """Return whether a mark was answered, or was lost with an earlier connection."""
@@ -208,6 +242,7 @@ class SharedSubscriptions:
             for subscription in self._routes.named(subject):
                 if subscription.started:
                     subscription.confirm(subject)
+        self.standing.changed()
 
     def refused(self, output: out.Refused) -> None:
         """End the subjects that the server refuses."""
@@ -217,18 +252,23 @@ class SharedSubscriptions:
                 subscription.refuse(subject, output.reason)
                 if not subscription.subjects:
                     self._forget_join(subscription)
+        self.standing.changed()
 
     def reported(self, mark: int) -> None:
         """Handle the answer to a mark: start or finish the joins that wait for it."""
         joined = self._joining.pop(mark, None)
         if joined is not None:
             joined.started = True
-        self._asked.pop(mark, None)
+        if mark in self._asked:
+            del self._asked[mark]
+            for waiting in self._asked:
+                self._perform(self._core.ask_caught_up(-waiting))
         if self._finishing is not None and self._finishing[0] == mark:
             for subscription in self._finishing[1]:
                 self._forget_join(subscription)
             self._finishing = None
         self._finish()
+        self.standing.changed()
 
     def deliver(self, output: out.DeliverMessages) -> None:
         """Hand messages to all subscriptions that they match; hold those that are full."""

@@ -6,14 +6,16 @@ requests carry commands, one after the other on a connection of their own, to th
 """
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
+import anyio
 import h11
-import trio
 
 from mdserver.client.errors import TransportError
 from mdserver.client.transport import (
     CLOSED_WITHOUT_HANDSHAKE,
+    READ_BYTES,
+    REASON_BYTES,
     Stream,
     Target,
     Transport,
@@ -35,8 +37,6 @@ from mdserver.limits import (
 )
 
 PATH = "/stream"
-_READ_BYTES = 64 * 1024
-_REASON_BYTES = 200
 _IDLE_REUSE_S = 2  # a connection idle for longer may just be closed by the server
 _EVERY_TYPE = frozenset(range(256))
 
@@ -44,14 +44,14 @@ _EVERY_TYPE = frozenset(range(256))
 class Exchange:
     """Requests on one HTTP connection, one at a time; its methods raise TransportError.
 
-    `last_used` is when the last part of an answer came, in seconds of Trio's clock.
+    `last_used` is when the last part of an answer came, in seconds of the event loop's clock.
     """
 
     def __init__(self, target: Target, stream: Stream) -> None:
         self._target = target
         self._stream = stream
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HTTP_HEAD_BYTES_MAX)
-        self.last_used = trio.current_time()
+        self.last_used = anyio.current_time()
 
     async def post(self, path: str, body: bytes) -> int:
         """Send a request; return the status of its answer, whose body is still to be read."""
@@ -70,7 +70,7 @@ class Exchange:
         content = self._http.send(h11.Data(data=body)) or b""
         end = self._http.send(h11.EndOfMessage()) or b""
         with _lost_unless_alive():
-            await self._stream.send_all(head + content + end)
+            await self._stream.send(head + content + end)
         while not isinstance(answer := await self._event(), h11.Response):
             pass  # 1xx: an informational response precedes the final one
         return answer.status_code
@@ -78,15 +78,15 @@ class Exchange:
     async def part(self) -> bytes | None:
         """Return the next part of the answer's body; None at its end."""
         event = await self._event()
-        self.last_used = trio.current_time()
+        self.last_used = anyio.current_time()
         return bytes(event.data) if isinstance(event, h11.Data) else None
 
     async def reason(self) -> str:
         """Return the beginning of an answer that is a sentence."""
         text = b""
-        while len(text) < _REASON_BYTES and (part := await self.part()) is not None:
+        while len(text) < REASON_BYTES and (part := await self.part()) is not None:
             text += part
-        return text[:_REASON_BYTES].decode(errors="replace").strip()
+        return text[:REASON_BYTES].decode(errors="replace").strip()
 
     async def close(self) -> None:
         """Close the connection."""
@@ -97,7 +97,9 @@ class Exchange:
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 with _lost_unless_alive():
-                    received = bytes(await self._stream.receive_some(_READ_BYTES))
+                    received = b""
+                    with suppress(anyio.EndOfStream):
+                        received = await self._stream.receive(READ_BYTES)
                 self._http.receive_data(received)
         except h11.RemoteProtocolError as error:
             reason = f"no HTTP: {error}" if received else "the connection was lost"
@@ -154,7 +156,7 @@ class StreamTransport:
         self._down = down
         self._up: Exchange | None = None
         self._parts: Lines | Frames = Lines() if target.text else Frames()
-        self._open = trio.Event()
+        self._open = anyio.Event()
         self._path: str | None = None
 
     async def receive(self) -> bytes:
@@ -192,7 +194,7 @@ class StreamTransport:
 
     async def _upward(self) -> Exchange:
         """Return the connection for commands; a new one if the last one was idle for too long."""
-        if self._up is not None and trio.current_time() - self._up.last_used > _IDLE_REUSE_S:
+        if self._up is not None and anyio.current_time() - self._up.last_used > _IDLE_REUSE_S:
             await self._up.close()
             self._up = None
         if self._up is None:
@@ -226,5 +228,5 @@ async def open_http_stream(target: Target) -> AsyncIterator[Transport]:
 def _lost_unless_alive() -> Iterator[None]:
     try:
         yield
-    except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
         raise TransportError(CLOSED_WITHOUT_HANDSHAKE, failure(error)) from None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import trio
+import anyio.lowlevel
 
 from mdserver.client.errors import ClientError, SubscribeError
 from mdserver.client.mailbox import Mailbox
@@ -12,7 +12,7 @@ from mdserver.client.message import Message
 from mdserver.core.events import MessageEvent
 
 if TYPE_CHECKING:
-    from mdserver.client.client import Client
+    from mdserver.client.sharing import SharedSubscriptions
 
 
 class Subscription:
@@ -35,8 +35,10 @@ class Subscription:
     `subjects` are the subjects and patterns that are subscribed still.
     """
 
-    def __init__(self, client: "Client", subjects: Sequence[str], buffer_messages: int) -> None:
-        self._client = client
+    def __init__(
+        self, shared: "SharedSubscriptions", subjects: Sequence[str], buffer_messages: int
+    ) -> None:
+        self._shared = shared
         self._mailbox: Mailbox[Message] = Mailbox()
         self._buffer_messages = buffer_messages
         self._unconfirmed = dict.fromkeys(subjects)
@@ -46,7 +48,7 @@ class Subscription:
         self.subjects = list(dict.fromkeys(subjects))
 
     async def __aenter__(self) -> "Subscription":
-        await trio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
         return self
 
     async def __aexit__(
@@ -56,7 +58,7 @@ class Subscription:
         trace: TracebackType | None,
     ) -> None:
         self.end()
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await anyio.lowlevel.checkpoint_if_cancelled()
 
     def __aiter__(self) -> "Subscription":
         return self
@@ -80,14 +82,14 @@ class Subscription:
         """Release the subscription if it is held and at least half of its buffer is free."""
         if self._held and len(self._mailbox) * 2 <= self._buffer_messages:
             self._held = False
-            self._client.release(self)
+            self._shared.release(self)
 
     async def confirmed(self) -> None:
         """Wait until the server has handled each subject, by accepting or refusing it.
 
         Messages that are published after that arrive. Raises what `Client.connected` raises.
         """
-        await self._client.wait_until(lambda: not self._unconfirmed)
+        await self._shared.standing.wait_until(lambda: not self._unconfirmed)
 
     async def caught_up(self) -> None:
         """Wait until everything has come that precedes live messages.
@@ -96,11 +98,11 @@ class Subscription:
         messages meanwhile: a full buffer holds the subscription. Raises what `Client.connected`
         raises.
         """
-        await self._client.caught_up(self)
+        await self._shared.caught_up(self)
 
     def end(self) -> None:
         """Unsubscribe; messages that are here already can still be taken."""
-        self._client.leave(self, list(self.subjects))
+        self._shared.remove(self, list(self.subjects))
 
     # For the client
 

@@ -4,15 +4,19 @@ import os
 import ssl
 from typing import Protocol
 
-import trio
+import anyio
+import anyio.abc
+from anyio.streams.tls import TLSStream
 from attrs import frozen
 
 from mdserver.client.core.servers import Server
 from mdserver.client.errors import TransportError
 from mdserver.errors import leaves
 
-Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+Stream = anyio.abc.ByteStream
 
+READ_BYTES = 64 * 1024
+REASON_BYTES = 200  # of an HTTP answer that refuses the client, as its reason
 CLOSED_WITHOUT_HANDSHAKE = 1006  # RFC 6455 section 7.1.5: never sent, only inferred
 
 
@@ -50,27 +54,27 @@ async def open_stream(target: Target) -> Stream:
     """
     host, port = target.server.host, target.server.port
     try:
-        stream = await trio.open_tcp_stream(host, port)
+        stream = await anyio.connect_tcp(host, port)
     except OSError as error:
         raise unopened(failure(error)) from None
     if target.tls is None:
         return stream
-    secure = trio.SSLStream(stream, target.tls, server_hostname=host, https_compatible=True)
     try:
-        await secure.do_handshake()
-    except (trio.BrokenResourceError, ssl.SSLError) as error:
-        await drop(secure)
+        return await TLSStream.wrap(
+            stream, hostname=host, ssl_context=target.tls, standard_compatible=False
+        )
+    except (anyio.BrokenResourceError, anyio.EndOfStream, OSError) as error:
+        await drop(stream)
         raise unopened(f"no TLS connection: {failure(error)}") from None
     except BaseException:
-        await drop(secure)
+        await drop(stream)
         raise
-    return secure
 
 
 async def drop(stream: Stream) -> None:
     """Close the socket at once, even in a cancelled scope; this never waits."""
-    with trio.CancelScope(shield=True):
-        await trio.aclose_forcefully(stream)
+    with anyio.CancelScope(shield=True):
+        await anyio.aclose_forcefully(stream)
 
 
 def unopened(reason: str) -> TransportError:

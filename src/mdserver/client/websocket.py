@@ -1,18 +1,31 @@
-"""The WebSocket transport of the Python client, on trio-websocket."""
+"""The WebSocket transport of the Python client: wsproto over a stream of anyio."""
 
-import math
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
 
-import trio
-import trio_websocket
-from wsproto.utilities import LocalProtocolError
+import anyio
+import anyio.abc
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    RejectConnection,
+    RejectData,
+    Request,
+    TextMessage,
+)
+from wsproto.utilities import RemoteProtocolError
 
 from mdserver.client.errors import TransportError
 from mdserver.client.transport import (
     CLOSED_WITHOUT_HANDSHAKE,
-    Stream,
+    READ_BYTES,
+    REASON_BYTES,
     Target,
     Transport,
     drop,
@@ -20,85 +33,164 @@ from mdserver.client.transport import (
     open_stream,
     unopened,
 )
-from mdserver.errors import leaves
 from mdserver.limits import (
     CLIENT_CLOSE_TIMEOUT_S,
     CLIENT_FAREWELL_S,
     CLIENT_PAYLOAD_BYTES_MAX,
+    CLOSE_TOO_BIG,
     SUBPROTOCOL_BINARY,
     SUBPROTOCOL_JSON,
 )
 
-Rejected = trio_websocket.ConnectionRejected
-
-
-class OpeningStream(trio.abc.Stream):
-    """A stream whose end is an error until `answered` is set.
-
-    trio-websocket waits for ever if the other side closes before it has answered the upgrade.
-    """
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self.answered = False
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Return what arrived; raise TransportError if the stream ends without an answer."""
-        if self.answered:
-            return await self._stream.receive_some(max_bytes)
-        try:
-            data = await self._stream.receive_some(max_bytes)
-        except trio.BrokenResourceError as error:
-            raise unopened(f"no answer to the upgrade: {failure(error)}") from None
-        if not data and not self.answered:
-            raise unopened("no answer to the upgrade: the server closed the connection")
-        return data
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send on the wrapped stream."""
-        await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """Wait on the wrapped stream."""
-        await self._stream.wait_send_all_might_not_block()
-
-    async def aclose(self) -> None:
-        """Close the wrapped stream."""
-        await self._stream.aclose()
+# BusyResourceError: under TLS a task that receives may have to send, beside the one that sends.
+_LOST = (
+    anyio.BrokenResourceError,
+    anyio.BusyResourceError,
+    anyio.ClosedResourceError,
+    OSError,
+)
 
 
 class WebSocketTransport:
-    """One WebSocket connection."""
+    """One WebSocket connection; one task receives, and another one sends and closes."""
 
-    def __init__(self, connection: trio_websocket.WebSocketConnection, *, text: bool) -> None:
-        self._connection = connection
-        self._text = text
+    def __init__(self, stream: anyio.abc.ByteStream, target: Target) -> None:
+        self._stream = stream
+        self._target = target
+        self._protocol = WSConnection(ConnectionType.CLIENT)
+        self._sending = anyio.Lock()  # pongs are sent by the task that receives
+        self._payloads: deque[bytes] = deque()
+        self._fragments: list[bytes] = []
+        self._fragments_bytes = 0
+        self._ended: TransportError | None = None
+        self._end = anyio.Event()
+
+    async def upgrade(self) -> None:
+        """Perform the opening handshake; raises TransportError."""
+        subprotocol = SUBPROTOCOL_JSON if self._target.text else SUBPROTOCOL_BINARY
+        request = Request(self._target.authority, "/ws", subprotocols=[subprotocol])
+        try:
+            await self._stream.send(self._protocol.send(request))
+            answer = await self._answer()
+        except (*_LOST, RemoteProtocolError) as error:
+            raise unopened(f"no answer to the upgrade: {failure(error)}") from None
+        if answer.subprotocol != subprotocol:
+            raise unopened(f"the server does not speak {subprotocol}")
+        await self._take_events()
+
+    async def _answer(self) -> AcceptConnection:
+        """Return the acceptance of the upgrade; raises TransportError for anything else."""
+        refusal: RejectConnection | None = None
+        body = b""
+        while True:
+            received = await _received(self._stream)
+            if not received and refusal is None:
+                raise unopened("no answer to the upgrade: the server closed the connection")
+            if received:
+                self._protocol.receive_data(received)
+            ended = not received
+            # One event at a time: those that follow the acceptance belong to the session.
+            for event in self._protocol.events():
+                match event:
+                    case AcceptConnection():
+                        return event
+                    case RejectConnection():
+                        refusal = event
+                        ended = ended or not event.has_body
+                    case RejectData():
+                        body += event.data
+                        ended = ended or event.body_finished
+            if refusal is not None and (ended or len(body) >= REASON_BYTES):
+                said = body[:REASON_BYTES].decode(errors="replace").strip()
+                status = f"the server answered HTTP {refusal.status_code}"
+                raise unopened(status + (f": {said}" if said else ""))
 
     async def receive(self) -> bytes:
         """Return the next WebSocket message."""
-        try:
-            payload = await self._connection.get_message()
-        except trio_websocket.ConnectionClosed as closed:
-            raise _ended(closed) from None
-        return payload.encode() if isinstance(payload, str) else payload
+        while not self._payloads:
+            if self._ended is not None:
+                raise self._ended
+            try:
+                received = await _received(self._stream)
+            except _LOST as error:
+                raise self._note_end(failure(error)) from None
+            if not received:
+                raise self._note_end("the connection was lost")
+            self._protocol.receive_data(received)
+            await self._take_events()
+        return self._payloads.popleft()
+
+    async def _take_events(self) -> None:
+        """Handle what has arrived; messages that came before a close frame are kept."""
+        for event in self._protocol.events():
+            match event:
+                case TextMessage() | BytesMessage():
+                    self._take_message(event)
+                case Ping():
+                    await self._send(event.response())
+                case CloseConnection():
+                    await self._send(event.response())
+                    self._note_end(event.reason or "the connection was lost", int(event.code))
+            if self._ended is not None:
+                return
+
+    def _take_message(self, event: TextMessage | BytesMessage) -> None:
+        """Put the parts of a message together."""
+        part = event.data.encode() if isinstance(event.data, str) else bytes(event.data)
+        self._fragments_bytes += len(part)
+        if self._fragments_bytes > CLIENT_PAYLOAD_BYTES_MAX:
+            self._note_end("the server sent a message that is too long", CLOSE_TOO_BIG)
+            return
+        self._fragments.append(part)
+        if event.message_finished:
+            self._payloads.append(b"".join(self._fragments))
+            self._fragments, self._fragments_bytes = [], 0
 
     async def send(self, payload: bytes) -> None:
         """Send one WebSocket message: text for JSON, otherwise binary."""
-        try:
-            await self._connection.send_message(payload.decode() if self._text else payload)
-        except trio_websocket.ConnectionClosed as closed:
-            raise _ended(closed) from None
+        if self._ended is not None:
+            raise self._ended
+        message: Event = (
+            TextMessage(payload.decode()) if self._target.text else BytesMessage(payload)
+        )
+        await self._send(message)
 
     async def close(self, code: int, reason: str) -> None:
-        """Perform the closing handshake, and close the socket in any case.
+        """Send the close frame, and wait for the answer, which the receiving task reads."""
+        with anyio.move_on_after(CLIENT_CLOSE_TIMEOUT_S):
+            await self._send(CloseConnection(code, reason))
+            await self._end.wait()
 
-        In a cancelled scope nothing reads the answer any more, so there is only time to send the
-        frame.
-        """
-        cancelled = trio.current_effective_deadline() == -math.inf
-        timeout_s = CLIENT_FAREWELL_S if cancelled else CLIENT_CLOSE_TIMEOUT_S
-        with trio.move_on_after(timeout_s, shield=True):
-            await self._connection.aclose(code, reason)
+    async def say_farewell(self) -> None:
+        """Send a close frame if none was sent, even in a cancelled scope; nobody reads on."""
+        if self._protocol.state is not ConnectionState.OPEN or self._ended is not None:
+            return
+        with anyio.move_on_after(CLIENT_FAREWELL_S, shield=True):
+            try:
+                await self._send(CloseConnection(1000))
+            except TransportError:
+                return  # the server has gone already
+
+    async def _send(self, event: Event) -> None:
+        """Send a frame, if the connection is not being closed; raises TransportError."""
+        async with self._sending:
+            answer = isinstance(event, CloseConnection)
+            state = self._protocol.state
+            if state is not ConnectionState.OPEN and not (
+                answer and state is ConnectionState.REMOTE_CLOSING
+            ):
+                return
+            try:
+                await self._stream.send(self._protocol.send(event))
+            except _LOST as error:
+                raise self._note_end(failure(error)) from None
+
+    def _note_end(self, reason: str, code: int = CLOSED_WITHOUT_HANDSHAKE) -> TransportError:
+        """Return why the connection has ended: the first reason counts."""
+        if self._ended is None:
+            self._ended = TransportError(code, reason)
+            self._end.set()
+        return self._ended
 
 
 @asynccontextmanager
@@ -109,53 +201,19 @@ async def open_websocket(target: Target) -> AsyncIterator[Transport]:
     """
     stream = await open_stream(target)
     try:
-        async with trio.open_nursery() as nursery:
-            connection = await _upgrade(nursery, stream, target)
-            transport = WebSocketTransport(connection, text=target.text)
-            try:
-                yield transport
-            finally:
-                await transport.close(1000, "")
-                nursery.cancel_scope.cancel()
-    except* Rejected as group:
-        raise unopened(_rejection(leaves(group)[0])) from None
-    except* (trio_websocket.HandshakeError, trio_websocket.ConnectionClosed) as group:
-        raise unopened(f"no answer to the upgrade: {failure(group)}") from None
-    except* LocalProtocolError:
-        # trio-websocket tries to answer a ping after the close frame has been sent.
-        raise TransportError(CLOSED_WITHOUT_HANDSHAKE, "closed while the server spoke") from None
+        transport = WebSocketTransport(stream, target)
+        await transport.upgrade()
+        try:
+            yield transport
+        finally:
+            await transport.say_farewell()
     finally:
-        # trio-websocket leaves the stream open if the other side closed first.
         await drop(stream)
 
 
-async def _upgrade(
-    nursery: trio.Nursery, stream: Stream, target: Target
-) -> trio_websocket.WebSocketConnection:
-    subprotocol = SUBPROTOCOL_JSON if target.text else SUBPROTOCOL_BINARY
-    opening = OpeningStream(stream)
-    connection = await trio_websocket.wrap_client_stream(
-        nursery,
-        cast("Stream", opening),  # any trio.abc.Stream will do
-        target.authority,
-        "/ws",
-        subprotocols=[subprotocol],
-        max_message_size=CLIENT_PAYLOAD_BYTES_MAX,
-        receive_buffer_size=None,
-    )
-    opening.answered = True
-    if connection.subprotocol != subprotocol:
-        raise unopened(f"the server does not speak {subprotocol}")
-    return connection
-
-
-def _ended(closed: trio_websocket.ConnectionClosed) -> TransportError:
-    reason = closed.reason
-    if reason is None:
-        return TransportError(CLOSED_WITHOUT_HANDSHAKE, "the connection was lost")
-    return TransportError(reason.code, reason.reason or "the connection was lost")
-
-
-def _rejection(rejected: Rejected) -> str:
-    body = (rejected.body or b"")[:200].decode(errors="replace").strip()
-    return f"the server answered HTTP {rejected.status_code}" + (f": {body}" if body else "")
+async def _received(stream: anyio.abc.ByteStream) -> bytes:
+    """Return what arrives; empty at the end of the stream."""
+    try:
+        return await stream.receive(READ_BYTES)
+    except anyio.EndOfStream:
+        return b""

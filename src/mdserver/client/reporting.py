@@ -1,0 +1,66 @@
+"""Reports to the server what a client received, so that its journal can be audited."""
+
+from collections.abc import Callable
+
+import anyio
+
+from mdserver import limits
+from mdserver.client.core import values as out
+from mdserver.client.core.machine import ClientCore
+from mdserver.client.core.phases import Phase
+from mdserver.client.core.receipts import ReceiptBook
+from mdserver.client.waiting import ClientStanding
+
+
+class Reporting:
+    """Sends the receipts of a `ReceiptBook`; `clock` returns the time in nanoseconds."""
+
+    def __init__(
+        self,
+        book: ReceiptBook,
+        core: ClientCore,
+        perform: Callable[[list[out.Output]], None],
+        standing: ClientStanding,
+        clock: Callable[[], int],
+    ) -> None:
+        self._book = book
+        self._core = core
+        self._perform = perform
+        self._standing = standing
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Report what was received, once a minute, until cancelled."""
+        while True:
+            await anyio.sleep(limits.CLIENT_RECEIPT_S)
+            if self._core.phase is Phase.UP:
+                self._book.cut(self._clock())
+                self._report()
+
+    async def reported(self) -> None:
+        """Report now, and wait until the server has the receipts."""
+        self._book.cut(self._clock())
+        self._report()
+        while len(self._book):
+            await self._standing.change()
+
+    async def report_again(self) -> None:
+        """Send the receipts that the last connection did not confirm.
+
+        This runs as a task of its own, after the outputs that subscribe again: a member confirms
+        only receipts about subjects to which the session subscribes.
+        """
+        self._report()
+
+    def connected(self, output: out.Connected) -> None:
+        """Note the member that receipts are given to from now on."""
+        self._book.connected(output.event.member)
+
+    def confirmed(self, mark: int) -> None:
+        """Forget the receipts that the server has."""
+        self._book.confirmed(mark)
+        self._standing.changed()
+
+    def _report(self) -> None:
+        if self._core.phase is Phase.UP:
+            self._perform(self._core.report(*self._book.unsent(self._clock())))

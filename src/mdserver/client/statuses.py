@@ -1,0 +1,41 @@
+"""The statuses of a client, as an application reads them."""
+
+from collections.abc import AsyncIterator
+
+from mdserver import limits
+from mdserver.client.core.values import Notice
+from mdserver.client.logs import log_notice
+from mdserver.client.mailbox import Mailbox
+
+
+class Statuses:
+    """The statuses of a client, oldest first, as an asynchronous iterator of `Notice`.
+
+    At most 1,000 are kept for an application that reads them late; older ones are dropped. The
+    iteration ends when the client is left.
+    """
+
+    def __init__(self) -> None:
+        self._mailbox: Mailbox[Notice] = Mailbox(limits.CLIENT_NOTICES_MAX)
+
+    def __aiter__(self) -> AsyncIterator[Notice]:
+        return self
+
+    async def __anext__(self) -> Notice:
+        return await self._mailbox.take()
+
+    async def batch(self) -> list[Notice]:
+        """Return all statuses that are here, waiting for at least one.
+
+        Raises StopAsyncIteration at the end.
+        """
+        return await self._mailbox.take_all()
+
+    def put(self, notice: Notice) -> None:
+        """Add a status and log it; called by the client."""
+        log_notice(notice)
+        self._mailbox.put([notice])
+
+    def close(self) -> None:
+        """End the iteration after the statuses that are kept; called by the client."""
+        self._mailbox.close()

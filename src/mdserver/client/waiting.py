@@ -1,0 +1,130 @@
+"""What tasks of the application wait for, and why it may never come."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+
+import anyio
+import anyio.lowlevel
+
+from mdserver.client.errors import ClientError, ConnectError, NotOpenError, StoppedError
+
+
+class Signal:
+    """Wakes all tasks that wait, again and again."""
+
+    def __init__(self) -> None:
+        self._event: anyio.Event | None = None
+
+    async def wait(self) -> None:
+        """Wait for the next `wake`."""
+        if self._event is None:
+            self._event = anyio.Event()
+        await self._event.wait()
+
+    def wake(self) -> None:
+        """Wake the tasks that wait now."""
+        if self._event is not None:
+            self._event.set()
+            self._event = None
+
+
+class EntryPlace:
+    """The process, the thread and the event loop in which a client was entered.
+
+    A client may be used there alone: elsewhere nothing would wake the tasks that wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._thread = threading.get_ident()
+        self._loop = _asyncio_loop()
+
+    def check(self) -> None:
+        """Raise NotOpenError unless the caller is in this place."""
+        if os.getpid() != self._process:
+            raise NotOpenError("the process forked since the client was entered: make one in each")
+        if threading.get_ident() != self._thread:
+            raise NotOpenError(
+                "the client belongs to the thread in which it was entered; mdserver.client.sync "
+                "has one for several threads"
+            )
+        # Under Trio the nursery that the client was entered in keeps its loop alive.
+        if self._loop is not None and _asyncio_loop() is not self._loop:
+            raise NotOpenError(
+                "the client belongs to the event loop in which it was entered: make one in each"
+            )
+
+
+class ClientStanding:
+    """Whether a client is open, and what keeps it from its servers.
+
+    `stopped`: no server wants the client back unchanged. `unreachable`: no server was reached at
+    all. `failed`: a task of the client ended by an error, which is a bug.
+    """
+
+    def __init__(self) -> None:
+        self.stopped: StoppedError | None = None
+        self.unreachable: ConnectError | None = None
+        self.failed: BaseException | None = None
+        self._place: EntryPlace | None = None
+        self._open = False
+        self._changes = Signal()
+
+    @property
+    def entered(self) -> bool:
+        """Whether the client was entered, even if it was left since."""
+        return self._place is not None
+
+    def enter(self) -> None:
+        """Note that the client is entered; raises NotOpenError if it was entered before."""
+        if self._place is not None:
+            raise NotOpenError("a client can be entered once; make another one")
+        self._place = EntryPlace()
+        self._open = True
+
+    def leave(self) -> None:
+        """Note that the client is left, and wake everything that waits."""
+        self._open = False
+        self._changes.wake()
+
+    def require_open(self) -> None:
+        """Raise NotOpenError unless the client is entered, not left yet, and used in its place."""
+        if self._place is None:
+            raise NotOpenError("enter the client first: `async with Client(...) as client:`")
+        self._place.check()
+        if not self._open:
+            raise NotOpenError("the client was left: its `async with` is over; make another one")
+        if self.failed is not None:
+            raise NotOpenError(f"the client ended by an error of its own: {self.failed!r}")
+
+    def changed(self) -> None:
+        """Let all that wait check their conditions again."""
+        self._changes.wake()
+
+    async def change(self) -> None:
+        """Wait for the next change; raises NotOpenError if the client is not open, or ends."""
+        self.require_open()
+        await self._changes.wait()
+        self.require_open()
+
+    async def wait_until(self, there: Callable[[], bool]) -> None:
+        """Wait until a condition holds, which is checked after each change.
+
+        Raises what says that it will not come to hold: StoppedError, ConnectError or NotOpenError.
+        """
+        await anyio.lowlevel.checkpoint()
+        while not there():
+            self.require_open()
+            trouble: ClientError | None = self.stopped or self.unreachable
+            if trouble is not None:
+                raise trouble
+            await self._changes.wait()
+
+
+def _asyncio_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
