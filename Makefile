@@ -52,6 +52,9 @@ run: $(VENV)/.run ## install what the server needs and start it on 127.0.0.1:880
 	@echo "Ctrl-C ends the server."
 	@exec $(BIN)/mdserver run --config conf/loopback.conf
 
+dist-client: $(VENV)/.run ## build the Python client without the server, dist/mdserver_client-*.whl
+	cd client && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
+
 demo: $(VENV)/.demo ## live pages: a market of real prices, buses on their routes, a chat
 	@$(BIN)/python docs/examples/demo.py
 
@@ -192,7 +195,7 @@ fuzz: $(VENV)/.dev ## drive a live server with hostile input for ten minutes (FU
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help jars run cluster demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
+.PHONY: help jars run cluster dist-client demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
 	roots dist verify-packages \
 	test test-pure test-server test-pipeline \
 	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos soak-web fuzz clean

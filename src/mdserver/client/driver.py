@@ -37,7 +37,7 @@ def now() -> int:
     return int(anyio.current_time() * NS_PER_S)
 
 
-class Link:
+class Attempt:
     """One attempt to connect: its queued frames, and whether it is to be closed."""
 
     def __init__(self, attempt: int) -> None:
@@ -103,7 +103,7 @@ class Driver:
         self._codec = codec  # only joins frames, which needs no state of a connection
         self._application = application
         self._tasks: Tasks | None = None
-        self._link: Link | None = None
+        self._link: Attempt | None = None
         self._timers: dict[str, int] = {}
         self._timers_changed = anyio.Event()
 
@@ -125,7 +125,7 @@ class Driver:
                     self._link.transmit(frame)
                 case out.OpenTransport():
                     assert self._tasks is not None
-                    self._link = Link(output.attempt)
+                    self._link = Attempt(output.attempt)
                     self._tasks.start_soon(self._run_transport, self._link, output)
                 case out.CloseTransport(_, code, reason):
                     assert self._link is not None
@@ -153,7 +153,7 @@ class Driver:
                 del self._timers[timer]
                 self.perform(self._core.due(timer, max(at, now())))
 
-    async def _run_transport(self, link: Link, opening: out.OpenTransport) -> None:
+    async def _run_transport(self, link: Attempt, opening: out.OpenTransport) -> None:
         """Run one connection from its opening to its end, and report `closed` in every case."""
         target = Target(opening.server, self._tls(secure=opening.secure), self._codec.text)
         code, reason = CLOSED_WITHOUT_HANDSHAKE, "the connection was lost"
@@ -173,7 +173,7 @@ class Driver:
         if self._link is not None:
             await self._link.ended.wait()
 
-    async def _converse(self, link: Link, transport: Transport) -> None:
+    async def _converse(self, link: Attempt, transport: Transport) -> None:
         """Report what comes in while `_write` sends what is queued."""
         link.established = True
         self.perform(self._core.opened(link.attempt, now()))
@@ -183,7 +183,7 @@ class Driver:
                 payload = await transport.receive()
                 self.perform(self._core.received(link.attempt, payload, now()))
 
-    async def _write(self, link: Link, transport: Transport) -> None:
+    async def _write(self, link: Attempt, transport: Transport) -> None:
         """Send what is queued until the link is to be closed; then close it and end its tasks."""
         while (payload := await link.next_payload(self._codec)) is not None:
             await transport.send(payload)

@@ -1,0 +1,105 @@
+"""Runs a client in an event loop of its own, in a thread, for callers that block."""
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+from mdserver.client.client import Client
+from mdserver.client.errors import NotOpenError
+
+R = TypeVar("R")
+
+
+class LoopThread:
+    """A client that is entered and left in a thread.
+
+    The thread is a daemon, so that a program that forgets to close its client still ends; what was
+    published is waited for then as well.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._process = os.getpid()
+        self._closing = threading.Lock()  # no call may be scheduled once `leave` is
+        self._closed = False
+        self._failed = False
+        self._ended: Future[None] = Future()
+        entered: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        threading.Thread(
+            target=self._run, args=(entered,), name="mdserver client", daemon=True
+        ).start()
+        self._loop, self._leave = entered.result()
+        atexit.register(self._close_at_exit)
+
+    def call(self, function: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Run a coroutine in the loop and return its result.
+
+        An exception that interrupts the wait, such as KeyboardInterrupt, cancels the coroutine.
+        Raises NotOpenError if the client was left, or the process forked since.
+        """
+        self._require_process()
+        with self._closing:
+            if self._closed:
+                raise NotOpenError("the client was closed: its `with` is over; make another one")
+            future = asyncio.run_coroutine_threadsafe(function(), self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise NotOpenError("the client was closed while this call waited") from None
+        finally:
+            future.cancel()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the client was left and its thread has ended."""
+        return self._ended.done()
+
+    def close(self, *, failed: bool) -> None:
+        """Leave the client and end the thread; with `failed` nothing is waited for."""
+        self._require_process()
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._failed = failed
+                self._loop.call_soon_threadsafe(self._leave.set)
+        atexit.unregister(self._close_at_exit)
+        self._ended.result()
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() == self._process:
+            self.close(failed=False)
+
+    def _require_process(self) -> None:
+        """Raise NotOpenError in a forked process, in which the thread does not run."""
+        if os.getpid() != self._process:
+            raise NotOpenError("the process forked since the client was opened: make one in each")
+
+    def _run(self, entered: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+        try:
+            asyncio.run(self._live(entered))
+        except BaseException as error:
+            if not entered.done():
+                entered.set_exception(error)
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(None)
+
+    async def _live(self, entered: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+        """Hold the client open until `close`."""
+        leave = asyncio.Event()
+        try:
+            async with self._client:
+                entered.set_result((asyncio.get_running_loop(), leave))
+                await leave.wait()
+                if self._failed:
+                    raise _AbandonedError
+        except _AbandonedError:
+            pass
+
+
+class _AbandonedError(Exception):
+    """Ends a client whose block ended by an error."""

@@ -1,0 +1,428 @@
+"""The blocking client, for scripts, notebooks and task queues (docs/clients.md).
+
+It is the client for asyncio, in an event loop of its own that runs in a thread (`loop_thread`), so
+it receives and reconnects while the program does something else. Names, arguments, results,
+statuses and errors are those of `mdserver.client`; what waits there blocks here. Every thread may
+use it.
+"""
+
+import asyncio
+import functools
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+import anyio
+
+from mdserver.client import (
+    ArgumentError,
+    ArgumentTypeError,
+    ClientError,
+    ClientTimeoutError,
+    ConnectError,
+    Message,
+    MessageType,
+    Notice,
+    Notification,
+    NotOpenError,
+    Numbering,
+    Position,
+    PublishError,
+    PublishResult,
+    Qos,
+    ReconnectPolicy,
+    ReconnectSettings,
+    StoppedError,
+    SubscribeError,
+    TransportError,
+    arguments,
+)
+from mdserver.client import Client as _Client
+from mdserver.client import Publication as _Publication
+from mdserver.client import Statuses as _Statuses
+from mdserver.client import Subscription as _Subscription
+from mdserver.client.loop_thread import LoopThread
+
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "Client",
+    "ClientError",
+    "ClientTimeoutError",
+    "ConnectError",
+    "Message",
+    "MessageType",
+    "NotOpenError",
+    "Notice",
+    "Notification",
+    "Numbering",
+    "Position",
+    "Publication",
+    "PublishError",
+    "PublishResult",
+    "Qos",
+    "ReconnectPolicy",
+    "ReconnectSettings",
+    "Statuses",
+    "StoppedError",
+    "SubscribeError",
+    "Subscription",
+    "TransportError",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def _same_arguments(
+    method: Callable[Concatenate[_Client, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate["Client", P], None]]:
+    """Give a constructor the signature of another one, for type checkers and readers."""
+
+    def decorate(function: Callable[..., None]) -> Callable[Concatenate["Client", P], None]:
+        return functools.wraps(method)(function)
+
+    return decorate
+
+
+def _blocking(
+    method: Callable[Concatenate[_Client, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["Client", P], R]:
+    """Return a method that blocks until this one of the asynchronous client is done."""
+
+    @functools.wraps(method)
+    def block(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.call(lambda: method(self.client, *args, **kwargs))
+
+    return block
+
+
+def _submitting(
+    method: Callable[Concatenate[_Client, P], Coroutine[Any, Any, _Publication]],
+) -> Callable[Concatenate["Client", P], "Publication"]:
+    """Return a method that submits as this one of the asynchronous client does."""
+
+    @functools.wraps(method)
+    def submit(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> "Publication":
+        return Publication(self, self.call(lambda: method(self.client, *args, **kwargs)))
+
+    return submit
+
+
+def _relayed(
+    method: Callable[Concatenate[_Client, P], R],
+) -> Callable[Concatenate["Client", P], R]:
+    """Return a method that calls this one of the asynchronous client, which does not wait."""
+
+    @functools.wraps(method)
+    def relay(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.relay(lambda: method(self.client, *args, **kwargs))
+
+    return relay
+
+
+def _subscribing(
+    method: Callable[Concatenate[_Client, P], _Subscription],
+) -> Callable[Concatenate["Client", P], "Subscription"]:
+    """Return a method that subscribes as this one of the asynchronous client does."""
+
+    @functools.wraps(method)
+    def subscribe(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> "Subscription":
+        return Subscription(self, self.relay(lambda: method(self.client, *args, **kwargs)))
+
+    return subscribe
+
+
+class Client:
+    """A publisher and subscriber whose methods block.
+
+    `with Client([...]) as client` connects in the background and reconnects by itself. When the
+    block ends without an error, the client waits up to 5 s for missing results and unsent receipts;
+    then it closes the connection. `open` and `close` do the same for programs that have no block.
+    The arguments are those of `mdserver.client.Client`.
+
+    `timeout_s` of a method is in seconds, and None waits for ever; ClientTimeoutError is raised
+    when it is over. An interrupted call (Ctrl-C) takes nothing back, and loses no message.
+    """
+
+    @_same_arguments(_Client.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.client = _Client(*args, **kwargs)
+        self.statuses = Statuses(self, self.client.statuses)
+        self._thread: LoopThread | None = None
+
+    def open(self) -> Self:
+        """Begin to connect, as `with` does; to be followed by `close`.
+
+        Raises NotOpenError if the client was opened before.
+        """
+        if self._thread is not None:
+            raise NotOpenError("a client can be opened once; make another one")
+        self._thread = LoopThread(self.client)
+        return self
+
+    def close(self) -> None:
+        """Wait up to 5 s for missing results, close the connection, and end all iterations."""
+        if self._thread is not None:
+            self._thread.close(failed=False)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client was open and is closed."""
+        return self._thread is not None and self._thread.ended
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._thread is not None
+        self._thread.close(failed=error is not None)
+
+    def call(self, function: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Run a coroutine of the asynchronous client and return its result."""
+        if self._thread is None:
+            raise NotOpenError("enter the client first: `with Client(...) as client:`")
+        return self._thread.call(function)
+
+    def relay(self, function: Callable[[], R]) -> R:
+        """Call a function of the asynchronous client, in its thread as soon as it has one."""
+        if self._thread is None:
+            return function()
+
+        async def call() -> R:
+            return function()
+
+        return self._thread.call(call)
+
+    # The connection
+
+    connect = _relayed(_Client.connect)
+    disconnect = _relayed(_Client.disconnect)
+    set_servers = _relayed(_Client.set_servers)
+    set_encryption = _relayed(_Client.set_encryption)
+    set_transport = _relayed(_Client.set_transport)
+    set_entitlement_token = _relayed(_Client.set_entitlement_token)
+    set_external_token = _relayed(_Client.set_external_token)
+
+    def connected(self, timeout_s: float | None = None) -> None:
+        """Wait until a session stands.
+
+        Raises StoppedError if the server does not want this client, ConnectError if no server was
+        reached in `connect_timeout_s`, ClientTimeoutError, and NotOpenError if the client is not
+        open.
+        """
+        self.call(lambda: _bounded(self.client.connected(), timeout_s, "no connection stood"))
+
+    notify_after_failed_connection_attempts = _relayed(
+        _Client.notify_after_failed_connection_attempts
+    )
+    notify_when_reconnect_rate_exceeds_threshold = _relayed(
+        _Client.notify_when_reconnect_rate_exceeds_threshold
+    )
+    set_quick_reconnect_max_retries = _relayed(_Client.set_quick_reconnect_max_retries)
+    set_quick_reconnect_initial_delay = _relayed(_Client.set_quick_reconnect_initial_delay)
+    set_reconnect_policy = _relayed(_Client.set_reconnect_policy)
+    set_reconnect_time_interval = _relayed(_Client.set_reconnect_time_interval)
+    set_reconnect_max_delay = _relayed(_Client.set_reconnect_max_delay)
+
+    # Subscribing
+
+    subscribe = _subscribing(_Client.subscribe)
+    subscribe_with_history = _subscribing(_Client.subscribe_with_history)
+    subscribe_with_conflation = _subscribing(_Client.subscribe_with_conflation)
+    unsubscribe = _relayed(_Client.unsubscribe)
+    get_subjects = _relayed(_Client.get_subjects)
+    pause = _relayed(_Client.pause)
+    resume = _relayed(_Client.resume)
+
+    # Publishing
+
+    publish = _blocking(_Client.publish)
+    submit = _submitting(_Client.submit)
+    submit_command = _submitting(_Client.submit_command)
+    request = _blocking(_Client.request)
+    reply = _blocking(_Client.reply)
+
+    def settled(self, timeout_s: float | None = None) -> None:
+        """Wait until every publication has its result; raises ClientTimeoutError."""
+        self.call(lambda: _bounded(self.client.settled(), timeout_s, "results were missing"))
+
+    @property
+    def numbering(self) -> Numbering:
+        """How far this publisher has come; keep it to let a later run of it go on."""
+        return self.client.numbering
+
+    @property
+    def publisher(self) -> str | None:
+        """The identity under which the server counts publications; None before it is known."""
+        return self.client.publisher
+
+    @property
+    def publisher_key(self) -> str | None:
+        """The proof that `publisher` is this client's; None before it is known. Keep it secret."""
+        return self.client.publisher_key
+
+    def reported(self, timeout_s: float | None = None) -> None:
+        """Report to the server now what was received, and wait until it has the receipts.
+
+        Does nothing if the client gives no receipts. Raises ClientTimeoutError.
+        """
+        self.call(lambda: _bounded(self.client.reported(), timeout_s, "receipts were not taken"))
+
+
+class BlockingIterator(Generic[T]):
+    """An iterator of what a client receives; it may be shared by threads, each item is for one."""
+
+    def __init__(self, client: Client, batch: Callable[[], Coroutine[Any, Any, list[T]]]) -> None:
+        self._client = client
+        self._batch = batch
+        self._items: deque[T] = deque()
+        self._ended = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        item = self.receive()
+        if item is None:
+            raise StopIteration
+        return item
+
+    def receive(self, timeout_s: float | None = None) -> T | None:
+        """Return the next item, waiting for it; None at the end.
+
+        Raises ClientTimeoutError if none comes in `timeout_s` seconds, and what the iteration
+        raises.
+        """
+        while True:
+            try:
+                return self._items.popleft()
+            except IndexError:
+                if not self._wait(timeout_s):
+                    return None
+
+    def batch(self, timeout_s: float | None = None) -> list[T]:
+        """Return all items that are here, waiting for at least one; an empty list at the end.
+
+        It is cheaper than iteration for very many items, and raises the same errors as `receive`.
+        """
+        while not self._items and self._wait(timeout_s):
+            pass
+        items: list[T] = []
+        while self._items:
+            items.append(self._items.popleft())
+        return items
+
+    def _wait(self, timeout_s: float | None) -> bool:
+        """Wait for items; return False at the end.
+
+        They are put aside in the thread of the client, so an interrupted wait loses none.
+        """
+        arguments.seconds("timeout_s", timeout_s)
+
+        async def fetch() -> bool:
+            try:
+                self._items.extend(await self._batch())
+            except StopAsyncIteration:
+                self._ended = True
+            return not self._ended
+
+        if self._ended:
+            return False
+        try:
+            return self._client.call(lambda: _bounded(fetch(), timeout_s, "nothing came"))
+        except NotOpenError:
+            if not self._client.closed:
+                raise
+        return asyncio.run(fetch())  # what is left; with the client closed, nothing is waited for
+
+
+class Statuses(BlockingIterator[Notice]):
+    """The statuses of a client, oldest first, as an iterator of `Notice`; 1,000 are kept."""
+
+    def __init__(self, client: Client, statuses: _Statuses) -> None:
+        super().__init__(client, statuses.batch)
+
+
+class Subscription(BlockingIterator[Message]):
+    """The subjects and patterns of one call of `Client.subscribe`, and their messages.
+
+    `for message in subscription` gives the messages in order, each once, also across reconnects,
+    and raises SubscribeError, StoppedError and ConnectError as the asynchronous one does. `with`
+    ends the subscription on leaving.
+    """
+
+    def __init__(self, client: Client, subscription: _Subscription) -> None:
+        super().__init__(client, subscription.batch)
+        self._subscription = subscription
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def subjects(self) -> list[str]:
+        """The subjects and patterns that are subscribed still."""
+        return list(self._subscription.subjects)
+
+    def confirmed(self, timeout_s: float | None = None) -> None:
+        """Wait until the server has handled each subject, by accepting or refusing it.
+
+        Messages that are published after that arrive. Raises what `Client.connected` raises.
+        """
+        self._client.call(
+            lambda: _bounded(self._subscription.confirmed(), timeout_s, "no answer came")
+        )
+
+    def caught_up(self, timeout_s: float | None = None) -> None:
+        """Wait until everything has come that precedes live messages.
+
+        At most `buffer_messages` can wait here; beyond that, take messages from another thread
+        meanwhile. Raises what `Client.connected` raises.
+        """
+        self._client.call(
+            lambda: _bounded(self._subscription.caught_up(), timeout_s, "it did not catch up")
+        )
+
+    def end(self) -> None:
+        """Unsubscribe; messages that are here already can still be taken."""
+        self._client.relay(self._subscription.end)
+
+
+class Publication:
+    """A publication that was submitted; `result` is None until its result is here."""
+
+    def __init__(self, client: Client, publication: _Publication) -> None:
+        self._client = client
+        self._publication = publication
+
+    @property
+    def result(self) -> PublishResult | None:
+        """The result, if it is here."""
+        return self._publication.result
+
+    def outcome(self, timeout_s: float | None = None) -> PublishResult:
+        """Wait for the result and return it.
+
+        Raises PublishError if it is not PUBLISH_OK, and ClientTimeoutError; then the publication
+        goes on and may still be taken.
+        """
+        return self._client.call(
+            lambda: _bounded(self._publication.outcome(), timeout_s, "no result came")
+        )
+
+
+async def _bounded(wait: Coroutine[Any, Any, R], timeout_s: float | None, what: str) -> R:
+    """Return the result of a wait; raise ClientTimeoutError if it takes longer."""
+    with anyio.move_on_after(timeout_s):
+        return await wait
+    raise ClientTimeoutError(f"{what} in {timeout_s:g} s")
