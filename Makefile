@@ -49,6 +49,7 @@ run: $(VENV)/.run ## install what the server needs and start it on 127.0.0.1:880
 	@echo "Open http://127.0.0.1:8800/ in a browser, or try in two other terminals:"
 	@echo "    $(BIN)/mdserver sub '/greetings/**'"
 	@echo "    $(BIN)/mdserver pub /greetings/hello 'Hello, world'"
+	@echo "What it does is shown live at http://127.0.0.1:4000/, or by $(BIN)/mdserver top."
 	@echo "Ctrl-C ends the server."
 	@exec $(BIN)/mdserver run --config conf/loopback.conf
 

@@ -39,13 +39,14 @@ class ConfigurationPage:
 class VersionPage:
     """The versions of the server, its protocol and Python, and how long the server runs."""
 
-    def __init__(self, node: str, clock: Clock) -> None:
+    def __init__(self, node: str, clock: Clock, clients: Callable[[], list[str]]) -> None:
         self._node = node
         self._clock = clock
+        self._clients = clients
         self._started = clock()
 
     async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
-        """Return the versions as JSON, or as lines of text."""
+        """Return the versions and the URLs of the listeners for clients, as JSON or as text."""
         asked = Parameters(request, ("format",))
         asked.check()
         facts = {
@@ -55,7 +56,9 @@ class VersionPage:
             "python": platform.python_version(),
             "started": self._started // NS_PER_MS,
             "running_ms": (self._clock() - self._started) // NS_PER_MS,
+            "clients": self._clients(),
         }
         if asked.choice("format", FORMATS, False):
+            facts["clients"] = " ".join(self._clients())
             return text_answer("".join(f"{name} {value}\n" for name, value in facts.items()))
         return json_answer(facts)

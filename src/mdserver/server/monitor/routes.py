@@ -5,6 +5,7 @@ from collections.abc import Callable
 from mdserver.cluster.node import Node
 from mdserver.config import Config
 from mdserver.server.http.router import Methods
+from mdserver.server.monitor.dashboard import dashboard_routes
 from mdserver.server.monitor.facts import ConfigurationPage, VersionPage
 from mdserver.server.monitor.orders import Orders
 from mdserver.server.monitor.sessions import Disconnect, SessionsPage
@@ -29,6 +30,7 @@ def monitor_routes(
         "/sessions/disconnect": {"POST": Disconnect(server)},
         "/subjects": {"GET": SubjectsPage(node.broker.inspection, clock)},
         "/configuration": {"GET": ConfigurationPage(config)},
-        "/version": {"GET": VersionPage(server.settings.node_name, clock)},
+        "/version": {"GET": VersionPage(server.settings.node_name, clock, lambda: server.urls)},
+        **dashboard_routes(),
         **orders.routes(),
     }

@@ -1,0 +1,105 @@
+/** The console: subscribes and publishes at a listener for clients, with the JavaScript client. */
+
+import { Client, StoppedError } from "./client/mdserver.js";
+import { find, row } from "./dom.js";
+
+const ROWS_MAX = 100;
+const CHARACTERS_SHOWN_MAX = 500;
+const LABELS = ["Subject", "Content", "Fields", "Type", "Position"];
+const RECONNECT = { quickInitialDelayMs: 1000, timeIntervalMs: 2000, maxDelayMs: 30_000 };
+
+let client = null;
+let subscription = null;
+
+function tell(text, isWarning = false) {
+  find("outcome").textContent = text;
+  find("outcome").className = isWarning ? "warning" : "";
+}
+
+const at = ({ epoch, seq }) => `${epoch}:${seq}`;
+
+/** Set the address that is proposed: the listener, by the name under which this page was reached. */
+export function propose(urls) {
+  if (!urls?.length) return;
+  const url = new URL(urls[0]);
+  if (["0.0.0.0", "[::]"].includes(url.hostname)) url.hostname = location.hostname;
+  find("server").value = url.origin;
+}
+
+function connect() {
+  client?.close();
+  subscription = null;
+  const server = find("server").value.trim();
+  tell(`Connecting to ${server}`);
+  try {
+    client = new Client(server, {
+      token: find("token").value || undefined,
+      reconnect: RECONNECT,
+      connectTimeoutMs: 0,
+      timeoutMs: 10_000,
+    });
+  } catch (error) {
+    client = null;
+    tell(error.message, true);
+    return;
+  }
+  const mine = client;
+  mine.addEventListener("status", ({ detail: { status, info } }) => {
+    if (client !== mine) return;
+    if (status === "SERVER_UP") tell(`Connected to ${info}`);
+    if (status === "SERVER_DOWN") {
+      const origins = `If it runs, its AllowedOrigins has to name this page: ${location.origin}`;
+      tell(`No connection to ${server}: ${info} ${origins}`, true);
+    }
+  });
+}
+
+async function subscribe() {
+  if (!client) connect();
+  const mine = client;
+  if (!mine) return;
+  try {
+    const following = mine.subscribe(find("pattern").value);
+    subscription?.end();
+    subscription = following;
+    find("console-rows").replaceChildren();
+    for await (const message of following) show(message);
+  } catch (error) {
+    if (client !== mine) return;
+    const why = error instanceof StoppedError ? "The server refuses this client: " : "";
+    tell(why + error.message, true);
+  }
+}
+
+function show({ subject, content, fields, type, position }) {
+  const text = typeof content === "string" ? content : `${content.length} bytes`;
+  const shown = text.length > CHARACTERS_SHOWN_MAX
+    ? `${text.slice(0, CHARACTERS_SHOWN_MAX)}… (${text.length} characters)`
+    : text;
+  const pairs = Object.entries(fields).map(([name, value]) => `${name}=${value}`).join(" ");
+  const rows = find("console-rows");
+  rows.prepend(row(LABELS, [subject, shown, pairs, type, position ? at(position) : ""]));
+  while (rows.rows.length > ROWS_MAX) rows.deleteRow(-1);
+}
+
+async function publish() {
+  if (!client) connect();
+  if (!client) return;
+  const subject = find("subject").value;
+  try {
+    const result = await client.publish(subject, find("content").value);
+    tell(`Published ${subject} at ${at(result)}`);
+  } catch (error) {
+    tell(error.message, true);
+  }
+}
+
+/** Have the forms of the console do what they say. */
+export function start() {
+  for (const [form, action] of Object.entries({ connect, subscribe, publish })) {
+    find(form).onsubmit = (event) => {
+      event.preventDefault();
+      action();
+    };
+  }
+}

@@ -1,0 +1,252 @@
+/** The page that a monitor shows at `/`: asks the member again and again, and shows the answers. */
+
+import { showCluster, showHealth, happened } from "./cluster.js";
+import * as terminal from "./console.js";
+import { ask, count, element, fillTable, find, health, seconds } from "./dom.js";
+import { BarPlot, TimePlot, short } from "./plots.js";
+
+const LOOK_MS = 2000;
+const SUBJECTS_MS = 10_000; // the member looks at all subjects for it
+const SHOWN_MS = 5 * 60_000;
+const PAGE_ROWS = 50;
+const SILENT_MS = 60_000;
+const INDICATORS = {
+  messages_in: "messages in, a second",
+  messages_out: "messages out, a second",
+  bytes_in: "bytes in, a second",
+  bytes_out: "bytes out, a second",
+  sessions: "sessions",
+  connections: "connections, a second",
+  disconnections: "disconnections, a second",
+};
+const GAUGES = {
+  sessions: "sessions",
+  slow_consumers: "slow",
+  subscriptions: "subscriptions",
+  subjects: "subjects",
+  cached_messages: "messages in the cache",
+  cache_bytes: "bytes in the cache",
+  waiting_publications: "publications without a result",
+  members_in_sight: "members in sight",
+};
+
+const pair = (first, second) => [
+  { label: first, colour: "--first" },
+  { label: second, colour: "--second" },
+];
+const plots = {
+  messages: new TimePlot(find("messages"), pair("in", "out"), "a second", SHOWN_MS),
+  bytes: new TimePlot(find("bytes"), pair("in", "out"), "B a second", SHOWN_MS),
+  connected: new TimePlot(find("connected"), pair("connected", "slow"), "", SHOWN_MS),
+  latency: new TimePlot(find("latency"), pair("to commit", "to socket"), "ms", SHOWN_MS),
+};
+const windows = new BarPlot(
+  find("windows"),
+  [{ label: "maximum", colour: "--second" }, { label: "average", colour: "--first" }],
+  "",
+);
+
+let statistics = null;
+let configuration = {};
+let subjectsDue = 0;
+let offset = 0;
+let wasAway = false;
+
+// Statistics
+
+/** Return the averages of windows that do not overlap: [start and end as ms ago, average, maximum]. */
+function apart(indicator) {
+  let end = 0;
+  let sum = 0;
+  const found = [];
+  for (const [name, { average, maximum, seconds: sampled }] of Object.entries(indicator)) {
+    if (sampled <= end) continue;
+    const part = Math.max(0, (average * sampled - sum) / (sampled - end));
+    found.push({ name, from: sampled * 1000, to: end * 1000, average: part, maximum, sampled });
+    end = sampled;
+    sum = average * sampled;
+  }
+  return found;
+}
+
+/** Begin the plots with what the windows say about the time before this page. */
+function seed({ time, windows: found }) {
+  for (const [plot, names] of [
+    [plots.messages, ["messages_in", "messages_out"]],
+    [plots.bytes, ["bytes_in", "bytes_out"]],
+    [plots.connected, ["sessions", null]],
+  ]) {
+    const [first, second] = names.map((name) => (name ? apart(found[name]) : []));
+    for (const [at, { from, to, average }] of [...first.entries()].reverse()) {
+      if (to >= SHOWN_MS) continue;
+      const values = [average, second[at]?.average ?? 0];
+      for (const ago of [Math.min(from, SHOWN_MS), to + 1]) plot.add(time - ago, values);
+    }
+  }
+}
+
+function showStatistics(now) {
+  const old = statistics;
+  statistics = now;
+  find("gauges").replaceChildren(
+    ...Object.entries(GAUGES).map(([name, label]) => {
+      const made = document.createElement("div");
+      made.append(element("dt", label), element("dd", short(now.now[name])));
+      return made;
+    }),
+  );
+  if (!old || now.time <= old.time || now.total.messages_in < old.total.messages_in) {
+    if (!old) seed(now);
+    return;
+  }
+  const elapsed = (now.time - old.time) / 1000;
+  const rate = (name) => Math.max(0, now.total[name] - old.total[name]) / elapsed;
+  plots.messages.add(now.time, [rate("messages_in"), rate("messages_out")]);
+  plots.bytes.add(now.time, [rate("bytes_in"), rate("bytes_out")]);
+  plots.connected.add(now.time, [now.now.sessions, now.now.slow_consumers]);
+  const { publication_to_commit: commit, commit_to_socket: socket } = now.latency;
+  plots.latency.add(now.time, [1000 * commit.p99_s, 1000 * socket.p99_s]);
+}
+
+function showWindows() {
+  if (!statistics) return;
+  const name = find("indicator").value;
+  windows.unit = INDICATORS[name].includes("bytes") ? "B" : "";
+  windows.show(
+    apart(statistics.windows[name]).map(({ name: label, average, maximum }) => ({
+      label,
+      note: `up to ${label} ago`,
+      values: [Math.max(average, maximum), average],
+    })).reverse(),
+  );
+}
+
+function tellCounts(old, now) {
+  if (!old) return;
+  for (const [what, title] of [["refused", "refused"], ["closed", "sessions ended with code"]]) {
+    for (const [reason, times] of Object.entries(now[what])) {
+      const more = times - (old[what][reason] ?? 0);
+      if (more > 0) happened(`${title} ${reason}: ${count(more)} times`, true);
+    }
+  }
+}
+
+// Tables
+
+/** Return in words why a session is slow; an empty text if it is not. */
+function why({ waiting_ms: waiting, outbox_bytes: bytes, silent_ms: silent }) {
+  const found = [];
+  if (waiting > 0) found.push(`its socket has taken nothing for ${seconds(waiting)}`);
+  if (bytes > 0) found.push(`${count(bytes)} bytes wait for it`);
+  if (silent > SILENT_MS) found.push(`nothing was heard of it for ${seconds(silent)}`);
+  return found.join(", ");
+}
+
+async function showSessions() {
+  const slow = find("slow").checked ? "&slow=true" : "";
+  const page = `limit=${PAGE_ROWS + 1}&offset=${offset}`;
+  const rows = await ask(`sessions?sort=${find("sort").value}&${page}${slow}`);
+  find("previous").disabled = offset === 0;
+  find("next").disabled = rows.length <= PAGE_ROWS;
+  const shown = rows.slice(0, PAGE_ROWS);
+  const all = slow ? statistics.now.slow_consumers : statistics.now.sessions;
+  find("page").textContent = shown.length
+    ? `${count(offset + 1)} to ${count(offset + shown.length)} of ${count(all)}`
+    : "none";
+  fillTable(find("session-rows"), shown.map((session) => [
+    `${session.session} ${session.address} ${session.transport}`,
+    [session.client, session.user].filter(Boolean).join(" "),
+    count(session.outbox_bytes),
+    count(session.subscriptions),
+    why(session),
+  ]));
+}
+
+async function showSubjects() {
+  const rows = await ask(`subjects?limit=20&sort=${find("subject-sort").value}`);
+  fillTable(find("subject-rows"), rows.map((subject) => [
+    subject.subject,
+    subject.per_second.toFixed(1),
+    count(subject.subscribers),
+    count(subject.messages),
+    count(subject.bytes),
+  ]));
+}
+
+// Looking again and again
+
+async function look() {
+  const old = statistics;
+  const [now, cluster, state] = await Promise.all([
+    ask("statistics"),
+    ask("cluster/status"),
+    health(),
+  ]);
+  showStatistics(now);
+  tellCounts(old, now);
+  showWindows();
+  showCluster(cluster);
+  showHealth(state, configuration);
+  await showSessions();
+  if (Date.now() >= subjectsDue) {
+    await showSubjects();
+    subjectsDue = Date.now() + SUBJECTS_MS;
+  }
+}
+
+async function begin() {
+  const version = await ask("version");
+  configuration = await ask("configuration");
+  document.title = `${version.node} · mdserver`;
+  find("node").textContent = version.node;
+  const since = new Date(version.started).toLocaleString();
+  find("facts").textContent = `mdserver ${version.version}, running since ${since}`;
+  terminal.propose(version.clients);
+}
+
+/** Look every two seconds while somebody sees the page; one question at a time. */
+async function follow() {
+  for (let isKnown = false; ; ) {
+    const started = performance.now();
+    try {
+      if (!document.hidden) {
+        if (!isKnown) await begin();
+        isKnown = true;
+        await look();
+        if (wasAway) happened("this member answers again");
+        wasAway = false;
+      }
+    } catch (error) {
+      find("health").textContent = `No answer from this member (${error.message}). Asking again.`;
+      find("health").className = "warning";
+      if (!wasAway) happened("this member does not answer", true);
+      wasAway = true;
+      isKnown = false;
+    }
+    const left = LOOK_MS - (performance.now() - started);
+    await new Promise((resolve) => setTimeout(resolve, Math.max(200, left)));
+  }
+}
+
+function turn(by) {
+  offset = Math.max(0, offset + by);
+  showSessions().catch(() => {});
+}
+
+for (const [name, label] of Object.entries(INDICATORS)) {
+  const option = element("option", label);
+  option.value = name;
+  find("indicator").append(option);
+}
+find("indicator").onchange = showWindows;
+find("previous").onclick = () => turn(-PAGE_ROWS);
+find("next").onclick = () => turn(PAGE_ROWS);
+for (const id of ["sort", "slow"]) {
+  find(id).onchange = () => {
+    offset = 0;
+    turn(0);
+  };
+}
+find("subject-sort").onchange = () => showSubjects().catch(() => {});
+terminal.start();
+follow();
