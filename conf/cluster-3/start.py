@@ -21,7 +21,7 @@ READY_TIMEOUT_S = 60
 POLL_S = 0.1
 TRY = """
 Members 1, 2 and 3 serve clients at 127.0.0.1:8801, 8802 and 8803 and log to {logs}/member-*.log.
-Try, in other terminals:
+What each of them does is shown at http://127.0.0.1:4001/, 4002 and 4003. Try, in other terminals:
 
   {mdserver} sub '/demo/**' --server ws://127.0.0.1:8803
   {mdserver} pub /demo/one hello --server ws://127.0.0.1:8801
