@@ -33,6 +33,7 @@ def test_in_a_pipe_top_is_printed_once(monitored: Monitored) -> None:
     assert "\x1b" not in shown.out
     for word in ("messages in", "publication to commit", "/stocks/IBM", "NORMAL", "subjects 1"):
         assert word in shown.out
+    assert "…" not in shown.out, "nothing is cut off"
     assert "q ends" not in shown.out
 
 

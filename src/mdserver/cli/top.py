@@ -22,6 +22,7 @@ from mdserver.cli.monitor import MonitorError, ask, monitor_options
 from mdserver.cli.terminal import harmless
 
 SHOWN = 10  # sessions, and subjects
+PIPE_COLUMNS = 160  # for names that whoever reads the pipe wants whole
 SUBJECTS_S = 10.0  # between looks at the top subjects, for which the member looks at all of them
 QUIT = ("q", "Q", "\x04")
 RATES = ("messages_in", "messages_out", "bytes_in", "bytes_out", "connections", "disconnections")
@@ -49,7 +50,7 @@ def command(monitor: str, credentials: Path | None, interval: float) -> None:
     view.look()
     console = Console()
     if not console.is_terminal:
-        console.print(view.screen(live=False), soft_wrap=True)
+        Console(width=PIPE_COLUMNS).print(view.screen(live=False), soft_wrap=True)
         return
     with keys() as pressed, Live(view.screen(live=True), console=console, screen=True) as live:
         while not quits(pressed, interval):
@@ -142,7 +143,7 @@ class View:
         return ask(self.monitor, self.credentials, "GET", path)
 
     def _rates(self) -> Table:
-        table = plain("a second", "now", *(f"{window} average" for window in WINDOWS), "1h maximum")
+        table = plain("a second, averages of", "now", *WINDOWS, "most in 1h")
         for name in RATES:
             found = self.statistics["windows"][name]
             averages = [found[window]["average"] for window in WINDOWS]
