@@ -92,7 +92,10 @@ def test_a_bug_of_the_protocol_is_found() -> None:
     one_ack = next(m for m in MUTANTS if m.title == "one acknowledgement commits")
 
     with switched_on(one_ack):
-        assert any("I2" in server.run(crowded(seed))[0].kinds for seed in range(1, 9))
+        found = [set(server.run(crowded(seed))[0].kinds) for seed in range(1, 9)]
+
+    # That too few hold what is committed (I1) is noticed at times before two logs differ (I2).
+    assert any({"I1", "I2"} & kinds for kinds in found)
 
 
 def test_a_bug_between_node_and_socket_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
