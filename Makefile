@@ -144,15 +144,18 @@ verify-models: $(VENV)/.dev ## TLC on the models of the specification and their 
 	$(BIN)/python -m spec check
 
 verify-simulation: $(VENV)/.dev ## simulated runs of three levels, what guards refused in them, and deliberate bugs
-	$(BIN)/python -m simulation run --fresh --seeds 2000 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --fresh --level 2 --seeds 200 --first 5000 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --fresh --level 3 --seeds 200 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --fresh --profile half-cut --seeds 300 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --fresh --profile half-cut --level 2 --seeds 50 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --fresh --profile half-cut --level 3 --seeds 20 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --fresh --profile disturbed-start --seeds 100 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --fresh --profile put-back --seeds 50 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --fresh --profile slow-disks --seeds 100 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --seeds 1800 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --seeds 200 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --level 2 --seeds 150 --first 5000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --level 2 --seeds 50 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --level 3 --seeds 200 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile half-cut --seeds 300 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile half-cut --level 2 --seeds 50 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile half-cut --level 3 --seeds 20 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile disturbed-start --seeds 100 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile habits --seeds 50 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile put-back --seeds 50 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile slow-disks --seeds 100 --jobs $(JOBS)
 	$(BIN)/python -m simulation mutants --jobs $(JOBS)
 
 verify-traces: $(VENV)/.dev ## traces of simulated runs against the specification, changed ones too
@@ -161,7 +164,7 @@ verify-traces: $(VENV)/.dev ## traces of simulated runs against the specificatio
 	$(BIN)/python -m spec traces --spoilt --least 70 build/traces/*.jsonl
 
 verify-mutation: $(VENV)/.dev ## a tenth of the small bugs, another one with each commit
-	$(BIN)/python -m tests.mutation --turn --jobs $(JOBS) --seconds 10 --budget 150 --least 50
+	$(BIN)/python -m tests.mutation --turn --jobs $(JOBS) --seconds 10 --budget 150 --least 25
 
 mutation: $(VENV)/.dev ## put small bugs in, one at a time, and see what finds each; an hour (TENTH=0 to 9 for a part)
 	$(BIN)/python -m tests.mutation --jobs $(JOBS) $(if $(TENTH),--tenth $(TENTH))

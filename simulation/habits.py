@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TURNS = (2, 5, 15)
 """How often such a client changes its mind in a run."""
+LOOSE = (5, 30, 100)
+"""How many publications come without numbers in a run."""
 STANDARD = "standard "
 """How the content of a STANDARD publication begins; these have no position to be judged by."""
 
@@ -120,7 +122,7 @@ def schedule(world: "World") -> None:
             heap.at(rng.randrange(plan.calm), restless.turn)
         heap.at(plan.calm - NS_PER_MS, restless.back)
     for loose in world.loose:
-        for number in range(rng.choice((5, 30, 100))):
+        for number in range(rng.choice(LOOSE)):
             subject = rng.choice(world.subjects)
             name = f"{loose.name}-{number}"
             heap.at(rng.randrange(plan.calm), partial(loose.publish, subject, name))

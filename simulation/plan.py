@@ -168,7 +168,6 @@ def make(seed: int) -> Plan:
             )
         ),
         numbers_kept=numbers_kept,
-        habits=random.Random(f"habits {seed}").random() < 0.3,
     )
 
 

@@ -289,6 +289,7 @@ def put_back(seed: int, *, majority: bool = True) -> Plan:
         made,
         kinds=kinds,
         recorded=True,
+        habits=False,
         patience=4 * made.patience,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
     )
@@ -323,6 +324,11 @@ def slow_disks(seed: int) -> Plan:
         hold_bytes=rng.choice((4, 30, 300)),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
     )
+
+
+def habits(seed: int) -> Plan:
+    """Clients that do more than publish and subscribe for good take part in a drawn plan."""
+    return evolve(make(seed), habits=True)
 
 
 def first_leaders() -> tuple[int, int, int]:
@@ -375,5 +381,6 @@ PROFILES: dict[str, Callable[[int], Plan]] = {
     "disturbed-start": disturbed_start,
     "put-back": put_back,
     "slow-disks": slow_disks,
+    "habits": habits,
 }
 """Those that a run can be asked for by name."""

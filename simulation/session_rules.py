@@ -11,7 +11,14 @@ from attrs import define, field
 
 from mdserver.codec.encoding import ClientCodec
 from mdserver.core.commands import Subscribe, Unsubscribe, WireCommand
-from mdserver.core.events import Connected, MessageEvent, Reset, WireEvent
+from mdserver.core.events import (
+    Connected,
+    MessageEvent,
+    Reset,
+    Status,
+    StatusName,
+    WireEvent,
+)
 from mdserver.core.message import MessageType
 
 LIVE = (MessageType.UPDATE, MessageType.RECOVERED)
@@ -64,6 +71,10 @@ class SessionRules:
                 self.history = event.history
             elif isinstance(event, Reset):
                 self._reset(event)
+            elif isinstance(event, Status) and event.status is StatusName.DATA_RESYNC:
+                # What the client has may be of a fork that is gone: it goes on from a snapshot.
+                self.asked.pop(event.subject or "", None)
+                self.reached.pop(event.subject or "", None)
         return found
 
     def _reset(self, event: Reset) -> None:

@@ -13,7 +13,7 @@ from mdserver.core.subjects import group_of
 from simulation.checker import Checker
 from simulation.clients import Client
 from simulation.clock import Heap
-from simulation.habits import Loose, Restless
+from simulation.habits import LOOSE, Loose, Restless
 from simulation.history import Acked, Event, Settled
 from simulation.links import Links
 from simulation.members import Member
@@ -35,7 +35,8 @@ class World:
         self.rng = random.Random(f"{plan.seed} world")
         self.names = tuple(f"m{i}" for i in range(plan.members))
         self.watch = Watch()
-        evicts = plan.cached < len(plan.sendings)
+        published = len(plan.sendings) + (max(LOOSE) if plan.habits else 0)
+        evicts = plan.cached < published
         self.checker = Checker(majority_kept=True, cached=plan.cached if evicts else None)
         self.promises = Promises(self)
         self.coverage: Counter[str] = Counter()

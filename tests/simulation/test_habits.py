@@ -7,6 +7,7 @@ from attrs import evolve
 
 from simulation.habits import Restless
 from simulation.plan import make
+from simulation.profiles import PROFILES
 from simulation.run import run
 
 
@@ -29,9 +30,6 @@ def test_every_habit_takes_part_and_breaks_no_promise() -> None:
     assert [what for what in wanted if not counted[what]] == []
 
 
-def test_some_seeds_have_such_clients_and_say_so() -> None:
-    plans = [make(seed) for seed in range(1, 41)]
-
-    with_habits = [plan for plan in plans if plan.habits]
-    assert 0 < len(with_habits) < len(plans)
-    assert "clients with habits" in with_habits[0].describe()
+def test_a_plan_says_that_such_clients_take_part() -> None:
+    assert "clients with habits" in PROFILES["habits"](1).describe()
+    assert "clients with habits" not in make(1).describe()
