@@ -125,7 +125,7 @@ networks: ## install what gives each member of a chaos run a network of its own
 	@{ command -v ip && command -v nft; } > /dev/null || { $(INSTALL) iproute2 nftables > /dev/null; } || true
 	@ls /usr/lib/*/faketime/libfaketime.so.1 > /dev/null 2>&1 || { $(INSTALL) libfaketime > /dev/null; } || true
 
-test: test-pure test-server test-pipeline ## every test; installs what they need
+test: test-pure test-server test-pipeline ## every test but the long ones; installs what they need
 
 test-pure: $(VENV)/.dev ## the tests of core and codec, with their branch coverage
 	$(BIN)/python -m coverage erase
@@ -136,7 +136,11 @@ test-server: $(VENV)/.dev $(CLIENT)/node_modules/.package-lock.json browser prox
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline
 
 test-pipeline: $(VENV)/.dev jars ## the tests of the pipeline, with Spark and a Kafka broker
-	$(BIN)/python -m pytest -q tests/pipeline
+	$(BIN)/python -m pytest -q tests/pipeline -m "not soak"
+
+.PHONY: pipeline-soak
+pipeline-soak: $(VENV)/.dev jars ## longer tests of the pipeline: further kills, the demo, the benchmark
+	$(BIN)/python -m pytest -q tests/pipeline -m soak
 
 verify: verify-models verify-simulation verify-traces verify-mutation verify-chaos ## the proof's share of CI
 

@@ -59,7 +59,7 @@ def set_aside(_: object, name: str, batch: Batch, __: object) -> bool:
 
 def joinable(_: object, tables: Path, name: str) -> bool:
     """Of `compact`: there is more than one batch to join."""
-    return name == "messages" and delta.table(tables, name).version() > 1
+    return name == "messages" and len(delta.table(tables, name).file_uris()) > 1
 
 
 def always(*_: object) -> bool:

@@ -25,6 +25,7 @@ def test_the_long_history_is_spread_among_the_others(history: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_small_run(tmp_path: Path) -> None:
     lines = tmp_path / "rows.jsonl"
     run = subprocess.run(

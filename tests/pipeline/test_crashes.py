@@ -49,10 +49,10 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("point", "status", "batches"),
     [
         ("before the commit", -signal.SIGKILL, 1),
-        ("between two tables", -signal.SIGKILL, 1),
+        pytest.param("between two tables", -signal.SIGKILL, 1, marks=pytest.mark.soak),
         ("after the commit", -signal.SIGKILL, 2),
         ("while compacting", -signal.SIGKILL, 2),
-        ("after compacting", -signal.SIGKILL, 2),
+        pytest.param("after compacting", -signal.SIGKILL, 2, marks=pytest.mark.soak),
     ],
 )
 def test_the_archive_equals_the_journal(

@@ -11,7 +11,7 @@ DEMO = Path(__file__).parents[2] / "docs" / "examples" / "pipeline_demo.py"
 PRICES = 560
 TIMEOUT_S = 900
 
-pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
+pytestmark = [pytest.mark.pipeline, pytest.mark.slow, pytest.mark.soak]
 
 
 def test_the_demo(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from mdserver.client import Client, Message, Subscription
-from mdserver.pipeline.derive.publisher import PROGRESS_SUBJECT
+from mdserver.pipeline.common.figures import META_SUBJECT
 from tests.live import LiveServer, live_server
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
@@ -75,7 +75,7 @@ async def test_each_notification_comes_once_whenever_the_job_is_killed(
 ) -> None:
     published: list[str] = []
     got: list[Message] = []
-    progress_subject = PROGRESS_SUBJECT.format(job="derive")
+    progress_subject = META_SUBJECT.format(job="derive")
     async with Client([server.url]) as client, trio.open_nursery() as nursery:
         notifications = client.subscribe("/notifications/*")
         progress = client.subscribe(progress_subject)

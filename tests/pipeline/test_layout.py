@@ -179,14 +179,6 @@ def test_content_of_60_kb_and_a_long_closure(spark: Any, tmp_path: Path) -> None
     assert tables.history(folder, "/a/b")["content"].to_pylist() == [p.content for p in given]
 
 
-def test_a_table_that_lacks_a_column_gets_it(spark: Any, tmp_path: Path) -> None:
-    folder, name = tmp_path / "tables", "receipts"
-    columns = [column for column in schema.TABLES[name] if column.name != "left_out"]
-    DeltaTable.create(folder / name, schema=pa.schema(columns))
-    assert tables.frame(spark, folder, name).count() == 0
-    assert "left_out" in {field.name for field in delta.table(folder, name).schema().fields}
-
-
 def test_maintenance_of_all_tables(spark: Any, tmp_path: Path) -> None:
     journal, folder = tmp_path / "journal", tmp_path / "tables"
     for number in range(3):

@@ -18,6 +18,10 @@ either the data was aged out
 \tat org.apache.spark.sql.kafka010.KafkaExceptions$.couldNotReadOffsetRange(KafkaExceptions.scala)
 Caused by: org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position 50
 """
+FULL = """An error occurred while calling o52.parquet.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/x.
+Caused by: java.io.IOException: No space left on device
+"""
 
 
 @pytest.mark.parametrize(
@@ -26,6 +30,7 @@ Caused by: org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch po
         (PYTHON, "topic a.messages is not the one"),
         (JAVA, "KafkaIllegalStateException: Some data may have been lost;"),
         (PipelineError("a.b: this stays: whole"), "a.b: this stays: whole"),
+        (FULL, "the disk is full: make room and start the job again"),
         (ValueError("first\nsecond"), "first"),
         ("\n\n  plain  \nmore", "plain  "),
         ("", ""),

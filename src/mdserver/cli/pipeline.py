@@ -7,7 +7,6 @@ ten seconds. For the same reason modules that import Spark are imported in funct
 import contextlib
 import functools
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ import trio
 from attrs import field, frozen
 
 from mdserver.cli.forms import format_option, print_result
+from mdserver.cli.job_options import figures_options, parsed_setting, spark_options
 from mdserver.cli.options import Connection, connection_options
 from mdserver.client import Client
 from mdserver.config import values
@@ -27,6 +27,7 @@ from mdserver.core.subjects import parse_interest, validate_subject
 from mdserver.journal import segments
 from mdserver.limits import GB, MB
 from mdserver.pipeline.common import requirements
+from mdserver.pipeline.common.figures import Outlets, Progressed, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
-DRIVER_MEMORY = "spark.driver.memory"
-SPARK_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-SPARK_MEMORY_MIN = 512 << 20  # with less than 450 MB Spark does not start
 _TIMES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
 
 
@@ -47,50 +45,6 @@ def tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--tables", type=_FOLDER, required=True, help="The folder of the archive's Delta tables."
     )(function)
-
-
-def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of Spark; the function gets them as `spark_settings`."""
-
-    @click.option(
-        "--driver-memory",
-        metavar="SIZE",
-        help="Memory for Spark in this process, such as 4g.  [default: 1g]",
-    )
-    @click.option(
-        "--spark-option",
-        "given",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="A setting of Spark, such as spark.local.dir=/var/tmp; repeatable.",
-    )
-    @functools.wraps(function)
-    def with_settings(driver_memory: str | None, given: tuple[str, ...], **others: Any) -> Any:
-        parsed = dict(parsed_setting(text, "--spark-option") for text in given)
-        for name in parsed:
-            if not name.startswith("spark."):
-                raise click.BadParameter(
-                    f"{name!r} is no setting like spark.local.dir.",
-                    param_hint="--spark-option",
-                )
-        if driver_memory is not None:
-            parsed[DRIVER_MEMORY] = spark_size(driver_memory)
-        return function(spark_settings=parsed, **others)
-
-    return with_settings
-
-
-def spark_size(text: str) -> str:
-    """Return a size as Spark writes it.
-
-    Raises BadParameter unless it is a size that is large enough for Spark.
-    """
-    match = re.fullmatch(r"(\d{1,9})\s*([kmgt]?)b?", text.strip().lower())
-    if match is None or int(match[1]) * SPARK_UNITS[match[2]] < SPARK_MEMORY_MIN:
-        raise click.BadParameter(
-            f"{text!r} is no size of 512m or more, such as 4g.", param_hint="--driver-memory"
-        )
-    return f"{match[1]}{match[2] or 'b'}"
 
 
 @frozen
@@ -193,6 +147,7 @@ def command() -> None:
 @spark_options
 @source_options
 @tables_option
+@figures_options
 @click.option("--once", is_flag=True, help="End when everything there is has been archived.")
 @click.option(
     "--new-source",
@@ -205,6 +160,7 @@ def archive(
     spark_settings: Mapping[str, str],
     where: Where,
     tables: Path,
+    outlets: Outlets,
     once: bool,
     new_source: bool,
     form: str,
@@ -220,7 +176,7 @@ def archive(
     from mdserver.pipeline.common import rows
 
     where.attend("archive", rows.STREAMS)
-    with started("archive", spark_settings, where) as spark:
+    with told("archive", outlets) as figures, started("archive", spark_settings, where) as spark:
         from mdserver.pipeline.archive import job
 
         def tell(batch: Any) -> None:
@@ -231,6 +187,15 @@ def archive(
                 click.echo(f"{batch.stream}: {hole}: deleted before it was archived", err=True)
             text = f"{batch.stream} batch {batch.batch_id}: {count}{bad}{speed}"
             print_result(form, text, attrs.asdict(batch))
+            figures.add(
+                Progressed(
+                    stream=batch.stream,
+                    rows=batch.rows or 0,
+                    set_aside=batch.bad,
+                    seconds=batch.seconds,
+                    lag_s=batch.lag_s,
+                )
+            )
 
         job.run_archive(
             spark, where.source(), tables.resolve(), tell, once=once, new_source=new_source
@@ -242,6 +207,7 @@ def archive(
 @click.option("--rules", type=_FILE, required=True, help="The rules file (YAML).")
 @source_options
 @tables_option
+@figures_options
 @click.option("--once", is_flag=True, help="End when everything there is has been read.")
 @click.option(
     "--real-time",
@@ -257,6 +223,7 @@ def derive(
     rules: Path,
     where: Where,
     tables: Path,
+    outlets: Outlets,
     once: bool,
     real_time: str | None,
     form: str,
@@ -296,9 +263,22 @@ def derive(
         derive_in_real_time(rules, where, tables.resolve(), real_time, spark_settings, once=once)
         return
     server = Server(connection.servers, connection.token)
-    say = functools.partial(print_result, form)
+    words = functools.partial(print_result, form)
+
+    def say(text: str, values: Mapping[str, Any]) -> None:
+        words(text, values)
+        figures.add(
+            Progressed(
+                stream="messages",
+                rows=values["rows"],
+                set_aside=values["set_aside"],
+                seconds=values["rows"] / max(values["rows_per_s"], 1),
+                lag_s=values["lag_s"],
+            )
+        )
+
     ready = deriving.ready(rules, tables.resolve(), server, say)
-    with ready as job:
+    with told("derive", outlets) as figures, ready as job:
         where.attend("derive", ["messages"])
         with started("derive", spark_settings, where) as spark:
             job.run(spark, where.source(), once=once)
@@ -329,10 +309,16 @@ def derive_in_real_time(
 @command.command("audit")
 @spark_options
 @tables_option
+@figures_options
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="An HTML page.")
 @format_option("Sentences, or a JSON object with the counts.")
 def audit(
-    *, spark_settings: Mapping[str, str], tables: Path, report: Path | None, form: str
+    *,
+    spark_settings: Mapping[str, str],
+    tables: Path,
+    outlets: Outlets,
+    report: Path | None,
+    form: str,
 ) -> None:
     """Hold what subscribers say they got against what was archived.
 
@@ -341,10 +327,13 @@ def audit(
     something.
     """
     check_tables(tables)
-    with started("audit", spark_settings) as spark:
+    with told("audit", outlets) as figures, started("audit", spark_settings) as spark:
         from mdserver.pipeline.audit import job
 
+        began = time.monotonic()
         found = job.run_audit(spark, tables.resolve(), report)
+        seconds = time.monotonic() - began
+        figures.add(Progressed(stream="receipts", rows=found.receipts, seconds=seconds))
     text = (
         f"{found.receipts} receipts: {found.bad} not whole, {found.gaps} gaps between receipts;"
         f" {found.silent} subjects of which a session got nothing;"
@@ -363,6 +352,7 @@ def audit(
 @command.command("rollup")
 @spark_options
 @tables_option
+@figures_options
 @click.option(
     "--keep-days",
     type=click.IntRange(0, 36_500),
@@ -381,6 +371,7 @@ def rollup(
     *,
     spark_settings: Mapping[str, str],
     tables: Path,
+    outlets: Outlets,
     keep_days: int,
     every: int | None,
     form: str,
@@ -391,15 +382,20 @@ def rollup(
     those stay when samples are deleted.
     """
     check_tables(tables)
-    with started("rollup", spark_settings) as spark:
+    with told("rollup", outlets) as figures, started("rollup", spark_settings) as spark:
         from mdserver.pipeline.rollup import job
 
         while True:
+            began = time.monotonic()
             before = datetime.now(UTC) - timedelta(days=keep_days) if keep_days else None
             done = job.run_rollup(spark, tables.resolve(), before)
             changed = [f"{name}: {count} summaries" for name, count in done.summaries.items()]
             head = f"{done.samples} new samples, {done.deleted} old ones deleted"
             print_result(form, "\n".join([head, *changed]), attrs.asdict(done))
+            seconds = time.monotonic() - began
+            figures.add(
+                Progressed(stream="stats", rows=done.samples, seconds=seconds, lag_s=done.lag_s)
+            )
             if every is None:
                 return
             time.sleep(every)
@@ -517,6 +513,7 @@ def plan_value(plan: "Plan") -> dict[str, Any]:
 
 @command.command("replay")
 @tables_option
+@figures_options
 @click.option("--subject", required=True, help="A subject or pattern, such as /vehicles/**.")
 @click.option("--from", "start", type=click.DateTime(_TIMES), help="The first moment (UTC).")
 @click.option("--to", "end", type=click.DateTime(_TIMES), help="The moment to stop before (UTC).")
@@ -528,6 +525,7 @@ def plan_value(plan: "Plan") -> dict[str, Any]:
 def replay(
     *,
     tables: Path,
+    outlets: Outlets,
     subject: str,
     start: datetime | None,
     end: datetime | None,
@@ -556,7 +554,17 @@ def replay(
         async with Client([server], token=token) as client:
             return await job.publish(client, job.plan(chosen, factor, to_prefix))
 
-    replayed = trio.run(publish)
+    with told("replay", outlets) as figures:
+        began = time.monotonic()
+        replayed = trio.run(publish)
+        figures.add(
+            Progressed(
+                stream="messages",
+                rows=replayed.published,
+                seconds=time.monotonic() - began,
+                lag_s=replayed.behind_s,
+            )
+        )
     text = f"{replayed.published} messages published"
     if replayed.behind_s >= 1:
         text += f"; the last one {replayed.behind_s:.1f} s after its time"
@@ -583,26 +591,18 @@ def check_writable(tables: Path) -> None:
         )
 
 
-def parsed_setting(text: str, option: str = "--kafka-option") -> tuple[str, str]:
-    """Split NAME=VALUE; raise BadParameter if there is no `=`."""
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint=option)
-    return name, value
-
-
 @contextlib.contextmanager
 def started(
     job: str, settings: Mapping[str, str], where: Where | None = None
 ) -> "Iterator[SparkSession]":
-    """Start Spark for a job, after checking everything that it needs; stop it at the end."""
+    """Start Spark for a job, after checking everything that it needs; stop it at the end.
+
+    What Spark, the tables or the disk fail with becomes a PipelineError of one sentence.
+    """
     requirements.check_extra()
     requirements.check_java(os.environ)
     jars = where.jars() if where is not None else []
-    from mdserver.pipeline.common import session
+    from mdserver.pipeline.common import session, spark_errors
 
-    spark = session.start(job, jars=jars, given=settings)
-    try:
+    with session.running(job, jars=jars, given=settings) as spark, spark_errors.told(job):
         yield spark
-    finally:
-        spark.stop()

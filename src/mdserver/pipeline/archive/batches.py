@@ -1,5 +1,6 @@
 """A batch of raw lines into its tables: what the archives of journals and of Kafka share."""
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,8 +25,11 @@ class Archived:
     seconds: float
     missing: Sequence[Missing] = ()
     """Segments of a journal that were deleted before they were archived."""
+    lag_s: float | None = None
+    """How old the newest row was when the batch was in its table; None if it had none."""
 
 
+US_PER_S = 1_000_000
 Report = Callable[[Archived], None]
 
 
@@ -53,21 +57,37 @@ class Run:
         self._compaction.when_due("quarantine")
 
 
-def archive_batch(
-    raw: DataFrame, batch: Batch, stream: rows.Stream, tables: Path
-) -> tuple[int | None, int]:
+@frozen
+class Written:
+    """What became of a batch's lines.
+
+    `rows` is None for a batch that was there already; `bad` lines were set aside; `newest` is the
+    time of the newest row (us), None if there is none.
+    """
+
+    rows: int | None
+    bad: int = 0
+    newest: int | None = None
+
+    def lag_s(self) -> float | None:
+        """Return how old the newest row is now."""
+        return None if self.newest is None else time.time() - self.newest / US_PER_S
+
+
+def archive_batch(raw: DataFrame, batch: Batch, stream: rows.Stream, tables: Path) -> Written:
     """Put one batch of raw lines into its table, and what cannot be used into `quarantine`.
 
     Each table takes the batch in a transaction of its own, the stream's table last: what is in it
-    is done with. Returns the rows committed, None for a batch that was there already, and how many
-    lines were set aside.
+    is done with.
     """
     number = f.lit(batch.number).cast("bigint")
     parsed = rows.parse(raw, stream)
     # Counting on the way saves a second pass over the lines of batches that are all good.
     counted = Observation()
     bad_lines = f.count(f.when(f.col("reason").isNotNull(), 1)).alias("bad")
-    good = rows.split(parsed.observe(counted, bad_lines), stream).good
+    times = f.when(f.col("reason").isNull(), f.col("row")[stream.times[-1]])
+    observed = parsed.observe(counted, bad_lines, f.max(times).alias("newest"))
+    good = rows.split(observed, stream).good
     good = good.withColumn("batch_id", number)
     if "source" in schema.TABLES[stream.table].names:
         good = good.withColumn("source", f.lit(batch.source).cast("bigint"))
@@ -75,10 +95,10 @@ def archive_batch(
         good = good.sortWithinPartitions(*schema.SORT[stream.table])
     staged = delta.stage(tables, stream.table, batch, good)
     if staged is None:
-        return None, 0
+        return Written(None)
     bad = counted.get["bad"] or 0
     if bad:
         aside = rows.split(parsed, stream).bad.withColumn("batch_id", number)
         delta.commit_batch(tables, "quarantine", batch, aside)
     delta.commit(staged, batch)
-    return staged.rows, bad
+    return Written(staged.rows, bad, counted.get["newest"])

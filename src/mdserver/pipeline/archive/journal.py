@@ -19,7 +19,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from mdserver.pipeline.archive.batches import Archived, Run, archive_batch
+from mdserver.pipeline.archive.batches import Archived, Run, Written, archive_batch
 from mdserver.pipeline.common import checkpoints, delta, rows
 from mdserver.pipeline.common.checkpoints import Checkpoint
 from mdserver.pipeline.common.delta import Batch
@@ -180,11 +180,10 @@ class JournalArchive:
             lambda: self._check(checkpoint, read),
             source=checkpoint.number,
         )
-        written: int | None = 0
-        bad = 0
+        written = Written(0)
         if planned.numbers:
             raw = self._source.frame(self._run.spark, stream.name, planned.numbers)
-            written, bad = archive_batch(raw, batch, stream, self._run.tables)
+            written = archive_batch(raw, batch, stream, self._run.tables)
         else:
             delta.commit_nothing(self._run.tables, stream.table, batch)
         if planned.numbers and planned.numbers[-1] == planned.end:
@@ -193,8 +192,17 @@ class JournalArchive:
                 checkpoint.note(self._run.tables, planned.end, mark(last))
         self._source.done(stream.name, planned.end, checkpoint.source)
         seconds = time.monotonic() - began
-        done = Archived(stream.name, planned.end, written, bad, seconds, planned.missing)
-        self._run.done(done)
+        self._run.done(
+            Archived(
+                stream.name,
+                planned.end,
+                written.rows,
+                written.bad,
+                seconds,
+                planned.missing,
+                written.lag_s(),
+            )
+        )
 
     def _name(self, checkpoint: Checkpoint, planned: Plan) -> None:
         """Put the segments that are missing into `quarantine`, each hole in its own transaction."""

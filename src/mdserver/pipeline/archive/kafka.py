@@ -76,6 +76,15 @@ class KafkaArchive:
 
     def _archive(self, raw: DataFrame, batch: Batch, stream: rows.Stream) -> None:
         began = time.monotonic()
-        written, bad = archive_batch(raw, batch, stream, self._run.tables)
+        written = archive_batch(raw, batch, stream, self._run.tables)
         seconds = time.monotonic() - began
-        self._run.done(Archived(stream.name, batch.number, written, bad, seconds))
+        self._run.done(
+            Archived(
+                stream.name,
+                batch.number,
+                written.rows,
+                written.bad,
+                seconds,
+                lag_s=written.lag_s(),
+            )
+        )

@@ -102,7 +102,13 @@ def opened(
     if not file.exists():
         checkpoint = Checkpoint(stream, 1, source)
     else:
-        known = Checkpoint(**json.loads(file.read_text(encoding="utf-8")))
+        try:
+            known = Checkpoint(**json.loads(file.read_text(encoding="utf-8")))
+        except (TypeError, ValueError):
+            raise PipelineError(
+                f"{file} is damaged, or of another release: restore it, run that release, or"
+                " archive into another folder"
+            ) from None
         if new:
             checkpoint = Checkpoint(stream, known.number + 1, source)
         else:

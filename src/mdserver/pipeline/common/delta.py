@@ -52,28 +52,36 @@ def table(tables: Path, name: str) -> DeltaTable:
     """The Delta table of that name, made from its schema if it is not there yet."""
     path = tables / name
     if DeltaTable.is_deltatable(str(path)):
-        return _widened(opened(tables, name), name)
+        return _upgraded(opened(tables, name), tables, name)
     path.mkdir(parents=True, exist_ok=True)
-    return DeltaTable.create(
+    made = DeltaTable.create(
         path,
         schema=schema.TABLES[name],
         mode="ignore",
         partition_by=schema.PARTITIONS.get(name),
         configuration=LOG_RETENTION,
     )
+    return _upgraded(made, tables, name)
 
 
 def opened(tables: Path, name: str) -> DeltaTable:
-    """The table, which is there; PipelineError if it is not laid out as this release does it.
+    """Return the table, which is there.
 
-    Columns that it lacks are no reason: they are added by the next writer, and null for readers.
+    Of a table of an earlier release, columns may be missing: they are null for readers, and the
+    next writer adds them. Raises PipelineError if it is laid out otherwise: by a newer release, by
+    one that is too old, or by other means.
     """
     found = DeltaTable(tables / name)
+    layout = layout_of(found)
+    if layout > schema.LAYOUT:
+        raise PipelineError(
+            f"{tables / name} was written by a newer release: its layout is {layout}, and this"
+            f" release knows {schema.LAYOUT}; run that release"
+        )
     wanted = {field.name: field for field in Schema.from_arrow(schema.TABLES[name]).fields}
+    has = {field.name: field for field in found.schema().fields}
     differing = [
-        field.name
-        for field in found.schema().fields
-        if field.type != wanted.get(field.name, field).type
+        column for column, field in has.items() if field.type != wanted.get(column, field).type
     ]
     if differing or found.metadata().partition_columns != schema.PARTITIONS.get(name, []):
         what = f"the columns {', '.join(differing)}" if differing else "other partitions"
@@ -81,16 +89,43 @@ def opened(tables: Path, name: str) -> DeltaTable:
             f"{tables / name} was made by another release, which differs in {what}: archive into"
             " another folder, and read this one with the release that made it"
         )
+    unknown = sorted(has.keys() - wanted.keys())
+    if unknown:
+        raise PipelineError(
+            f"{tables / name} has the columns {', '.join(unknown)}, which no release had: drop"
+            " them, or archive into another folder"
+        )
+    dropped = sorted(wanted.keys() - has.keys())
+    if dropped and layout == schema.LAYOUT:
+        raise PipelineError(
+            f"{tables / name} lacks the columns {', '.join(dropped)}, which were dropped: restore"
+            " a version of the table that has them, or archive into another folder"
+        )
     return found
 
 
-def _widened(found: DeltaTable, name: str) -> DeltaTable:
-    """The table with the columns that were added since it was made."""
+def layout_of(found: DeltaTable) -> int:
+    """Return the layout of a table; 1 if it does not say it."""
+    told = found.metadata().configuration.get(schema.LAYOUT_PROPERTY) or "1"
+    return int(told) if told.isdecimal() else 1
+
+
+def _upgraded(found: DeltaTable, tables: Path, name: str) -> DeltaTable:
+    """Return the table with the columns that were added since it was made."""
+    if layout_of(found) == schema.LAYOUT:
+        return found
     has = {field.name for field in found.schema().fields}
     wanted = Schema.from_arrow(schema.TABLES[name]).fields
     lacking = [field for field in wanted if field.name not in has]
-    if lacking:
-        found.alter.add_columns(lacking)
+    try:
+        if lacking:
+            found.alter.add_columns(lacking)
+        found.alter.set_table_properties(
+            {schema.LAYOUT_PROPERTY: str(schema.LAYOUT)}, raise_if_not_exists=False
+        )
+    except CommitFailedError:
+        # Another job that opens the table for the first time did the same; else this says why not.
+        return opened(tables, name)
     return found
 
 

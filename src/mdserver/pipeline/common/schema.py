@@ -311,6 +311,12 @@ def _events_table(row: t.StructType) -> pa.Schema:
 
 BENCH_RUNS_TABLE = pa.schema([(column.name, _ARROW[column.dataType]) for column in BENCH_ROW])
 
+LAYOUT = 2
+"""Counts the layouts of tables, each of which added columns to the one before; tables of the first
+one do not say it. A release that adds a column or a table adds one."""
+LAYOUT_PROPERTY = "mdserver.layout"
+"""The property of a Delta table that has its layout."""
+
 PARTITIONS: dict[str, list[str]] = {"messages": ["dt"]}
 """Never by what publishers choose: a first segment may be longer than the name of a folder."""
 SORT = {

@@ -1,22 +1,57 @@
-"""What Spark says of a failure, in one sentence."""
+"""What Spark, Delta or the disk say of a failure, in one sentence."""
 
+import contextlib
 import re
+from collections.abc import Iterator
+
+from deltalake.exceptions import CommitFailedError, DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from mdserver.pipeline.common.requirements import PipelineError
 
 EXCEPTION = re.compile(r"^(?:: )?(?:\w+\.)+(?P<name>\w+): (?P<said>.+)$", re.MULTILINE)
 CARRIERS = ("Py4JJavaError",)
+OF_THE_DISK = {
+    "No space left on device": "the disk is full: make room and start the job again",
+    "Disk quota exceeded": "the disk quota is used up: make room and start the job again",
+    "Read-only file system": "the file system is read-only: give a folder that can be written to",
+    "Permission denied": "permission denied: give a folder that this user can write to",
+}
+"""What stands deep within what Spark says of a failure, and what it means."""
+ELSEWHERE = "another process changed the same table at the same time: start the job again"
 
 
 def reason_of(error: object) -> str:
-    """The sentence of an error, or of its text, that says what happened.
+    """Return the sentence of an error, or of its text, that says what happened.
 
-    In a text of Spark's that is the first exception that does not only carry another one.
+    In a text of Spark's that is what the disk refused, else the first exception that does not only
+    carry another one.
     """
     text = str(error)
+    if isinstance(error, CommitFailedError):
+        return ELSEWHERE
     if not isinstance(error, PipelineError):
+        for told, meaning in OF_THE_DISK.items():
+            if told in text:
+                return meaning
         for match in EXCEPTION.finditer(text):
             if match["name"] not in CARRIERS:
                 own = match["name"] == PipelineError.__name__
                 return match["said"] if own else f"{match['name']}: {match['said']}"
     return text.strip().partition("\n")[0]
+
+
+@contextlib.contextmanager
+def told(job: str) -> Iterator[None]:
+    """Raise what a block fails with as a PipelineError of one sentence.
+
+    Mistakes in the program stay as they are.
+    """
+    try:
+        yield
+    except OSError as error:
+        place = f" {error.filename}:" if error.filename else ""
+        raise PipelineError(f"{job} failed:{place} {reason_of(error.strerror or error)}") from error
+    except (DeltaError, Py4JError, PySparkException) as error:
+        raise PipelineError(f"{job} failed: {reason_of(error)}") from error

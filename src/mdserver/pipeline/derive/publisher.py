@@ -20,10 +20,10 @@ from mdserver.client import Client, Numbering, Publication, PublishError, Qos
 from mdserver.core.events import StatusName
 from mdserver.core.subjects import validate_subject
 from mdserver.errors import InvalidSubjectError, MdserverError
+from mdserver.pipeline.common.figures import META_SUBJECT
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.derive.operators import Derived
 
-PROGRESS_SUBJECT = "/__mdserver__/pipeline/{job}"
 FINAL = {StatusName.PUBLISH_DENIED, StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED}
 T = TypeVar("T")
 
@@ -152,5 +152,5 @@ class Publisher:
 
     async def _tell(self, job: str, progress: dict[str, Any]) -> None:
         content = msgspec.json.encode(progress).decode()
-        subject = PROGRESS_SUBJECT.format(job=job)
+        subject = META_SUBJECT.format(job=job)
         await self._client.submit(subject, content, qos=Qos.STANDARD)

@@ -11,6 +11,7 @@ each level above from the one below, and summaries of which nothing is left stay
 """
 
 import datetime as dt
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -36,12 +37,14 @@ class RolledUp:
     """What a run did.
 
     `samples`: how many were new; `summaries`: how many of each table it wrote or changed;
-    `deleted`: how many samples it deleted.
+    `deleted`: how many samples it deleted; `lag_s`: how old the newest of the new samples was when
+    all summaries had it, None without new ones.
     """
 
     samples: int
     summaries: Mapping[str, int]
     deleted: int
+    lag_s: float | None = None
 
 
 def run_rollup(
@@ -61,18 +64,21 @@ def run_rollup(
             }
         finally:
             run.close()
+        lag_s = None if run.newest is None else time.time() - run.newest.timestamp()
         deleted = 0 if delete_before is None else run.delete(delete_before)
-    return RolledUp(run.samples, changed, deleted)
+    return RolledUp(run.samples, changed, deleted, lag_s)
 
 
 class Rollup:
     """One run over the samples that the table has when the run begins.
 
-    `samples` is how many of them `advance` found new for the minutes.
+    `samples` is how many of them `advance` found new for the minutes, `newest` the time of the
+    newest one.
     """
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.samples = 0
+        self.newest: dt.datetime | None = None
         self._spark = spark
         self._folder = folder
         self._files = files_of(tables.opened(folder, SAMPLES))
@@ -92,9 +98,9 @@ class Rollup:
         else:
             incoming = self._partial(covered, level)
         incoming = self._persist(incoming)
-        count, samples, days = _measured(incoming)
+        count, samples, newest, days = _measured(incoming)
         if level is MINUTE:
-            self.samples = samples
+            self.samples, self.newest = samples, newest
         replaced = _of_days(files_of(target), days)
         rows = incoming
         if replaced:
@@ -183,18 +189,21 @@ class Rollup:
         return tables.read(self._spark, name, paths)
 
 
-def _measured(summarised: DataFrame) -> tuple[int, int, list[dt.datetime]]:
-    """Return how many summaries those are, of how many samples, and of which days.
+def _measured(summarised: DataFrame) -> tuple[int, int, dt.datetime | None, list[dt.datetime]]:
+    """Return how many summaries those are, of how many samples, the newest of them, and their days.
 
     There are no more days than the archive has samples of.
     """
     (row,) = summarised.agg(
         f.count("*").alias("count"),
         f.sum("n").alias("samples"),
+        f.unix_micros(f.max("last_ts")).alias("newest"),
         f.collect_set(f.unix_seconds(f.date_trunc("day", "period"))).alias("days"),
     ).collect()
     days = [dt.datetime.fromtimestamp(day, dt.UTC) for day in sorted(row["days"])]
-    return row["count"], row["samples"] or 0, days
+    newest = row["newest"]
+    moment = None if newest is None else dt.datetime.fromtimestamp(newest / 1e6, dt.UTC)
+    return row["count"], row["samples"] or 0, moment, days
 
 
 def _of_days(files: Sequence[TableFile], days: Sequence[dt.datetime]) -> list[TableFile]:

@@ -1,0 +1,116 @@
+"""Options that several jobs of `mdserver pipeline` have: of Spark, and of a job's figures."""
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mdserver.pipeline.common.figures import Outlets
+
+DRIVER_MEMORY = "spark.driver.memory"
+SPARK_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+SPARK_MEMORY_MIN = 512 << 20  # with less than 450 MB Spark does not start
+
+
+def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of Spark; the function gets them as `spark_settings`."""
+
+    @click.option(
+        "--driver-memory",
+        metavar="SIZE",
+        help="Memory for Spark in this process, such as 4g.  [default: 1g]",
+    )
+    @click.option(
+        "--spark-option",
+        "given",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A setting of Spark, such as spark.local.dir=/var/tmp; repeatable.",
+    )
+    @functools.wraps(function)
+    def with_settings(driver_memory: str | None, given: tuple[str, ...], **others: Any) -> Any:
+        parsed = dict(parsed_setting(text, "--spark-option") for text in given)
+        for name in parsed:
+            if not name.startswith("spark."):
+                raise click.BadParameter(
+                    f"{name!r} is no setting like spark.local.dir.",
+                    param_hint="--spark-option",
+                )
+        if driver_memory is not None:
+            parsed[DRIVER_MEMORY] = spark_size(driver_memory)
+        return function(spark_settings=parsed, **others)
+
+    return with_settings
+
+
+def spark_size(text: str) -> str:
+    """Return a size as Spark writes it.
+
+    Raises BadParameter unless it is a size that is large enough for Spark.
+    """
+    match = re.fullmatch(r"(\d{1,9})\s*([kmgt]?)b?", text.strip().lower())
+    if match is None or int(match[1]) * SPARK_UNITS[match[2]] < SPARK_MEMORY_MIN:
+        raise click.BadParameter(
+            f"{text!r} is no size of 512m or more, such as 4g.", param_hint="--driver-memory"
+        )
+    return f"{match[1]}{match[2] or 'b'}"
+
+
+def figures_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a job's figures; the function gets them as `outlets`."""
+    file = click.Path(dir_okay=False, path_type=Path)
+    token = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+    @click.option(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Serve figures of the job to Prometheus here (on loopback without a host).",
+    )
+    @click.option("--metrics-file", type=file, help="Write them to this file after each batch.")
+    @click.option(
+        "--report-to",
+        metavar="SERVER",
+        help="Publish them on /__mdserver__/pipeline/JOB of this server.",
+    )
+    @click.option("--report-token-file", type=token, help="The entitlement token for that.")
+    @functools.wraps(function)
+    def with_outlets(
+        metrics: str | None,
+        metrics_file: Path | None,
+        report_to: str | None,
+        report_token_file: Path | None,
+        **others: Any,
+    ) -> Any:
+        host, port = (None, None) if metrics is None else parsed_address(metrics)
+        secret = None
+        if report_token_file is not None:
+            secret = report_token_file.read_text(encoding="utf-8").strip()
+        outlets = Outlets(
+            metrics_file,
+            host or Outlets().host,
+            port,
+            () if report_to is None else (report_to,),
+            secret,
+        )
+        return function(outlets=outlets, **others)
+
+    return with_outlets
+
+
+def parsed_address(text: str) -> tuple[str, int]:
+    """Return host, empty if none is given, and port; raise BadParameter if it is no address."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise click.BadParameter(f"{text!r} is no PORT or HOST:PORT.", param_hint="--metrics")
+    return host.strip("[]"), int(port)
+
+
+def parsed_setting(text: str, option: str = "--kafka-option") -> tuple[str, str]:
+    """Split NAME=VALUE; raise BadParameter if there is no `=`."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint=option)
+    return name, value

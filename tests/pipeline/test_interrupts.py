@@ -1,0 +1,73 @@
+"""Ctrl-C in a terminal, which reaches all processes of a job: its status, no word of Spark."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mdserver.core.message import Publication
+
+from .conftest import write_messages
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
+
+PATIENCE_S = 120
+
+
+@contextlib.contextmanager
+def archiving(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """An archive in a process group of its own."""
+    write_messages(tmp_path / "journal", [Publication("/a/b", b"x")])
+    command = [sys.executable, "-m", "mdserver.cli.main", "pipeline", "archive"]
+    where = ["--journal", str(tmp_path / "journal"), "--tables", str(tmp_path / "tables")]
+    process = subprocess.Popen(
+        [*command, *where],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with process, contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    """Interrupt the group; the status, and what was printed until no process of it is left."""
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    # The JVM warns of a module of its own whenever it starts.
+    lines = [line for line in errors.splitlines() if "incubator modules" not in line]
+    return process.returncode, "".join(lines)
+
+
+def has_java(pid: int) -> bool:
+    """Whether a child of the process is a JVM."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return any(Path(f"/proc/{child}/comm").read_text().strip() == "java" for child in children)
+
+
+def test_while_it_archives(tmp_path: Path) -> None:
+    with archiving(tmp_path) as process:
+        assert process.stdout is not None
+        assert "1 rows" in process.stdout.readline()
+        assert ended(process) == (130, "")
+
+
+def test_while_spark_starts(tmp_path: Path) -> None:
+    with archiving(tmp_path) as process:
+        deadline = time.monotonic() + PATIENCE_S
+        while not has_java(process.pid):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        assert ended(process) == (130, "")
