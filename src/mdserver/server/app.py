@@ -36,6 +36,9 @@ from mdserver.server.logs import audit_logs, set_level
 from mdserver.server.member import Links, Member, open_member
 from mdserver.server.monitor.cluster_statistics import ClusterStatistics, ClusterStatisticsPage
 from mdserver.server.monitor.commands import OperatorCommands
+from mdserver.server.monitor.jolokia import PATH as JOLOKIA
+from mdserver.server.monitor.jolokia import Jolokia
+from mdserver.server.monitor.mbeans import mbeans
 from mdserver.server.monitor.operations import cluster_routes
 from mdserver.server.monitor.orders import Orders
 from mdserver.server.monitor.pages import Monitor
@@ -114,6 +117,9 @@ def build(
             where = Monitor(unready, config.monitor_username, password, warning)
             server.add_metrics(where)
         where.add("/metrics", {"GET": page})
+    if MonitorKind.JMX in config.monitor:
+        jolokia = Jolokia(lambda: mbeans(statistics, unready()), server.engine.clock)
+        monitor.add(JOLOKIA, {"GET": jolokia.get, "POST": jolokia.post})
     push = cluster_statistics = None
     if MonitorKind.PUSH in config.monitor:
         interval = config.monitor_push_interval

@@ -17,6 +17,7 @@ class MonitorKind(enum.Enum):
     HTTP = "HTTP"
     PROMETHEUS = "PROMETHEUS"
     PUSH = "PUSH"
+    JMX = "JMX"
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -31,7 +32,7 @@ class Monitoring:
         `MonitorHTTP.Listen` says where: `HTTP` has pages for people and programs, `PROMETHEUS` the
         path `/metrics`. `/health` is there in any case. `PUSH` publishes statistics to
         `/__mdserver__/...`, for clients with the right to read there and for the other members.
-        Empty: not at all.""",
+        `JMX` has Jolokia's protocol at `/jolokia`. Empty: not at all.""",
     )
     monitor_push_interval: int = parameter(
         "MonitorPush.Interval",

@@ -12,6 +12,7 @@ from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.http import health
 from mdserver.server.http.answers import text_answer
 from mdserver.server.http.router import Paths
+from mdserver.server.monitor.jolokia import PATH as JOLOKIA
 
 Audit = Callable[[Request, Exchange, Answer], None]
 _CHALLENGE = (b"www-authenticate", b'Basic realm="mdserver monitor", charset="UTF-8"')
@@ -46,17 +47,22 @@ class Monitor(Paths):
         self._audit = audit
         self._expected = f"{user}:{password}".encode() if password else None
 
+    def route_of(self, path: str) -> str:
+        """Return the route: one for all paths of JMX over HTTP, whose POSTs only read."""
+        return JOLOKIA if path.startswith(JOLOKIA + "/") else path
+
     async def __call__(
         self, request: Request, exchange: Exchange
     ) -> Answer | PartedAnswer | StreamAnswer:
         """Answer a request: 401 without credentials, 403 for an order without `X-Mdserver`."""
-        if request.method not in _READING and request.header(_ORDER) is None:
+        reading = request.method in _READING or self.route_of(request.path) == JOLOKIA
+        if not reading and request.header(_ORDER) is None:
             return text_answer(
                 "Orders need the header `X-Mdserver: 1`, which no web page can send.\n", 403
             )
         if self._allowed(request):
             answer = await super().__call__(request, exchange)
-            if request.method not in _READING and self._audit is not None:
+            if not reading and self._audit is not None:
                 assert isinstance(answer, Answer), "orders have short answers"
                 self._audit(request, exchange, answer)
             return answer
