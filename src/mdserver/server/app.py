@@ -36,9 +36,10 @@ from mdserver.server.logs import audit_logs, set_level
 from mdserver.server.member import Links, Member, open_member
 from mdserver.server.monitor.cluster_statistics import ClusterStatistics, ClusterStatisticsPage
 from mdserver.server.monitor.commands import OperatorCommands
+from mdserver.server.monitor.jmx_bridge import JmxBridge
 from mdserver.server.monitor.jolokia import PATH as JOLOKIA
 from mdserver.server.monitor.jolokia import Jolokia
-from mdserver.server.monitor.mbeans import mbeans
+from mdserver.server.monitor.mbeans import Beans, mbeans
 from mdserver.server.monitor.operations import cluster_routes
 from mdserver.server.monitor.orders import Orders
 from mdserver.server.monitor.pages import Monitor
@@ -50,7 +51,7 @@ from mdserver.server.plugins.authorizers import TokenAuthorizer
 from mdserver.server.plugins.custom import CustomAuthorizer, load_class
 from mdserver.server.plugins.presence import METHODS, PresenceHook
 from mdserver.server.server import Server
-from mdserver.server.settings import server_settings
+from mdserver.server.settings import jmx_settings, server_settings
 from mdserver.server.sockets import TCP, SocketFactory
 from mdserver.server.start_checks import lowered_sentence
 from mdserver.server.store import build_node, open_store
@@ -117,9 +118,14 @@ def build(
             where = Monitor(unready, config.monitor_username, password, warning)
             server.add_metrics(where)
         where.add("/metrics", {"GET": page})
+
+    def beans() -> Beans:
+        return mbeans(statistics, unready())
+
     if MonitorKind.JMX in config.monitor:
-        jolokia = Jolokia(lambda: mbeans(statistics, unready()), server.engine.clock)
+        jolokia = Jolokia(beans, server.engine.clock)
         monitor.add(JOLOKIA, {"GET": jolokia.get, "POST": jolokia.post})
+    bridged = jmx_settings(config)
     push = cluster_statistics = None
     if MonitorKind.PUSH in config.monitor:
         interval = config.monitor_push_interval
@@ -138,6 +144,7 @@ def build(
         orders=orders,
         push=push,
         cluster_statistics=cluster_statistics,
+        jmx=None if bridged is None else JmxBridge(bridged, beans),
         member=member,
         links=None if member is None else member.connect(node, server.engine, log),
         journal=None if store is None else store.journal(node, server.engine),
@@ -187,6 +194,7 @@ class App:
     orders: Orders
     push: Push | None
     cluster_statistics: ClusterStatistics | None
+    jmx: JmxBridge | None
     member: Member | None
     links: Links | None
     journal: Journal | None
@@ -308,6 +316,8 @@ class App:
         nursery.start_soon(statistics.run)
         if self.push is not None:
             nursery.start_soon(self.push.run)
+        if self.jmx is not None:
+            nursery.start_soon(self.jmx.run)
         if self._audit is not None and config.audit_stats:
             nursery.start_soon(statistics.write_lines, self._audit.take, config.stats_log_interval)
         if self.journal is not None:

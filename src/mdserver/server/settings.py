@@ -87,6 +87,16 @@ class ServerSettings:
     drain_timeout: int = limits.DRAIN_TIMEOUT_S * NS_PER_S
 
 
+@frozen
+class BridgeSettings:
+    """Where JMX over RMI listens, whom it lets in (everybody without a password), and its key."""
+
+    listen: Address
+    user: str = ""
+    password: str = field(default="", repr=False)
+    key_store: KeyStore | None = None
+
+
 _POLICIES = {
     Entitlement.NONE: Policy.NONE,
     Entitlement.BASIC: Policy.BASIC,
@@ -157,6 +167,22 @@ def metrics_listen(config: Config) -> tuple[Address, ...]:
     asked = config.monitor_prometheus_authentication
     _check_guarded(config, "MonitorPrometheus", address, asked=asked)
     return (address,)
+
+
+def jmx_settings(config: Config) -> BridgeSettings | None:
+    """Return the settings of JMX over RMI, None without it. Raises ConfigError."""
+    address = config.monitor_jmx_listen
+    if MonitorKind.JMX not in config.monitor or address is None:
+        return None
+    asked = config.monitor_jmx_authentication
+    _check_guarded(config, "MonitorJMX", address, asked=asked)
+    store = None
+    if config.monitor_jmx_encryption:
+        if not config.key_store:
+            raise ConfigError("MonitorJMX.Encryption needs a certificate: set KeyStore")
+        store = KeyStore(*config.key_store)
+    password = config.monitor_password if asked else ""
+    return BridgeSettings(address, config.monitor_username, password, store)
 
 
 def _check_guarded(config: Config, which: str, address: Address, *, asked: bool) -> None:

@@ -18,7 +18,7 @@ from tests.live import live_server, wait_for_line
 from tests.server.monitor.test_prometheus import FOLDER, missing
 from tests.server.monitor.test_statistics import arguments, monitor
 
-PATIENCE_S = 120
+PATIENCE_S = 240
 
 
 @contextmanager

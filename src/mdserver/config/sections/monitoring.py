@@ -80,6 +80,25 @@ class Monitoring:
         """Whether that listener asks for `MonitorUsername` and `MonitorPassword`; its `/health`
         pages never do.""",
     )
+    monitor_jmx_listen: Address | None = parameter(
+        "MonitorJMX.Listen",
+        values.optional(values.address(4002), "none"),
+        None,
+        """Where jconsole and other JMX clients connect, if `Monitor` has `JMX`: RMI, spoken by a
+        program in Java that the server starts, which needs Java 17 or later on the PATH.""",
+    )
+    monitor_jmx_encryption: bool = parameter(
+        "MonitorJMX.Encryption",
+        values.BOOLEAN,
+        False,
+        """Whether RMI goes over TLS, with the certificate of `KeyStore`.""",
+    )
+    monitor_jmx_authentication: bool = parameter(
+        "MonitorJMX.Authentication",
+        values.BOOLEAN,
+        True,
+        """Whether JMX clients are asked for `MonitorUsername` and `MonitorPassword`.""",
+    )
     monitor_username: str = parameter(
         "MonitorUsername",
         values.text(128),

@@ -1,0 +1,173 @@
+"""JMX over RMI, for jconsole and others: a program in Java serves what this one tells it.
+
+RMI is Java's own, so `JmxBridge.java` beside this module speaks it. It runs as a process of its
+own, is told the MBeans every few seconds, and ends with its input, so it never outlives the server.
+Secrets go through its input, never through arguments, which everybody on the machine can read. When
+it ends without being asked to, it is started again after a pause.
+"""
+
+import base64
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import structlog
+import trio
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    load_pem_private_key,
+    pkcs12,
+)
+from cryptography.x509 import load_pem_x509_certificates
+
+from mdserver import limits
+from mdserver.core.text import safe_text
+from mdserver.errors import StartError
+from mdserver.server.monitor.mbeans import Beans, Value, type_of
+from mdserver.server.settings import BridgeSettings
+from mdserver.server.tls import KeyStore
+
+SOURCE = Path(__file__).parent / "JmxBridge.java"
+OPTIONS = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_BREAKS = re.compile(r"[\t\r\n]")
+log = structlog.get_logger()
+
+
+class JmxBridge:
+    """The process that speaks RMI; `beans` returns what it is told.
+
+    Raises StartError if there is no Java, or if the certificate cannot be used.
+    """
+
+    def __init__(self, settings: BridgeSettings, beans: Callable[[], Beans]) -> None:
+        java = shutil.which("java")
+        if java is None:
+            raise StartError(
+                f"MonitorJMX.Listen = {settings.listen} needs Java 17 or later, and `java` is not "
+                "on the PATH (Debian: openjdk-17-jdk-headless)"
+            )
+        self._command = [java, *OPTIONS, str(SOURCE)]
+        self._beans = beans
+        host, port = settings.listen
+        wildcard = host in ("0.0.0.0", "::", "*")  # noqa: S104 - is compared
+        # RMI tells clients where to come back to, so it has to be a name that they can use.
+        named = socket.gethostname() if wildcard else host
+        lines = [line("listen", "0.0.0.0" if host == "*" else host, str(port), named)]  # noqa: S104
+        if settings.password:
+            lines.append(line("user", settings.user, settings.password))
+        if settings.key_store is not None:
+            lines.append(line("tls", *pkcs12_of(settings.key_store)))
+        self._named = named
+        self._greeting = "".join([*lines, "end\n"]).encode()
+
+    async def run(self) -> None:
+        """Keep the bridge running until cancelled."""
+        while True:
+            reason = await self._serve()
+            log.warning("jmx bridge ended", reason=reason, again_s=limits.JMX_RESTART_S)
+            await trio.sleep(limits.JMX_RESTART_S)
+
+    async def _serve(self) -> str:
+        """Run the bridge once; return why it ended."""
+        process = await trio.lowlevel.open_process(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        said = b""
+        try:
+            with trio.fail_after(limits.JMX_START_S):
+                await process.stdin.send_all(self._greeting)
+                first = await first_line(process.stdout)
+            word, _, rest = first.partition("\t")
+            if word != "ready":
+                return safe_text(rest or first, limits.JMX_REASON_CHARS_MAX)
+            name = f"[{self._named}]" if ":" in self._named else self._named
+            url = f"service:jmx:rmi:///jndi/rmi://{name}:{rest}/jmxrmi"
+            log.info("jmx", url=url)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._tell, process.stdin, nursery.cancel_scope)
+                async for part in process.stdout:
+                    said = bytes(part)
+                nursery.cancel_scope.cancel()
+            return (
+                safe_text(said.decode(errors="replace"), limits.JMX_REASON_CHARS_MAX) or "It ended."
+            )
+        except trio.TooSlowError:
+            return f"It did not start within {limits.JMX_START_S} s."
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return "It ended."
+        finally:
+            process.kill()
+            with trio.CancelScope(shield=True), trio.move_on_after(limits.JMX_END_S):
+                await process.wait()
+                await process.stdin.aclose()
+                await process.stdout.aclose()
+
+    async def _tell(self, stdin: trio.abc.SendStream, ended: trio.CancelScope) -> None:
+        """Tell the bridge the MBeans again and again; end it if it takes no more."""
+        try:
+            while True:
+                with trio.fail_after(limits.JMX_START_S):
+                    await stdin.send_all(told(self._beans()))
+                await trio.sleep(limits.JMX_INTERVAL_S)
+        except (trio.BrokenResourceError, trio.TooSlowError):
+            ended.cancel()
+
+
+async def first_line(stream: trio.abc.ReceiveStream) -> str:
+    """Return the first line of the bridge, or all that it said if it ended before."""
+    found = b""
+    async for part in stream:
+        found += part
+        if b"\n" in found or len(found) > limits.JMX_REASON_CHARS_MAX:
+            break
+    return found.partition(b"\n")[0].decode(errors="replace")
+
+
+def told(beans: Beans) -> bytes:
+    """Return the MBeans as lines for the bridge."""
+    lines = []
+    for name, values in beans.items():
+        lines.append(line("bean", name))
+        lines += [line("attr", key, type_of(value), shown(value)) for key, value in values.items()]
+    return "".join([*lines, "end\n"]).encode()
+
+
+def shown(value: Value) -> str:
+    """Return a value as Java reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def line(*parts: str) -> str:
+    """Return a line for the bridge, in which nothing but its ends separates."""
+    return "\t".join(_BREAKS.sub(" ", part) for part in parts) + "\n"
+
+
+def pkcs12_of(store: KeyStore) -> tuple[str, str]:
+    """Return key and certificates in the form that Java reads, in base64, and their password.
+
+    Raises StartError.
+    """
+    try:
+        chain = load_pem_x509_certificates(store.chain.read_bytes())
+        key = load_pem_private_key((store.key or store.chain).read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise StartError(f"MonitorJMX.Encryption: {store.chain} cannot be used: {error}") from None
+    password = secrets.token_urlsafe(16)
+    locked = BestAvailableEncryption(password.encode())
+    try:
+        content = pkcs12.serialize_key_and_certificates(
+            b"mdserver", cast(pkcs12.PKCS12PrivateKeyTypes, key), chain[0], chain[1:], locked
+        )
+    except (TypeError, ValueError) as error:
+        raise StartError(f"MonitorJMX.Encryption: {store.chain} cannot be used: {error}") from None
+    return base64.b64encode(content).decode(), password
