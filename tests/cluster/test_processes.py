@@ -207,10 +207,10 @@ def test_operators_see_the_cluster_and_drain_members(tmp_path: Path) -> None:
         assert cluster.peers[2] not in coordinating
         assert "drained" in str(cluster.ready(2))
         assert cluster.get(2, "/health/live")[0] == 200
-        for member in ("member-1", cluster.peers[1]):
+        for member, name in (("member-1", "member-1"), (cluster.peers[1], "member-2")):
             refused = cluster.command(0, "drain", member)
             assert refused.returncode == 1
-            assert "member-3 drained already: without member-1 only 1" in refused.stderr
+            assert f"member-3 drained already: without {name} only 1" in refused.stderr
         assert "there is no member m-9" in cluster.command(0, "drain", "m-9").stderr
         assert "there is no member m-9" in cluster.command(0, "readmit", "m-9").stderr
         undone = cluster.command(1, "drain", "member-3", "--undo", "--format", "json")
