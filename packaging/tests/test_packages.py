@@ -173,7 +173,9 @@ def test_the_rpm_has_what_the_debian_package_has(dist: Path) -> None:
     (debian,) = dist.glob("*.deb")
     listed = set(run("rpm", "-qlp", package).splitlines())
     shown = run("dpkg-deb", "--contents", debian).splitlines()
-    files = {line.split(maxsplit=5)[5].removeprefix(".") for line in shown if not line.startswith("d")}
+    files = {
+        line.split(maxsplit=5)[5].removeprefix(".") for line in shown if not line.startswith("d")
+    }
     assert files <= listed
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert f"python(abi) = {python}" in run("rpm", "-qRp", package)
