@@ -8,7 +8,9 @@ if the type is wrong.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mdserver.client.core.schedule import ReconnectSettings
+import attrs
+
+from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
 from mdserver.client.core.values import ClientSettings, Numbering
 from mdserver.client.errors import ArgumentError, ArgumentTypeError
 from mdserver.client.message import deflated
@@ -60,6 +62,12 @@ def whole(name: str, value: Any, least: int = 0) -> int:
     return value
 
 
+def flag(name: str, value: Any) -> None:
+    """Check that a value is True or False."""
+    if not isinstance(value, bool):
+        raise ArgumentTypeError(f"{name} is True or False, not {_shown(value)}")
+
+
 def seconds(name: str, value: Any) -> None:
     """Check that a timeout is a positive number of seconds, or None."""
     if value is None:
@@ -76,6 +84,20 @@ def kind(name: str, value: Any, wanted: type) -> None:
         raise ArgumentTypeError(f"{name} is of the class {wanted.__name__}, not {_shown(value)}")
 
 
+def reconnecting(values: Mapping[str, Any]) -> None:
+    """Check values for the fields of `ReconnectSettings`."""
+    for name, value in values.items():
+        if name == "policy":
+            if not isinstance(value, ReconnectPolicy):
+                raise ArgumentTypeError(f"{name} is a ReconnectPolicy, not {_shown(value)}")
+        elif not name.endswith("_s"):
+            whole(name, value)
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            raise ArgumentTypeError(f"{name} is a number of seconds, not {_shown(value)}")
+        elif not value >= 0:
+            raise ArgumentError(f"{name} is a number of seconds, 0 or more, not {value}")
+
+
 def settings(
     *,
     client: str,
@@ -85,7 +107,7 @@ def settings(
     numbering: Any,
     token: Any,
     keepalive_ms: Any,
-    encryption: bool,
+    encryption: Any,
     reconnect: Any,
 ) -> ClientSettings:
     """Return the settings of a client for these arguments of its constructor.
@@ -104,6 +126,8 @@ def settings(
         whole("keepalive_ms", keepalive_ms)
     kind("numbering", numbering, Numbering)
     kind("reconnect", reconnect, ReconnectSettings)
+    reconnecting(attrs.asdict(reconnect, recurse=False))
+    flag("encryption", encryption)
     return ClientSettings(
         client=client,
         publisher=name if publisher == "" else publisher,
@@ -142,9 +166,8 @@ def publication(
     except ValueError:
         shown = _shown(qos)
         raise ArgumentTypeError(f"qos is Qos.GUARANTEED or Qos.STANDARD, not {shown}") from None
-    for name, flag in (("retained", retained), ("compressed", compressed)):
-        if not isinstance(flag, bool):
-            raise ArgumentTypeError(f"{name} is True or False, not {_shown(flag)}")
+    flag("retained", retained)
+    flag("compressed", compressed)
     optional_text("closure", closure)
     optional_text("reply_subject", reply_subject)
     words: str | None = None

@@ -128,6 +128,7 @@ class Client:
         arguments.seconds("connect_timeout_s", connect_timeout_s)
         arguments.seconds("timeout_s", timeout_s)
         arguments.kind("tls", tls, ssl.SSLContext)
+        arguments.flag("receipts", receipts)
         rng = rng or random.SystemRandom()
         self._name = f"{rng.getrandbits(64):016x}"
         settings = arguments.settings(
@@ -281,6 +282,8 @@ class Client:
 
         `tls` None: the default context of Python.
         """
+        arguments.flag("encryption", encryption)
+        arguments.kind("tls", tls, ssl.SSLContext)
         self._core.set_encryption(encryption)
         self._driver.tls = tls
 
@@ -297,11 +300,13 @@ class Client:
         On a live connection it is renewed without a reconnect; a client that stopped, or whose
         token expired, connects again.
         """
+        arguments.text("token", token)
         self._standing.stopped = None
         self._driver.perform(self._core.set_token(token, now()))
 
     def set_external_token(self, token: str) -> None:
         """Set the name of this client in the presence log, from the next connection on."""
+        arguments.text("token", token)
         self._core.settings = attrs.evolve(self._core.settings, external_token=token)
 
     # When to reconnect, and what to tell
@@ -335,6 +340,7 @@ class Client:
         self._reconnect(max_delay_s=delay_s)
 
     def _reconnect(self, **changes: object) -> None:
+        arguments.reconnecting(changes)
         settings = self._core.settings.reconnect
         self._core.set_reconnect(attrs.evolve(settings, **changes))  # type: ignore[arg-type]
 
