@@ -1,1 +1,1 @@
-"""Publish what rules make of the messages."""
+"""Derive messages from messages by rules, and publish them."""

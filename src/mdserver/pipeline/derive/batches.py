@@ -1,11 +1,22 @@
-"""The job `derive`: what rules make of the messages, published back within a second.
+"""The job `derive`: messages derived by rules, published back to the server within a second.
 
-Spark follows the journal, parses lines, sets bad ones aside and finds those that a rule watches;
-the rules themselves run in the driver, in the order of the messages. Their state is small and their
-order is total, so shuffling rows to state stores cost several times what the rules do: a batch took
-twice as long with `applyInPandasWithState`, for the same results.
+Spark follows the journal, parses its lines, sets bad ones aside and finds those that a rule
+watches. The rules themselves run in the driver, in the order of the messages. Their state is small
+and their order is total, so shuffling rows to state stores costs several times what the rules do: a
+batch took twice as long with `applyInPandasWithState`, for the same results.
 
-A batch becomes a step of the `StepLog` before anything of it is published.
+Each message is published once, because a batch goes through these stages in order:
+
+1. the rules take its messages, in memory;
+2. the changed states, the derived messages and the rows set aside become a step of the `StepLog`,
+   which is on the disk from then on;
+3. the derived messages are published, under numbers by which the server recognises repetitions;
+4. the rows set aside go to `quarantine`, in a transaction with the number of the step;
+5. the step is noted as published.
+
+A run that is killed before 2 leaves nothing, and Spark repeats the batch. A run that is killed
+after 2 leaves a pending step, which the next run carries out again before its first batch; Spark's
+repetition of the batch is then skipped by its number.
 """
 
 import base64
@@ -40,8 +51,11 @@ ORDER = [
 
 @frozen
 class Batch:
-    """What one batch brought: times in seconds, `lag_s` from the last message's commit to the end
-    of the batch."""
+    """The counts of one batch.
+
+    `seconds` is how long the batch took; `lag_s` is the time from the commitment of its last
+    message to its end, 0 without a message.
+    """
 
     batch_id: int
     rows: int
@@ -52,11 +66,11 @@ class Batch:
 
 
 def watched(raw: DataFrame, rules: Sequence[Rule]) -> DataFrame:
-    """Raw lines -> those that a rule watches, and those that cannot be used, with their reason.
+    """Return the raw lines that a rule watches, and those that cannot be used, with their reason.
 
     Columns: value (bytes), reason, subject, epoch, seq, ts (us), content, content_base64,
-    compressed, fields, src_kind, src_partition, src_pos. A line with a reason has no more than that
-    and its place: what it says may be no text.
+    compressed, fields, src_kind, src_partition, src_pos. A line with a reason has only its value
+    and its place, since its other columns may not be valid text.
     """
     patterns = dict.fromkeys(rule.subject for rule in rules)
     row = f.col("row")
@@ -90,7 +104,7 @@ def _is_about(subject: Column, text: str) -> Column:
 
 
 def event_of(row: dict[str, Any]) -> Event:
-    """The event of a row of `watched`. Content that is no text has no field `content`."""
+    """Return the event of a row of `watched`. Content that is not text gives no field `content`."""
     fields = dict(row["fields"] or ())
     content: str | bytes | None = row["content"]
     if content is None:
@@ -103,9 +117,13 @@ def event_of(row: dict[str, Any]) -> Event:
 
 
 class Derive:
-    """One run of the job: Spark gives it batches, the clock gives it moments without messages.
+    """One run of the job, driven by Spark's batches and, between them, by the clock.
 
-    `lateness_s`: for so long a period is kept open beyond its end, for messages that come late.
+    `lateness_s` is how long a period stays open beyond its end, for messages that come late.
+    `failure` is the error that ended the query, None as long as there is none.
+
+    `batch` is called in a thread of Spark's and `idle` in the job's own, so a lock lets one at a
+    time change the states. Steps are numbered in the order in which they are made.
     """
 
     def __init__(
@@ -128,24 +146,32 @@ class Derive:
         self._lock = threading.Lock()
 
     def resume(self) -> None:
-        """Publish what the last run may not have published; before the first batch."""
+        """Publish what the last run may not have published. Call this before the first batch.
+
+        The snapshot then has the fingerprints of the present rules, to which the steps of this run
+        belong.
+        """
         if self._log.pending is not None:
             self._carry_out(self._log.pending)
         self._log.take_snapshot(self._engine.states)
 
     def batch(self, found: DataFrame, batch_id: int) -> None:
-        """For Spark: one batch of `watched` rows. One that is a step already changes nothing."""
+        """Take one batch of `watched` rows; called by Spark. A batch that is logged is skipped."""
         try:
             with self._lock:
                 if batch_id > self._log.batch:
                     self._take(found.toArrow(), batch_id)
         except Exception as error:
-            # Spark tells of it in a page of Java; whoever runs the job reads it here.
+            # Spark wraps the error in a page of Java's stack; the job reports this one.
             self.failure = error
             raise
 
     def idle(self, now: int) -> None:
-        """All there is was read, and it is `now` (us): silence and the ends of periods are due."""
+        """Publish what is due by the clock; call this while there is nothing to read.
+
+        `now` is in microseconds since the Unix epoch. Does nothing while a batch is at work, which
+        moves time forward itself.
+        """
         if self._lock.acquire(blocking=False):
             try:
                 derived = self._engine.advance(now - self._lateness)
@@ -155,10 +181,11 @@ class Derive:
                 self._lock.release()
 
     def leave(self) -> None:
-        """The job ends: nobody waits any longer for a server that is away."""
+        """End a publication that waits for a server that is away, because the job ends."""
         self._publisher.leave()
 
     def _take(self, table: pa.Table, batch_id: int) -> None:
+        """Apply the rules to a batch of rows, in the order of the messages."""
         began = time.monotonic()
         aside: list[dict[str, Any]] = []
         derived: list[Derived] = []
@@ -168,6 +195,8 @@ class Derive:
                 aside.append(_aside(row, row["reason"]))
                 continue
             event = event_of(row)
+            # Groups that are due before this message publish first, in the order of time, as they
+            # do when the clock runs between batches.
             derived += self._engine.advance(event.ts - self._lateness)
             for rule in self._rules:
                 if not rule.watches(event.subject):
@@ -183,12 +212,16 @@ class Derive:
         self._report(Batch(batch_id, len(found), len(derived), len(aside), seconds, lag))
 
     def _finish(self, batch_id: int, derived: list[Derived], aside: list[dict[str, Any]]) -> None:
+        """Make a step of what was done, and carry it out; nothing is logged if nothing was done."""
         changes = [(key, self._engine.states[key]) for key in self._engine.changed]
         if changes or derived or aside:
             self._carry_out(self._log.append(batch_id, changes, derived, aside))
             self._engine.changed.clear()
 
     def _carry_out(self, step: Step) -> None:
+        """Publish a step that is in the log; a repetition publishes nothing twice."""
+        # The server may have given a new identity since the connection began. It must be on the
+        # disk before a message leaves under it, or the next run could not repeat the numbers.
         self._log.identified(self._publisher.numbering)
         unpublished = self._publisher.publish(step.derived) if step.derived else []
         aside = [*step.aside, *map(_unpublished, unpublished)]

@@ -1,4 +1,4 @@
-"""The job `derive` as the command line runs it: what it needs, Spark's query, and its progress."""
+"""The job `derive` as the command line runs it: its folder, Spark's query, and its progress."""
 
 import contextlib
 import fcntl
@@ -26,11 +26,11 @@ POLL_S = 0.2
 PROGRESS_S = 5.0
 
 
-Say = Callable[[str, Mapping[str, Any]], None]  # takes words, and the same as values
+Say = Callable[[str, Mapping[str, Any]], None]  # takes a sentence, and its values by name
 
 
 class Progress:
-    """Adds batches up and tells of them: on the terminal, and to the job's meta-subject."""
+    """The sums of recent batches, reported on the terminal and on the job's meta-subject."""
 
     def __init__(self, publisher: Publisher, say: Say) -> None:
         self._publisher = publisher
@@ -39,11 +39,14 @@ class Progress:
         self._since = time.monotonic()
 
     def add(self, batch: Batch) -> None:
-        """One more batch."""
+        """Add a batch to the sums."""
         self._batches.append(batch)
 
     def tell(self, *, now: bool = False) -> None:
-        """Tell of what came since the last time, at most every `PROGRESS_S` seconds."""
+        """Report what came since the last report, at most every `PROGRESS_S` seconds.
+
+        With `now` it is reported at once. Without a batch there is no report.
+        """
         seconds = time.monotonic() - self._since
         if not self._batches or (seconds < PROGRESS_S and not now):
             return
@@ -66,15 +69,16 @@ class Progress:
 
 
 def opened(folder: Path, source: Mapping[str, str]) -> Path:
-    """Spark's checkpoint in the folder of the job, which belongs to this source alone.
+    """Return the folder of Spark's checkpoint, which belongs to this source alone.
 
-    Raises PipelineError where the source is another one than before, such as a topic of the same
-    name that was created again: Spark would read on from the old place and say nothing.
+    `folder` is that of the job, `source` the identity of the source. Raises PipelineError if the
+    source is another one than before, such as a topic of the same name that was created again:
+    Spark would silently go on from the old offset.
     """
     kept = folder / "source.json"
     known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else source
     for name, identifier in known.items():
-        # Its place in a stream is a number and a position: it does not matter where the folder is.
+        # Offsets are numbers of segments and positions, so a journal's folder may have been moved.
         if source.get(name) != identifier and not checkpoints.is_moved(name, known):
             raise PipelineError(
                 f"{name} is not the one that this job has read: its id was {identifier} and is"
@@ -88,7 +92,7 @@ def opened(folder: Path, source: Mapping[str, str]) -> Path:
 
 @frozen
 class Job:
-    """A run of the job that only lacks Spark."""
+    """A run of the job that lacks only Spark."""
 
     rules: Sequence[Rule]
     derive: Derive
@@ -96,14 +100,17 @@ class Job:
     folder: Path
 
     def run(self, spark: SparkSession, source: Source, *, once: bool) -> None:
-        """Derive until caught up, or for ever; PipelineError where the query ended badly."""
+        """Derive for ever, or with `once` until all there is has been read.
+
+        Raises PipelineError if the source has no messages, or if the query failed.
+        """
         if not source.has("messages"):
             raise PipelineError("there is nothing to derive from: no stream messages is there")
-        # Spark asks an idle source again after this; at the default of 10 ms that burns a tenth of
-        # a processor.
+        # How soon Spark asks an idle source again: the default of 10 ms takes a tenth of a
+        # processor.
         spark.conf.set("spark.sql.streaming.pollingDelay", "50ms")
         checkpoint = opened(self.folder, source.identity(spark, "messages"))
-        # Made here and not in each batch: planning costs more than the rows of a batch.
+        # Planned once and not in each batch: planning costs more than the rows of a batch.
         found = watched(source.follow(spark, "messages"), self.rules)
         writer = (
             found.writeStream.queryName(JOB)
@@ -124,6 +131,11 @@ class Job:
         self.progress.tell(now=True)
 
     def _watch(self, query: StreamingQuery, *, once: bool) -> None:
+        """Wait for the end of the query; between batches let the clock publish what is due.
+
+        With `once` the clock publishes nothing: what is due after the last message is left to the
+        next run.
+        """
         while query.isActive:
             time.sleep(POLL_S)  # Spark's own wait cannot be interrupted by Ctrl-C
             status = query.status
@@ -134,9 +146,10 @@ class Job:
 
 @contextlib.contextmanager
 def ready(rules_file: Path, tables: Path, server: Server, say: Say) -> Iterator[Job]:
-    """Everything but Spark: rules, what an earlier run remembers, a connection to the server.
+    """Prepare all but Spark: rules, the steps of earlier runs, and a connection to the server.
 
-    Raises PipelineError with one line for each of them.
+    Yields the job; the connection and the lock end with the block. Raises PipelineError, whose
+    message is one line, if one of them fails: a mistake then costs no start of Spark.
     """
     loaded = rules.load(rules_file)
     folder = tables / checkpoints.FOLDER / JOB
@@ -146,7 +159,10 @@ def ready(rules_file: Path, tables: Path, server: Server, say: Say) -> Iterator[
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep other runs of the job out of its folder; PipelineError where one is there already."""
+    """Keep other runs of the job out of its folder until the end of the block.
+
+    Raises PipelineError if another run has it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
         try:
@@ -159,7 +175,10 @@ def alone(folder: Path) -> Iterator[None]:
 def _ready(
     loaded: list[Rule], folder: Path, tables: Path, server: Server, say: Say
 ) -> Iterator[Job]:
+    """Yield the job, once its folder is known to be this run's alone."""
     log = StepLog(folder / "steps", loaded)
+    # Without its checkpoint Spark would number batches from 0 again, and the log would skip them as
+    # batches that it knows.
     if not log.empty and not (folder / "spark").is_dir():
         raise PipelineError(
             f"{folder} has steps but no folder spark: both belong together, remove both to start"

@@ -1,11 +1,23 @@
-"""What the kinds of rules compute: one pure function a kind, over the state of one group.
+"""The operators of rules: one pure function for each kind, over the state of one group.
 
-`step(rule, state, event)` takes the state that an earlier call returned (None at first) and gives
-the new one with what is to be published. States are plain JSON values, so that any engine can keep
-them; time is that of the events, in microseconds. A period is over when an event of a later one, or
-a `Tick`, comes; `unusable` refuses an event of a period that is over. What is said has the moment
-at which it became true, not that of the tick which brought it out: results do not depend on how
-often somebody ticks.
+`step(rule, state, event)` takes the state that an earlier call returned (None at first), and
+returns the new state with the messages to publish. States are plain JSON values, so that any engine
+can keep them. Time is that of the events, in microseconds.
+
+The states of a group, by kind:
+
+- `last`, and `threshold` without `clear`: none, each message is judged by itself.
+- `threshold` with `clear`: whether the value is above. It becomes above when it exceeds `above`,
+  and ceases to be when it falls below `clear`; each change is published.
+- `window`, `ohlc`, `top`: the start of the open period and the sum of its events (None without
+  one). An event of a later period, or a `Tick`, closes the period and publishes it; `unusable`
+  refuses an event of a period that is closed, so no period is published twice.
+- `stale`: the time of the last event, and whether the group is stale. It becomes stale when the
+  time passes without an event, and fresh with the next event; each change is published.
+- `geofence`: whether the point is inside the area; each change is published.
+
+A message has the moment at which it became true, not that of the tick which brought it out, so
+results do not depend on how often ticks come.
 """
 
 import json
@@ -37,7 +49,7 @@ class Event:
 
 @frozen
 class Tick:
-    """Event time has come this far although the group got nothing."""
+    """The time of the events has come this far, although the group got none."""
 
     ts: int
 
@@ -57,14 +69,17 @@ Out = tuple[State, list[Derived]]
 
 
 def step(rule: Rule, state: State, event: Event | Tick) -> Out:
-    """Apply one event or tick to a group's state; an unusable event changes nothing."""
+    """Apply one event or tick to a group's state; return the new state and what to publish.
+
+    An unusable event changes nothing.
+    """
     if isinstance(event, Event) and unusable(rule, state, event) is not None:
         return state, []
     return OPERATORS[rule.kind](rule, state, event)
 
 
 def unusable(rule: Rule, state: State, event: Event) -> str | None:
-    """Why the rule cannot take the event, or None."""
+    """Return why the rule cannot take the event, None if it can."""
     for name in needed(rule):
         if name not in event.fields:
             return f"field {name} is missing"
@@ -76,14 +91,14 @@ def unusable(rule: Rule, state: State, event: Event) -> str | None:
 
 
 def needed(rule: Rule) -> tuple[str, ...]:
-    """The fields without which an event says nothing to the rule."""
+    """Return the names of the fields that the rule needs in an event."""
     if rule.kind == "geofence":
         return ("x", "y")
     return () if rule.kind == "stale" else (rule.value,)
 
 
 def due(rule: Rule, state: State) -> int | None:
-    """When the group has something to say although no event comes (us); None: never."""
+    """Return when (us) the group publishes something although no event comes, None for never."""
     if state is None:
         return None
     if rule.kind in PERIODIC and state["sum"] is not None:
@@ -98,11 +113,13 @@ def _length(rule: Rule) -> int:
 
 
 def _number(text: str) -> float | None:
+    """Return a finite decimal number, None for all else that `float` takes, such as `nan`."""
     number = float(text) if _is_number(text) else math.inf
     return number if math.isfinite(number) else None
 
 
 def _say(rule: Rule, subject: str, ts: int, content: str, **fields: str) -> Derived:
+    """Return the message that a rule publishes for a subject; its template replaces `content`."""
     if rule.message is not None:
         content = fill(rule.message, subject, {"value": content, **fields})
     return Derived(rule.name, rule.target(subject), content, ts, fields)
@@ -115,11 +132,12 @@ def _last(rule: Rule, _: State, event: Event | Tick) -> Out:
 
 
 def _threshold(rule: Rule, state: State, event: Event | Tick) -> Out:
-    """Speaks when the value rises above, and with `clear` not again before it fell below that."""
+    """Publish when the value rises above, and with `clear` not again until it fell below that."""
     if isinstance(event, Tick):
         return state, []
     value = float(event.fields[rule.value])
     clear = rule.options["clear"]
+    # Between `clear` and `above` the state stays, so a value that wavers there is silent.
     if clear is not None and state and value >= clear:
         return True, []
     if value > rule.options["above"]:
@@ -134,7 +152,11 @@ def _periodic(
     add: Callable[[State, float, Event], State],
     close: Callable[[Rule, State, int], Derived],
 ) -> Callable[[Rule, State, Event | Tick], Out]:
-    """Periods that follow each other: `add` takes events in, `close` speaks at the end of one."""
+    """Return an operator over periods that follow each other, aligned to the Unix epoch.
+
+    `add` returns the sum of a period with one more value; `close` returns the message of a period
+    that ended at the time (us) that it gets.
+    """
 
     def operator(rule: Rule, state: State, event: Event | Tick) -> Out:
         length = _length(rule)
@@ -147,6 +169,7 @@ def _periodic(
         if isinstance(event, Tick):
             return state, said
         value = float(event.fields[rule.value])
+        # A group may have several subjects: the first one of the period fills the templates.
         subject = event.subject if state["sum"] is None else state["subject"]
         return {"start": start, "subject": subject, "sum": add(state["sum"], value, event)}, said
 
@@ -197,7 +220,7 @@ def _close_rank(rule: Rule, state: State, end: int) -> Derived:
 
 
 def _stale(rule: Rule, state: State, event: Event | Tick) -> Out:
-    """Speaks once when nothing came for that long, and once when something comes again."""
+    """Publish once when nothing came for the length, and once when something comes again."""
     if state is None and isinstance(event, Tick):
         return None, []
     said = []
@@ -209,12 +232,16 @@ def _stale(rule: Rule, state: State, event: Event | Tick) -> Out:
         return state, said
     if state is not None and state["stale"]:
         said.append(_say(rule, event.subject, event.ts, "fresh", state="fresh"))
+    # A later batch may bring an older event, which must not take the time of silence back.
     last = max(event.ts, state["last"] if state else 0)
     return {"last": last, "subject": event.subject, "stale": False}, said
 
 
 def _geofence(rule: Rule, state: State, event: Event | Tick) -> Out:
-    """Speaks when the point (fields x and y) enters or leaves the area; silent at first outside."""
+    """Publish when the point (fields x and y) enters or leaves the area.
+
+    A first point outside publishes nothing, since it has not left the area.
+    """
     if isinstance(event, Tick):
         return state, []
     x, y = float(event.fields["x"]), float(event.fields["y"])
@@ -226,8 +253,11 @@ def _geofence(rule: Rule, state: State, event: Event | Tick) -> Out:
 
 
 def inside(x: float, y: float, area: tuple[tuple[float, float], ...]) -> bool:
-    """Whether the point lies in the polygon: a ray from it crosses the border an odd number of
-    times (Shimrat 1962, "Algorithm 112")."""
+    """Return whether the point lies in the polygon.
+
+    A ray from a point inside crosses the border an odd number of times (Shimrat 1962, "Algorithm
+    112: Position of point relative to polygon").
+    """
     crossings = False
     for (x1, y1), (x2, y2) in zip(area, (*area[1:], area[0]), strict=True):
         if (y1 > y) != (y2 > y) and x < (x2 - x1) * (y - y1) / (y2 - y1) + x1:

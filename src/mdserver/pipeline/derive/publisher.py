@@ -1,7 +1,8 @@
-"""Where derived messages leave: a client of the server, in a thread beside Spark's.
+"""The connection through which derived messages leave: a client in a thread beside Spark's.
 
-Spark calls from threads of its own and waits; the client runs under Trio. Publishing waits as long
-as the server is away, so a job stands still then and loses nothing.
+Spark calls from threads of its own and waits; the client runs under Trio in the thread of the
+publisher. Publishing waits as long as the server is away, so the job stands still in that time and
+loses nothing.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ T = TypeVar("T")
 
 @frozen
 class Unpublished:
-    """A message that the server does not take, however often it is asked."""
+    """A message that the server refuses, however often it is repeated."""
 
     derived: Derived
     reason: str
@@ -38,7 +39,7 @@ class Unpublished:
 
 @frozen
 class Server:
-    """Where to publish."""
+    """The server to publish to: its URLs, and the token if it asks for one."""
 
     urls: Sequence[str]
     token: str | None = field(default=None, repr=False)
@@ -47,8 +48,9 @@ class Server:
 class Publisher:
     """A connection to publish through, as a context manager.
 
-    Entering waits until it stands; PipelineError where no server answers in time. All methods may
-    be called from any thread, one at a time.
+    `publisher` and `numbering` are those of the earlier run, so that repeated messages get the same
+    numbers. Entering waits until the connection stands, and raises PipelineError if no server
+    answers in time. All methods may be called from any thread, one at a time; `leave` at any time.
     """
 
     def __init__(self, server: Server, publisher: str, numbering: Numbering) -> None:
@@ -80,27 +82,29 @@ class Publisher:
         self._thread.join()
 
     def leave(self) -> None:
-        """End the connection; who publishes at the moment gets a PipelineError."""
+        """End the connection; a `publish` that is waiting raises PipelineError."""
         with contextlib.suppress(trio.RunFinishedError):
             trio.from_thread.run_sync(self._scope.cancel, trio_token=self._trio)
 
     def publish(self, messages: Sequence[Derived]) -> list[Unpublished]:
-        """Publish in order and wait for all results; gives what the server refused for good.
+        """Publish in order and wait for all results; return the messages that were refused.
 
-        PipelineError where the server does not want this client any more, or the job ends.
+        Those are the ones that the server would refuse again, by their subject, size or
+        entitlement. Raises PipelineError for any other failure, and if the connection ends.
         """
         return self._call(self._publish, messages)
 
     def tell(self, job: str, progress: dict[str, Any]) -> None:
-        """Publish how the job gets on, to its meta-subject; nobody waits for the result."""
+        """Publish the progress of a job to its meta-subject, without waiting for the result."""
         self._call(self._tell, job, progress)
 
     @property
     def numbering(self) -> Numbering:
-        """How far the numbers of the publisher were taken."""
+        """The last numbers of the publisher that the server took, and its identity."""
         return self._client.numbering
 
     def _call(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        """Run a function in the thread of the client, and wait for what it returns."""
         try:
             return trio.from_thread.run(function, *arguments, trio_token=self._trio)
         except (trio.RunFinishedError, trio.Cancelled):
@@ -115,6 +119,7 @@ class Publisher:
             self._ready.set()
 
     async def _stay(self) -> None:
+        """Connect, let `__enter__` return, and keep the client until `leave`."""
         self._trio = trio.lowlevel.current_trio_token()
         with trio.CancelScope() as self._scope:
             async with self._make() as self._client:
@@ -130,11 +135,15 @@ class Publisher:
         sent: list[tuple[Derived, Publication]] = []
         for message in messages:
             try:
+                # Filling in `to` may make it invalid: a segment that is missing is empty, and long
+                # segments add up.
                 validate_subject(message.subject)
             except InvalidSubjectError as error:
                 unpublished.append(Unpublished(message, str(error)))
                 continue
             fields = {"rule": message.rule, **message.fields}
+            # All are submitted before the first result is waited for: a round trip for each would
+            # bound the pace.
             sent.append(
                 (
                     message,

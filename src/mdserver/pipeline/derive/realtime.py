@@ -1,11 +1,12 @@
-"""Stateless rules on Kafka in Spark's real-time mode: records in, derived records out, in between
-no batch is waited for.
+"""Stateless rules on Kafka in Spark's real-time mode, which waits for no batch between records.
 
-Only rules that judge each message by itself run this way (`last`, and `threshold` without `clear`):
-they become expressions of Spark, so no Python is on the way. Derived messages go to a topic, as
-records that the Kafka engine of a cluster delivers: the key is the subject. What cannot be used
-goes to a topic of its own with its reason. After a crash some records are written again; the header
-`md-id`, which follows from the message and the rule, says which.
+Only rules that judge each message by itself run this way (`last`, and `threshold` without `clear`).
+They become expressions of Spark, so no Python is between a record and the derived one. Derived
+messages go to a topic, as records that the Kafka engine of a cluster delivers: the key is the
+subject. Lines that cannot be used go to a topic of their own, with the reason.
+
+After a crash Spark repeats the records since its last checkpoint. The header `md-id` follows from
+the rule and the message alone, so a repeated record has the same one and readers can drop it.
 """
 
 import re
@@ -31,13 +32,13 @@ STREAM = "messages"
 QUARANTINE = ".quarantine"
 POLL_S = 0.5
 CHECKPOINT_EVERY = "1 minute"
-"""Nothing is read for some tenths of a second while Spark writes a checkpoint: with one in five
-seconds that made the 95th percentile of the latency 472 ms instead of 3.4."""
+"""Nothing is read for some tenths of a second while Spark writes a checkpoint. With a checkpoint
+every five seconds the 95th percentile of the latency was 472 ms instead of 3.4 ms."""
 
 
 @frozen
 class Target:
-    """The topic that derived messages go to; `settings` are further ones of the Kafka client."""
+    """The topic of derived messages; `settings` are further ones of the Kafka client."""
 
     servers: str
     topic: str
@@ -45,7 +46,7 @@ class Target:
 
 
 def check(rules: Sequence[Rule], source: KafkaSource, target: Target) -> None:
-    """Raise PipelineError for rules that need a state, and for a target that is a source."""
+    """Raise PipelineError for a rule that needs a state, or a target that is also a source."""
     for rule in rules:
         if not rule.stateless:
             raise PipelineError(
@@ -58,7 +59,7 @@ def check(rules: Sequence[Rule], source: KafkaSource, target: Target) -> None:
 
 
 def derived(raw: DataFrame, rules: Sequence[Rule], topic: str) -> DataFrame:
-    """Raw records -> records to write: topic, key, value, headers."""
+    """Return the records to write for raw ones: topic, key, value (text), headers."""
     parsed = rows.parse(raw, rows.MESSAGES)
     said = f.array_compact(f.array(_set_aside(topic), *(_said(rule, topic) for rule in rules)))
     return parsed.select(f.explode(said).alias("record")).select("record.*")
@@ -78,6 +79,7 @@ def _record(topic: str, key: Column, value: Column, headers: Mapping[str, Column
 
 
 def _set_aside(topic: str) -> Column:
+    """Return the record for `quarantine` of a line that cannot be used, null for all others."""
     line = _record(
         topic + QUARANTINE, f.lit(None).cast("string"), f.col("value"), {"reason": f.col("reason")}
     )
@@ -85,6 +87,10 @@ def _set_aside(topic: str) -> Column:
 
 
 def _said(rule: Rule, topic: str) -> Column:
+    """Return the record that a rule publishes for a message, null if it publishes nothing.
+
+    The result must be the one of `operators.step` for the same message.
+    """
     row = f.col("row")
     subject = row["subject"]
     value = row["content"] if rule.value == "content" else row["fields"][rule.value]
@@ -96,6 +102,7 @@ def _said(rule: Rule, topic: str) -> Column:
     speaks = f.col("reason").isNull() & about & value.isNotNull()
     fields: dict[str, str] = {}
     if rule.kind == "threshold":
+        # Spark's cast is not that of the operators: the same regular expression decides for both.
         number = f.when(value.rlike(f"^(?:{NUMBER})$"), value.cast(t.DoubleType()))
         speaks = speaks & (number > rule.options["above"]) & (number < float("inf"))
         fields = {"state": "above"}
@@ -115,13 +122,15 @@ def _said(rule: Rule, topic: str) -> Column:
 
 
 def _filled(template: str, subject: Column, values: Mapping[str, Column]) -> Column:
-    """`rules.fill` as an expression."""
+    """Return `rules.fill` as an expression of Spark."""
     segments = f.split(subject, "/")
     parts = []
+    # `re.split` with a group gives text and names of placeholders in turn.
     for index, part in enumerate(re.split(PLACEHOLDER, template)):
         if index % 2 == 0:
             parts.append(f.lit(part))
         elif part.isdigit():
+            # The text before the leading slash is element 0, so segment 0 is element 1.
             parts.append(f.coalesce(f.get(segments, f.lit(int(part) + 1)), f.lit("")))
         else:
             parts.append(values.get(part, f.lit("")))
@@ -131,7 +140,10 @@ def _filled(template: str, subject: Column, values: Mapping[str, Column]) -> Col
 def run(
     spark: SparkSession, source: KafkaSource, rules: Sequence[Rule], target: Target, tables: Path
 ) -> None:
-    """Derive for ever; PipelineError where the query ended badly."""
+    """Derive until the query ends.
+
+    Raises PipelineError if the source has no topic of messages, or if the query failed.
+    """
     if not source.has(STREAM):
         raise PipelineError("there is nothing to derive from: no topic of the stream messages")
     folder = tables / checkpoints.FOLDER / "derive-real-time"

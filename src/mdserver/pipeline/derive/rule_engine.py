@@ -1,7 +1,11 @@
-"""Rules at work on a sequence of messages: the states of all groups, and who has to speak when.
+"""The rules applied to a sequence of messages: the states of all groups, and when each is due.
 
-Pure and in order: the same messages give the same results, whatever batches they come in. Time is
-that of the messages; `advance` says that it has come further although nothing came.
+Pure and in order: the same messages give the same results, however they are divided into batches.
+Time is that of the messages; `advance` moves it on when no message comes.
+
+A group is due when its period ends or its silence has lasted long enough (`operators.due`). The
+moments are in a heap. An event may change the moment of a group; the old entry stays in the heap,
+and is skipped when it is reached, because its moment is no longer the one of the group's state.
 """
 
 import heapq
@@ -15,7 +19,7 @@ from mdserver.pipeline.derive.operators import Derived, Event, State, Tick, due,
 from mdserver.pipeline.derive.rules import Rule
 
 Key = tuple[str, str]
-"""A rule's name and a group of it."""
+"""The name of a rule, and the name of one of its groups."""
 
 
 @frozen
@@ -30,7 +34,8 @@ class Refusal:
 class RuleEngine:
     """All rules, and their states by rule and group.
 
-    `states` may come from an earlier run; groups of rules that are not there any more are dropped.
+    `states` may come from an earlier run; groups of rules that are gone are dropped. `groups_max`
+    bounds the groups of all rules together, because their states are kept in memory.
     """
 
     def __init__(
@@ -44,14 +49,17 @@ class RuleEngine:
         self._due: list[tuple[int, Key]] = []
         self.states: dict[Key, State] = {}
         self.changed: dict[Key, None] = {}
-        """Groups whose state changed since this was last cleared."""
+        """The groups whose state was set since this was last cleared, in order."""
         for key, state in (states or {}).items():
             if key[0] in self._rules:
                 self._put(key, state)
         self.changed.clear()
 
     def take(self, rule: Rule, event: Event) -> tuple[list[Derived], Refusal | None]:
-        """One message that the rule watches."""
+        """Apply a rule to one message that it watches.
+
+        Returns the messages to publish, and the refusal if the rule cannot take the message.
+        """
         key = (rule.name, rule.group_of(event.subject))
         state = self.states.get(key)
         reason = unusable(rule, state, event)
@@ -65,18 +73,19 @@ class RuleEngine:
         return said, None
 
     def advance(self, clock: int) -> list[Derived]:
-        """Time has come so far (us): what is due is said, in the order in which it became due."""
+        """Move time on to `clock` (us); return what became due, in the order of the moments."""
         said: list[Derived] = []
         while self._due and self._due[0][0] <= clock:
             moment, key = heapq.heappop(self._due)
             rule, state = self._rules[key[0]], self.states[key]
-            if due(rule, state) == moment:
+            if due(rule, state) == moment:  # else an event has moved it, with an entry of its own
                 state, more = step(rule, state, Tick(moment))
                 self._put(key, state)
                 said += more
         return said
 
     def _put(self, key: Key, state: State) -> None:
+        """Set the state of a group, and note when it is due if that changed."""
         before = due(self._rules[key[0]], self.states.get(key))
         self.states[key] = state
         self.changed[key] = None
@@ -86,6 +95,10 @@ class RuleEngine:
 
 
 def fingerprint(rule: Rule) -> str:
-    """Changes when the rule means something else, so that states of the old one are not taken."""
+    """Return a text that differs when the rule means something else.
+
+    States of the old rule then do not fit the new one. `to` and `message` are not part of it: they
+    only say how a result is published.
+    """
     meaning = [rule.kind, rule.subject, rule.value, rule.group, sorted(rule.options.items())]
     return f"{crc32(repr(meaning).encode()):08x}"

@@ -1,8 +1,9 @@
-"""The rules file of the job `derive`: what to watch, when to speak, and where to.
+"""The rules file of the job `derive`: which subjects to watch, when to publish, and where.
 
 A rule watches the subjects that match `from` and publishes to `to`. `{0}`, `{1}`... in `to`,
 `group` and `message` stand for the segments of the subject that came in. docs/rules.md has an
-example of every kind. Mistakes are reported with file and line, before Spark starts.
+example of every kind. Mistakes are reported with file and line, before Spark starts: the file is
+read as YAML nodes, which know their lines, and not as values.
 """
 
 import graphlib
@@ -25,10 +26,12 @@ FUNCTIONS = ("avg", "count", "max", "min", "rate")
 
 @frozen
 class Rule:
-    """One rule. `options` holds the keys of its kind, checked and with their types.
+    """One rule of the file.
 
-    `value` names the field that holds the number ("content": the content itself). Without a `group`
-    each subject is one by itself.
+    `subject` is the text of `from`, and `pattern` is None if that is a plain subject. `value` names
+    the field that holds the value; "content" stands for the content itself. Without a `group` each
+    subject is a group by itself. `options` holds the keys of the kind, checked and with their
+    types.
     """
 
     name: str
@@ -42,7 +45,7 @@ class Rule:
     options: Mapping[str, Any] = field(factory=dict)
 
     def watches(self, subject: str) -> bool:
-        """Whether the rule is about this subject."""
+        """Return whether the rule is about this subject."""
         if self.pattern is None:
             return subject == self.subject
         return self.pattern.matches(segments_of(subject))
@@ -53,22 +56,27 @@ class Rule:
         return self.kind == "last" or (self.kind == "threshold" and self.options["clear"] is None)
 
     def target(self, subject: str) -> str:
-        """Where the rule speaks when this subject made it."""
+        """Return the subject to which the rule publishes for a message of this subject."""
         return fill(self.to, subject, {})
 
     def group_of(self, subject: str) -> str:
-        """What is counted together with this subject."""
+        """Return the name of the group to which this subject belongs."""
         return subject if self.group is None else fill(self.group, subject, {})
 
 
 class _MistakeError(Exception):
+    """A mistake in the file, with its line, counted from 1."""
+
     def __init__(self, node: yaml.Node, text: str) -> None:
         super().__init__(text)
         self.line = node.start_mark.line + 1
 
 
 def fill(template: str, subject: str, values: Mapping[str, str]) -> str:
-    """The template with the subject's segments and the values in place of their names."""
+    """Return the template with segments and values in place of their names.
+
+    A segment that the subject lacks, and a value that is not given, are replaced by nothing.
+    """
     segments = segments_of(subject)
 
     def of(match: re.Match[str]) -> str:
@@ -81,7 +89,7 @@ def fill(template: str, subject: str, values: Mapping[str, str]) -> str:
 
 
 def load(path: Path) -> list[Rule]:
-    """Read a rules file; raises PipelineError with file and line of the first mistake."""
+    """Return the rules of a file. Raises PipelineError with file and line of the first mistake."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -119,7 +127,11 @@ def _rules(root: yaml.Node | None) -> list[Rule]:
 
 
 def _loop(rules: list[Rule]) -> list[str]:
-    """Names of rules, each of which watches what the one before it publishes; empty: no loop."""
+    """Return the names of a circle of rules, each of which watches what the one before publishes.
+
+    Without a circle the list is empty. A circle would publish without end, since each message that
+    a rule publishes comes back in the journal.
+    """
     feeds = {
         rule.name: [other.name for other in rules if _reach(rule).meets(_watched(other))]
         for rule in rules
@@ -132,7 +144,7 @@ def _loop(rules: list[Rule]) -> list[str]:
 
 
 def _reach(rule: Rule) -> Pattern:
-    """Everything that the rule may publish to."""
+    """Return a pattern of all subjects to which the rule may publish."""
     return Pattern(rule.to, ["*" if "{" in part else part for part in segments_of(rule.to)])
 
 
@@ -210,6 +222,8 @@ def _text(node: yaml.Node) -> str:
 
 
 Read = Callable[[yaml.Node | None, yaml.Node, str], Any]
+"""Checks an option and returns its value. It takes the option's node, None if the rule lacks it,
+then the rule's node, which gives the line of a missing option, and the option's name."""
 
 
 def _number(default: float | None = None, *, least: float | None = None) -> Read:

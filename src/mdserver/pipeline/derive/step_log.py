@@ -1,13 +1,22 @@
-"""What the job `derive` remembers: a file a step, written before anything of the step is published.
+"""The memory of the job `derive`: a file a step, written before anything of the step is published.
 
 A step is what one batch (or a moment without messages) did: states that changed, messages to
 publish, and rows set aside. After a crash the last step is read back, not computed anew, and
-published again under the numbers that it had, by which the server knows what it took already. So
-each message is published once, whatever a repeated batch would have given.
+published again under the numbers that it had, by which the server recognises what it took already.
+So each message is published once, whatever a repeated batch would have given.
 
-A folder holds `publisher.json` (the name under which numbers are given), `snapshot.json` (all
-states up to a step), `step-N.json` for each later step, and `published.json` (the last step that
-was published, how far the numbers had come, and the identity that the server gave, with its key).
+A folder holds:
+
+- `publisher.json`: the name under which numbers are given;
+- `snapshot.json`: all states up to a step;
+- `step-N.json`: one file for each later step;
+- `published.json`: the last step that was published, the last numbers that the server took, and
+  the identity that the server gave, with its key.
+
+A step is either pending or published. `append` makes it pending, `published` makes it published,
+and the job does nothing else in between. So at most the last step is pending, and the numbering in
+`published.json` is the one before its first message: numbered from there, in the same order, its
+messages get the same numbers again. A snapshot replaces steps only when all of them are published.
 """
 
 import os
@@ -30,7 +39,7 @@ T = TypeVar("T")
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step: the batch that made it (the latest one for a step without messages)."""
+    """One step; `batch` is the batch that made it, or the latest one if it had no messages."""
 
     number: int
     batch: int
@@ -50,7 +59,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """Everything up to this step is published."""
+    """The last step that is published, and the numbering after it."""
 
     step: int = 0
     numbering: Numbering = Numbering()
@@ -59,8 +68,9 @@ class Published(msgspec.Struct, frozen=True):
 class StepLog:
     """The steps of one job; there is one writer, as there is one query.
 
-    `states` and `batch` are those of the last step; it is `pending` where it is not known to be
-    published. Raises PipelineError where a file is not what it should be.
+    `states` and `batch` are those of the last step. `pending` is the last step if it is not known
+    to be published, else None. States of rules that are gone, or mean something else than those of
+    the snapshot, are left out. Raises PipelineError if a file cannot be used.
     """
 
     def __init__(self, folder: Path, rules: Iterable[Rule]) -> None:
@@ -87,7 +97,7 @@ class StepLog:
 
     @property
     def empty(self) -> bool:
-        """Whether there was no step yet."""
+        """Whether there is no step yet."""
         return self._number == 0
 
     def append(
@@ -97,14 +107,17 @@ class StepLog:
         derived: Sequence[Derived],
         aside: Sequence[dict[str, Any]],
     ) -> Step:
-        """Keep a step; when this returns it would survive a power cut."""
+        """Write a step to the disk and return it; its content is synced when this returns."""
         self._number, self.batch = self._number + 1, batch
         step = Step(self._number, batch, list(changes), list(derived), list(aside))
         _write(self._folder / f"step-{step.number:012d}.json", step, sync=True)
         return step
 
     def published(self, numbering: Numbering, states: Mapping[Key, State]) -> None:
-        """The last step is published; now and then all states become the new snapshot."""
+        """Note that the last step is published, and how far the numbers have come.
+
+        After `SNAPSHOT_EVERY` steps `states`, which are all, become the new snapshot.
+        """
         self.pending = None
         self.numbering = numbering
         self._published_step = self._number
@@ -113,9 +126,9 @@ class StepLog:
             self.take_snapshot(states)
 
     def identified(self, numbering: Numbering) -> None:
-        """Keep the identity that the server gave; to be called before anything is published.
+        """Keep the identity that the server gave. Call this before anything is published.
 
-        Without it a later run would be another publisher, and what it repeats be taken twice.
+        Without it a later run would be another publisher, and what it repeats would be taken twice.
         """
         if numbering.publisher_key != self.numbering.publisher_key:
             self.numbering = numbering
@@ -123,7 +136,11 @@ class StepLog:
             _write(path, Published(self._published_step, numbering), sync=True)
 
     def take_snapshot(self, states: Mapping[Key, State]) -> None:
-        """Put all states in place of the steps that led to them, which must be published."""
+        """Put all states in place of the steps that led to them, which must be published.
+
+        The snapshot is on the disk before a step is deleted. Steps that a crash leaves behind are
+        older than the snapshot, and are skipped by their numbers.
+        """
         snapshot = Snapshot(self._number, self.batch, self._rules, list(states.items()))
         _write(self._folder / "snapshot.json", snapshot, sync=True)
         self._snapshot_step = self._number
@@ -131,12 +148,14 @@ class StepLog:
             path.unlink()
 
     def _steps(self) -> Iterable[Step]:
+        """Yield the steps behind the snapshot, in order."""
         for path in sorted(self._folder.glob("step-*.json")):
             step = _read(path, Step)
             if step is not None and step.number > self._snapshot_step:
                 yield step
 
     def _name(self) -> str:
+        """Return the publisher's name, which is random and made by the first run."""
         path = self._folder / "publisher.json"
         name = _read(path, str)
         if name is None:
@@ -146,7 +165,7 @@ class StepLog:
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
-    """The content of a file; None where there is none."""
+    """Return the decoded content of a file, None if it does not exist."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
@@ -156,7 +175,10 @@ def _read(path: Path, kind: type[T]) -> T | None:
 
 
 def _write(path: Path, value: object, *, sync: bool = False) -> None:
-    """Replace a file in one piece; one of them holds a secret, so all are the owner's alone."""
+    """Replace a file in one piece.
+
+    Only the owner may read it: `published.json` holds the publisher's key.
+    """
     written = path.with_suffix(".new")
     written.unlink(missing_ok=True)
     with os.fdopen(os.open(written, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
