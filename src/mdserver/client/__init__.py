@@ -1,6 +1,7 @@
-"""The Python client, for Trio (docs/clients.md).
+"""The Python client, for Trio and asyncio (docs/clients.md).
 
-`Client` publishes and subscribes; the protocol logic without I/O is in `mdserver.client.core`.
+`Client` publishes and subscribes. Its protocol logic, without I/O, is in `mdserver.client.core`;
+`mdserver.client.sync` has a client whose methods block.
 """
 
 from mdserver.client.client import Client

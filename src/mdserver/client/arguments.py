@@ -1,8 +1,8 @@
 """Checks of the arguments that an application passes to the client.
 
-They are checked at once, so that a mistake is reported by the call that made it, with a sentence
-that says what would be right. Each function raises ArgumentError, or its subclass ArgumentTypeError
-if the type is wrong.
+The client checks arguments in the call that passes them, so that the traceback of a mistake leads
+to its place, and the message says what would be right. Each function raises ArgumentError, or its
+subclass ArgumentTypeError if the type is wrong.
 """
 
 from collections.abc import Iterable, Mapping

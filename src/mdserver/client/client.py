@@ -1,10 +1,15 @@
 """`Client`: the API of the Python client (docs/clients.md), for Trio and asyncio.
 
-`Client` joins `ClientCore`, which decides what to send and when to reconnect, the `Driver` that
-runs it, and what an application holds: `SharedSubscriptions` hands messages to the subscriptions
-that they match, `Publishing` hands results to those who published, `Reporting` sends receipts.
-`ClientStanding` says whether a task may wait. The life of the client and its public methods are
-here.
+A `Client` connects parts that each have one purpose:
+
+- `ClientCore` decides, without I/O, what to send and when to reconnect.
+- `Driver` carries out the outputs of the core, and reports to it what happened.
+- `SharedSubscriptions` hands each message to the subscriptions that it matches.
+- `Publishing` hands each result to the task that waits for it.
+- `Reporting` sends receipts.
+- `ClientStanding` says whether a task may wait, and wakes it when something has changed.
+
+This module has the life of a client (entering, connecting, leaving) and its public methods.
 """
 
 import random
@@ -62,43 +67,44 @@ class Client:
 
     `async with Client([...]) as client` connects in the background and reconnects by itself; `await
     client.connected()` waits for the connection. When the block ends without an error, the client
-    waits up to 5 s for missing results and unsent receipts; then it closes the connection, and the
-    iteration of every subscription ends. A client can be entered once, and
-    belongs to the thread and the event loop in which it was entered, Trio's or that of asyncio.
+    waits up to 5 s for missing results and unsent receipts. Then it closes the connection, and the
+    iteration of every subscription ends. A client can be entered once, and belongs to the thread
+    and the event loop (Trio's or asyncio's) in which it was entered.
 
-    Methods that are not `async` never wait: they change what the client wants, and tell the server
-    if a session stands. Methods that are `async` can be cancelled.
+    Methods that are not `async` never wait: they change what the client wants, and pass the change
+    on to the server if there is a session. Methods that are `async` can be cancelled.
 
     Args:
         servers: addresses `[weight] [scheme://]host[:port]`, one of which is chosen by weight for
             each connection. The scheme is http, ws, https or wss.
         token: the entitlement token.
-        encoding: `binary`, or `json` to read the traffic.
-        transport: `websocket`, or `http` if WebSocket cannot pass.
-        encryption: whether servers without a scheme are reached by TLS.
+        encoding: `binary`, or `json`, which people can read in a capture of the traffic.
+        transport: `websocket`, or `http` for networks that block WebSocket.
+        encryption: whether to use TLS for servers without a scheme.
         tls: the TLS context; by default that of Python's `ssl.create_default_context()`.
         publisher: the name under which publications are numbered, so that each is taken exactly
-            once; "" for a random name. With None they are not numbered: what a lost connection
-            leaves open is published again and may be there twice.
+            once; "" for a random name. With None they are not numbered: a publication that had no
+            result when a connection was lost is published again, and may be taken twice.
         publisher_key: proves that `publisher` is the identity of an earlier client, as its
             properties `publisher` and `publisher_key` gave it.
         numbering: the `numbering` of an earlier client, to go on under its identity. First publish
-            again, in the same order, what the earlier client published since; the server takes it
-            once.
-        keepalive_ms: the wish for a shorter keep-alive interval, in milliseconds, from 1,000 on.
+            again, in the same order, what the earlier client published since; the server takes each
+            of these publications once.
+        keepalive_ms: the keep-alive interval to ask the server for, in milliseconds. It can shorten
+            the interval of the server, but to no less than 1,000.
         reconnect: when to reconnect; by default `ReconnectSettings.service()`.
         buffer_messages: how many messages may wait in one subscription before it is held at the
             server.
-        receipts: report to the server what was received, once a minute and at the end, so that its
-            journal can be audited.
+        receipts: whether to report to the server what was received, once a minute and at the end,
+            so that its journal can be audited.
         connect_timeout_s: if no server was reached in this time, in seconds, everything that waits
             fails, with ConnectError or, for a publication, PublishError. The client goes on trying.
-            With None it waits for ever.
-        timeout_s: how long `publish` and `reply` wait for a result, in seconds; None for ever.
+            With None everything waits without a limit.
+        timeout_s: how long `publish` and `reply` wait for a result, in seconds; None for no limit.
         rng: the source of randomness, for tests.
 
     Raises:
-        ArgumentError: an argument cannot be right.
+        ArgumentError: an argument is invalid.
     """
 
     def __init__(
@@ -210,7 +216,11 @@ class Client:
         return await self._tasks.close(error)
 
     def _failed(self, error: BaseException) -> None:
-        """Tell all that wait that a task of the client failed; the block will raise the error."""
+        """Fail everything that waits: a task of the client failed.
+
+        The error itself is raised when the client is left. Only asyncio calls this; under Trio the
+        nursery cancels the block.
+        """
         self._standing.failed = error
         self._fail_all(NotOpenError(f"the client ended by an error of its own: {error!r}"))
         self._driver.perform(self._core.disconnect())
@@ -221,8 +231,9 @@ class Client:
     def connect(self) -> None:
         """Connect now, instead of waiting for the next attempt; also after `disconnect` or a stop.
 
-        `async with` connects by itself. If no server was reached yet, `connect_timeout_s` begins
-        anew. Raises NotOpenError outside of it.
+        `async with` connects by itself, so this is needed only after one of those. If no server was
+        reached yet, `connect_timeout_s` starts again. Raises NotOpenError if the client is not
+        open.
         """
         self._standing.require_open()
         self._standing.stopped = self._standing.unreachable = None
@@ -244,15 +255,15 @@ class Client:
         self._driver.perform(self._core.disconnect())
 
     async def connected(self) -> None:
-        """Wait until a session stands.
+        """Wait until there is a session.
 
-        Raises StoppedError if the server does not want this client, ConnectError if no server was
-        reached in `connect_timeout_s`, and NotOpenError if the client is not open.
+        Raises StoppedError if the client stopped because a server refused it, ConnectError if no
+        server was reached in `connect_timeout_s`, and NotOpenError if the client is not open.
         """
         await self._standing.wait_until(lambda: self._core.phase is Phase.UP)
 
     async def _expect_connection(self, timeout_s: float, expecting: anyio.CancelScope) -> None:
-        """Fail everything that waits if no server was reached in this time at all."""
+        """Fail everything that waits if no server is reached in this time."""
         with expecting:
             await anyio.sleep(timeout_s)
         if expecting.cancel_called or self._ever_connected or self._standing.stopped is not None:
@@ -263,12 +274,13 @@ class Client:
         self._fail_all(error)
 
     def _fail_all(self, error: ClientError) -> None:
+        """Wake the tasks that wait for a change, and raise `error` from every iteration."""
         self._standing.changed()
         for subscription in self._shared.all():
             subscription.fail(error)
 
     def set_servers(self, servers: Iterable[str]) -> None:
-        """Use these servers from the next connection on; a live connection stays.
+        """Use these servers from the next connection on; a live connection is kept.
 
         `servers` as for the constructor. Raises ArgumentError.
         """
@@ -288,7 +300,7 @@ class Client:
         self._driver.tls = tls
 
     def set_transport(self, transport: TransportName) -> None:
-        """Use this transport from the next connection on: `websocket`, or `http` if it cannot pass.
+        """Use this transport from the next connection on: `websocket` or `http`.
 
         Raises ArgumentError.
         """
@@ -361,7 +373,7 @@ class Client:
 
         Raises:
             InvalidSubjectError: a subject breaks the rules; nothing is subscribed then.
-            ArgumentError: an argument cannot be right.
+            ArgumentError: an argument is invalid.
             NotOpenError: the client was left already.
         """
         if self._standing.entered:
@@ -377,10 +389,10 @@ class Client:
         return subscription
 
     async def _join_again(self) -> None:
-        """Begin interrupted joins again on a new connection.
+        """Start interrupted joins over on a new connection.
 
-        The checkpoint lets the commands go out first that recover what the other subscriptions
-        missed.
+        The checkpoint lets the core first send the commands that recover what the other
+        subscriptions missed; `_connected` runs in the middle of that.
         """
         await anyio.lowlevel.checkpoint()
         self._shared.go_on()
@@ -392,7 +404,7 @@ class Client:
     def subscribe_with_conflation(
         self, subjects: Iterable[str], conflation_ms: int
     ) -> Subscription:
-        """Subscribe as `subscribe` does, with one message a subject in `conflation_ms` at most."""
+        """Subscribe as `subscribe` does, with at most one message a subject in `conflation_ms`."""
         given = arguments.texts("subjects", subjects, "/a/b")
         return self.subscribe(*given, conflation_ms=conflation_ms)
 
@@ -415,7 +427,7 @@ class Client:
         self._shared.interrupt()
 
     def resume(self) -> None:
-        """Receive messages again; those that were missed come first."""
+        """Receive messages again, beginning with those that were missed."""
         self._driver.perform(self._core.resume())
         self._shared.go_on()
 
@@ -449,15 +461,15 @@ class Client:
             compressed: send the content in the zlib format (RFC 1950); receivers get it
                 decompressed.
             reply_subject: where a reply is to be published.
-            timeout_s: how long to wait, in seconds; None takes `timeout_s` of the client.
+            timeout_s: how long to wait, in seconds; with None the `timeout_s` of the client holds.
 
         Returns:
-        The result, with `epoch` and `seq`, the position of the message.
+            The result, with `epoch` and `seq`, the position of the message.
 
         Raises:
             PublishError: the publication was refused or failed; its `result` has the details.
             ClientTimeoutError: no result came in time.
-            ArgumentError: an argument cannot be right.
+            ArgumentError: an argument is invalid.
             NotOpenError: the client is not open.
         """
         arguments.seconds("timeout_s", timeout_s)
@@ -480,10 +492,10 @@ class Client:
     ) -> Publication:
         """Publish a message without waiting for its result.
 
-        It waits only for room, while 1,000 publications have no result yet. With a publisher, the
-        GUARANTEED publications of a subject group are taken in the order in which they were
-        submitted. Arguments and errors are those of `publish`, except that a failure is raised by
-        `Publication.outcome` of what is returned.
+        It waits only for room, as long as 1,000 publications have no result yet. With a publisher,
+        the GUARANTEED publications of a subject group are taken in the order in which they were
+        submitted. Arguments and errors are those of `publish`, except that
+        `Publication.outcome` of the returned object raises the failure of the publication.
         """
         return await self.submit_command(
             arguments.publication(
@@ -534,9 +546,10 @@ class Client:
     ) -> Message:
         """Publish a message with a reply subject of its own and wait for the first reply.
 
-        `timeout_s` bounds both waits together, in seconds; None waits for ever. The other
-        arguments are those of `publish`. Raises ClientTimeoutError (a TimeoutError) if no reply
-        comes in time, and what `publish` raises.
+        `timeout_s` bounds the waits for the result and for the reply together, in seconds. With
+        None the wait for the reply has no limit, and that for the result has the `timeout_s` of the
+        client. The other arguments are those of `publish`. Raises ClientTimeoutError (a
+        TimeoutError) if no reply comes in time, and what `publish` raises.
         """
         arguments.seconds("timeout_s", timeout_s)
         self._standing.require_open()
@@ -566,9 +579,9 @@ class Client:
     ) -> PublishResult:
         """Publish the reply to a message that asks for one, and wait for the result.
 
-        By default a reply is STANDARD and not retained, because only the requester wants it, and it
-        waits. Arguments, result and errors are those of `publish`; a message without
-        `reply_subject` raises ArgumentError.
+        By default a reply is STANDARD and not retained, because it is of use only to the requester,
+        who is waiting for it. Arguments, result and errors are those of `publish`; a message
+        without `reply_subject` raises ArgumentError.
         """
         if message.reply_subject is None:
             raise ArgumentError(f"the message of {message.subject} asks for no reply")
@@ -603,6 +616,10 @@ class Client:
         self._takers[type(output)](output)
 
     def _connected(self, output: out.Connected) -> None:
+        """Go on with receipts and joins in a new session.
+
+        Both are left to tasks, because the commands that subscribe again come after this output.
+        """
         assert self._tasks is not None
         if self._reporting is not None:
             self._reporting.connected(output)
@@ -613,6 +630,7 @@ class Client:
         self._standing.changed()
 
     def _reported(self, output: out.Reported) -> None:
+        """Hand the answer to a mark to the part that asked: negative marks are of subscriptions."""
         if output.mark < 0:
             self._shared.reported(-output.mark)
         elif self._reporting is not None:

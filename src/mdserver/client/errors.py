@@ -11,15 +11,15 @@ class ClientError(MdserverError):
 
 
 class ArgumentError(ClientError, ValueError):
-    """An argument cannot be right; the message says what would be."""
+    """An argument is invalid; the message says what would be valid."""
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument has a type that cannot be right."""
+    """An argument has the wrong type."""
 
 
 class NotOpenError(ClientError, RuntimeError):
-    """The client is not entered yet, or was left, so the call could never work."""
+    """The client is not entered yet, was left, or is used in another thread, loop or process."""
 
 
 class ConnectError(ClientError):
@@ -55,7 +55,7 @@ class SubscribeError(ClientError):
 
 
 class StoppedError(ClientError):
-    """The server does not want this client back unchanged.
+    """The client stopped reconnecting, because a server refused it or breaks the protocol.
 
     `code` is the close code (docs/protocol.md, "Closing"), `reason` a sentence. The client connects
     again after `connect`, or with another token.

@@ -1,4 +1,10 @@
-"""Runs a client in an event loop of its own, in a thread, for callers that block."""
+"""Runs a client in a thread with an event loop of its own, for callers that block.
+
+The life of the thread: the constructor starts it and waits until the client is entered. Then calls
+are scheduled in its loop. `close` sets the event `leave`, after which the client is left and the
+thread ends. A lock orders calls and `close`: a call is either scheduled before the client is left,
+so that it ends or is cancelled with the loop, or refused.
+"""
 
 import asyncio
 import atexit
@@ -17,14 +23,15 @@ R = TypeVar("R")
 class LoopThread:
     """A client that is entered and left in a thread.
 
-    The thread is a daemon, so that a program that forgets to close its client still ends; what was
-    published is waited for then as well.
+    The thread is a daemon, so that a program that forgets to close its client still ends. The
+    client is closed at the exit of the interpreter in that case, which waits for the results of
+    publications as `close` does.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._process = os.getpid()
-        self._closing = threading.Lock()  # no call may be scheduled once `leave` is
+        self._closing = threading.Lock()  # no call may be scheduled after `leave`
         self._closed = False
         self._failed = False
         self._ended: Future[None] = Future()
@@ -39,7 +46,7 @@ class LoopThread:
         """Run a coroutine in the loop and return its result.
 
         An exception that interrupts the wait, such as KeyboardInterrupt, cancels the coroutine.
-        Raises NotOpenError if the client was left, or the process forked since.
+        Raises NotOpenError if the client was closed, or if the process forked since it was opened.
         """
         self._require_process()
         with self._closing:
@@ -59,7 +66,11 @@ class LoopThread:
         return self._ended.done()
 
     def close(self, *, failed: bool) -> None:
-        """Leave the client and end the thread; with `failed` nothing is waited for."""
+        """Leave the client and wait until the thread has ended.
+
+        With `failed` the client is left as after an error in its block: it does not wait for
+        results. Raises the error of the client, if it ended by one.
+        """
         self._require_process()
         with self._closing:
             if not self._closed:
@@ -102,4 +113,4 @@ class LoopThread:
 
 
 class _AbandonedError(Exception):
-    """Ends a client whose block ended by an error."""
+    """Raised in the client's block, so that the client is left as after an error."""

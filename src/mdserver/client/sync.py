@@ -1,9 +1,12 @@
 """The blocking client, for scripts, notebooks and task queues (docs/clients.md).
 
-It is the client for asyncio, in an event loop of its own that runs in a thread (`loop_thread`), so
-it receives and reconnects while the program does something else. Names, arguments, results,
-statuses and errors are those of `mdserver.client`; what waits there blocks here. Every thread may
-use it.
+It runs the client for asyncio in a thread with an event loop of its own (`loop_thread`), so it
+receives and reconnects while the program does something else. Names, arguments, results, statuses
+and errors are those of `mdserver.client`; methods that are `async` there block here. Any thread may
+use the client, also several at once.
+
+Most methods are made from those of the asynchronous client by the functions below, which keep the
+signature and the docstring, so that the two clients cannot come to differ.
 """
 
 import asyncio
@@ -79,7 +82,7 @@ T = TypeVar("T")
 def _same_arguments(
     method: Callable[Concatenate[_Client, P], None],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate["Client", P], None]]:
-    """Give a constructor the signature of another one, for type checkers and readers."""
+    """Give a constructor the signature of another one, for type checkers and `help`."""
 
     def decorate(function: Callable[..., None]) -> Callable[Concatenate["Client", P], None]:
         return functools.wraps(method)(function)
@@ -90,7 +93,7 @@ def _same_arguments(
 def _blocking(
     method: Callable[Concatenate[_Client, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate["Client", P], R]:
-    """Return a method that blocks until this one of the asynchronous client is done."""
+    """Return a method that runs this one of the asynchronous client, and blocks until it ends."""
 
     @functools.wraps(method)
     def block(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -102,7 +105,7 @@ def _blocking(
 def _submitting(
     method: Callable[Concatenate[_Client, P], Coroutine[Any, Any, _Publication]],
 ) -> Callable[Concatenate["Client", P], "Publication"]:
-    """Return a method that submits as this one of the asynchronous client does."""
+    """Return a method like `_blocking`, whose result is a `Publication` of this module."""
 
     @functools.wraps(method)
     def submit(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> "Publication":
@@ -114,7 +117,7 @@ def _submitting(
 def _relayed(
     method: Callable[Concatenate[_Client, P], R],
 ) -> Callable[Concatenate["Client", P], R]:
-    """Return a method that calls this one of the asynchronous client, which does not wait."""
+    """Return a method that calls this one of the asynchronous client, which is not `async`."""
 
     @functools.wraps(method)
     def relay(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -126,7 +129,7 @@ def _relayed(
 def _subscribing(
     method: Callable[Concatenate[_Client, P], _Subscription],
 ) -> Callable[Concatenate["Client", P], "Subscription"]:
-    """Return a method that subscribes as this one of the asynchronous client does."""
+    """Return a method like `_relayed`, whose result is a `Subscription` of this module."""
 
     @functools.wraps(method)
     def subscribe(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> "Subscription":
@@ -143,8 +146,9 @@ class Client:
     then it closes the connection. `open` and `close` do the same for programs that have no block.
     The arguments are those of `mdserver.client.Client`.
 
-    `timeout_s` of a method is in seconds, and None waits for ever; ClientTimeoutError is raised
-    when it is over. An interrupted call (Ctrl-C) takes nothing back, and loses no message.
+    `timeout_s` of a method is in seconds, with None there is no limit; when the time is over, the
+    method raises ClientTimeoutError. An interrupted call (Ctrl-C) takes nothing back, and loses no
+    message.
     """
 
     @_same_arguments(_Client.__init__)
@@ -154,7 +158,7 @@ class Client:
         self._thread: LoopThread | None = None
 
     def open(self) -> Self:
-        """Begin to connect, as `with` does; to be followed by `close`.
+        """Start the thread and begin to connect, as `with` does; call `close` at the end.
 
         Raises NotOpenError if the client was opened before.
         """
@@ -170,7 +174,7 @@ class Client:
 
     @property
     def closed(self) -> bool:
-        """Whether the client was open and is closed."""
+        """Whether the client was opened and has been closed."""
         return self._thread is not None and self._thread.ended
 
     def __enter__(self) -> Self:
@@ -186,13 +190,21 @@ class Client:
         self._thread.close(failed=error is not None)
 
     def call(self, function: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Run a coroutine of the asynchronous client and return its result."""
+        """Run a coroutine of the asynchronous client and return its result.
+
+        `function` is called in the calling thread and returns the coroutine, so that none is made
+        for a client that is not open. Raises NotOpenError.
+        """
         if self._thread is None:
             raise NotOpenError("enter the client first: `with Client(...) as client:`")
         return self._thread.call(function)
 
     def relay(self, function: Callable[[], R]) -> R:
-        """Call a function of the asynchronous client, in its thread as soon as it has one."""
+        """Call a function of the asynchronous client, in its thread once that runs.
+
+        Before `open` there is no other thread yet, so settings can be made and subscriptions begun
+        in this one.
+        """
         if self._thread is None:
             return function()
 
@@ -212,11 +224,11 @@ class Client:
     set_external_token = _relayed(_Client.set_external_token)
 
     def connected(self, timeout_s: float | None = None) -> None:
-        """Wait until a session stands.
+        """Wait until there is a session.
 
-        Raises StoppedError if the server does not want this client, ConnectError if no server was
-        reached in `connect_timeout_s`, ClientTimeoutError, and NotOpenError if the client is not
-        open.
+        Raises StoppedError if the client stopped because a server refused it, ConnectError if no
+        server was reached in `connect_timeout_s`, ClientTimeoutError, and NotOpenError if the
+        client is not open.
         """
         self.call(lambda: _bounded(self.client.connected(), timeout_s, "no connection stood"))
 
@@ -278,7 +290,11 @@ class Client:
 
 
 class BlockingIterator(Generic[T]):
-    """An iterator of what a client receives; it may be shared by threads, each item is for one."""
+    """An iterator over what a client receives.
+
+    Several threads may share it; each item goes to one of them. After the client was closed, the
+    items that had arrived by then can still be taken.
+    """
 
     def __init__(self, client: Client, batch: Callable[[], Coroutine[Any, Any, list[T]]]) -> None:
         self._client = client
@@ -296,10 +312,10 @@ class BlockingIterator(Generic[T]):
         return item
 
     def receive(self, timeout_s: float | None = None) -> T | None:
-        """Return the next item, waiting for it; None at the end.
+        """Wait for the next item and return it; None at the end.
 
-        Raises ClientTimeoutError if none comes in `timeout_s` seconds, and what the iteration
-        raises.
+        Raises ClientTimeoutError if none comes within `timeout_s` seconds, and the errors of the
+        iteration.
         """
         while True:
             try:
@@ -309,9 +325,9 @@ class BlockingIterator(Generic[T]):
                     return None
 
     def batch(self, timeout_s: float | None = None) -> list[T]:
-        """Return all items that are here, waiting for at least one; an empty list at the end.
+        """Wait for at least one item and return all that have arrived; an empty list at the end.
 
-        It is cheaper than iteration for very many items, and raises the same errors as `receive`.
+        For very many items this is cheaper than iteration. It raises the errors of `receive`.
         """
         while not self._items and self._wait(timeout_s):
             pass
@@ -321,9 +337,9 @@ class BlockingIterator(Generic[T]):
         return items
 
     def _wait(self, timeout_s: float | None) -> bool:
-        """Wait for items; return False at the end.
+        """Wait for items, and add them to `_items`; return False at the end.
 
-        They are put aside in the thread of the client, so an interrupted wait loses none.
+        The thread of the client adds them, so a wait that is interrupted in this thread loses none.
         """
         arguments.seconds("timeout_s", timeout_s)
 
@@ -355,8 +371,8 @@ class Subscription(BlockingIterator[Message]):
     """The subjects and patterns of one call of `Client.subscribe`, and their messages.
 
     `for message in subscription` gives the messages in order, each once, also across reconnects,
-    and raises SubscribeError, StoppedError and ConnectError as the asynchronous one does. `with`
-    ends the subscription on leaving.
+    and raises SubscribeError, StoppedError and ConnectError as the asynchronous iterator does. A
+    `with` block ends the subscription at its end.
     """
 
     def __init__(self, client: Client, subscription: _Subscription) -> None:
@@ -371,7 +387,7 @@ class Subscription(BlockingIterator[Message]):
 
     @property
     def subjects(self) -> list[str]:
-        """The subjects and patterns that are subscribed still."""
+        """The subjects and patterns that are still subscribed."""
         return list(self._subscription.subjects)
 
     def confirmed(self, timeout_s: float | None = None) -> None:
@@ -384,22 +400,22 @@ class Subscription(BlockingIterator[Message]):
         )
 
     def caught_up(self, timeout_s: float | None = None) -> None:
-        """Wait until everything has come that precedes live messages.
+        """Wait until everything that precedes live messages has come.
 
-        At most `buffer_messages` can wait here; beyond that, take messages from another thread
-        meanwhile. Raises what `Client.connected` raises.
+        At most `buffer_messages` messages can wait here. If there may be more, take messages in
+        another thread meanwhile. Raises what `Client.connected` raises.
         """
         self._client.call(
             lambda: _bounded(self._subscription.caught_up(), timeout_s, "it did not catch up")
         )
 
     def end(self) -> None:
-        """Unsubscribe; messages that are here already can still be taken."""
+        """Unsubscribe; messages that have arrived can still be taken."""
         self._client.relay(self._subscription.end)
 
 
 class Publication:
-    """A publication that was submitted; `result` is None until its result is here."""
+    """A publication that was submitted; `result` is None until the result arrives."""
 
     def __init__(self, client: Client, publication: _Publication) -> None:
         self._client = client
@@ -407,14 +423,14 @@ class Publication:
 
     @property
     def result(self) -> PublishResult | None:
-        """The result, if it is here."""
+        """The result, None until it arrives."""
         return self._publication.result
 
     def outcome(self, timeout_s: float | None = None) -> PublishResult:
         """Wait for the result and return it.
 
-        Raises PublishError if it is not PUBLISH_OK, and ClientTimeoutError; then the publication
-        goes on and may still be taken.
+        Raises PublishError if it is not PUBLISH_OK, and ClientTimeoutError; after the latter the
+        publication goes on and may still be taken.
         """
         return self._client.call(
             lambda: _bounded(self._publication.outcome(), timeout_s, "no result came")

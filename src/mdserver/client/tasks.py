@@ -1,9 +1,10 @@
-"""Where the tasks of a client run.
+"""The tasks of a client, under Trio and under asyncio.
 
-Under Trio they run in a nursery that is open as long as the client's `async with`, so an error of
-theirs cancels the block and is raised from it. Under asyncio a task group in the task of the caller
-would demand that the same task enters and leaves the client, which notebooks, fixtures and
-frameworks do not do; so it is opened in a task of its own.
+Under Trio they run in a nursery that is open as long as the client's `async with`, so an error in
+one of them cancels the block and is raised from it. Under asyncio a task group that is opened by
+the caller's task has to be closed by the same task, which notebooks, fixtures and web frameworks
+do not guarantee. So there a task of its own holds the task group open, and an error is reported by
+a callback.
 """
 
 import asyncio
@@ -22,10 +23,10 @@ class Tasks(Protocol):
         """Start a task."""
 
     async def close(self, error: BaseException | None) -> bool:
-        """Cancel all tasks and wait for their end; return whether `error` is to be suppressed.
+        """Cancel all tasks and wait until they have ended; return whether to suppress `error`.
 
-        `error` is the exception with which the block ends. Raises an exception group if a task
-        failed.
+        `error` is the exception with which the block ends, None without one. Raises an exception
+        group if a task failed.
         """
 
 
@@ -37,7 +38,7 @@ class OwnTasks:
         self._group: anyio.abc.TaskGroup | None = None
 
     async def open(self) -> None:
-        """Open the task group; to be closed by the same task."""
+        """Open the task group; the same task has to close it."""
         self._group = await self._stack.enter_async_context(anyio.create_task_group())
 
     def start_soon(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
@@ -46,11 +47,12 @@ class OwnTasks:
         self._group.start_soon(function, *args)
 
     async def close(self, error: BaseException | None) -> bool:
-        """Cancel all tasks and wait for their end, as `Tasks.close` says."""
+        """Cancel all tasks and wait until they have ended; see `Tasks.close`."""
         assert self._group is not None
         self._group.cancel_scope.cancel()
         if error is None or isinstance(error, Exception):
-            # Keep the group out of it, which would wrap the exception of the body.
+            # The task group does not see the exception of the block, which it would wrap in an
+            # exception group.
             await self._stack.aclose()
             return False
         return bool(await self._stack.__aexit__(type(error), error, error.__traceback__))
@@ -94,10 +96,11 @@ class HostedTasks:
         self._group.start_soon(function, *args)
 
     async def close(self, error: BaseException | None) -> bool:
-        """Cancel all tasks and wait for their end, as `Tasks.close` says."""
+        """Cancel all tasks and wait until they have ended; see `Tasks.close`."""
         assert self._group is not None
         assert self._host is not None
         self._group.cancel_scope.cancel()
+        # `wait` does not raise the error of the task, which must not replace that of the block.
         await asyncio.wait([self._host])
         if error is None and not self._host.cancelled():
             self._host.result()
@@ -105,7 +108,7 @@ class HostedTasks:
 
 
 async def open_tasks(failed: Callable[[BaseException], None]) -> Tasks:
-    """Open a place for tasks under the event loop that runs."""
+    """Return a place for tasks under the running event loop; `failed` is for asyncio alone."""
     tasks: OwnTasks | HostedTasks
     if anyio.get_cancelled_exc_class() is asyncio.CancelledError:
         tasks = HostedTasks(failed)

@@ -1,4 +1,9 @@
-"""What tasks of the application wait for, and why it may never come."""
+"""The state of a client for the tasks that wait for it: whether the wait can still succeed.
+
+A task that waits for a session, a result or an answer must not wait for something that can no
+longer happen. So every wait checks its condition and this state together, and is woken whenever
+either may have changed.
+"""
 
 import asyncio
 import os
@@ -33,7 +38,7 @@ class Signal:
 class EntryPlace:
     """The process, the thread and the event loop in which a client was entered.
 
-    A client may be used there alone: elsewhere nothing would wake the tasks that wait for it.
+    A client can be used only there, because nothing elsewhere would wake the tasks that wait.
     """
 
     def __init__(self) -> None:
@@ -50,7 +55,8 @@ class EntryPlace:
                 "the client belongs to the thread in which it was entered; mdserver.client.sync "
                 "has one for several threads"
             )
-        # Under Trio the nursery that the client was entered in keeps its loop alive.
+        # Trio needs no such check: the nursery in which the client was entered cannot outlive its
+        # loop, so the client is left before another loop starts.
         if self._loop is not None and _asyncio_loop() is not self._loop:
             raise NotOpenError(
                 "the client belongs to the event loop in which it was entered: make one in each"
@@ -60,8 +66,8 @@ class EntryPlace:
 class ClientStanding:
     """Whether a client is open, and what keeps it from its servers.
 
-    `stopped`: no server wants the client back unchanged. `unreachable`: no server was reached at
-    all. `failed`: a task of the client ended by an error, which is a bug.
+    `stopped`: the client does not reconnect by itself. `unreachable`: no server was reached within
+    `connect_timeout_s`. `failed`: a task of the client ended by an error, which is a bug.
     """
 
     def __init__(self) -> None:
@@ -104,7 +110,10 @@ class ClientStanding:
         self._changes.wake()
 
     async def change(self) -> None:
-        """Wait for the next change; raises NotOpenError if the client is not open, or ends."""
+        """Wait for the next change.
+
+        Raises NotOpenError if the client is not open, or is left during the wait.
+        """
         self.require_open()
         await self._changes.wait()
         self.require_open()
@@ -112,7 +121,8 @@ class ClientStanding:
     async def wait_until(self, there: Callable[[], bool]) -> None:
         """Wait until a condition holds, which is checked after each change.
 
-        Raises what says that it will not come to hold: StoppedError, ConnectError or NotOpenError.
+        Raises the reason why it can no longer come to hold: StoppedError, ConnectError or
+        NotOpenError.
         """
         await anyio.lowlevel.checkpoint()
         while not there():

@@ -2,22 +2,24 @@
 
 The phases of a connection and the transitions between them (`phases.TRANSITIONS`):
 
-- IDLE: never connected, or disconnected by the application. `open` opens a transport.
+- IDLE: the client has not connected yet, or the application disconnected it. `open` leads to
+  OPENING.
 - OPENING: a transport is being opened. `opened` leads to GREETING.
-- GREETING: `connect` was sent. The event `connected` leads to UP.
-- UP: the session stands. Only in this phase subscriptions and publications are sent.
-- WAITING: an attempt failed, or the connection was lost. The timer `attempt` opens the next one, at
-  a moment that `Schedule` chooses and to a server that `ServerChoice` chooses.
-- NEEDS_TOKEN: the token expired (close code 4005). `open` opens again.
-- STOPPED: the server does not want this client back unchanged (close codes 4100 to 4199, or a
-  server that breaks the protocol). `open` opens again.
+- GREETING: the command `connect` was sent. The event `connected` leads to UP.
+- UP: the session is established. Subscriptions and publications are sent only in this phase.
+- WAITING: an attempt failed, or the connection was lost. The timer `attempt` starts the next one,
+  at a time that `Schedule` chooses and to a server that `ServerChoice` chooses.
+- NEEDS_TOKEN: the token expired (close code 4005). A new token, or `connect`, leads to OPENING.
+- STOPPED: reconnecting unchanged would fail again, because the server refused this client (close
+  codes 4100 to 4199) or breaks the protocol. Only the application leads out of this phase, with
+  `connect` or a new token.
 
 OPENING, GREETING and UP are the live phases. They end in WAITING ("retry"), NEEDS_TOKEN ("token")
 or STOPPED ("stop"). `disconnect` leads from every phase to IDLE. An event without an entry in the
 table is a LocalProtocolError.
 
-An attempt number names one transport. It changes when a transport is opened and when a connection
-ends, so whatever an older transport still reports is ignored.
+An attempt number identifies one transport. It changes when a transport is opened and when a
+connection ends, so late reports of an earlier transport are recognised and ignored.
 """
 
 import random
@@ -51,8 +53,10 @@ class ClientConnection:
     """The client's connection, one attempt after another.
 
     `now` is the time of the input that is being handled, in nanoseconds. `ended` is called whenever
-    a connection has ended, `stopped` with the reason when no other one follows by itself; both
-    before what this says of it. Raises ValueError if an address cannot be read or there is none.
+    a connection has ended. `stopped` is called with the reason when the client stops, so that no
+    other connection follows by itself. The outputs of `ended` come before the notification of the
+    loss, those of `stopped` before the output `Stopped`. Raises ValueError if an address cannot be
+    parsed or there is none.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class ClientConnection:
 
     @property
     def live(self) -> bool:
-        """Whether a transport is being opened or stands."""
+        """Whether a transport is being opened or is open."""
         return self.phase in _LIVE
 
     def set_servers(self, servers: Iterable[str | Server]) -> None:
@@ -102,7 +106,7 @@ class ClientConnection:
         self._schedule.follow(reconnect)
 
     def open(self) -> None:
-        """Open a transport to a server of the choice."""
+        """Open a transport to the server that `ServerChoice` chooses."""
         self._transition("open")
         self._outputs.cancel(TIMER_ATTEMPT)
         if self._server is not None and self._schedule.reconnecting(self.now):
@@ -122,7 +126,7 @@ class ClientConnection:
         self.phase = Phase.IDLE
 
     def close(self, code: int, reason: str) -> None:
-        """Close the transport; what that means for the phase is the caller's to say."""
+        """Close the transport. The caller sets the phase that follows."""
         self._outputs.emit(out.CloseTransport(self.attempt, code, reason))
 
     # Reports of the driver
@@ -133,7 +137,7 @@ class ClientConnection:
         self._liveness.heard(self.now)
 
     def heard(self) -> None:
-        """Note that something came from the server."""
+        """Note that the server sent something."""
         self._liveness.heard(self.now)
 
     def lost(self, code: int, reason: str) -> None:
@@ -152,13 +156,14 @@ class ClientConnection:
             self._transition("token")
             self._down(reason, always=True)
         elif (code in _ORDERLY or was_moving) and self._schedule.hop(self._choice.count):
-            # The server sent this client away: nothing failed, so it neither backs off nor
-            # notifies. `hop` bounds this, in case every server sends it to the next one.
+            # The server sent this client away. Nothing failed, so the client neither backs off nor
+            # notifies the application. `hop` bounds this: every server might send it to the next.
             self._transition("retry")
             self._leave_out()
             self._outputs.set_timer(TIMER_ATTEMPT, self.now + self._move_jitter())
         else:
-            # A slow consumer was disconnected for its own slowness; its server is as good as any.
+            # A slow consumer was disconnected because it was slow itself, so there is no reason to
+            # avoid this server.
             self._retry(reason, elsewhere=code != limits.CLOSE_SLOW_CONSUMER)
 
     def due(self, timer: str) -> None:
@@ -174,9 +179,10 @@ class ClientConnection:
             self._move()
 
     def ping_due(self) -> bool:
-        """Look at a session whose liveness timer is due; return whether to send a ping now.
+        """Check the server when the liveness timer is due; return whether to send a ping now.
 
-        A server that did not answer a ping is given up. After a ping call `pinged`.
+        The connection to a server that did not answer a ping is given up. Call `pinged` after the
+        ping.
         """
         verdict = self._liveness.look(self.now)
         if verdict is ServerLook.LOST:
@@ -195,7 +201,7 @@ class ClientConnection:
     # What the server says
 
     def greeted(self, event: events.Connected) -> None:
-        """Note that the session stands."""
+        """Begin the session: the server has accepted the client."""
         self._transition("connected")
         self._outputs.cancel(TIMER_OPENING)
         self.connected_to = event
@@ -240,9 +246,9 @@ class ClientConnection:
         self.phase = target
 
     def _retry(self, reason: str, *, elsewhere: bool = True) -> None:
-        """Wait for the next attempt as the schedule says.
+        """Wait for the next attempt, as long as the schedule says.
 
-        `elsewhere`: avoid this server for now.
+        With `elsewhere` the next attempt avoids this server, if there is another one.
         """
         self._transition("retry")
         if elsewhere:
@@ -251,12 +257,12 @@ class ClientConnection:
         self._outputs.set_timer(TIMER_ATTEMPT, self.now + self._schedule.next_delay(self._rng))
 
     def _leave_out(self) -> None:
-        """Connect to another server next time, if there is one."""
+        """Have the next attempt choose another server, if there is one."""
         assert self._server is not None
         self._choice.failed(self._server)
 
     def _move(self) -> None:
-        """Leave for another server: the delay of `move` is over."""
+        """Leave for another server, now that the delay of `move` is over."""
         self.close(limits.CLOSE_NORMAL, "moving")
         self._end()
         if self.phase is Phase.UP:
@@ -275,7 +281,7 @@ class ClientConnection:
     def _end(self) -> None:
         """Reset the state of one connection.
 
-        The attempt number changes, so that what its transport still reports is ignored.
+        The attempt number changes, so that late reports of its transport are ignored.
         """
         for timer in (TIMER_OPENING, TIMER_LIVENESS, TIMER_MOVE, TIMER_PUBLISH):
             self._outputs.cancel(timer)
@@ -287,7 +293,7 @@ class ClientConnection:
     def _down(self, reason: str, *, always: bool = False) -> None:
         """Note a failure, and notify SERVER_DOWN once for each time that the server is down.
 
-        The notification comes when the schedule has counted enough failures; with `always` at once.
+        The notification comes once the schedule has counted enough failures, with `always` at once.
         """
         self.failure = f"{self._server}: {reason}"
         told = self._schedule.failed()

@@ -1,8 +1,16 @@
-"""Notices a server that hangs: it keeps its connections, and says nothing.
+"""Detects a server that hangs: its connections stay open, but nothing comes through them.
 
-A server that was silent for `CLIENT_SILENCE_S` is sent a ping; if nothing comes for `CLIENT_PONG_S`
-after it, the connection is given up. Both times are shortened at random, so that very many clients
-do not ping at the same moment, and neither exceeds the keep-alive interval of the session.
+A server that has been silent for `CLIENT_SILENCE_S` is sent a ping. If nothing comes within
+`CLIENT_PONG_S` after the ping, the connection is given up. Any message counts as an answer. Both
+times are shortened at random, so that many clients of one server do not ping at the same moment,
+and neither exceeds the keep-alive interval of the session.
+
+    from        what `look` finds                                   to
+    listening   something came lately                               listening; look again later
+    listening   the server was silent for too long (SILENT)         asked: a ping is sent
+    asked       something came since the ping                       listening
+    asked       nothing came, and the timer is on time (LOST)       the connection is given up
+    asked       nothing came, but the timer is late (SILENT)        asked: another ping is sent
 """
 
 import enum
@@ -22,7 +30,7 @@ class ServerLook(enum.Enum):
 class Liveness:
     """The signs of life of one server. All times are in nanoseconds.
 
-    `next_look` is when `look` should be called next.
+    `next_look` is the time at which `look` has to be called next.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -34,7 +42,7 @@ class Liveness:
         self._silence = 0  # how long the server may be silent before it is pinged
 
     def heard(self, now: int) -> None:
-        """Note that something came from the server."""
+        """Note that the server sent something."""
         self._heard = now
 
     def start(self, keepalive_ms: int, now: int) -> None:
@@ -44,14 +52,18 @@ class Liveness:
         self._look_again(now)
 
     def look(self, now: int) -> ServerLook:
-        """Judge the server: SILENT asks for a ping and for `pinged`, LOST for the end."""
+        """Return the state of the server.
+
+        After SILENT the caller sends a ping and calls `pinged`. After LOST it closes the
+        connection.
+        """
         late = now - self.next_look > CLIENT_LATE_S * NS_PER_S
         if self._asked is not None and self._heard > self._asked:
             self._asked = None
         if self._asked is not None and not late:
             return ServerLook.LOST
-        # If the timer itself is late, this process stood still and may not have read an answer
-        # that has arrived: ask again before the server is blamed.
+        # If the timer itself is late, this process was stopped or overloaded, and may not have read
+        # an answer that has arrived. So ask again before giving the server up.
         if self._asked is not None or now - self._heard >= self._silence:
             return ServerLook.SILENT
         self._look_again(now)
@@ -63,7 +75,7 @@ class Liveness:
         self.next_look = now + self._shortened(CLIENT_PONG_S)
 
     def _look_again(self, now: int) -> None:
-        """Look next when the server will have been silent for too long."""
+        """Schedule the next look for the time at which the silence would be too long."""
         self._silence = self._shortened(CLIENT_SILENCE_S)
         self.next_look = max(now, self._heard + self._silence)
 

@@ -6,17 +6,18 @@ carries out the outputs that each call returns, in order. The clock is an argume
 nanoseconds and never goes back. Randomness is a `random.Random` that is handed in, so a run can be
 repeated exactly.
 
-It joins what outlives a connection (`Subscriptions`, `Positions`, `Publications`) with the
-`ClientConnection`, which has the phases and decides when and where to connect. What remains here is
-what the client says in a session, and what follows from what the server says.
+The core combines two kinds of state. `Subscriptions`, `Positions` and `Publications` outlive a
+connection; `ClientConnection` has the phases, and decides when and where to connect. This module
+adds the conversation itself: which commands the client sends in a session, and how it reacts to
+each event of the server.
 
 Invariants:
 
-- Only in the phase UP subscriptions and publications are sent. Whatever an older transport than the
-  one of this attempt still reports is ignored.
+- Subscriptions and publications are sent only in the phase UP. Reports about the transport of an
+  earlier attempt are ignored.
 - What the application wants (`Subscriptions`, `Publications`) outlives a connection. A new session
-  starts empty, so `connected` subscribes to everything again, with positions, and sends again the
-  publications that have no result.
+  starts empty, so after the event `connected` the client subscribes to everything again, with
+  positions, and sends again the publications that have no result.
 - A position is noted only for a message that is delivered. A message that was dropped (paused,
   held, unsubscribed) is therefore recovered later.
 """
@@ -120,7 +121,7 @@ class ClientCore:
 
     @property
     def connected_to(self) -> events.Connected | None:
-        """What the server said of the session that stands; None without one."""
+        """The event with which the server opened the current session; None without a session."""
         return self._connection.connected_to
 
     @property
@@ -144,7 +145,7 @@ class ClientCore:
         return self._publications.numbering
 
     def connect(self, now: int) -> list[Output]:
-        """Connect now, also while waiting to reconnect; do nothing on a live connection."""
+        """Connect now instead of at the next attempt; do nothing on a live connection."""
         self._connection.now = now
         if not self._connection.live:
             self._connection.open()
@@ -181,8 +182,8 @@ class ClientCore:
     def set_token(self, token: str, now: int) -> list[Output]:
         """Use this token from now on.
 
-        On a session that stands it is renewed in band. When the client stopped, or waits for a
-        token, it connects with the new one.
+        In a session the token is renewed in band. A client that stopped or waits for a token
+        connects with the new one.
         """
         self._connection.now = now
         self._token = token
@@ -204,9 +205,9 @@ class ClientCore:
 
         `history`: the number of cached messages per subject that come first. `conflation_ms`: at
         most one message per subject in this many milliseconds. `replay`: bring the snapshot or
-        history also of subjects that were seen already. Answered by `Subscribed`, and before it by
-        `Refused` for subjects that the server refuses. Raises InvalidSubjectError before anything
-        is subscribed.
+        history also of subjects that were seen already. The answer is `Subscribed`, preceded by
+        `Refused` if the server refuses some of the subjects. Raises InvalidSubjectError if a
+        subject is invalid; nothing is subscribed then.
         """
         wanted = list(dict.fromkeys(subjects))
         options = Options(history, conflation_ms)
@@ -236,7 +237,7 @@ class ClientCore:
         return self._outputs.take()
 
     def resume(self) -> list[Output]:
-        """Receive messages again; those that were missed come first."""
+        """Receive messages again, beginning with those that were missed."""
         if self.paused:
             self.paused = False
             if self.phase is Phase.UP:
@@ -251,18 +252,18 @@ class ClientCore:
         return self._outputs.take()
 
     def release(self, subjects: Iterable[str]) -> list[Output]:
-        """Receive held subscriptions again; what they missed comes first."""
+        """Receive held subscriptions again, beginning with what they missed."""
         released = self.subscriptions.release(subjects)
         if self.phase is Phase.UP and not self.paused:
             self._resubscribe(released)
         return self._outputs.take()
 
     def publish(self, request: commands.Publish) -> tuple[int, list[Output]]:
-        """Take a publication, and send it if the session stands and its line is not held.
+        """Take a publication, and send it if there is a session and its line is not held.
 
         The core sets `id` and `number` of the request. Returns the id that the `PublishResult` will
         carry, and the outputs. While the client is stopped, the publication fails at once; in every
-        other phase without a session it waits for the next one. Raises LocalProtocolError if
+        other phase without a session it waits for the next session. Raises LocalProtocolError if
         `publications_max` publications have no result yet.
         """
         publication, done = self._publications.add(request)
@@ -271,12 +272,13 @@ class ClientCore:
         elif done is not None:
             self._command(done)
         elif self.phase is Phase.STOPPED:
-            # `_fail_publications` failed what was waiting; what comes later must not wait either.
+            # Publications that waited when the client stopped have failed already. A later one must
+            # not wait either, because no session follows unless the application asks for one.
             self._fail_publications("the client is not connected")
         return publication, self._outputs.take()
 
     def report(self, receipts: Iterable[list[commands.Receipt]], mark: int) -> list[Output]:
-        """Send receipts if the session stands; answered by `Reported` with this mark.
+        """Send receipts, and ask for `Reported` with this mark once the server has taken them.
 
         `receipts` holds one list for each command. Without a session nothing is sent, and no answer
         comes.
@@ -291,7 +293,7 @@ class ClientCore:
         """Ask for `Reported` with this mark once all subscriptions have caught up.
 
         The answer comes after everything that earlier subscriptions bring before live messages.
-        Without a session nothing is asked, and no answer comes.
+        Without a session nothing is sent, and no answer comes.
         """
         if self.phase is Phase.UP:
             self._command(self._fences.marked(mark, caught_up=True))
@@ -333,7 +335,8 @@ class ClientCore:
                 self._connection.close(error.code, error.reason)
                 self._connection.stop(error.code, f"the server broke the protocol: {error.reason}")
             self._publish_ready()
-            # One command for all of them, after the whole payload was read.
+            # Subjects whose single recovery ended are unsubscribed after the whole payload was
+            # read, so that one command suffices for all of them.
             if self._singles and self.phase is Phase.UP:
                 self._unsubscribe(self._singles)
             self._singles = []
@@ -366,6 +369,7 @@ class ClientCore:
         return self._outputs.take()
 
     def _connection_ended(self) -> None:
+        """Fail the publications that were in flight and cannot be repeated."""
         for result in self._publications.lost():
             self._published(result)
 
@@ -378,7 +382,9 @@ class ClientCore:
     def _events(self, batch: list[WireEvent | events.MessageEvent]) -> None:
         """Handle the events of one message of the transport.
 
-        Consecutive messages are delivered in one output.
+        Consecutive messages are delivered in one output. Every other event, and a repeated message,
+        ends such a run, so that the application sees everything in the order of the server. Raises
+        RemoteProtocolError.
         """
         messages: list[events.MessageEvent] = []
         for event in batch:
@@ -394,7 +400,8 @@ class ClientCore:
                     elif self.positions.accept(event):
                         messages.append(event)
                 # Only a message without `match` came through the single subscription. One that
-                # came through the pattern may have been sent before that subscription stood.
+                # came through the pattern may have been sent before that subscription existed, and
+                # then says nothing about its recovery.
                 if (
                     self.subscriptions.lone
                     and event.match is None
@@ -406,14 +413,14 @@ class ClientCore:
                 self._outputs.emit(out.DeliverMessages(messages))
                 messages = []
             self._handlers[type(event)](event)
-            # The event may have ended the connection; what follows it has no session any more.
+            # The event may have ended the connection, and with it the session of all that follows.
             if self.phase not in {Phase.GREETING, Phase.UP}:
                 return
         if messages:
             self._outputs.emit(out.DeliverMessages(messages))
 
     def _single_done(self, subject: str) -> None:
-        """Note that a subject was recovered on its own; from now on its pattern brings it."""
+        """End the single recovery of a subject; from now on its pattern brings the messages."""
         if self.subscriptions.recovered(subject):
             self._singles.append(subject)
 

@@ -1,4 +1,8 @@
-"""Collects what one call of the client's state machines says, in order."""
+"""Collects the outputs of one call of `ClientCore`, in order.
+
+`ClientCore` and `ClientConnection` share one collection, so the outputs of both stay in the order
+in which they were made.
+"""
 
 from mdserver.client.core import values as out
 from mdserver.client.core.values import Notice, Notification, Output
@@ -21,11 +25,11 @@ class Outputs:
         return taken
 
     def notify(self, status: Notification, **told: object) -> None:
-        """Add a status for the application, with these attributes of `Notice`."""
+        """Add a status for the application; the keyword arguments are attributes of `Notice`."""
         self.emit(out.Notify(Notice(status, **told)))  # type: ignore[arg-type]
 
     def set_timer(self, timer: str, at: int) -> None:
-        """Ask for `due` with this timer at a time (ns); replaces an earlier request."""
+        """Ask for a call of `due` with this timer at a time (ns); replaces an earlier request."""
         self._timers[timer] = None
         self.emit(out.SetTimer(timer, at))
 

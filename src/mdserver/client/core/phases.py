@@ -40,7 +40,7 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.GREETING, "stop"): Phase.STOPPED,
     (Phase.UP, "stop"): Phase.STOPPED,
 }
-"""A missing key is an event that is not allowed in that phase.
+"""(Phase, event) -> the phase that follows; an event without an entry is not allowed.
 
-`disconnect` is allowed in every phase and therefore not in the table.
+`disconnect` is allowed in every phase and is therefore not in the table.
 """

@@ -9,13 +9,13 @@ The states of a line:
 - Open: each publication gets the next number and is sent at once, many in flight.
 - Held: a number was not taken, so the server refuses everything after it that is in flight because
   of the gap. Nothing more is sent until each publication in flight has its answer.
-- Ready: all answers are here. The line is numbered anew, sent again in order, and open.
+- Ready: all answers are here. The line is renumbered, sent again in order, and open.
 - Resting: as ready, but the line waits for the retry timer first, because an earlier round of
   repeats brought no progress or the outcome is uncertain.
 
 The number of an uncertain publication (its answer was lost, or said that the outcome is uncertain)
-never changes, because the server recognises a repeat by its number. All others may be numbered
-anew: they certainly left no trace. The numbers that were given increase along the queue.
+never changes, because the server recognises a repeat by its number. All others may be renumbered:
+they certainly left no trace. The numbers that were given increase along the queue.
 
 Publications that are not numbered (no publisher, or STANDARD quality) form one line of their own,
 `UNNUMBERED`. It is never held: a refusal is final. After a lost connection the GUARANTEED ones are
@@ -100,7 +100,7 @@ class Publications:
         self._history = ""
         self._max = publications_max
         self._groups = 0
-        self._flowing = False  # whether a session stands
+        self._flowing = False  # whether there is a session
         self._message_bytes_max = 0
         self._next_id = 1
         self._outstanding: dict[int, Outgoing] = {}

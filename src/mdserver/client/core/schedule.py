@@ -78,16 +78,16 @@ class Schedule:
         self._reconnects = deque(self._reconnects, maxlen=settings.notify_rate_threshold + 1)
 
     def succeeded(self, now: int) -> None:
-        """Note that a session stands."""
+        """Note that a session is established."""
         self.failures = 0
         self._since = now
 
     def lost(self, now: int) -> None:
-        """Note that a session ended; the quick phase begins anew if the session was stable.
+        """Note that a session ended; the quick phase starts over if the session was stable.
 
-        Otherwise the quick phase goes on, with one retry of it left at least: a server that accepts
-        connections only to drop them is not flooded, and a client on a bad link is not punished
-        with the longest delays.
+        Otherwise the quick phase goes on, with at least one retry left. A server that accepts
+        connections only to drop them is thus not flooded, and a client on a bad link does not get
+        the longest delays.
         """
         if now - self._since >= CLIENT_STABLE_S * NS_PER_S:
             self.retries = 0

@@ -100,7 +100,7 @@ class ServerChoice:
         self._preferred = [other for other in self._preferred if other != server]
 
     def succeeded(self) -> None:
-        """Note that a session stands: no server counts as failed any more."""
+        """Note that a session is established: no server counts as failed any more."""
         self._failed = {}
         self._preferred = []
 

@@ -200,7 +200,7 @@ class Refused:
 
 @frozen
 class Connected:
-    """A session stands, the first one or a later one."""
+    """A session is established, the first one or a later one."""
 
     event: events.Connected
 
