@@ -1,1 +1,1 @@
-"""Put every line of a source's streams into Delta tables, exactly once."""
+"""Archive every line of a source's streams in Delta tables, exactly once."""

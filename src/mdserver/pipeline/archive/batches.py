@@ -1,4 +1,11 @@
-"""A batch of raw lines into its tables: what the archives of journals and of Kafka share."""
+"""Commitment of a batch of raw lines to its tables, for the archives of journals and of Kafka.
+
+A batch has a number, and each table takes it in one transaction that carries the number. The good
+rows go to the table of the stream and the lines that cannot be used to `quarantine`. Two tables
+cannot be changed in one commit, so the order makes both happen once: `quarantine` first, then the
+table of the stream. A batch that is in the table of the stream is therefore finished, and one that
+is only in `quarantine` is repeated, which changes nothing there.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +23,10 @@ from mdserver.pipeline.common.numbered import Missing
 
 @frozen
 class Archived:
-    """What one batch of one stream brought; `rows` is None for a batch that was there already."""
+    """The report of one batch of one stream.
+
+    `rows` is None for a batch that was there already; `bad` is how many lines were set aside.
+    """
 
     stream: str
     batch_id: int
@@ -35,9 +45,10 @@ Report = Callable[[Archived], None]
 
 @frozen
 class Run:
-    """One run of an archive, whatever its source: where its batches go, and who is told of them.
+    """One run of an archive of either source: its tables, and the function that gets the reports.
 
-    `new_source` says that the source is begun anew, although the tables had another one.
+    `new_source` says that the source is archived from its beginning, although the tables had
+    another one.
     """
 
     spark: SparkSession
@@ -59,7 +70,7 @@ class Run:
 
 @frozen
 class Written:
-    """What became of a batch's lines.
+    """The result of a batch.
 
     `rows` is None for a batch that was there already; `bad` lines were set aside; `newest` is the
     time of the newest row (us), None if there is none.
@@ -75,14 +86,14 @@ class Written:
 
 
 def archive_batch(raw: DataFrame, batch: Batch, stream: rows.Stream, tables: Path) -> Written:
-    """Put one batch of raw lines into its table, and what cannot be used into `quarantine`.
+    """Commit one batch of raw lines to its table, and those that cannot be used to `quarantine`.
 
-    Each table takes the batch in a transaction of its own, the stream's table last: what is in it
-    is done with.
+    Raises what `delta.commit` does: CommitFailedError, or the error of the batch's check.
     """
     number = f.lit(batch.number).cast("bigint")
     parsed = rows.parse(raw, stream)
-    # Counting on the way saves a second pass over the lines of batches that are all good.
+    # Counting bad lines while good ones are written saves a second pass over most batches, which
+    # have no bad ones.
     counted = Observation()
     bad_lines = f.count(f.when(f.col("reason").isNotNull(), 1)).alias("bad")
     times = f.when(f.col("reason").isNull(), f.col("row")[stream.times[-1]])
@@ -96,6 +107,8 @@ def archive_batch(raw: DataFrame, batch: Batch, stream: rows.Stream, tables: Pat
     staged = delta.stage(tables, stream.table, batch, good)
     if staged is None:
         return Written(None)
+    # Staged files are in no version of the table. The stream's commit is the last, since a batch
+    # that it has is skipped as a whole.
     bad = counted.get["bad"] or 0
     if bad:
         aside = rows.split(parsed, stream).bad.withColumn("batch_id", number)

@@ -1,4 +1,7 @@
-"""The job `archive`: every line of a source's streams into Delta tables, exactly once."""
+"""The job `archive`: every line of a source's streams in Delta tables, exactly once.
+
+A journal is read by `JournalArchive`, in this thread; of Kafka each stream is a query of Spark's.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +30,12 @@ def run_archive(
     once: bool,
     new_source: bool = False,
 ) -> None:
-    """Archive until caught up, or for ever; raises PipelineError where a query ended badly.
+    """Archive for ever, or with `once` until all there is has been archived.
 
-    With `new_source` it begins at the source's beginning, whatever was archived before.
+    `folder` is that of the tables; `tell` gets the report of each batch. With `new_source` the
+    archive begins at the source's beginning, whatever was archived before. Raises PipelineError if
+    the source has no known stream or is not the one of before, or if a batch fails; BusyError if
+    another process archives into the folder.
     """
     run = Run(spark, folder, tell, new_source)
     with checkpoints.alone(folder, "archive"):
@@ -53,7 +59,10 @@ def run_archive(
 
 
 def _check(queries: Sequence[StreamingQuery], failures: Mapping[str, str]) -> None:
-    """Raise PipelineError where a query has ended badly; the others are of no use without it."""
+    """Raise PipelineError if a query has failed.
+
+    The job then ends as a whole, and not stream by stream.
+    """
     for query in queries:
         if not query.isActive:
             failure = failures.get(query.name) or query.exception()

@@ -1,15 +1,21 @@
 """The archive of a journal: its sealed segments in the order of their numbers, a batch at a time.
 
-Spark's own file source goes by the times and paths of files. This goes by numbers alone, and where
-it is in a stream stands in the stream's table: a batch's transaction has the number of its last
-segment. A batch begins behind that, so nothing comes twice or is left out, wherever a run ends:
+Spark's own file source goes by the times and paths of files. This archive goes by numbers alone.
+The position in a stream is in the stream's table itself: the transaction of a batch has the number
+of its last segment, and the next batch begins behind it. So no row comes twice and none is left
+out, at whatever point a run ends:
 
-1. segments that are missing are named in `quarantine`;
-2. lines that cannot be used go to `quarantine`, in a transaction with the same number;
-3. rows go to the table, and the server is told that it may delete the segments.
+1. segments that are missing are named in `quarantine`, each hole in a transaction of its own;
+2. lines that cannot be used go to `quarantine`, in a transaction with the number of the batch;
+3. rows go to the stream's table, in a transaction with the same number: the batch is archived;
+4. the checkpoint notes a mark of the last segment, by which an older copy is recognised;
+5. the position of the archive is written into the journal, so that the server may delete segments.
 
-A run that ended between 2 and 3 is noticed by the numbers of the two tables: the batch is repeated
-up to the segment that it had.
+A run that ended before 2 leaves both numbers as they were, and the next run plans anew. A run that
+ended between 2 and 3 leaves a greater number in `quarantine` than in the stream's table. The batch
+is then repeated up to that number: with another end its bad lines would be committed under another
+number, and come twice. A run that ended after 3 is done with the batch; the next run writes the
+position again.
 """
 
 import contextlib
@@ -29,12 +35,15 @@ from mdserver.pipeline.common.sources import JournalSource
 from mdserver.pipeline.common.spark_errors import reason_of
 
 MARK_BYTES = 64 << 10
-"""How much of a segment's end tells it from another one of the same number."""
+"""How much of a segment's end is in its mark."""
 
 
 @frozen
 class Plan:
-    """The segments of one batch: those to read, and those that are missing; `end` is the last."""
+    """The segments of one batch: those to read, and those that are missing.
+
+    `end` is the number of the last segment, read or missing, and so the number of the batch.
+    """
 
     numbers: tuple[int, ...]
     missing: tuple[Missing, ...]
@@ -42,9 +51,10 @@ class Plan:
 
 
 def plan(folder: Path, after: int, bytes_max: int, end: int | None = None) -> Plan | None:
-    """What comes behind the segment `after`: one segment at least, and no more bytes than that.
+    """Return the plan of the batch behind the segment `after`, None if nothing there is sealed.
 
-    With an `end` the batch goes up to that segment, whatever is there. None if nothing is sealed.
+    The batch has one segment at least, and more only as long as they have no more than `bytes_max`
+    together. With an `end` it goes exactly up to that segment, whatever is left of the segments.
     """
     numbers: list[int] = []
     missing: list[Missing] = []
@@ -57,11 +67,12 @@ def plan(folder: Path, after: int, bytes_max: int, end: int | None = None) -> Pl
         try:
             size = sealed(folder, found).stat().st_size
         except FileNotFoundError:
-            break  # it is open still, or it was deleted just now, which the next look shows
+            break  # it is still open, or was deleted since the listing, which the next plan shows
         if end is None and numbers and total + size > bytes_max:
             break
         if end is not None and found > end:
             break
+        # A hole is part of a batch only with a sealed segment behind it.
         if hole is not None:
             missing.append(hole)
             hole = None
@@ -74,7 +85,10 @@ def plan(folder: Path, after: int, bytes_max: int, end: int | None = None) -> Pl
 
 
 def mark(path: Path) -> str:
-    """What tells a segment from another one of the same number, such as one after a restore."""
+    """Return a text that tells a segment from another one of the same number: size and checksum.
+
+    After a restore of an older copy the server gives numbers again that were archived.
+    """
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - MARK_BYTES))
@@ -82,7 +96,11 @@ def mark(path: Path) -> str:
 
 
 class JournalArchive:
-    """One run over all streams of a journal; PipelineError says in one line why it must end."""
+    """One run over all streams of a journal.
+
+    `_streams` has the checkpoints of the streams that were opened, `_read` the last archived
+    segment of each.
+    """
 
     def __init__(self, run: Run, source: JournalSource) -> None:
         self._run = run
@@ -91,7 +109,12 @@ class JournalArchive:
         self._read: dict[str, int] = {}
 
     def run(self, *, once: bool, trigger_s: float = 1.0) -> None:
-        """Archive what is sealed; with `once` until there is no more, else for ever."""
+        """Archive what is sealed, for ever, or with `once` until there is no more.
+
+        `trigger_s` is the pause when nothing was found. Raises PipelineError if the journal has
+        none of the known streams, if a stream is not the one that was archived, or if a batch
+        fails.
+        """
         while True:
             found = False
             for name in rows.STREAMS:
@@ -109,6 +132,7 @@ class JournalArchive:
                 time.sleep(trigger_s)
 
     def _open(self, name: str) -> None:
+        """Begin with a stream that is there: find its position, and check that it is the same."""
         table = rows.STREAMS[name].table
         for each in (table, "quarantine"):
             delta.table(self._run.tables, each)
@@ -119,11 +143,15 @@ class JournalArchive:
         read = delta.table(self._run.tables, table).transaction_version(checkpoint.job) or 0
         self._check(checkpoint, read)
         self._streams[name], self._read[name] = checkpoint, read
-        if read:
+        if read:  # the last run may have ended before it wrote the position
             self._source.done(name, read, checkpoint.source)
 
     def _check(self, checkpoint: Checkpoint, read: int) -> None:
-        """Raise PipelineError unless the stream is the one of which so much was archived."""
+        """Raise PipelineError unless the stream is the one that was archived up to `read`.
+
+        An older copy of the stream has the same identifier. It is recognised by a last number that
+        is smaller, or, if segments were written to the copy meanwhile, by the mark.
+        """
         name = checkpoint.stream
         checkpoint.check(self._source.identity(self._run.spark, name))
         last = self._source.last(name)
@@ -139,7 +167,10 @@ class JournalArchive:
         )
 
     def _is_known(self, checkpoint: Checkpoint, read: int) -> bool:
-        """Whether the segment that was read last is still the same, as far as anybody can tell."""
+        """Return whether the segment that was archived last is the same, or cannot be compared.
+
+        It cannot be if it was deleted, or if a run ended before it noted the mark.
+        """
         noted = checkpoint.noted(self._run.tables)
         if noted is None or noted[0] != read:
             return True
@@ -154,7 +185,7 @@ class JournalArchive:
     def _batch(self, name: str) -> bool:
         """Archive one batch of a stream; False if there is none."""
         checkpoint, read = self._streams[name], self._read[name]
-        # Further than the table only if a run ended in the middle of a batch.
+        # The number in `quarantine` is greater only if a run ended in the middle of a batch.
         aside = delta.table(self._run.tables, "quarantine").transaction_version(checkpoint.job) or 0
         end = aside if aside > read else None
         planned = plan(self._folder(name), read, self._source.batch_bytes, end)
@@ -165,12 +196,13 @@ class JournalArchive:
         except Exception as error:
             gone = not all(sealed(self._folder(name), n).exists() for n in planned.numbers)
             if gone and not isinstance(error, PipelineError):
-                return True  # deleted meanwhile: the next plan names it
+                return True  # a segment was deleted meanwhile: the next plan has it as missing
             raise PipelineError(f"archiving {name} failed: {reason_of(error)}") from error
         self._read[name] = planned.end
         return True
 
     def _archive(self, checkpoint: Checkpoint, planned: Plan, read: int) -> None:
+        """Carry out a plan, in the order that the module describes, and report it."""
         began = time.monotonic()
         stream = rows.STREAMS[checkpoint.stream]
         self._name(checkpoint, planned)
@@ -184,7 +216,7 @@ class JournalArchive:
         if planned.numbers:
             raw = self._source.frame(self._run.spark, stream.name, planned.numbers)
             written = archive_batch(raw, batch, stream, self._run.tables)
-        else:
+        else:  # all its segments are missing, but its number must be in the table
             delta.commit_nothing(self._run.tables, stream.table, batch)
         if planned.numbers and planned.numbers[-1] == planned.end:
             last = sealed(self._folder(stream.name), planned.end)
@@ -205,7 +237,7 @@ class JournalArchive:
         )
 
     def _name(self, checkpoint: Checkpoint, planned: Plan) -> None:
-        """Put the segments that are missing into `quarantine`, each hole in its own transaction."""
+        """Add a row for each hole to `quarantine`, in a transaction of its own."""
         for hole in planned.missing:
             row = {
                 "stream": checkpoint.stream,

@@ -1,4 +1,10 @@
-"""The archive of Kafka topics: one streaming query of Spark's for each stream."""
+"""The archive of Kafka topics: one streaming query of Spark's for each stream.
+
+Spark's checkpoint has the offsets of each batch, and numbers the batches. It repeats a batch with
+the same number and the same records after a crash, and the table skips what it has. So numbers of
+the checkpoint and of the table belong together: without the checkpoint Spark would begin with batch
+0 again, which the table takes for one that it has.
+"""
 
 import time
 from collections.abc import Callable
@@ -16,16 +22,21 @@ from mdserver.pipeline.common.spark_errors import reason_of
 
 
 class KafkaArchive:
-    """One streaming query a stream of Kafka's, all into the tables of one folder."""
+    """The streaming queries of a run, one for each stream, with the tables of one folder."""
 
     def __init__(self, run: Run, source: KafkaSource) -> None:
         self._run = run
         self._source = source
         self.failures: dict[str, str] = {}
-        """Why queries ended, by their names."""
+        """The reasons of queries that failed, by their names."""
 
     def start(self, *, once: bool, trigger_s: float = 1.0) -> list[StreamingQuery]:
-        """Start the queries; with `once` each ends when it has caught up with its source."""
+        """Start the queries and return them; with `once` each ends when it has caught up.
+
+        `trigger_s` is the shortest time between two batches. Nothing is started until all streams
+        are checked. Raises PipelineError if a topic is not the one of before, or if Spark's
+        checkpoint is gone.
+        """
         streams = [name for name in rows.STREAMS if self._source.has(name)]
         for table in (*(rows.STREAMS[name].table for name in streams), "quarantine"):
             delta.table(self._run.tables, table)
@@ -58,9 +69,11 @@ class KafkaArchive:
         return writer.start()
 
     def _sink(self, checkpoint: Checkpoint) -> Callable[[DataFrame, int], None]:
+        """Return the function that Spark calls with each batch of a stream."""
         stream = rows.STREAMS[checkpoint.stream]
 
         def check() -> None:
+            # Spark goes by names: a topic that was created again meanwhile is noticed only here.
             checkpoint.check(self._source.identity(self._run.spark, stream.name))
 
         def sink(raw: DataFrame, batch_id: int) -> None:
@@ -68,7 +81,7 @@ class KafkaArchive:
                 batch = Batch(checkpoint.job, batch_id, check, source=checkpoint.number)
                 self._archive(raw, batch, stream)
             except Exception as error:
-                # Spark cannot cope with a long text, such as a stack of Java's within Python's.
+                # Spark cannot cope with a long text, such as a stack of Java within one of Python.
                 reason = self.failures[f"archive-{stream.name}"] = reason_of(error)
                 raise PipelineError(reason) from None
 

@@ -1,1 +1,1 @@
-"""What several jobs use: sources, rows, tables and Spark itself."""
+"""Parts that several jobs share: sources, rows, tables and the Spark session."""

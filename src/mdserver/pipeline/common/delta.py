@@ -1,10 +1,11 @@
 """Delta tables without another jar: Spark writes the Parquet files, the driver commits them.
 
-Exactly once: each batch of a streaming job is one Delta transaction that carries (job, batch id).
-A batch that comes again after a crash is either in the table already, then it is skipped, or not,
-then its files are staged anew beside those of the crashed attempt. The two numbers that must agree
-are checked and committed on one table handle; another writer of the same job is refused by Delta
-(Delta Lake protocol, "Transaction Identifiers").
+Exactly once: each batch of a streaming job is one Delta transaction that carries (job, number), and
+the table remembers the last number of each job. A batch that comes again after a crash is either in
+the table already, and is skipped, or it is not. Then its files are staged anew, beside those of the
+crashed attempt, which no version of the table names and `compact` deletes later. The number is
+checked and committed on one handle of the table, so that a commit of another writer of the same job
+in between is a conflict, which Delta refuses (Delta Lake protocol, "Transaction Identifiers").
 """
 
 import secrets
@@ -22,24 +23,25 @@ from mdserver.pipeline.common import compaction, schema
 from mdserver.pipeline.common.files import add_actions
 from mdserver.pipeline.common.requirements import PipelineError
 
-# A commit is a file of the log, and there may be one a second.
+# Each commit is a file of the log, and there may be one a second.
 LOG_RETENTION = {"delta.logRetentionDuration": "interval 2 days"}
 KEEP_FILES_H = 7 * 24
 CHECKPOINT_INTERVAL = 100
 COMMITS_MAX = 5
-"""How often a commit is tried if Delta refuses it because of others that took rows away."""
+"""How often a commit is tried that Delta refuses because another writer removed files."""
 
 
 def _nothing() -> None:
-    """The check of a batch that needs none."""
+    """Do nothing: the check of a batch that needs none."""
 
 
 @frozen
 class Batch:
-    """One batch of a streaming job: `number` counts them, the same for a batch that comes again.
+    """One batch of a streaming job.
 
-    `check` is called when the rows have been read and staged; what it raises keeps them out.
-    `source` counts the sources that the job had, one after the other, each with its own batches.
+    `number` grows from batch to batch, and is the same for a batch that comes again. `check` is
+    called when the rows have been read and staged; if it raises, they are not committed. `source`
+    counts the sources that the job had, one after the other, each with its own batches.
     """
 
     job: str
@@ -49,7 +51,11 @@ class Batch:
 
 
 def table(tables: Path, name: str) -> DeltaTable:
-    """The Delta table of that name, made from its schema if it is not there yet."""
+    """Return the Delta table of that name, ready to be written to.
+
+    It is made from its schema if it does not exist, and gets the columns that were added since it
+    was made. Raises what `opened` does.
+    """
     path = tables / name
     if DeltaTable.is_deltatable(str(path)):
         return _upgraded(opened(tables, name), tables, name)
@@ -65,11 +71,11 @@ def table(tables: Path, name: str) -> DeltaTable:
 
 
 def opened(tables: Path, name: str) -> DeltaTable:
-    """Return the table, which is there.
+    """Return a table that exists.
 
-    Of a table of an earlier release, columns may be missing: they are null for readers, and the
-    next writer adds them. Raises PipelineError if it is laid out otherwise: by a newer release, by
-    one that is too old, or by other means.
+    A table of an earlier release may lack columns: they are null for readers, and the next writer
+    adds them. Raises PipelineError if its layout differs otherwise: if it is of a newer release, or
+    of one that is too old, or was changed by other means.
     """
     found = DeltaTable(tables / name)
     layout = layout_of(found)
@@ -105,13 +111,13 @@ def opened(tables: Path, name: str) -> DeltaTable:
 
 
 def layout_of(found: DeltaTable) -> int:
-    """Return the layout of a table; 1 if it does not say it."""
+    """Return the layout of a table, 1 if it has no property for it."""
     told = found.metadata().configuration.get(schema.LAYOUT_PROPERTY) or "1"
     return int(told) if told.isdecimal() else 1
 
 
 def _upgraded(found: DeltaTable, tables: Path, name: str) -> DeltaTable:
-    """Return the table with the columns that were added since it was made."""
+    """Add the columns that the table lacks, and note its layout; return the table."""
     if layout_of(found) == schema.LAYOUT:
         return found
     has = {field.name for field in found.schema().fields}
@@ -124,13 +130,13 @@ def _upgraded(found: DeltaTable, tables: Path, name: str) -> DeltaTable:
             {schema.LAYOUT_PROPERTY: str(schema.LAYOUT)}, raise_if_not_exists=False
         )
     except CommitFailedError:
-        # Another job that opens the table for the first time did the same; else this says why not.
+        # Another job that opened the table at the same time has probably added them.
         return opened(tables, name)
     return found
 
 
 def replace(folder: Path, name: str, rows: pa.Table) -> None:
-    """Put rows in place of a table's, in one transaction."""
+    """Replace all rows of a table, in one transaction."""
     table(folder, name)
     write_deltalake(
         folder / name, rows.cast(schema.TABLES[name]), mode="overwrite", schema_mode="overwrite"
@@ -138,7 +144,10 @@ def replace(folder: Path, name: str, rows: pa.Table) -> None:
 
 
 def replace_frame(tables: Path, name: str, frame: DataFrame) -> None:
-    """Put the rows of a frame in place of a table's, in one transaction; Spark writes the files."""
+    """Replace all rows of a table by those of a frame, in one transaction; Spark writes the files.
+
+    The table has no partitions.
+    """
     target = table(tables, name)
     staged = f"data/replaced/{secrets.token_hex(8)}"
     frame.write.parquet(str(tables / name / staged))
@@ -148,7 +157,7 @@ def replace_frame(tables: Path, name: str, frame: DataFrame) -> None:
 
 @frozen
 class Staged:
-    """Files of a batch that are written, and in no version of their table yet."""
+    """The files of a batch, written but not yet in any version of their table."""
 
     table: DeltaTable
     files: list[AddAction | RemoveAction]
@@ -157,13 +166,16 @@ class Staged:
 
 
 def stage(tables: Path, name: str, batch: Batch, frame: DataFrame) -> Staged | None:
-    """Write the rows of a batch beside the table; None if the batch is in the table already."""
+    """Write the rows of a batch beside the table and return the files.
+
+    Returns None if the batch is in the table already.
+    """
     target = table(tables, name)
     done = target.transaction_version(batch.job)
     if done is not None and done >= batch.number:
         return None
     partitions = schema.PARTITIONS.get(name, [])
-    # Never where another attempt wrote: if that one is still alive, it may commit its files yet.
+    # Each attempt has a folder of its own: another one may be alive, and still commit its files.
     staged = f"data/{batch.job}/b{batch.number}-{secrets.token_hex(4)}"
     writer = frame.write.mode("overwrite")
     if partitions:
@@ -186,7 +198,8 @@ def commit(staged: Staged, batch: Batch) -> None:
             commit_staged(target, staged.files, batch, staged.partitions)
             return
         except CommitFailedError:
-            # Rows that were deleted meanwhile are no reason, but Delta takes them for one.
+            # Delta also refuses if files were removed meanwhile, by `rollup` or a compaction. That
+            # does not concern rows that are added, so only the transaction's number decides.
             target = DeltaTable(target.table_uri)
             done = target.transaction_version(batch.job)
             if not left or (done is not None and done >= batch.number):
@@ -194,9 +207,10 @@ def commit(staged: Staged, batch: Batch) -> None:
 
 
 def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int | None:
-    """Append the frame to the table: `stage` and `commit`.
+    """Append the frame to the table: `stage` and `commit` together.
 
-    Returns how many rows were committed, or None if the batch is in the table already.
+    Returns how many rows were committed, None if the batch is in the table already. Raises what
+    `commit` does.
     """
     staged = stage(tables, name, batch, frame)
     if staged is None:
@@ -206,7 +220,7 @@ def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int
 
 
 def commit_nothing(tables: Path, name: str, batch: Batch) -> None:
-    """Note in the table that a batch of no rows is done with."""
+    """Commit a batch without rows, so that the table has its number."""
     commit(Staged(table(tables, name), [], 0, schema.PARTITIONS.get(name, [])), batch)
 
 
@@ -215,7 +229,7 @@ def append_rows(
 ) -> None:
     """Append a few rows that are in the driver already, in the transaction (job, version).
 
-    Does nothing where that is in the table already. Columns that a row lacks are null.
+    Does nothing if that transaction is in the table already. Columns that a row lacks are null.
     """
     target = table(tables, name)
     done = target.transaction_version(job)
@@ -234,7 +248,11 @@ def commit_staged(
     batch: Batch,
     partitions: Sequence[str],
 ) -> None:
-    """The second half of a batch: what Spark staged becomes part of the table, at once."""
+    """Make staged files part of the table in one commit, which is tried once.
+
+    Now and then a checkpoint of the log is written, so that opening the table does not read all
+    commits.
+    """
     target.create_write_transaction(
         adds,
         "append",
@@ -249,12 +267,12 @@ def commit_staged(
 
 
 def compact(spark: SparkSession, tables: Path, name: str) -> int:
-    """Join the small files of a table, and delete what is of no use any more.
+    """Join the small files of a table, and delete files that nobody needs any more.
 
-    Returns how many files were joined into fewer ones. A table that is sorted stays so.
-
-    That is files that no version of the last `KEEP_FILES_H` hours names, those of crashed attempts
-    among them, and the log behind its retention. Readers and writers go on meanwhile.
+    Returns how many files were joined into fewer ones. A table that is sorted stays sorted. Deleted
+    are files that no version of the last `KEEP_FILES_H` hours names, those of crashed attempts
+    among them, and commits of the log that are older than its retention. Readers and writers go on
+    meanwhile.
     """
     target = table(tables, name)
     if name in schema.SORT:

@@ -1,8 +1,8 @@
 """A stream's segments in the order of their numbers, and which of them are missing.
 
 Numbers are given once and without gaps (`mdserver.journal.segments`), and a segment is sealed
-before the next one begins. So a number that is not there although a later one is was deleted, or
-lost. What the file system says of times, and where the folder is, has no influence.
+before the next one begins. So if a number does not exist although a later one does, its segment was
+deleted or lost. Times of files and the place of the folder have no influence.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from attrs import frozen
 from mdserver.journal import segments
 
 RENAMED_MAX = 100
-"""How many segments at most are sealed while a folder is listed."""
+"""The largest number of segments that are sealed while a folder is listed."""
 
 
 @frozen
 class Missing:
-    """Segments that are not there, although a later one is."""
+    """A hole: the segments from `first` to `last` do not exist, although a later one does."""
 
     first: int
     last: int
@@ -32,7 +32,7 @@ class Missing:
 
 
 def walk(folder: Path, first: int) -> Iterator[int | Missing]:
-    """The numbers from `first` on that are there, sealed or open, and each hole before the next."""
+    """Yield the segments that exist from `first` on, sealed or open, and the holes before them."""
     expected = first
     for number in sorted(set(segments.numbers(folder))):
         if number < first:
@@ -51,19 +51,22 @@ def walk(folder: Path, first: int) -> Iterator[int | Missing]:
 
 
 def sealed(folder: Path, number: int) -> Path:
-    """The path of a segment that is sealed."""
+    """Return the path that a segment has when it is sealed."""
     return folder / f"seg-{number:012d}.jsonl"
 
 
 def existing(folder: Path, number: int) -> Path | None:
-    """The file of a segment, open or sealed; None where it is deleted."""
-    # In this order: sealing renames the one to the other.
+    """Return the file of a segment, open or sealed, None if it is deleted."""
+    # The open one first: a segment that is sealed in between is found by its second name.
     paths = (sealed(folder, number).with_suffix(".open"), sealed(folder, number))
     return next((path for path in paths if path.exists()), None)
 
 
 def opened(folder: Path, number: int) -> BinaryIO:
-    """A segment to read, also if it is sealed at this moment. Raises FileNotFoundError."""
+    """Return the file of a segment, opened for reading.
+
+    Raises FileNotFoundError if the segment was deleted.
+    """
     for path in (existing(folder, number), existing(folder, number)):
         with contextlib.suppress(FileNotFoundError):
             if path is not None:

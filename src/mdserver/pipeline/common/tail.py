@@ -1,9 +1,14 @@
-"""A source for Spark that follows a journal stream into its open segment.
+"""A source for Spark that follows a stream of the journal into its open segment.
 
-Spark's own file source takes whole files only, so what it sees is as old as a segment lasts. This
-one reads byte ranges: an offset is a segment's number and a position behind a line end in it, which
-stays true when the segment is sealed, because sealing only renames. A batch that Spark repeats
-after a crash reads the same bytes.
+Spark's own file source takes whole files only, so a line would wait until its segment is sealed.
+This source reads byte ranges. An offset is the number of a segment and a position in it, behind a
+line end. It stays valid when the segment is sealed, because sealing only renames the file, and a
+segment is only ever appended to. So a batch that Spark repeats after a crash reads the same bytes.
+
+Spark asks for `latestOffset`, writes it down, asks for the `partitions` between two offsets, reads
+them in other processes, and calls `commit` when the batch is done with. Segments may be deleted at
+any moment in between, by the limits of the journal. What is missing becomes a row without a value
+(a hole), so a reader learns of it, and the batch goes on.
 """
 
 import contextlib
@@ -23,7 +28,7 @@ from mdserver.pipeline.common.numbered import Missing, existing, opened, walk
 
 NAME = "mdserver_journal"
 READER = "derive"
-"""Under this name it tells the server how far it is."""
+"""The name under which the position in the journal is written for the server."""
 
 COLUMNS = pa.schema(
     [("value", pa.string()), ("src_partition", pa.int64()), ("src_pos", pa.int64())]
@@ -35,7 +40,7 @@ READ_BYTES = 64 * KB
 
 @frozen
 class Range(InputPartition):
-    """Whole lines of one segment: from one position up to, without, another."""
+    """Whole lines of one segment, from the position `start` to `end`, which is excluded."""
 
     segment: int
     start: int
@@ -44,38 +49,46 @@ class Range(InputPartition):
 
 @frozen
 class Hole(InputPartition):
-    """Segments that are missing."""
+    """A partition that stands for segments that are missing."""
 
     missing: Missing
 
 
 class JournalTail(DataSource):
-    """The source as Spark knows it; the option `path` is the folder of the stream."""
+    """The source as Spark registers it; the option `path` is the folder of the stream."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """Return the name that `format` takes."""
         return NAME
 
     def schema(self) -> str:
-        """One row a line, and one without a value for each hole: its first and last segment."""
+        """Return the columns of a row, as Spark writes types.
+
+        There is a row for each line, and one without a value for each hole, whose first and last
+        segment are `src_partition` and `src_pos`.
+        """
         return "value string, src_partition bigint, src_pos bigint"
 
     def streamReader(self, schema: Any) -> "TailReader":
-        """The reader of one query."""
+        """Return the reader of one query."""
         return TailReader(Path(self.options["path"]))
 
 
 @frozen
 class Part:
-    """A segment of which something is still to be read, from `begin` on."""
+    """A segment that is still to be read, from the position `begin` on."""
 
     number: int
     begin: int
 
 
 class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets and ranges of one stream. Spark plans with one, and reads with copies of it."""
+    """The offsets and ranges of one stream.
+
+    Spark plans with one reader, and reads with copies of it in other processes. Offsets are dicts
+    with the keys `segment` and `position`, since Spark keeps them as JSON.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -85,19 +98,19 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._identifier = None if known is None else known.identifier
 
     def initialOffset(self) -> dict[str, int]:
-        """Before the first line there is."""
+        """Return the offset before the first line; segments are counted from 1."""
         return {"segment": 0, "position": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """A bound on one batch, for a job that has much to catch up with."""
+        """Return the bound on one batch, for a job that has much to catch up with."""
         return ReadMaxBytes(BATCH_BYTES_MAX)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What comes later is none of this run's business."""
+        """Note the present end of the stream, where a query with `availableNow` ends."""
         self._target = self._latest(self.initialOffset(), None)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Behind the last whole line, or behind one before the limit."""
+        """Return the offset behind the last whole line, or behind an earlier one at the limit."""
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         latest = self._latest(start, most)
         if self._target is None:
@@ -105,14 +118,17 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(latest, max(start, self._target, key=_order), key=_order)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Everything before is done with: the server may delete the segments before this one."""
+        """Note in the journal that the segments before that of `end` are no longer needed.
+
+        If the folder cannot be written to, only the limits of the server decide what is kept.
+        """
         if end["segment"] != self._told:
             self._told = end["segment"]
             with contextlib.suppress(OSError):
                 segments.set_position(self._folder, READER, self._told - 1, self._identifier)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range | Hole]:
-        """One range a segment, and the holes between."""
+        """Return the ranges between two offsets, one for each segment, and the holes between."""
         parts: list[Range | Hole] = []
         for part in self._parts(start):
             if isinstance(part, Missing):
@@ -128,7 +144,7 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The lines of a range; what was deleted since it was planned is a hole."""
+        """Yield the lines of a range; a segment that was deleted since the plan is a hole."""
         if isinstance(partition, Hole):
             yield _hole(partition.missing)
             return
@@ -140,6 +156,8 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except FileNotFoundError:
             yield _hole(Missing(partition.segment, partition.segment))
             return
+        # Not `splitlines`, which also divides at characters that a line may contain. Bytes that are
+        # not UTF-8 are replaced, and the checksum of the line then sets it aside.
         lines = block.decode(errors="replace").split("\n")[:-1]
         numbers = pa.repeat(pa.scalar(partition.segment, pa.int64()), len(lines))
         nothing = pa.nulls(len(lines), pa.int64())
@@ -148,6 +166,7 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _latest(self, start: dict[str, int], most: int | None) -> dict[str, int]:
+        """Return the offset behind the whole lines after `start`, at most so many bytes of them."""
         at = start
         for part in self._parts(start):
             if isinstance(part, Missing):
@@ -158,19 +177,21 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     stop = size if most is None else min(size, part.begin + most)
                     end = line_end(file, part.begin, stop)
             except FileNotFoundError:
-                break  # deleted just now, which the next look shows
+                break  # deleted since the listing, which the next call shows
             if end > part.begin:
                 at = {"segment": part.number, "position": end}
-            if end < size:
+            if end < size:  # the limit is reached, or a line is still being written
                 break
             if most is not None:
                 most -= end - part.begin
         return at
 
     def _parts(self, start: dict[str, int]) -> Iterator[Part | Missing]:
-        """What is behind an offset. Before its first line a stream lacks nothing.
+        """Yield the segments and holes behind an offset.
 
-        Of the segment of an offset nobody knows whether it had more, once it is deleted.
+        Segments before the first one that exists are no hole for a query that begins. If the
+        segment of the offset is deleted, it is not reported as missing: it may have been read to
+        its end.
         """
         first = start["segment"]
         if not first:
@@ -188,11 +209,14 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with opened(self._folder, number) as file:
                 return file.seek(0, os.SEEK_END)
         except FileNotFoundError:
-            return 1  # reading it shows that it is not there
+            return 1  # more than nothing, so that it is read, which shows that it is missing
 
 
 def line_end(file: BinaryIO, start: int, stop: int) -> int:
-    """The position behind the last line end in this range; `start` where there is none."""
+    """Return the position behind the last line end between two positions, `start` without one.
+
+    The search goes backwards, since a line end is usually near the end.
+    """
     high = stop
     while high > start:
         low = max(start, high - READ_BYTES)
@@ -211,4 +235,5 @@ def _hole(missing: Missing) -> pa.RecordBatch:
 
 
 def _order(offset: dict[str, int]) -> tuple[int, int]:
+    """Return the key by which offsets are compared."""
     return offset["segment"], offset["position"]
