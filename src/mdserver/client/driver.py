@@ -1,9 +1,9 @@
 """Runs a `ClientCore` under Trio or asyncio: its transports, its timers, and its outputs in order.
 
-`perform` carries out outputs and never waits: it queues frames, starts tasks and sets timers. The
-tasks (one for all timers, and for each attempt one that reads and one that writes) report to the
-core what happened and perform what it returns. All run in one thread, so no call of the core is
-interrupted by another.
+`perform` carries out outputs and never waits: it queues frames, starts tasks and sets timers. There
+is one task for all timers, and for each attempt one that reads and one that writes. They report to
+the core what happened, and perform the outputs that it returns. All of this runs in one thread, and
+no call of the core waits, so no call is interrupted by another.
 """
 
 import ssl
@@ -26,10 +26,10 @@ OpenTransport = Callable[[Target], AbstractAsyncContextManager[Transport]]
 
 
 class Application(Protocol):
-    """Takes the outputs of the core that are for the application; never waits."""
+    """The receiver of those outputs of the core that are for the application."""
 
     def take(self, output: out.Output) -> None:
-        """Handle a notice, messages, a result, a refusal, a connection or a stop."""
+        """Handle an output, such as a notice, messages, a result or a stop; never waits."""
 
 
 def now() -> int:
@@ -38,7 +38,12 @@ def now() -> int:
 
 
 class Attempt:
-    """One attempt to connect: its queued frames, and whether it is to be closed."""
+    """One attempt to connect: the frames to send, and how to close it.
+
+    `attempt` is the number that the core gave it. `scope` contains all of its work. `closing` is
+    the close code and reason, None until it is to be closed. `established`: the transport is open.
+    `ended` is set when nothing of it runs any more.
+    """
 
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
@@ -55,9 +60,9 @@ class Attempt:
         self._wake.set()
 
     def close(self, code: int, reason: str) -> None:
-        """Send what is queued, then close; cancel at once if the transport is not open yet.
+        """Have the queued frames sent and the transport closed, within `CLIENT_CLOSE_TIMEOUT_S`.
 
-        The close must end within `CLIENT_CLOSE_TIMEOUT_S`.
+        If the transport is not open yet, cancel the attempt at once.
         """
         self.closing = (code, reason)
         self._wake.set()
@@ -67,9 +72,10 @@ class Attempt:
             self.scope.cancel()
 
     async def next_payload(self, codec: ClientCodec) -> bytes | None:
-        """Return as many queued frames as one message may carry; None when it is time to close.
+        """Wait for frames, and join as many as one message may carry.
 
-        A single frame is returned whatever its size.
+        A single frame is returned even if it exceeds that size. Returns None when all frames are
+        sent and the transport is to be closed.
         """
         while not self.frames:
             if self.closing is not None:
@@ -88,7 +94,11 @@ class Attempt:
 
 
 class Driver:
-    """Carries out outputs and reports inputs, once it is started."""
+    """Carries out the outputs of a core, and reports to it what happens.
+
+    `tls` is the context for encrypted connections; the default context of Python is made when it is
+    first needed. `open_transport` is used from the next attempt on.
+    """
 
     def __init__(
         self,
@@ -108,7 +118,7 @@ class Driver:
         self._timers_changed = anyio.Event()
 
     def start(self, tasks: Tasks) -> None:
-        """Run timers and transports as these tasks, until they are cancelled."""
+        """Run timers and transports in these tasks, until they are cancelled."""
         self._tasks = tasks
         tasks.start_soon(self._run_timers)
 
@@ -116,7 +126,7 @@ class Driver:
         """Carry out outputs, in order; never waits.
 
         The application may call the core while it takes an output. The outputs of that call are
-        carried out in place, before the rest of these.
+        carried out at once, before the rest of these.
         """
         for output in outputs:
             match output:
@@ -139,7 +149,7 @@ class Driver:
                     self._application.take(output)
 
     async def _run_timers(self) -> None:
-        """Wait for the earliest timer, or for a change of the timers, again and again."""
+        """Report each timer when it is due, until cancelled."""
         while True:
             self._timers_changed = anyio.Event()
             soonest = min(self._timers.items(), key=lambda item: item[1], default=None)
@@ -149,12 +159,13 @@ class Driver:
             timer, at = soonest
             with anyio.CancelScope(deadline=at / NS_PER_S) as waiting:
                 await self._timers_changed.wait()
+            # The timer may have been moved or cancelled in the moment in which it came due.
             if waiting.cancelled_caught and self._timers.get(timer) == at:
                 del self._timers[timer]
                 self.perform(self._core.due(timer, max(at, now())))
 
     async def _run_transport(self, link: Attempt, opening: out.OpenTransport) -> None:
-        """Run one connection from its opening to its end, and report `closed` in every case."""
+        """Run one connection from its opening to its end, and report `closed` however it ends."""
         target = Target(opening.server, self._tls(secure=opening.secure), self._codec.text)
         code, reason = CLOSED_WITHOUT_HANDSHAKE, "the connection was lost"
         try:
@@ -169,12 +180,12 @@ class Driver:
         self.perform(self._core.closed(link.attempt, code, reason, now()))
 
     async def leave(self) -> None:
-        """Wait until the last connection has ended; `disconnect` bounds that time."""
+        """Wait until the last connection has ended; after `disconnect` that takes bounded time."""
         if self._link is not None:
             await self._link.ended.wait()
 
     async def _converse(self, link: Attempt, transport: Transport) -> None:
-        """Report what comes in while `_write` sends what is queued."""
+        """Report what arrives, while `_write` sends what is queued."""
         link.established = True
         self.perform(self._core.opened(link.attempt, now()))
         async with anyio.create_task_group() as nursery:
@@ -184,7 +195,7 @@ class Driver:
                 self.perform(self._core.received(link.attempt, payload, now()))
 
     async def _write(self, link: Attempt, transport: Transport) -> None:
-        """Send what is queued until the link is to be closed; then close it and end its tasks."""
+        """Send queued frames until the attempt is to be closed; then close it and end its tasks."""
         while (payload := await link.next_payload(self._codec)) is not None:
             await transport.send(payload)
         assert link.closing is not None

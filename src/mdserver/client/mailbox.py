@@ -1,4 +1,4 @@
-"""A queue between the driver, which never waits, and the application, which does."""
+"""A queue between the driver, which must not wait, and the tasks of the application, which do."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -41,12 +41,12 @@ class Mailbox(Generic[T]):
         self._arrival.wake()
 
     def close(self) -> None:
-        """Accept the end: after the items that are here, takers get StopAsyncIteration."""
+        """Close the mailbox: after the remaining items, takers get StopAsyncIteration."""
         self._closed = True
         self._arrival.wake()
 
     async def take_all(self) -> list[T]:
-        """Wait for an item and return all that are here, up to the first exception.
+        """Wait for an item and return all that have arrived, up to the first exception.
 
         Raises an exception only if it is the first item, and StopAsyncIteration at the end.
         """
@@ -61,6 +61,7 @@ class Mailbox(Generic[T]):
         Raises StopAsyncIteration when the mailbox is closed and empty. A cancelled call loses no
         item.
         """
+        # A taker that always finds an item would otherwise never let other tasks run.
         self._streak += 1
         if not self._items or self._streak >= _UNYIELDING_MAX:
             self._streak = 0

@@ -9,7 +9,7 @@ from mdserver.core.events import StatusName
 
 
 class Publication:
-    """A publication that was submitted; `result` is None until its result is here."""
+    """A publication that was submitted; `result` is None until the result arrives."""
 
     __slots__ = ("_settled", "result")
 

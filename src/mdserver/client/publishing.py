@@ -14,9 +14,9 @@ from mdserver.core.commands import Publish
 
 
 class Publishing:
-    """Submits publications, and hands their results to whoever waits for them.
+    """Submits publications, and hands each result to the `Publication` that waits for it.
 
-    `timeout_s`: how long `publish` waits for a result if it is not told otherwise.
+    `timeout_s` is the default of `publish`, in seconds; with None it waits without a limit.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Publishing:
         self._answers = Signal()
 
     async def submit(self, command: Publish) -> Publication:
-        """Send a publication, as soon as there is room for one more without a result."""
+        """Send a publication, as soon as fewer than `publications_max` have no result yet."""
         standing = self._standing
         standing.require_open()
         while self._core.publications_waiting >= self._core.settings.publications_max:
@@ -45,7 +45,8 @@ class Publishing:
         self._unanswered[number] = publication
         self._perform(outputs)
         if standing.unreachable is not None:
-            # Waiting for a server that was never reached would block the caller for ever.
+            # After `connect_timeout_s` nothing waits for a server that was never reached, and
+            # neither must what is submitted later.
             self._perform(self._core.give_up(str(standing.unreachable)))
         return publication
 
@@ -66,10 +67,10 @@ class Publishing:
             await self._answers.wait()
 
     def published(self, output: out.Published) -> None:
-        """Hand out a result."""
+        """Set the result of a publication, and wake the tasks that wait."""
         self._unanswered.pop(output.result.publication).settle(output.result)
         self._answers.wake()
 
     def wake(self) -> None:
-        """Let waiting submissions see that the client was left."""
+        """Have the submissions that wait for room check whether the client was left."""
         self._answers.wake()

@@ -13,7 +13,11 @@ from mdserver.client.waiting import ClientStanding
 
 
 class Reporting:
-    """Sends the receipts of a `ReceiptBook`; `clock` returns the time in nanoseconds."""
+    """Sends the receipts of a `ReceiptBook`, and keeps them until the server has them.
+
+    `clock` returns the time in nanoseconds. Receipts that a lost connection left unconfirmed are
+    sent again in the next session.
+    """
 
     def __init__(
         self,
@@ -47,13 +51,13 @@ class Reporting:
     async def report_again(self) -> None:
         """Send the receipts that the last connection did not confirm.
 
-        This runs as a task of its own, after the outputs that subscribe again: a member confirms
-        only receipts about subjects to which the session subscribes.
+        This runs in a task of its own, so that it comes after the commands that subscribe again: a
+        member confirms only receipts about subjects to which the session subscribes.
         """
         self._report()
 
     def connected(self, output: out.Connected) -> None:
-        """Note the member that receipts are given to from now on."""
+        """Note the member to which receipts go from now on."""
         self._book.connected(output.event.member)
 
     def confirmed(self, mark: int) -> None:

@@ -1,7 +1,7 @@
-"""Which subscriptions of a client get a message, and which subjects they have to be held for.
+"""Finds the subscriptions of a client that get a message, and the subjects to hold for full ones.
 
-Subscriptions may overlap: a subject is subscribed once at the server for all that name it, and a
-message goes to each subscription that it matches.
+Subscriptions may overlap: a subject is subscribed once at the server for all subscriptions that
+name it, and a message goes to each subscription that it matches.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ from mdserver.limits import CLIENT_POSITIONS_MAX
 class Routes:
     """The subscriptions of a client by subject and pattern, in the order of subscription.
 
-    `_found` caches the subscriptions of each subject that messages came for; it is emptied with
-    each change. `_slow` has, for each held subject, the full subscriptions that it is held for.
+    `_found` caches the subscriptions of each subject of which messages came; every change empties
+    it. `_slow` has, for each held subject, the full subscriptions for which it is held.
     """
 
     def __init__(self) -> None:

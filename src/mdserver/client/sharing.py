@@ -1,23 +1,27 @@
 """The subscriptions of a client, which may overlap and share what the server sends.
 
-The server sends a session one copy of a message, however many of its subscriptions match. So a
-subject is subscribed once for all subscriptions that name it, and each message goes to every
-subscription that it matches.
+The server sends a session one copy of a message, however many of its subscriptions match. So the
+client subscribes to a subject once for all subscriptions that name it, and hands each message to
+every subscription that it matches.
 
-A subscription that begins beside others that overlap it *joins* them: it must get its snapshot or
-history, which the others have seen. The states of a join:
+A subscription that overlaps others when it begins *joins* them: it must get a snapshot or history
+that the others have had before. The states of a join:
 
-- Waiting: a ping (a mark) was sent, and after it the overlapping subjects are subscribed again with
-  `replay`. What arrives before the pong was sent before the join, so the new subscription takes
-  nothing yet.
-- Started: the pong has come. From here on the subscription takes what arrives; messages that others
-  have seen go to it alone (`DeliverMessages.repeated`).
-- Finished: a second ping, with `caught_up`, was answered: everything that comes before live
-  messages has been brought.
+    WAITING   --- the pong of the first ping ------------------->  STARTED
+    STARTED   --- the pong of a second ping, with `caught_up` --->  FINISHED
+    WAITING, STARTED  --- an interruption ---------------------->  INTERRUPTED
+    INTERRUPTED  --- messages can come again ------------------->  WAITING
 
-A join is interrupted by whatever may keep messages from its subscription: a new connection, a
-pause, or a full buffer. It then starts over as soon as messages can come again. A subscription
-drops what it got already, so starting over brings nothing twice.
+- WAITING: a ping with a mark was sent. The commands after it subscribe to the overlapping subjects
+  again, with `replay`. What arrives before the pong was sent before the join began, so the new
+  subscription takes nothing yet.
+- STARTED: the subscription takes what arrives. Messages that the others have had before go to it
+  alone (`DeliverMessages.repeated`).
+- FINISHED: everything that precedes live messages has come.
+- INTERRUPTED: a new connection, a pause or a full buffer may have kept messages from the
+  subscription, so the answers to earlier pings prove nothing. The join starts over. A subscription
+  that had started goes on taking messages, and drops those that it got before, so nothing is
+  delivered twice.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,13 +37,14 @@ from mdserver.client.waiting import ClientStanding
 
 
 class SharedSubscriptions:
-    """All subscriptions over one core.
+    """All subscriptions of one client.
 
     `perform` carries out outputs of the core; `clock` returns the time in ns; `standing` wakes the
-    tasks that wait. `interruptions` counts the events that may keep messages from
-    a subscription for a while: a new connection, a pause, or a full buffer.
+    tasks that wait. `interruptions` counts the events that may keep messages from a subscription
+    for a while: a new connection, a pause, or a full buffer.
 
-    Marks are sent to the core as negative numbers, to tell them from those of receipts.
+    The core gets the marks of this class as negative numbers, which tells them from the marks of
+    receipts.
     """
 
     def __init__(
@@ -67,7 +72,7 @@ class SharedSubscriptions:
         self._finishing: tuple[int, list[Subscription]] | None = None
         """The mark whose answer finishes these joins; None after an interruption."""
         self._asked: dict[int, None] = {}
-        """The marks of the question that is under way and of the next one."""
+        """The marks of the question that is under way and of the one after it, at most two."""
         self.interruptions = 0
 
     def all(self) -> list[Subscription]:
@@ -75,9 +80,9 @@ class SharedSubscriptions:
         return self._routes.all()
 
     def add(self, subscription: Subscription, history: int, conflation_ms: int) -> None:
-        """Begin a subscription.
+        """Begin a subscription, as a join if it overlaps others.
 
-        Raises InvalidSubjectError before anything is changed.
+        Raises InvalidSubjectError if a subject is invalid; nothing is changed then.
         """
         again = self._routes.overlapping(subscription.subjects)
         self._routes.add(subscription)
@@ -97,10 +102,10 @@ class SharedSubscriptions:
             )
 
     def _join(self, subscription: Subscription) -> None:
-        """Send the mark, and subscribe again to everything that the new subscription overlaps.
+        """Send the mark, and subscribe again to everything that brings messages of a subscription.
 
-        Beside a pattern that includes more exact subscriptions, because the server brings a message
-        by the exact subscription alone.
+        For a pattern these are also the subscriptions that overlap it, because the server sends a
+        message by the most exact subscription alone.
         """
         self._marks += 1
         self._joining[self._marks] = subscription
@@ -124,21 +129,21 @@ class SharedSubscriptions:
     def interrupt(self) -> None:
         """Note that messages on their way may not reach their subscription.
 
-        Every unfinished join has to begin again.
+        Every unfinished join has to start over.
         """
         self.interruptions += 1
         self._interrupted |= dict.fromkeys(self._histories)
         self._finishing = None
 
     def go_on(self) -> None:
-        """Begin interrupted joins again, unless something still keeps messages from them."""
+        """Start interrupted joins over, except those that messages still cannot reach."""
         for subscription in list(self._interrupted):
             if self._open_to(subscription):
                 del self._interrupted[subscription]
                 self._join(subscription)
 
     def _finish(self) -> None:
-        """Ask the server to say when the joins under way have caught up, one question at a time."""
+        """Ask the server when the started joins have caught up, one question at a time."""
         joins = [one for one in self._histories if one.started and one not in self._interrupted]
         if joins and self._finishing is None:
             self._finishing = self.ask_caught_up(), joins
@@ -178,23 +183,24 @@ class SharedSubscriptions:
         self._interrupted.pop(subscription, None)
 
     def release(self, subscription: Subscription) -> None:
-        """Receive a subscription again that has room."""
+        """Receive the messages of a subscription again, which has room for them."""
         self._perform(self._core.release(self._routes.release(subscription)))
         self.go_on()
         self.standing.changed()
 
-    # Whether a subscription has got what comes before its live messages
+    # Whether a subscription has got what precedes its live messages
 
     def held(self, subscription: Subscription) -> bool:
-        """Return whether a subject of a subscription is held, for lack of room."""
+        """Return whether a subject of a subscription is held, because a buffer is full."""
         return self._routes.held(subscription.subjects)
 
     def ask_caught_up(self) -> int:
-        """Ask the server to say when all subscriptions have caught up; return the mark.
+        """Ask the server when all subscriptions have caught up; return the mark of the question.
 
-        At most one question is under way, because a server takes few of them at once. The next one
-        is put when that is answered, and serves all who asked meanwhile: it could not be answered
-        earlier in any case, as each question is about all subscriptions.
+        At most one question is under way, because a server accepts only a few at once. The next one
+        is sent when that is answered, and serves every caller that asked meanwhile. None of them
+        loses time by this: each question is about all subscriptions, so a later one is never
+        answered before an earlier one.
         """
         if len(self._asked) < 2:
             self._marks += 1
@@ -204,11 +210,11 @@ class SharedSubscriptions:
         return next(reversed(self._asked))
 
     async def caught_up(self, subscription: Subscription) -> None:
-        """Wait until a subscription has got everything that comes before its live messages.
+        """Wait until a subscription has got everything that precedes its live messages.
 
-        The answer of the server counts only if nothing kept messages from the subscription since
-        the question: neither a lack of room nor a pause nor a new connection. Otherwise ask again.
-        Raises what `ClientStanding.wait_until` raises.
+        The answer of the server counts only if nothing kept messages from the subscription after
+        the question: no full buffer, no pause and no new connection. Otherwise ask again. Raises
+        what `ClientStanding.wait_until` raises.
         """
         answered = False
         while not answered:
@@ -224,7 +230,7 @@ class SharedSubscriptions:
             answered = self.interruptions == since
 
     def answered(self, mark: int) -> bool:
-        """Return whether a mark was answered, or was lost with an earlier connection."""
+        """Return whether a mark was answered, or lost with an earlier connection."""
         return mark not in self._asked
 
     # What the core says
@@ -237,7 +243,10 @@ class SharedSubscriptions:
         return bool(self._interrupted)
 
     def subscribed(self, output: out.Subscribed) -> None:
-        """Confirm subjects to their subscriptions; one that has not started is not confirmed."""
+        """Confirm subjects to their subscriptions, except to joins that have not started.
+
+        The confirmation may answer the command of an earlier subscription to the same subject.
+        """
         for subject in output.subjects:
             for subscription in self._routes.named(subject):
                 if subscription.started:
@@ -255,7 +264,10 @@ class SharedSubscriptions:
         self.standing.changed()
 
     def reported(self, mark: int) -> None:
-        """Handle the answer to a mark: start or finish the joins that wait for it."""
+        """Handle the answer to a mark: start or finish the joins that wait for it.
+
+        The question after an answered one is sent now.
+        """
         joined = self._joining.pop(mark, None)
         if joined is not None:
             joined.started = True

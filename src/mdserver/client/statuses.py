@@ -11,8 +11,8 @@ from mdserver.client.mailbox import Mailbox
 class Statuses:
     """The statuses of a client, oldest first, as an asynchronous iterator of `Notice`.
 
-    At most 1,000 are kept for an application that reads them late; older ones are dropped. The
-    iteration ends when the client is left.
+    At most 1,000 are kept for an application that reads them late; the oldest ones are dropped.
+    The iteration ends when the client is left.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Statuses:
         return await self._mailbox.take()
 
     async def batch(self) -> list[Notice]:
-        """Return all statuses that are here, waiting for at least one.
+        """Wait for at least one status and return all that have arrived.
 
         Raises StopAsyncIteration at the end.
         """

@@ -1,8 +1,8 @@
 """The HTTP transport of the Python client, for networks that WebSocket cannot pass.
 
-One request whose answer never ends brings the events (docs/protocol.md, "HTTP streaming"). Further
-requests carry commands, one after the other on a connection of their own, to the path that
-`connected` names.
+The answer to one request brings the events and does not end (docs/protocol.md, "HTTP streaming").
+Further requests carry commands to the path that `connected` names, one after the other on a second
+connection.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -72,7 +72,7 @@ class Exchange:
         with _lost_unless_alive():
             await self._stream.send(head + content + end)
         while not isinstance(answer := await self._event(), h11.Response):
-            pass  # 1xx: an informational response precedes the final one
+            pass  # informational responses (1xx) precede the final one
         return answer.status_code
 
     async def part(self) -> bytes | None:
@@ -93,6 +93,11 @@ class Exchange:
         await drop(self._stream)
 
     async def _event(self) -> h11.Event:
+        """Wait for the next event of h11 and return it.
+
+        A stream that ends where HTTP does not allow it is a lost connection. h11 reports it as an
+        error of the server, like malformed HTTP, so the last bytes received tell the two apart.
+        """
         received = b"not yet anything"
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
@@ -160,7 +165,7 @@ class StreamTransport:
         self._path: str | None = None
 
     async def receive(self) -> bytes:
-        """Return the events that arrived together."""
+        """Return the events that arrived together, as one payload."""
         await self._open.wait()
         while (part := await self._down.part()) is not None:
             payload = self._parts.feed(part)
@@ -187,13 +192,16 @@ class StreamTransport:
             raise TransportError(CLOSED_WITHOUT_HANDSHAKE, failed)
 
     async def close(self, *_: object) -> None:
-        """Close both connections; HTTP has no closing handshake, the server notices their end."""
+        """Close both connections.
+
+        HTTP has no closing handshake; the server notices that the connections have ended.
+        """
         await self._down.close()
         if self._up is not None:
             await self._up.close()
 
     async def _upward(self) -> Exchange:
-        """Return the connection for commands; a new one if the last one was idle for too long."""
+        """Return the connection for commands, a new one if the last one was idle for too long."""
         if self._up is not None and anyio.current_time() - self._up.last_used > _IDLE_REUSE_S:
             await self._up.close()
             self._up = None
@@ -207,7 +215,7 @@ class StreamTransport:
         try:
             first, *_ = codec.events(payload)
         except (RemoteProtocolError, ValueError):
-            return None  # the core reads the same payload and reports what is wrong with it
+            return None  # the core decodes the same payload, and reports the error
         return first.path if isinstance(first, Connected) else None
 
 
@@ -226,6 +234,7 @@ async def open_http_stream(target: Target) -> AsyncIterator[Transport]:
 
 @contextmanager
 def _lost_unless_alive() -> Iterator[None]:
+    """Raise errors of the stream as TransportError."""
     try:
         yield
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:

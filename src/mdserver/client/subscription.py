@@ -19,20 +19,20 @@ class Subscription:
     """The subjects and patterns of one call of `Client.subscribe`, and their messages.
 
     `async for message in subscription` gives the messages in order, each once, also across
-    reconnects. `async with` ends the subscription on leaving. The iteration raises:
+    reconnects. An `async with` block ends the subscription at its end. The iteration raises:
 
     - SubscribeError when the server refuses a subject;
-    - StoppedError when the server does not want the client back;
+    - StoppedError when the client stops because a server refused it;
     - ConnectError when no server was reached in `connect_timeout_s`.
 
-    To iterate again goes on with what remains. The iteration ends when no subject is left or the
-    client is left.
+    A new iteration after an error goes on with the remaining messages. The iteration ends when the
+    last subject has ended, or the client is left.
 
     At most `buffer_messages` messages wait here. Beyond that the subjects are held at the server,
-    and what they miss is recovered once half of the messages are gone, so a slow application slows
+    and what they miss is recovered once half of the buffer is free. So a slow application slows
     only this subscription and those that overlap it.
 
-    `subjects` are the subjects and patterns that are subscribed still.
+    `subjects` are the subjects and patterns that are still subscribed.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Subscription:
         return message
 
     async def batch(self) -> list[Message]:
-        """Return all messages that are here, waiting for at least one.
+        """Wait for at least one message and return all that have arrived.
 
-        It is cheaper than iteration for very many messages, and raises the same errors, and
+        For very many messages this is cheaper than iteration. It raises the same errors, and
         StopAsyncIteration at the end.
         """
         messages = await self._mailbox.take_all()
@@ -92,30 +92,31 @@ class Subscription:
         await self._shared.standing.wait_until(lambda: not self._unconfirmed)
 
     async def caught_up(self) -> None:
-        """Wait until everything has come that precedes live messages.
+        """Wait until everything that precedes live messages has come.
 
-        That is the snapshot, the history or what was missed, of all subjects of a pattern. Take the
-        messages meanwhile: a full buffer holds the subscription. Raises what `Client.connected`
-        raises.
+        That is the snapshot, the history, or what was missed, for all subjects of a pattern. Take
+        the messages meanwhile: a full buffer holds the subscription, which then does not catch up.
+        Raises what `Client.connected` raises.
         """
         await self._shared.caught_up(self)
 
     def end(self) -> None:
-        """Unsubscribe; messages that are here already can still be taken."""
+        """Unsubscribe; messages that have arrived can still be taken."""
         self._shared.remove(self, list(self.subjects))
 
     # For the client
 
     def join(self) -> None:
-        """Begin beside subscriptions that overlap: take nothing until `started` is set."""
+        """Begin as a join (see `sharing`): take nothing until `started` is set."""
         self._brought = {}
         self.started = False
 
     def wants(self, event: MessageEvent, history: str, *, repeated: bool) -> bool:
         """Return whether a message is for this subscription.
 
-        A subscription that joined others gets repeated messages as well, each once: `_brought` has
-        the newest position of each subject that it got. The others drop what is repeated.
+        A subscription that joined others takes repeated messages as well, each once: `_brought` has
+        the newest position that it got of each subject. All other subscriptions have had the
+        repeated messages before, and drop them.
         """
         if not self.started:
             return False
@@ -136,11 +137,11 @@ class Subscription:
         return True
 
     def fail(self, error: ClientError) -> None:
-        """Raise this error from the iteration, after the messages that are here."""
+        """Raise this error from the iteration, after the messages that have arrived."""
         self._mailbox.put([error])
 
     def close(self) -> None:
-        """End the iteration after the messages that are here."""
+        """End the iteration after the messages that have arrived."""
         self._mailbox.close()
 
     def confirm(self, subject: str) -> None:
@@ -153,7 +154,7 @@ class Subscription:
         self.drop(subject)
 
     def drop(self, subject: str) -> None:
-        """Remove a subject; without any left the iteration ends."""
+        """Remove a subject; after the last one the iteration ends."""
         self.subjects.remove(subject)
         self.confirm(subject)
         if not self.subjects:

@@ -1,4 +1,4 @@
-"""What the transports of the Python client share: their target, and how they fail."""
+"""The common parts of the Python client's transports: their target, streams and errors."""
 
 import os
 import ssl
@@ -83,7 +83,7 @@ def unopened(reason: str) -> TransportError:
 
 
 def failure(error: Exception) -> str:
-    """Return one sentence about why a connection failed: its innermost cause."""
+    """Return why a connection failed, as one sentence from its innermost cause."""
     cause: BaseException = error
     while isinstance(cause.__cause__, Exception):
         cause = cause.__cause__

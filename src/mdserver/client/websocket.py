@@ -1,4 +1,9 @@
-"""The WebSocket transport of the Python client: wsproto over a stream of anyio."""
+"""The WebSocket transport of the Python client: wsproto over a stream of anyio.
+
+Section numbers are those of RFC 6455. Two tasks use a transport. One receives; it also answers
+pings and close frames, so both tasks may send, and a lock keeps their frames apart. The other one
+sends messages and begins the closing handshake (section 7.1.2), whose answer the first one reads.
+"""
 
 from collections import deque
 from collections.abc import AsyncIterator
@@ -42,7 +47,7 @@ from mdserver.limits import (
     SUBPROTOCOL_JSON,
 )
 
-# BusyResourceError: under TLS a task that receives may have to send, beside the one that sends.
+# BusyResourceError: under TLS receiving may require a send, while the other task sends as well.
 _LOST = (
     anyio.BrokenResourceError,
     anyio.BusyResourceError,
@@ -52,7 +57,10 @@ _LOST = (
 
 
 class WebSocketTransport:
-    """One WebSocket connection; one task receives, and another one sends and closes."""
+    """One WebSocket connection; one task receives, and another one sends and closes.
+
+    `_ended` is why the connection has ended, None while it has not; `_end` is set at that moment.
+    """
 
     def __init__(self, stream: anyio.abc.ByteStream, target: Target) -> None:
         self._stream = stream
@@ -89,7 +97,8 @@ class WebSocketTransport:
             if received:
                 self._protocol.receive_data(received)
             ended = not received
-            # One event at a time: those that follow the acceptance belong to the session.
+            # Return at the acceptance: the events after it are messages of the session, and stay
+            # in `_protocol` for `_take_events`.
             for event in self._protocol.events():
                 match event:
                     case AcceptConnection():
@@ -121,7 +130,7 @@ class WebSocketTransport:
         return self._payloads.popleft()
 
     async def _take_events(self) -> None:
-        """Handle what has arrived; messages that came before a close frame are kept."""
+        """Handle what has arrived. Messages before a close frame are still received."""
         for event in self._protocol.events():
             match event:
                 case TextMessage() | BytesMessage():
@@ -135,7 +144,10 @@ class WebSocketTransport:
                 return
 
     def _take_message(self, event: TextMessage | BytesMessage) -> None:
-        """Put the parts of a message together."""
+        """Assemble a message from its fragments, up to `CLIENT_PAYLOAD_BYTES_MAX`.
+
+        wsproto bounds neither the number nor the total size of fragments.
+        """
         part = event.data.encode() if isinstance(event.data, str) else bytes(event.data)
         self._fragments_bytes += len(part)
         if self._fragments_bytes > CLIENT_PAYLOAD_BYTES_MAX:
@@ -162,7 +174,10 @@ class WebSocketTransport:
             await self._end.wait()
 
     async def say_farewell(self) -> None:
-        """Send a close frame if none was sent, even in a cancelled scope; nobody reads on."""
+        """Send a close frame if none was sent, even in a cancelled scope; its answer is not read.
+
+        It tells the server at once that the client has left on purpose.
+        """
         if self._protocol.state is not ConnectionState.OPEN or self._ended is not None:
             return
         with anyio.move_on_after(CLIENT_FAREWELL_S, shield=True):
@@ -172,7 +187,11 @@ class WebSocketTransport:
                 return  # the server has gone already
 
     async def _send(self, event: Event) -> None:
-        """Send a frame, if the connection is not being closed; raises TransportError."""
+        """Send a frame; raises TransportError.
+
+        Once a close frame was sent or received, nothing is sent except the answer to the close
+        frame of the server (section 5.5.1).
+        """
         async with self._sending:
             answer = isinstance(event, CloseConnection)
             state = self._protocol.state
@@ -186,7 +205,7 @@ class WebSocketTransport:
                 raise self._note_end(failure(error)) from None
 
     def _note_end(self, reason: str, code: int = CLOSED_WITHOUT_HANDSHAKE) -> TransportError:
-        """Return why the connection has ended: the first reason counts."""
+        """Note why the connection has ended, and return the error; the first reason counts."""
         if self._ended is None:
             self._ended = TransportError(code, reason)
             self._end.set()
@@ -195,10 +214,7 @@ class WebSocketTransport:
 
 @asynccontextmanager
 async def open_websocket(target: Target) -> AsyncIterator[Transport]:
-    """Connect and upgrade.
-
-    Raises TransportError, whose reason says why that was not possible.
-    """
+    """Connect and upgrade. Raises TransportError if that is not possible."""
     stream = await open_stream(target)
     try:
         transport = WebSocketTransport(stream, target)
@@ -212,7 +228,7 @@ async def open_websocket(target: Target) -> AsyncIterator[Transport]:
 
 
 async def _received(stream: anyio.abc.ByteStream) -> bytes:
-    """Return what arrives; empty at the end of the stream."""
+    """Wait for bytes and return them; empty at the end of the stream."""
     try:
         return await stream.receive(READ_BYTES)
     except anyio.EndOfStream:

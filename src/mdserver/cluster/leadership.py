@@ -1,4 +1,6 @@
-"""Who coordinates a subject group, as one member sees it.
+"""The leadership of a subject group: its coordinator and epoch, as far as one member knows.
+
+The states in which a member may be, and what leads from one to another:
 
                  no coordinator in sight
        .---------------------------------------------.
@@ -9,20 +11,25 @@
        |           link or coordinator lost          v
        '------------------------------------------- ACTIVE: entries come and are committed
 
-An epoch is *active* here only after this member holds all that was committed when it began. From
-then on publications that wait here are forwarded to its coordinator, and those that its log lacks
-are forwarded anew (`Group.follow`). What a member sees here decides nothing: who coordinates is
-decided by the promises of seeds, and a member may learn of that late.
+Invariant: an epoch is *active* here only after this member holds everything that was committed when
+the epoch began. So when it becomes active, a publication that was forwarded to an earlier
+coordinator and is not in the log here was certainly lost, and can be forwarded again without being
+taken twice (`Group.follow`). From then on, publications that wait here are forwarded as well.
+
+This is knowledge and not authority: the promises of seeds decide who coordinates a group, and a
+member may learn of their decision late. Whatever it sends to a coordinator that is no longer one is
+refused there, because messages carry the epoch.
 """
 
 
 class Leadership:
-    """Who coordinates a group, as far as this member knows.
+    """The coordinator of a group, as far as this member knows.
 
     `coordinator` is its address, "" if there is none, and `epoch` its epoch. `active`: its log is
-    established, and this member follows it. `forwarded_epoch`: the epoch to which all that waits
-    here was forwarded; 0 if that may have been lost with a link. `maybe_behind`: what the
-    coordinator sent may have been lost with a link, so that the log here may lack entries of it.
+    established, and this member follows it. `forwarded_epoch`: the epoch to whose coordinator
+    everything that waits here was forwarded; 0 if that may have been lost with a link.
+    `maybe_behind`: entries of the coordinator may have been lost with a link, so the log here may
+    lack them.
     """
 
     __slots__ = ("active", "coordinator", "epoch", "forwarded_epoch", "maybe_behind")

@@ -1,15 +1,27 @@
-"""The short way of publications through the logs of a single server.
+"""A shortcut for publications to a single server: append and commit them in one go.
 
-A single server is a cluster of one seed, so a publication could go the way that it goes in any
-cluster: a ticket in the queue of its group, a message to the coordinator, a number, an ack, a
-commit, and the result read off the log. On a server that is its own majority nothing can come
-between the first of these and the last, unless something waits: for the disk, for an earlier
-publication, or for a look at what its publisher numbered before. If nothing does, an entry is
-committed as it gets its place, in the same order and at the same places, and the publications of
-all groups that a step brings are delivered and answered together.
+A single server is a cluster of one seed. A publication to it could take the full path of a cluster:
+a ticket in the queue of its group, a forward to the coordinator, a sequence number, an ack, a
+commit, and an outcome that is read from the log. All of these steps take place on one member, which
+is its own majority. So nothing can come between the first and the last of them, unless a
+publication has to wait: for the disk, for an earlier publication of its group, or for the check of
+its publisher's numbers. If it has to wait for none of these, both paths give it the same position
+and the same outcome, and the shortcut takes it: its entry is committed as soon as it has a place.
 
-Whatever waits takes the way of a cluster (`Group.propose`), with all publications of its step. So
-does everything in a server whose steps are traced, since a trace names the steps of that way.
+The shortcut is closed to
+
+- a server whose acks wait for the disk, because nothing is committed before it is acked;
+- a server whose disk is behind by more than `hold_bytes`, because the coordinator then holds
+  publications back, and later ones must not overtake them;
+- all publications of a step if one of them has a number, because it may be a repeat;
+- a group in which an earlier publication waits or is not committed, because publications of one
+  group are taken in order;
+- a server that writes traces, because a trace names the steps of the full path (`Group.propose`).
+
+Invariants I2 (agreement), I4 (numbering), I7 (delivery) and I8 (ack truth) hold for the reasons for
+which they hold on the full path: only the ACTIVE coordinator of an epoch appends, at the end of a
+log that is wholly committed, and subscribers and publishers hear of an entry only when it is
+committed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +45,7 @@ _ACTIVE = CoordinatorState.ACTIVE
 
 
 class ShortWay:
-    """Commits publications that their publishers did not number, at once."""
+    """The shortcut of one server; it takes publications without a number."""
 
     def __init__(
         self,
@@ -54,7 +66,7 @@ class ShortWay:
 
     @property
     def open(self) -> bool:
-        """Whether publications may go this way now: a single server, and no disk to wait for."""
+        """Whether publications may take the shortcut now, without waiting for the disk."""
         wal = self._wal
         if not wal.enabled:
             return self._allowed
@@ -63,7 +75,9 @@ class ShortWay:
     def publish(self, by_group: "Mapping[int, Sequence[Proposal]]") -> None:
         """Commit publications, deliver them, and answer their publishers.
 
-        No other place but this and `Group.commit` shows entries of a log (invariants I7 and I8).
+        `by_group` has the publications of each group in their order. Those of a group in which
+        something waits take the full path. Only this method and `Group.commit` show entries of a
+        log to subscribers and publishers (invariants I7 and I8).
         """
         committed: list[tuple[int, list[Entry]]] = []
         outputs: list[Committed] = []
@@ -86,7 +100,10 @@ class ShortWay:
             self._broker.resolve(outcomes, now, out)
 
     def _append(self, group: "Group", proposals: "Sequence[Proposal]") -> "list[Entry] | None":
-        """Append publications to the log of a group, and commit them; None if something waits."""
+        """Append publications to the log of a group as committed entries, and return these.
+
+        Returns None, and changes nothing, if something in the group waits.
+        """
         coordinator, log = group.coordinator, group.log
         if (
             coordinator is None

@@ -1,13 +1,17 @@
-"""What one member holds of the logs of the subject groups, and what clients learn of it.
+"""One member's copy of what the logs of the subject groups say, and its delivery to clients.
 
-A replica applies the committed entries of each group in the order of its log, to the cache, and
-delivers each to its subscribers. Three things take that order away, and each of them has a way to
-tell the subscribers:
+A replica applies the committed entries of each group to the cache, in the order of the group's log,
+and delivers each entry to its subscribers. The invariant is that a client's view of a subject is a
+contiguous run of committed entries under one history id, and never goes back (I7), or that the
+client is told otherwise. Three events break the plain order:
 
-- An entry may come twice, which changes nothing the second time (`committed`).
-- A group may begin anew under another history id (`reset`), or go on under another one (`rename`).
-- A member that was away takes over an image of a group in place of the entries that it missed
-  (`import_group`). Subscribers get what the image still has; of the rest they are told the range.
+- An entry comes a second time, for instance in an image after it came alone. It is skipped, because
+  its sequence number is known already (`committed_in`).
+- A group starts over under another history id (`reset`), or what is cached of it goes on under
+  another one (`rename`). Subscribers receive a reset, and in the second case the snapshots.
+- A member that was away takes over the image of a group in place of the entries that it missed
+  (`import_group`). Subscribers receive the entries that the image still has, otherwise the range of
+  the missing ones and the snapshot.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +38,7 @@ EXPIRE_STEP = NS_PER_S
 
 
 class Replica:
-    """One member's copy of what the groups' logs say; `sessions` are all that exist, by number."""
+    """One member's copy of the groups' logs; `sessions` are all sessions, by number."""
 
     def __init__(
         self,
@@ -56,9 +60,9 @@ class Replica:
         self._catch_up = catch_up
         self._marks = marks
         self._expiring = False
-        """Whether the timer is set at which messages are looked for that are too old."""
+        """Whether the timer is set after which messages that are too old are dropped."""
         self._emptied: dict[int, None] = {}
-        """Groups that were reset, which subscribers know, and were not taken over since."""
+        """Groups that were reset, of which no image was taken over since."""
         self._shortest_age = min(
             settings.cache_expire, settings.snapshot_expire or settings.cache_expire
         )
@@ -72,7 +76,7 @@ class Replica:
         *,
         ordered: bool = True,
     ) -> None:
-        """Apply entries of a group in log order and deliver them, see `committed_in`."""
+        """Apply entries of one group in log order and deliver them; see `committed_in`."""
         self.committed_in(((group, entries),), now, out, ordered=ordered)
 
     def committed_in(
@@ -83,12 +87,12 @@ class Replica:
         *,
         ordered: bool = True,
     ) -> None:
-        """Apply entries of groups, those of each in log order, and deliver them.
+        """Apply entries of groups, those of each group in log order, and deliver them.
 
         STANDARD entries have seq 0; they are delivered and not cached. Entries that are known
         already are skipped, so an entry may safely come twice. `ordered` says that with the last
-        entry of a group this member has all entries of the log up to its place; without it, places
-        are left alone.
+        entry of a group this member has all entries of the log up to its place; otherwise the place
+        that was reached does not change.
         """
         cache, catch_up, audience_of = self._cache, self._catch_up, self._interest.audience
         for group, entries in groups:
@@ -102,14 +106,14 @@ class Replica:
                 known = state.seq
                 if seq <= known:
                     continue
-                # Where the numbering has a gap, the delivery names the position before it, so that
-                # clients do not take the gap for a loss.
+                # If the numbering has a gap here, the delivery names the position before it, so
+                # that clients do not take the gap for a loss.
                 prev = Position(state.epoch, known) if known and seq != known + 1 else None
                 cache.apply(state, entry, now)
                 audience = audience_of(subject)
                 if audience.conflated:
                     self._deliver(entry, prev, audience, now, out)
-                else:  # without a call, which nearly every entry would take
+                else:  # inlined, because this is the path of nearly every entry
                     for match, sessions in audience.direct:
                         out.append(Deliver(Delivery(entry, _UPDATE, match, prev), sessions))
                 if catch_up.awaited:
@@ -131,7 +135,7 @@ class Replica:
         *,
         ordered: bool,
     ) -> None:
-        """Resume the sessions that waited for this entry, the latest one of its subject."""
+        """Resume the sessions that waited until this member has the latest entry of a subject."""
         released = self._catch_up.applied(state, now, out)
         if ordered:
             # A mark that is sent now must name the place of this entry and no later one: the rest
@@ -142,6 +146,10 @@ class Replica:
     def _deliver(
         self, entry: Entry, prev: Position | None, to: Audience, now: int, out: list[Output]
     ) -> None:
+        """Deliver an entry at once, or through conflation, to each session of its audience.
+
+        All sessions that match by the same text share one `Delivery`, so that it is encoded once.
+        """
         shared: dict[str | None, Delivery] = {}
         for match, sessions in to.direct:
             delivery = Delivery(entry, _UPDATE, match, prev)
@@ -161,9 +169,9 @@ class Replica:
         now: int,
         out: list[Output],
     ) -> None:
-        """Begin these groups anew under another history id: drop their cache, tell subscribers.
+        """Start these groups over under another history id: drop their cache, reset subscribers.
 
-        `groups` None stands for all groups.
+        With `groups` None all groups start over.
         """
         affected = range(self._settings.groups) if groups is None else groups
         for group in affected:
@@ -174,9 +182,9 @@ class Replica:
         self._marks.settle(None, out)
 
     def rename(self, history: str, groups: Sequence[int], now: int, out: list[Output]) -> None:
-        """Give these groups a new history id, of which what is cached is the beginning.
+        """Give these groups a new history id, which begins with what is cached here.
 
-        Clients drop the positions that they know in these groups, and are sent the snapshots.
+        Clients drop the positions that they know in these groups, and receive the snapshots.
         """
         self._begin_history(history, groups, now, out)
         affected = dict.fromkeys(groups)
@@ -203,8 +211,9 @@ class Replica:
     def _begin_history(
         self, history: str, groups: Iterable[int], now: int, out: list[Output]
     ) -> None:
-        """Give these groups a history id, and tell the subscribers of their subjects."""
-        # What conflation holds has positions of the old history: it goes out before the resets.
+        """Give these groups a history id, and send a reset to the subscribers of their subjects."""
+        # The messages that conflation holds have positions of the old history, so they have to be
+        # sent before the resets.
         self._conflation.flush(out)
         affected = dict.fromkeys(groups)
         self._histories.begin(history, tuple(affected))
@@ -225,7 +234,7 @@ class Replica:
         return GroupImage(self._histories.of_group(group), self._cache.image(group))
 
     def reached(self, group: int, place: int, now: int, out: list[Output]) -> None:
-        """Note that this member has every entry of a group's log up to a place."""
+        """Note that this member has every entry of a group's log up to this place."""
         self._catch_up.reach(group, place, now, out)
 
     def import_group(
@@ -234,15 +243,15 @@ class Replica:
         """Take over what another member holds of a group, after `length` entries of its log.
 
         Subscribers that are connected already receive the entries that this member missed. If the
-        image does not have all of them any more, they receive the missing range and the snapshot.
-        After a reset they receive the snapshot alone, because the reset has announced the loss.
+        image no longer has all of them, they receive the missing range and the snapshot. After a
+        reset they receive the snapshot alone, because the reset has announced the loss.
         """
-        # Subjects are brought one after the other, so places are out of order until the end.
+        # The image is ordered by subject and not by place, so places mean nothing until the end.
         self._marks.unsettle(out)
         if state.history != self._histories.of_group(group):
             self.reset(state.history, (group,), now, out)
         # Once an entry was applied after the reset, subscribers have positions of the new history
-        # again, and a loss has to be told as a range.
+        # again, so a loss has to be announced as a range.
         anew = group in self._emptied and not self._catch_up.reached[group]
         self._emptied.pop(group, None)
         for subject in state.subjects:
@@ -262,14 +271,14 @@ class Replica:
         self._marks.settle(None, out)
 
     def expire(self, now: int, out: list[Output]) -> None:
-        """Drop what is too old, and set the timer for what will be next."""
+        """Drop messages and snapshots that are too old, and set the timer for the next ones."""
         following = self._cache.expire(now)
         if self._settings.audit_cache:
             self._log_dropped(now, out)
         self._expiring = following is not None
         if following is not None:
-            # A message that comes meanwhile may expire before everything that is cached now, since
-            # messages and snapshots have ages of their own.
+            # Messages and snapshots may be kept for different times, so a message that comes later
+            # may expire before everything that is cached now.
             following = min(following, now + self._shortest_age)
             pause = EXPIRE_STEP if following > now else EXPIRE_PAUSE_MS * NS_PER_MS
             out.append(SetTimer(EXPIRE_TIMER, max(following, now + pause)))

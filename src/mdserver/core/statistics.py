@@ -1,11 +1,12 @@
 """Statistics of a broker, as values for tests, the simulator and embedding programs.
 
-The classes are snapshots: nothing in them changes afterwards, and nothing done to them changes the
-broker. The idea is trio's `statistics()`: the state that an invariant is about can be read without
-reaching into the objects that hold it. What operators see is made apart from this
-(`mdserver.core.inspection`), since its form is part of the product's interface.
+The classes are snapshots: they do not change afterwards, and they share nothing with the broker
+that could be changed through them. The idea is that of trio's `statistics()`: a test can read the
+state that an invariant is about without reaching into the objects that hold it. What operators see
+has its own module (`mdserver.core.inspection`), because its form is part of the product's
+interface.
 
-Each part of the broker gives its own statistics, in time that is proportional to what it lists.
+Each part of the broker returns its own statistics, in time proportional to what it lists.
 """
 
 from attrs import frozen
@@ -16,7 +17,7 @@ from mdserver.core.session import CatchUpState, SessionState
 
 @frozen
 class Counts:
-    """How much a broker holds at the moment. `cache_bytes` is what `MaxCacheBytes` bounds."""
+    """The numbers of things that a broker holds. `cache_bytes` is what `MaxCacheBytes` bounds."""
 
     sessions: int
     subscriptions: int
@@ -29,9 +30,9 @@ class Counts:
 class SubjectStatistics:
     """One subject of the cache.
 
-    `epoch` and `seq` are its newest position. `entries` are the cached messages, which are all
-    those after `floor`. `snapshot` is the snapshot as one message, None if there is none, and
-    `snapshot_bytes` what it counts for.
+    `epoch` and `seq` are its newest position. `entries` are the cached messages: all messages after
+    the sequence number `floor`. `snapshot` is the snapshot as one message, None if there is none,
+    and `snapshot_bytes` its size.
     """
 
     subject: str
@@ -47,9 +48,10 @@ class SubjectStatistics:
 class CacheStatistics:
     """The cache. `bytes` is the memory of all messages and snapshots.
 
-    `queued` is the length of the queue of all messages, in which `stale` items stand for nothing.
-    `branches` is how many first segments its subjects have. `indexed` counts how often all subjects
-    were put in order by group. `noting`: new subjects are noted for searches.
+    `queued` is the length of the queue of all messages, and `stale` the number of its items whose
+    message is no longer cached. `branches` is the number of different first segments. `indexed`
+    counts how often the index of subjects by group was built. `noting`: new subjects are noted for
+    the searches under way.
     """
 
     subjects: tuple[str, ...]
@@ -65,8 +67,9 @@ class CacheStatistics:
 class InterestStatistics:
     """The interest: `named` are the subjects that are subscribed to by name.
 
-    `audiences` are kept ready, `emptied` are branches of the tree of patterns that became empty and
-    are kept for a while. `visited` counts the branches and patterns looked at since the start.
+    `audiences` is the number of cached audiences, `emptied` that of branches in the tree of
+    patterns that became empty and are kept for a while. `visited` counts the branches and patterns
+    that were visited since the start.
     """
 
     named: tuple[str, ...]
@@ -79,8 +82,9 @@ class InterestStatistics:
 class CatchUpStatistics:
     """The catch-up of subscriptions.
 
-    `searches` are under way. `awaited` are the subjects of which clients have seen more than this
-    member has. `worked` counts the units of work done since the start (`searching.Work`).
+    `searches` is the number of searches under way. `awaited` are the subjects of which clients have
+    seen more than this member has. `worked` counts the units of work done since the start
+    (`searching.Work`).
     """
 
     searches: int
@@ -90,7 +94,7 @@ class CatchUpStatistics:
 
 @frozen
 class AuthorizationStatistics:
-    """The questions without an answer, and the sessions whose subscriptions are asked about."""
+    """The numbers of requests without an answer, and of sessions whose rights are checked again."""
 
     open: int
     rechecked_sessions: int
@@ -100,8 +104,8 @@ class AuthorizationStatistics:
 class SubscriptionStatistics:
     """One subscription: how far its catch-up is (`CatchUpState`).
 
-    `pending` is how many of its subjects have not had their turn, `ahead` are those of which the
-    client has seen more than this member has.
+    `pending` is the number of its subjects whose catch-up has not begun. `ahead` are those of which
+    the client has seen more than this member has.
     """
 
     subject: str
@@ -112,10 +116,10 @@ class SubscriptionStatistics:
 
 @frozen
 class SessionStatistics:
-    """One session. `busy`: something is still to be brought to it, or waited for.
+    """One session. `busy`: its catch-up has something left to send or to wait for.
 
-    `ahead` are the subjects of which its client has seen more than this member has, `ended` the
-    latest subscriptions that it had, which are only noted for receipts.
+    `ahead` are the subjects of which its client has seen more than this member has. `ended` are the
+    latest subscriptions that ended, which are remembered only for receipts.
     """
 
     number: int
@@ -135,10 +139,10 @@ class SessionStatistics:
 
 @frozen
 class BrokerStatistics:
-    """One broker. `sessions` are the numbers of all that it knows.
+    """One broker. `sessions` are the numbers of all its sessions.
 
-    `ending` are those that ended with more subscriptions than one step ends. `scheduled` is how
-    many ends of windows conflation keeps, with those that are to be skipped.
+    `ending` are those that ended with more subscriptions than one step can remove. `scheduled` is
+    the number of window ends that conflation keeps, including those that it will skip.
     """
 
     sessions: tuple[int, ...]
