@@ -1,9 +1,10 @@
-"""Where a streaming job stands in its source, and which source that is.
+"""The position of a streaming job in its source, and the identity of that source.
 
-Spark's own checkpoint knows topics by their names and files by their paths. Of a topic that was
-deleted and created again it reads on from the old offset, of a journal that was emptied it takes
-new segments for read, and says nothing. So what makes a source itself - the identifiers of the
-Kafka cluster and of each topic, or of a journal's stream - is kept beside the checkpoint.
+Spark's own checkpoint knows topics by their names, and the numbers of a journal's segments begin
+anew in a folder that was emptied. A topic that was deleted and created again would be read on from
+the old offset, and new segments would be taken for archived ones, both without an error. So the
+identity of a source is kept beside the checkpoint and compared: the identifiers of the Kafka
+cluster and of each topic, or the identifier of a journal's stream.
 """
 
 import contextlib
@@ -18,19 +19,19 @@ from mdserver.pipeline.common.requirements import PipelineError
 
 FOLDER = "_checkpoints"
 PLACE = "the journal"
-"""Under this name the identity of a source has the folder of a journal."""
+"""The part of a source's identity that is the folder of a journal."""
 
 
 class BusyError(PipelineError):
-    """Another process has the job."""
+    """Another process has the lock of the job."""
 
 
 @frozen
 class Checkpoint:
     """The checkpoint of one stream in a folder of tables.
 
-    `number` counts the sources that the stream had, one after the other; `source` names the parts
-    of the present one and gives the identifier of each.
+    `number` counts the sources that the stream had, one after the other; `source` is the identity
+    of the present one, an identifier for each of its parts.
     """
 
     stream: str
@@ -39,15 +40,15 @@ class Checkpoint:
 
     @property
     def job(self) -> str:
-        """Under this name its batches are committed: their numbers begin anew with a new source."""
+        """The name under which batches are committed; their numbers begin anew with each source."""
         return f"archive-{self.stream}-{self.number}"
 
     def folder(self, tables: Path) -> Path:
-        """Where Spark keeps what it knows."""
+        """Return the folder of Spark's part of the checkpoint."""
         return tables / FOLDER / f"{self.stream}-{self.number}"
 
     def check(self, source: Mapping[str, str]) -> None:
-        """Raise PipelineError unless each part of the source is still the one it was."""
+        """Raise PipelineError if a part of the source has another identifier than before."""
         for name, identifier in self.source.items():
             now = source.get(name, "missing")
             if now != identifier and not is_moved(name, self.source):
@@ -58,14 +59,14 @@ class Checkpoint:
                 )
 
     def note(self, tables: Path, segment: int, mark: str) -> None:
-        """Note the last segment that was archived, and what tells it from another one."""
+        """Note the last segment that was archived, and the mark of its content."""
         file = self._read(tables)
         fresh = file.with_suffix(".new")
         fresh.write_text(f"{segment} {mark}\n", encoding="ascii")
         fresh.replace(file)
 
     def noted(self, tables: Path) -> tuple[int, str] | None:
-        """What `note` was told last; None before that."""
+        """Return the segment and the mark that `note` got last, None before that."""
         try:
             segment, mark = self._read(tables).read_text(encoding="ascii").split()
         except FileNotFoundError:
@@ -86,17 +87,21 @@ class Checkpoint:
 
 
 def is_moved(name: str, source: Mapping[str, str]) -> bool:
-    """Whether a part of an identity is a path of something that has an identifier as well."""
+    """Return whether a part of an identity may change, because an identifier goes with it.
+
+    That is the folder of a journal whose stream has an identifier: the folder may be moved.
+    """
     return name == PLACE and len(source) > 1
 
 
 def opened(
     tables: Path, stream: str, source: Mapping[str, str], *, new: bool, spark: bool = True
 ) -> Checkpoint:
-    """The stream's checkpoint, made or, for a `new` source, begun anew.
+    """Return the stream's checkpoint, made if there is none, or begun anew for a `new` source.
 
     With `spark` a streaming query of Spark's has a part of it. Raises PipelineError if the source
-    is another one than before, or if Spark's part is gone, or was made by an earlier release.
+    is another one than before, if Spark's part is gone, or if the checkpoint is damaged or of an
+    earlier release.
     """
     file = tables / FOLDER / f"{stream}.json"
     if not file.exists():
@@ -136,7 +141,8 @@ def opened(
 def alone(tables: Path, job: str) -> Iterator[None]:
     """Keep other processes from running this job on these tables until the end of the block.
 
-    Raises BusyError if one does already, PipelineError if the folder cannot be written to.
+    The lock ends with the process at the latest, so a crash leaves none. Raises BusyError if
+    another process has it, PipelineError if the folder cannot be written to.
     """
     path = tables / FOLDER / f"{job}.lock"
     try:

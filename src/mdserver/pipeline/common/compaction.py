@@ -1,7 +1,7 @@
-"""Joining the small files of a sorted table into larger ones that are sorted as well.
+"""Compaction of sorted tables: small files are joined into larger ones that are sorted as well.
 
-deltalake's own compaction puts files one after the other, which ends their order. Spark sorts with
-the disk where memory does not suffice, so what is joined may be of any size.
+deltalake's own compaction puts files one after the other, so the result is not sorted. Spark sorts,
+with the disk when memory does not suffice.
 """
 
 import secrets
@@ -21,9 +21,9 @@ from mdserver.pipeline.common.files import add_actions
 
 TARGET_FILE_BYTES = 128 << 20
 SMALL_FILE_BYTES = TARGET_FILE_BYTES // 2
-"""A file of at least so many bytes is left as it is."""
+"""A file of this size or more is left as it is."""
 ROW_GROUP_BYTES = 8 << 20
-"""Readers skip whole row groups, so small ones make the order worth something."""
+"""Readers skip whole row groups, so only with small ones do they profit from the order."""
 
 
 @frozen
@@ -37,12 +37,17 @@ class File:
 
 
 def join_sorted(spark: SparkSession, target: DeltaTable, tables: Path, name: str) -> int:
-    """Join the table's small files, each bin in a commit of its own; how many files were joined."""
+    """Join the table's small files, each bin in a commit of its own.
+
+    Returns how many files were joined.
+    """
     joined = 0
     for files in bins(_files(target, name)):
         folder = tables / name
         staged = f"data/joined/{secrets.token_hex(8)}"
+        # Files do not hold the columns of partitions, and a bin is of one partition.
         inner = [column for column in schema.SORT[name] if column not in _partitions(name)]
+        # With `recursiveFileLookup` Spark takes no columns from names of folders.
         rows = spark.read.option("recursiveFileLookup", "true").parquet(
             *(str(folder / file.path) for file in files)
         )
@@ -58,7 +63,10 @@ def join_sorted(spark: SparkSession, target: DeltaTable, tables: Path, name: str
 def commit_joined(
     target: DeltaTable, folder: Path, staged: str, files: Iterable[File], name: str
 ) -> None:
-    """Put the files below `staged` in place of those that they were joined of, at once."""
+    """Replace `files` by those below `staged`, in one commit.
+
+    The commit says that no data changed, so readers that follow the table skip it.
+    """
     partitions = _partitions(name)
     actions, _ = add_actions(folder, staged, partitions, data_change=False)
     now = time.time_ns() // 1_000_000
@@ -73,7 +81,10 @@ def commit_joined(
 
 
 def bins(files: Iterable[File]) -> Iterator[list[File]]:
-    """Files to be joined, each bin of one partition, of two files or more and not too large."""
+    """Yield the bins of files to join: each of one partition, with two files or more.
+
+    A bin has at most `TARGET_FILE_BYTES`.
+    """
     small = sorted(
         (file for file in files if file.size_bytes < SMALL_FILE_BYTES),
         key=lambda file: (file.partition, file.path),
@@ -90,6 +101,7 @@ def bins(files: Iterable[File]) -> Iterator[list[File]]:
 
 
 def _files(target: DeltaTable, name: str) -> list[File]:
+    """Return the files of the table's present version."""
     found = pa.table(target.get_add_actions(flatten=True))
     partitions = _partitions(name)
     return [

@@ -1,7 +1,7 @@
-"""How a job gets on: as figures for Prometheus, and as messages on the job's meta-subject.
+"""The progress of a job: as figures for Prometheus, and as messages on the job's meta-subject.
 
-A job hands in each batch and goes on at once. Whether anybody reads the figures, or a server is
-there to publish to, has no influence on it.
+A job adds each batch and goes on at once. A reader that is slow, or a server that is away, has no
+influence on it.
 """
 
 import contextlib
@@ -34,7 +34,11 @@ LEAVE_S = 5.0
 
 @frozen
 class Outlets:
-    """Where figures go, by default nowhere: `port` is of `host`, `servers` are of clients."""
+    """The destinations of figures, by default none.
+
+    `file` is written after each batch, Prometheus reads them at `host` and `port`, and they are
+    published to `servers` with `token`.
+    """
 
     file: Path | None = None
     host: str = "127.0.0.1"
@@ -45,9 +49,9 @@ class Outlets:
 
 @frozen(kw_only=True)
 class Progressed:
-    """What a job did at one go, such as a batch of a stream.
+    """One step of a job, such as a batch of a stream.
 
-    `lag_s` is how old the newest row was when it was done with; None if that is not known.
+    `lag_s` is how old the newest row was when the step was done, None if that is not known.
     """
 
     stream: str
@@ -78,7 +82,7 @@ class Figures:
         )
 
     def add(self, step: Progressed) -> None:
-        """Count what the job did. Raises PipelineError if the file cannot be written."""
+        """Count a step of the job. Raises PipelineError if the file cannot be written."""
         labels = self._job, step.stream
         self._rows.labels(*labels).inc(step.rows)
         self._aside.labels(*labels).inc(step.set_aside)
@@ -110,9 +114,9 @@ class Figures:
 
 @contextlib.contextmanager
 def told(job: str, outlets: Outlets) -> Iterator[Figures]:
-    """Give the figures of a job, shown at their outlets until the end of the block.
+    """Yield the figures of a job, which go to their outlets until the end of the block.
 
-    Raises PipelineError if the port is taken.
+    Raises PipelineError if the port cannot be used.
     """
     figures = Figures(job, outlets)
     with contextlib.ExitStack() as stack:
@@ -131,6 +135,7 @@ def told(job: str, outlets: Outlets) -> Iterator[Figures]:
 
 @contextlib.contextmanager
 def _published(job: str, outlets: Outlets, figures: Figures) -> Iterator[None]:
+    """Publish figures in a thread of its own until the end of the block, then the last ones."""
     ended = threading.Event()
 
     async def publish() -> None:

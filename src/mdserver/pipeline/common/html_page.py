@@ -1,4 +1,4 @@
-"""Parts of the reports: HTML pages of one file, with nothing to load from anywhere."""
+"""Parts of the reports: HTML pages that are one file and load nothing else."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,10 @@ def document(title: str, parts: Sequence[str], style: str = "") -> str:
 
 
 def bars(counts: Mapping[str, float], colours: Mapping[str, str], spelled: str = "{:,}") -> str:
-    """A bar chart: a name and a bar for each number, which is written as `spelled` says."""
+    """Return a bar chart with a name and a bar for each number.
+
+    `colours` gives the colours of bars by name, `spelled` the format of the numbers.
+    """
     if not counts:
         return "<p>None.</p>"
     most = max(counts.values()) or 1

@@ -1,4 +1,4 @@
-"""The job `maintain`, and what a job that writes tables does of it now and then."""
+"""The job `maintain`, and the compaction that a job does of the tables that it writes."""
 
 import contextlib
 import time
@@ -13,14 +13,14 @@ from mdserver.pipeline.common.requirements import PipelineError
 
 COMPACT_EVERY_S = 3600.0
 COMPACTION = "maintain"
-"""The lock of whoever joins files: two at a time would join the same ones."""
+"""The lock of a process that joins files: two at a time would join the same ones."""
 ROLLUP = "rollup"
 """The lock of a process that rolls up."""
 ROLLED_UP = ("stats_minute", "stats_hour", "stats_day", "stats_month")
 
 
 class Compaction:
-    """Joins the files of tables that a job writes, now and then."""
+    """Compaction of the tables that a job writes, each once in `COMPACT_EVERY_S` seconds."""
 
     def __init__(self, spark: SparkSession, tables: Path) -> None:
         self._spark = spark
@@ -28,7 +28,10 @@ class Compaction:
         self._compacted: dict[str, float] = {}
 
     def when_due(self, name: str) -> None:
-        """Compact a table if that was not done for an hour, or since the job began."""
+        """Compact a table if its last compaction, or the first call for it, was an hour ago.
+
+        Does nothing if another process joins files.
+        """
         now = time.monotonic()
         if now - self._compacted.setdefault(name, now) >= COMPACT_EVERY_S:
             self._compacted[name] = now
@@ -41,7 +44,7 @@ class Compaction:
 
 @frozen
 class Maintained:
-    """What became of a table: how many files were joined, and how many it has now."""
+    """The report of one table: how many files were joined, and how many it has now."""
 
     table: str
     joined: int
@@ -50,7 +53,11 @@ class Maintained:
 
 
 def run_maintain(spark: SparkSession, folder: Path, tell: Callable[[Maintained], None]) -> None:
-    """Compact all tables of the folder, one after the other; PipelineError if another run does."""
+    """Compact all tables of the folder, one after the other; `tell` gets a report of each.
+
+    Raises PipelineError if the folder has no tables, BusyError if another process joins files. A
+    table that a rollup is writing is left as it is.
+    """
     found = [name for name in schema.TABLES if tables.exists(folder, name)]
     if not found:
         raise PipelineError(f"{folder} has no tables: run `mdserver pipeline archive` first")
@@ -66,9 +73,10 @@ def run_maintain(spark: SparkSession, folder: Path, tell: Callable[[Maintained],
 
 @contextlib.contextmanager
 def _writers_away(folder: Path, name: str) -> Iterator[None]:
-    """Keep away a job that puts files of the table in place of others: one of both would fail.
+    """Keep out a job that replaces files of the table, until the end of the block.
 
-    Raises BusyError if it is at work.
+    A job that only adds files does no harm; of two that replace the same files one would fail.
+    Raises BusyError if such a job is at work.
     """
     if name in ROLLED_UP:
         with checkpoints.alone(folder, ROLLUP):

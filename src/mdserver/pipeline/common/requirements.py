@@ -1,4 +1,4 @@
-"""What a job needs from the machine, checked before Spark starts: one clear line each."""
+"""Checks of the machine before Spark starts; each failure is reported in one clear line."""
 
 import importlib.util
 import os
@@ -17,7 +17,7 @@ MODULES = ("numpy", "pyspark", "deltalake", "pyarrow", "yaml")
 
 
 class PipelineError(MdserverError):
-    """A job cannot run; the message is one line that says why and what would help."""
+    """A job cannot run; the message is one line that gives the reason and the remedy."""
 
 
 def check_extra() -> None:
@@ -31,7 +31,7 @@ def check_extra() -> None:
 
 
 def check_java(environment: Mapping[str, str]) -> None:
-    """Raise PipelineError unless Java 17 or newer is where Spark will look for it."""
+    """Raise PipelineError unless Spark will find Java 17 or newer by `JAVA_HOME` or `PATH`."""
     home = environment.get("JAVA_HOME")
     java = (
         Path(home) / "bin" / "java" if home else shutil.which("java", path=environment.get("PATH"))
@@ -51,9 +51,9 @@ def check_java(environment: Mapping[str, str]) -> None:
 
 
 def kafka_jars(environment: Mapping[str, str]) -> list[Path]:
-    """The jars of Spark's Kafka connector, from the folder that MDSERVER_SPARK_JARS names.
+    """Return the jars of Spark's Kafka connector, from the folder that MDSERVER_SPARK_JARS names.
 
-    Raises PipelineError where the variable is missing or the folder lacks the connector.
+    Raises PipelineError if the variable is missing or the folder lacks the connector.
     """
     folder = environment.get(JARS_VARIABLE)
     if not folder:

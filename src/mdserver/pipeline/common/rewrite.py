@@ -1,8 +1,8 @@
-"""Some files of a table put in place of others, in one commit.
+"""Replacement of some files of a table by others, in one commit.
 
-The commit may carry transactions, so whoever repeats a run sees in the table itself what is done
-(Delta Lake protocol, "Transaction Identifiers"). Delta refuses it if another writer removed one of
-the files meanwhile; nothing is in the table then, and the next run begins anew.
+The commit may carry transactions, so a run that is repeated finds in the table itself what is done
+(Delta Lake protocol, "Transaction Identifiers"). Delta refuses the commit if another writer removed
+one of the files meanwhile. The table is then unchanged, and the next run begins anew.
 """
 
 import secrets
@@ -22,7 +22,7 @@ from mdserver.pipeline.common.files import add_actions
 
 @frozen
 class TableFile:
-    """A file of a table's present version, with the bounds of its columns that the log has."""
+    """A file of a table's present version, with the bounds and nulls of its columns in the log."""
 
     path: str
     size_bytes: int
@@ -31,7 +31,10 @@ class TableFile:
     nulls: Mapping[str, int]
 
     def may_have(self, column: str, first: Any, last: Any) -> bool:
-        """Whether a value of the column may lie between `first` and `last`, both included."""
+        """Return whether a value of the column may lie between `first` and `last`, both included.
+
+        A column without bounds may have any value.
+        """
         least, greatest = self.least.get(column), self.greatest.get(column)
         return least is None or greatest is None or (least <= last and first <= greatest)
 
@@ -64,9 +67,11 @@ def rewrite(
     replaced: Sequence[TableFile],
     transactions: Mapping[str, int],
 ) -> int:
-    """Put rows in place of files of a table without partitions; return how many rows those are.
+    """Replace files of a table without partitions by rows; return how many rows those are.
 
-    `folder` is the table's. Without rows the files are only removed.
+    `folder` is the table's. `transactions` are the versions that the commit carries, by name. If
+    `rows` is None the files are only removed. Raises deltalake's CommitFailedError if another
+    writer removed one of the files meanwhile.
     """
     actions: list[AddAction | RemoveAction] = []
     count = 0

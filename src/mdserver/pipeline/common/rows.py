@@ -1,7 +1,8 @@
-"""Raw lines -> columns of the tables. Pure: a DataFrame in, DataFrames out.
+"""The parsing of raw lines into columns of the tables. Pure: a DataFrame in, DataFrames out.
 
-A line that cannot be used is not lost and stops nobody: it comes out with its reason for the
-table `quarantine`.
+A line that cannot be used neither gets lost nor stops the job: it comes out with its reason, for
+the table `quarantine`. The reasons are in an order: the checksum of the line first, since the
+others mean little if the line was altered, then its text, its JSON, its version, its columns.
 """
 
 from attrs import frozen
@@ -15,12 +16,13 @@ from mdserver.pipeline.common import schema
 ROW_VERSION = 1
 CORRUPT = "_corrupt"
 TIMES_US = (0, 7_258_118_400_000_000)
-"""Times of rows: from 1970, which a publication without a time has, up to, without, 2200."""
+"""The times that rows may have (us): from 1970, the time of a publication without one, to before
+2200."""
 
 
 @frozen
 class Parsed:
-    """What became of raw lines: rows of the stream's table, and those set aside."""
+    """Raw lines after parsing: `good` are rows of the stream's table, `bad` of `quarantine`."""
 
     good: DataFrame
     bad: DataFrame
@@ -28,7 +30,11 @@ class Parsed:
 
 @frozen
 class Stream:
-    """How one stream of the journal becomes a table."""
+    """A stream of the journal, and how its lines become rows of a table.
+
+    `row` has the columns of a line; `required` are those that must not be null; `times` are those
+    with a time (us), the last of which says how old a row is.
+    """
 
     name: str
     table: str
@@ -68,7 +74,7 @@ def parse(raw: DataFrame, stream: Stream) -> DataFrame:
 
 
 def split(parsed: DataFrame, stream: Stream) -> Parsed:
-    """Rows for the stream's table, and rows for `quarantine`."""
+    """Divide parsed lines into rows of the stream's table and rows of `quarantine`."""
     rows = parsed.where("reason is null")
     good = _events(rows, stream) if stream in EVENTS else PROJECTIONS[stream.name](rows)
     bad = parsed.where("reason is not null").select(
@@ -83,7 +89,11 @@ def split(parsed: DataFrame, stream: Stream) -> Parsed:
 
 
 def _reason(stream: Stream) -> Column:
-    """Why a line cannot be used, or null."""
+    """Return why a line cannot be used, null if it can.
+
+    The first reason that applies counts. A comparison with null is null, so a later check says
+    nothing of a column that is missing.
+    """
     row = f.col("row")
     line = f.col("value").cast("binary")
     reason = f.when(_is_altered(line), f.lit("line_crc does not fit the line"))
@@ -109,7 +119,10 @@ def _reason(stream: Stream) -> Column:
 
 
 def _is_altered(line: Column) -> Column:
-    """Whether a line has a checksum that does not fit it; lines of earlier releases have none."""
+    """Return whether a line has a checksum that does not fit it.
+
+    Lines of earlier releases have none, and are not altered as far as this can tell.
+    """
     size = f.length(line)
     checked = line.substr(f.lit(1), size - LINE_CRC_BYTES)
     told = line.substr(size - LINE_CRC_BYTES + 1, f.lit(LINE_CRC_BYTES)).cast("string")
@@ -118,11 +131,12 @@ def _is_altered(line: Column) -> Column:
 
 
 def _content(row: Column) -> Column:
-    """The bytes of the content, whether it is text or not."""
+    """Return the bytes of the content, which a line has as text or as base64."""
     return f.coalesce(row["content"].cast("binary"), f.unbase64(row["content_base64"]))
 
 
 def _crc(row: Column) -> Column:
+    """Return the checksum of a message, as `mdserver.core.message.checksum` computes it."""
     head = f.concat_ws("|", row["subject"], row["epoch"], row["seq"], f.lit(""))
     return f.crc32(f.concat(head.cast("binary"), _content(row)))
 

@@ -1,8 +1,8 @@
-"""Tables of the archive: their columns for Spark and for Delta.
+"""The tables of the archive: their columns for Spark and for Delta.
 
-Journal lines and Kafka records are parsed with the `_ROW` types (the columns that
-`mdserver.journal.rows` documents); tables have the `_TABLE` schemas. Delta tables are made from
-these, never from the first file, so that a column has its type from the start.
+Lines of the journal and records of Kafka are parsed with the `_ROW` types, whose columns
+`mdserver.journal.rows` documents. Tables have the `_TABLE` schemas. Delta tables are made from
+these and never from their first file, so that a column has its type from the start.
 """
 
 from typing import get_args, get_type_hints
@@ -85,7 +85,7 @@ _SPARK: dict[object, t.DataType] = {
 
 
 def _event_row(kind: type[AuditRow]) -> t.StructType:
-    """The columns of an event stream, from the class that documents them."""
+    """Return the columns of a stream of events, from the class that documents them."""
     hints = get_type_hints(kind)
     return t.StructType(
         [
@@ -105,22 +105,26 @@ EVENT_ROWS = {
 
 
 def root_of(subject: Column) -> Column:
-    """The first segment of a subject."""
+    """Return the first segment of a subject."""
     return f.substring_index(subject.substr(f.lit(2), f.length(subject)), "/", 1)
 
 
 def key_of(subject: Column) -> Column:
-    """What follows the first segment of a subject; empty if nothing does."""
+    """Return the part of a subject behind its first segment; empty if there is none."""
     return subject.substr(f.length(root_of(subject)) + 3, f.length(subject))
 
 
 def day_of(moment: Column) -> Column:
-    """The partition of a moment: its day, UTC (the session's time zone)."""
+    """Return the partition of a moment: its day in UTC, which is the session's time zone."""
     return moment.cast("date").cast("string")
 
 
 def subject_regex(text: str) -> str:
-    """The subject or pattern as a regular expression; InvalidSubjectError where it is neither."""
+    """Return a subject or pattern as a regular expression.
+
+    A pattern that begins with a wildcard does not match the reserved subjects, as in the server.
+    Raises InvalidSubjectError if the text is neither a subject nor a pattern.
+    """
     pattern = parse_interest(text)
     segments = (pattern.segments if pattern else segments_of(text)) or ()
     parts = "".join("/[^/]+" if segment == "*" else f"/\\Q{segment}\\E" for segment in segments)
@@ -312,19 +316,21 @@ def _events_table(row: t.StructType) -> pa.Schema:
 BENCH_RUNS_TABLE = pa.schema([(column.name, _ARROW[column.dataType]) for column in BENCH_ROW])
 
 LAYOUT = 2
-"""Counts the layouts of tables, each of which added columns to the one before; tables of the first
-one do not say it. A release that adds a column or a table adds one."""
+"""The number of the layout of the tables. Each layout adds columns to the one before; a table of
+the first one has no property for it. A release that adds a column or a table adds 1."""
 LAYOUT_PROPERTY = "mdserver.layout"
-"""The property of a Delta table that has its layout."""
+"""The property of a Delta table that holds its layout."""
 
 PARTITIONS: dict[str, list[str]] = {"messages": ["dt"]}
-"""Never by what publishers choose: a first segment may be longer than the name of a folder."""
+"""Never by anything that publishers choose: a segment of a subject may be longer than the name of a
+folder can be."""
 SORT = {
-    # The partition first: files of one are written after the other, so Spark would sort by it.
+    # The partition first: Spark writes the files of one partition after the other, and would
+    # otherwise sort by it itself.
     "messages": ["dt", "subject", "epoch", "seq"],
     "receipts": ["subject", "epoch", "seq_lo"],
 }
-"""How rows are sorted within each file."""
+"""The columns by which the rows within each file are sorted."""
 
 TABLES: dict[str, pa.Schema] = {
     "messages": MESSAGES_TABLE,

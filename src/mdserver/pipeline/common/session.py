@@ -14,11 +14,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 SETTINGS = {
-    # The first batch of a stream fixes the number of its state partitions for ever; Spark's 200
-    # cost seconds a batch on a machine of a few cores.
+    # Spark's default of 200 costs seconds a batch on a machine of a few cores, and the first batch
+    # of a stream fixes the number of its state partitions for all time.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    # INT96, the default, makes tables with nanoseconds that deltalake cannot read back.
+    # INT96, the default, makes times in nanoseconds, which deltalake cannot read back.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.ui.enabled": "false",
@@ -28,12 +28,12 @@ SETTINGS = {
 LOGGING = Path(__file__).with_name("log4j2.properties")
 DRIVER_MEMORY = "1g"
 STOP_S = 30.0
-"""How long a job waits for Spark to stop; the JVM ends with this process in any case."""
+"""How long a job waits for Spark to stop. The JVM ends with this process in any case."""
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def submitted() -> bool:
-    """Whether `spark-submit` runs this program: it has started the JVM and says where it is."""
+    """Return whether `spark-submit` runs this program, and so has started the JVM."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -42,15 +42,15 @@ def start(
 ) -> SparkSession:
     """Start Spark in this process, or take the session that `spark-submit` prepared.
 
-    Embedded, everything runs in this process's JVM and listens on the loopback address alone; the
-    settings above stand unless `spark-submit` was given others. `given` are those of whoever runs
-    the job: they come before all others.
+    Embedded, everything runs in a JVM of this process and listens on the loopback address alone.
+    `SETTINGS` apply unless `spark-submit` has others; `given` are the settings of the command line,
+    which override all others. `jars` are loaded in an embedded session only.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"mdserver-{job}")
     settings = dict(SETTINGS)
     if submitted():
-        SparkContext._ensure_initialized()  # else the next line does not see what was given
+        SparkContext._ensure_initialized()  # without it the next line sees no settings
         submitted_with = SparkConf()
         settings = {
             name: value for name, value in SETTINGS.items() if not submitted_with.contains(name)
@@ -68,7 +68,8 @@ def start(
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    # What goes wrong in a batch comes back as an exception and is told once, not as a stack trace.
+    # A failure of a batch comes back as an exception and is reported once, in one line; py4j would
+    # log its stack trace as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     return spark
 
@@ -79,13 +80,14 @@ def running(
 ) -> Iterator[SparkSession]:
     """Start Spark, and stop it at the end of the block, in silence after Ctrl-C.
 
-    Ctrl-C while Spark starts counts when it has started: a JVM that is left alone halfway ends with
-    a page of errors, after this process. Call this in the main thread.
+    Ctrl-C while Spark starts takes effect when it has started: a JVM that is left in the middle of
+    its start ends with a page of errors, after this process. Call this in the main thread, since
+    it sets handlers of signals.
     """
     with _interrupted_later() as interrupt:
         spark = start(job, jars=jars, given=given)
     try:
-        # PySpark's own handler asks the JVM, perhaps in the middle of another answer of it.
+        # PySpark's own handler sends a request to the JVM, perhaps in the middle of another answer.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if interrupt:
             raise KeyboardInterrupt
@@ -101,7 +103,7 @@ def running(
 
 @contextlib.contextmanager
 def _interrupted_later() -> Iterator[list[int]]:
-    """Note Ctrl-C in place of raising KeyboardInterrupt; give the list of what was noted."""
+    """Note Ctrl-C instead of raising KeyboardInterrupt; yield the list of noted signals."""
     noted: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
@@ -115,7 +117,10 @@ def _interrupted_later() -> Iterator[list[int]]:
 
 
 def _stop(spark: SparkSession, *, quiet: bool) -> None:
-    """Stop Spark in a thread of its own, since this one may have left an answer of it unread."""
+    """Stop Spark in a thread of its own, which has its own connection to the JVM.
+
+    The connection of this thread may have an unread answer, if Ctrl-C interrupted it.
+    """
 
     def stop() -> None:
         with contextlib.suppress(Exception):

@@ -1,9 +1,9 @@
-"""Where rows come from: journal segments, or Kafka topics. Both give the same columns.
+"""The sources of rows: segments of a journal, or topics of Kafka. Both give the same columns.
 
-A raw frame has `value` (one line of JSON as text), `ts_broker`, `src_kind`, `src_partition`
-(segment number or Kafka partition) and `src_pos` (Kafka offset; null in the journal, where history,
-subject, epoch and seq name a row). A row of a journal without a value stands for the segments from
-`src_partition` to `src_pos`, which are missing.
+A raw frame has `value` (one line of JSON as text), `ts_broker`, `src_kind`, `src_partition` (the
+number of the segment, or Kafka's partition) and `src_pos` (Kafka's offset; null in the journal,
+where history, subject, epoch and seq identify a row). A row of a journal without a value stands for
+the segments from `src_partition` to `src_pos`, which are missing.
 """
 
 import contextlib
@@ -25,29 +25,30 @@ from mdserver.pipeline.common.requirements import PipelineError
 
 API_TIMEOUT_MS = "30000"
 SEGMENT_NUMBER = (5, 12)
-"""Where the number stands in the name of a segment file, counted from 1, and its digits."""
+"""The place of the number in the name of a segment's file, counted from 1, and its digits."""
 
 
 def name_of(stream: str) -> str:
-    """Under this name the identity of a source has the identifier of a stream."""
+    """Return the name of the part of a source's identity that is a stream's identifier."""
     return f"the stream {stream}"
 
 
 @frozen
 class JournalSource:
-    """The segments of a journal folder that holds one folder a stream."""
+    """The segments of a journal, whose folder holds one folder for each stream."""
 
     folder: Path
     batch_bytes: int = 256 * MB
-    """A batch of the archive has so many at most, but one segment at least."""
+    """The most bytes of a batch of the archive, which has one segment at least."""
 
     def frame(self, spark: SparkSession, stream: str, numbers: Sequence[int]) -> DataFrame:
-        """The lines of these sealed segments of a stream."""
+        """Return the lines of these sealed segments of a stream."""
         paths = [str(sealed(self.folder / stream, number)) for number in numbers]
+        # By default Spark also ends a line at a carriage return.
         return self._raw(spark.read.option("lineSep", "\n").text(paths))
 
     def follow(self, spark: SparkSession, stream: str) -> DataFrame:
-        """The stream's lines as they are written, also those of the open segment."""
+        """Return the stream's lines as they are written, also those of the open segment."""
         spark.dataSource.register(tail.JournalTail)
         lines = spark.readStream.format(tail.NAME).option("path", self._path(stream)).load()
         return lines.select(
@@ -59,14 +60,14 @@ class JournalSource:
         )
 
     def has(self, stream: str) -> bool:
-        """Whether the journal has this stream at all."""
+        """Return whether the journal has this stream."""
         return (self.folder / stream).is_dir()
 
     def done(self, stream: str, segment: int, source: Mapping[str, str]) -> None:
-        """The archive needs this segment no more, nor those before it: the server may delete them.
+        """Note in the journal that the archive no longer needs this segment and those before it.
 
-        `source` is the identity of what was read. If the folder cannot be written to they stay
-        until the server's own limits.
+        `source` is the identity of what was read. The server may then delete them. If the folder
+        cannot be written to, only the limits of the server decide how long they are kept.
         """
         if segment:
             identifier = source.get(name_of(stream))
@@ -74,17 +75,17 @@ class JournalSource:
                 segments.set_position(self.folder / stream, "archive", segment, identifier)
 
     def identity(self, spark: SparkSession, stream: str) -> dict[str, str]:  # noqa: ARG002
-        """What tells this stream from another one that stands in the same place.
+        """Return what tells this stream from another one in the same place.
 
-        A stream of a server of an earlier version has no identifier until its server is started
-        again: until then it is its folder.
+        A stream that a server of an earlier version made has no identifier until a newer server
+        opens it. Until then only its folder identifies it.
         """
         known = segments.identified(self.folder / stream)
         found = {PLACE: str(self.folder)}
         return found if known is None else found | {name_of(stream): known.identifier}
 
     def last(self, stream: str) -> int | None:
-        """The number of the stream's last segment, None if nothing says so."""
+        """Return the number of the stream's last segment, None if `stream.id` does not say it."""
         known = segments.identified(self.folder / stream)
         return None if known is None else known.number
 
@@ -105,9 +106,11 @@ class JournalSource:
 
 @frozen
 class KafkaSource:
-    """Topics that hold journal lines as record values; the part after a topic's last dot names its
-    stream. `settings` are further ones of the Kafka client, such as `security.protocol`.
-    Real-time mode has no batches: `records_per_batch` is None there.
+    """Topics whose record values are lines of the journal.
+
+    The part after the last dot of a topic's name is its stream. `settings` are further ones of the
+    Kafka client, such as `security.protocol`. `records_per_batch` is None in real-time mode, which
+    has no batches.
     """
 
     servers: str
@@ -116,22 +119,22 @@ class KafkaSource:
     records_per_batch: int | None = 500_000
 
     def stream(self, spark: SparkSession, stream: str) -> DataFrame:
-        """The stream's records from the beginning of its topics."""
+        """Return the stream's records, from the beginning of its topics."""
         reader = spark.readStream.format("kafka").options(**self._options(stream))
         return self._raw(reader.load())
 
     def follow(self, spark: SparkSession, stream: str) -> DataFrame:
-        """The same: records are there as soon as they are written."""
+        """Return the same as `stream`: Kafka has records as soon as they are written."""
         return self.stream(spark, stream)
 
     def has(self, stream: str) -> bool:
-        """Whether a topic of this stream was named."""
+        """Return whether one of the topics is of this stream."""
         return bool(self._topics(stream))
 
     def identity(self, spark: SparkSession, stream: str) -> dict[str, str]:
-        """What tells these topics from others of the same names: Kafka's identifiers.
+        """Return what tells these topics from others of the same names: Kafka's identifiers.
 
-        Raises PipelineError where Kafka does not answer or has no such topic.
+        Raises PipelineError if Kafka does not answer, or lacks one of the topics.
         """
         jvm: Any = spark._jvm  # the connector's own client: nothing else to install or configure
         settings = jvm.java.util.HashMap()
@@ -170,7 +173,7 @@ class KafkaSource:
             "subscribe": ",".join(self._topics(stream)),
             "startingOffsets": "earliest",
             "failOnDataLoss": "true",
-            # The default makes each batch wait half a second at the end of a partition.
+            # With the default each batch waits half a second at the end of a partition.
             "kafka.fetch.max.wait.ms": "20",
         }
 

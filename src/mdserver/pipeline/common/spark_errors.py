@@ -1,4 +1,4 @@
-"""What Spark, Delta or the disk say of a failure, in one sentence."""
+"""Failures of Spark, Delta or the disk, reported in one sentence."""
 
 import contextlib
 import re
@@ -18,15 +18,15 @@ OF_THE_DISK = {
     "Read-only file system": "the file system is read-only: give a folder that can be written to",
     "Permission denied": "permission denied: give a folder that this user can write to",
 }
-"""What stands deep within what Spark says of a failure, and what it means."""
+"""Texts of the operating system, deep within an error of Spark's, and what they mean."""
 ELSEWHERE = "another process changed the same table at the same time: start the job again"
 
 
 def reason_of(error: object) -> str:
-    """Return the sentence of an error, or of its text, that says what happened.
+    """Return the one sentence of an error, or of its text, that says what happened.
 
-    In a text of Spark's that is what the disk refused, else the first exception that does not only
-    carry another one.
+    In a text of Spark's that is a refusal of the disk, if it has one, else the first exception that
+    does more than carry another one.
     """
     text = str(error)
     if isinstance(error, CommitFailedError):
@@ -44,9 +44,9 @@ def reason_of(error: object) -> str:
 
 @contextlib.contextmanager
 def told(job: str) -> Iterator[None]:
-    """Raise what a block fails with as a PipelineError of one sentence.
+    """Raise failures of a block as a PipelineError of one sentence.
 
-    Mistakes in the program stay as they are.
+    Errors that are mistakes in the program, such as a TypeError, pass as they are.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Reading the archive: as Spark frames for jobs, and without a JVM for everything else."""
+"""Access to the archive: as Spark frames for jobs, and without a JVM for everything else."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,23 +26,23 @@ HISTORY_COLUMNS = ["epoch", "seq", "content", "text", "compressed", "fields", "t
 
 
 def exists(tables: Path, name: str) -> bool:
-    """Whether the archive has this table."""
+    """Return whether the archive has this table."""
     return DeltaTable.is_deltatable(str(tables / name))
 
 
 def opened(tables: Path, name: str) -> DeltaTable:
-    """The table; PipelineError where the folder has none of that name."""
+    """Return the table. Raises PipelineError if it does not exist, or what `delta.opened` does."""
     if not exists(tables, name):
         raise PipelineError(f"{tables} has no table {name}: run `mdserver pipeline archive` first")
     return delta.opened(tables, name)
 
 
 def frame(spark: SparkSession, tables: Path, name: str) -> DataFrame:
-    """The table's present version as a frame.
+    """Return the table's present version as a frame.
 
-    Spark reads the files that the log names, so it needs no jar for Delta. The partition column
-    of `messages`, which files do not hold, follows from the time; `content_text` is the content of
-    those that were published as text, null of others.
+    Spark reads the files that the log names, so it needs no jar for Delta. The partition column of
+    `messages`, which files do not hold, follows from the time. `content_text` is the content of
+    messages that were published as text, null for others.
     """
     rows = read(spark, name, opened(tables, name).file_uris())
     if name == "messages":
@@ -62,9 +62,9 @@ def read(spark: SparkSession, name: str, files: Sequence[str]) -> DataFrame:
 
 
 def history(tables: Path, subject: str) -> pa.Table:
-    """One subject's archived messages in order, read without a JVM.
+    """Return the archived messages of one subject in order, read without a JVM.
 
-    `content` are bytes; `content_text` is the same as text if it was published so, else null.
+    `content` is bytes; `content_text` is the same as text if it was published as text, else null.
     """
     found = opened(tables, "messages").to_pyarrow_table(
         columns=HISTORY_COLUMNS,
