@@ -1,8 +1,9 @@
-"""Many subjects with one subscriber each, as applications have them that publish to their users.
+"""Many subjects with one subscriber each, as in applications that publish to single users.
 
-One publisher writes a batch of publications at a time, each to the next subject in turn, and has a
-bounded number of them under way. Every delivery is verified, as in a fan-out. What is measured is
-mostly the way of a publication, since there is one send for each of them in any server.
+One publisher writes a batch of publications at a time, each to the next subject in turn, with a
+bounded number of publications under way. Every delivery is verified, as in a fan-out. Any server
+needs one send for each publication here, so differences come mostly from the path of a publication
+through the server.
 """
 
 import gc
@@ -32,8 +33,8 @@ ARRIVAL_TIMEOUT_S = 10.0
 class Load:
     """The load: `batch` publications a write, at most `window` of them under way.
 
-    With `against`, the Python interpreter of an environment with another version of the server,
-    that one takes turns with the one that is measured.
+    `against` is the Python interpreter of an environment with another version of the server, which
+    takes turns with the measured one; None to measure one version alone.
     """
 
     encoding: Encoding
@@ -100,7 +101,7 @@ class Side:
         self.published += load.batch
 
     def finish(self) -> None:
-        """Wait for what is under way; count what never came."""
+        """Wait for the deliveries under way, and count the missing ones."""
         self.subscribers.fence()
         whole, more = divmod(self.published, self.load.subjects)
         streams = self.subscribers.streams
@@ -109,7 +110,7 @@ class Side:
 
 
 def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
-    """Return one row; the other version's rates, if there is one, are in the floor's columns.
+    """Return one row; the rates of the other version, if any, are in the columns of the floor.
 
     Raises BenchError if a server cannot be started or disconnects a client.
     """

@@ -1,4 +1,4 @@
-"""`mdserver cluster`: what an operator asks a member of a cluster, over its monitor listener."""
+"""`mdserver cluster`: an operator's commands to a cluster, over a member's monitor listener."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Options that several jobs of `mdserver pipeline` have: of Spark, and of a job's figures."""
+"""The common options of `mdserver pipeline`'s jobs: for Spark, and for a job's figures."""
 
 import functools
 import re
@@ -47,9 +47,9 @@ def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def spark_size(text: str) -> str:
-    """Return a size as Spark writes it.
+    """Return a size in the notation of Spark.
 
-    Raises BadParameter unless it is a size that is large enough for Spark.
+    Raises BadParameter if the text is no size, or too small for Spark to start.
     """
     match = re.fullmatch(r"(\d{1,9})\s*([kmgt]?)b?", text.strip().lower())
     if match is None or int(match[1]) * SPARK_UNITS[match[2]] < SPARK_MEMORY_MIN:
@@ -101,7 +101,7 @@ def figures_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parsed_address(text: str) -> tuple[str, int]:
-    """Return host, empty if none is given, and port; raise BadParameter if it is no address."""
+    """Return the host, "" if none is given, and the port of an address. Raises BadParameter."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         raise click.BadParameter(f"{text!r} is no PORT or HOST:PORT.", param_hint="--metrics")
@@ -109,7 +109,7 @@ def parsed_address(text: str) -> tuple[str, int]:
 
 
 def parsed_setting(text: str, option: str = "--kafka-option") -> tuple[str, str]:
-    """Split NAME=VALUE; raise BadParameter if there is no `=`."""
+    """Return name and value of NAME=VALUE; raise BadParameter if the name or the `=` is missing."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint=option)

@@ -1,4 +1,4 @@
-"""What commands for operators share: they ask a member over its monitor listener."""
+"""The common part of commands for operators: requests to the monitor listener of a member."""
 
 import base64
 import http.client
@@ -23,7 +23,7 @@ _CREDENTIALS_HINT = (
 
 
 class MonitorError(MdserverError):
-    """A command was refused by the member, or did not reach it."""
+    """The member refused a request, or the request did not reach it."""
 
 
 def monitor_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,7 +60,7 @@ def ask(monitor: str, credentials: Path | None, method: str, path: str) -> Any:
 def ask_text(
     monitor: str, credentials: Path | None, path: str, parameters: Mapping[str, object]
 ) -> str:
-    """Return what a page of a member says as text. Raises `MonitorError`."""
+    """Return a page of a member in its text form. Raises `MonitorError`."""
     query = urlencode({**parameters, "format": "text"})
     status, body = _answer(monitor, credentials, "GET", f"{path}?{query}")
     if status != http.client.OK:
@@ -86,6 +86,7 @@ def authorization(credentials: Path | None) -> dict[str, str]:
 
 
 def _answer(monitor: str, credentials: Path | None, method: str, path: str) -> tuple[int, bytes]:
+    """Send a request; return status and body. Raises `MonitorError` if there is no answer."""
     url = urlsplit(monitor)
     if url.scheme != "http" or not url.hostname:
         raise click.UsageError(f"--monitor {monitor}: expected http://host:port")
@@ -104,6 +105,7 @@ def _answer(monitor: str, credentials: Path | None, method: str, path: str) -> t
 def _refused(
     monitor: str, credentials: Path | None, status: int, path: str, body: bytes
 ) -> MonitorError:
+    """Return the error for an answer that is not the expected one, with a hint at the cause."""
     told = f"{monitor}: {body.decode(errors='replace').strip()}"
     if status == http.client.NOT_FOUND:
         told = f"{monitor} has no {path} ({_HINT})"

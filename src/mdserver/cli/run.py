@@ -67,7 +67,8 @@ async def serve(
     try:
         app = build(config, trace=trace, log_writer=lines, sockets=sockets)
     except (ConfigError, StartError) as error:
-        # A start ends at the first mistake, but whoever corrects it wants to know all of them.
+        # A start ends at the first mistake. Report the others as well, so that all of them can be
+        # corrected before the next start.
         mistakes = dict.fromkeys((str(error), *unusable(config)))
         raise type(error)("\n".join(mistakes)) from None
     app.orders.reload = partial(reload, app, read)

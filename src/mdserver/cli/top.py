@@ -1,4 +1,4 @@
-"""`mdserver top`: what a member does, live in the terminal; one snapshot in a pipe."""
+"""`mdserver top`: the activity of a member, live in the terminal, or as one snapshot in a pipe."""
 
 import os
 import select
@@ -22,8 +22,8 @@ from mdserver.cli.monitor import MonitorError, ask, monitor_options
 from mdserver.cli.terminal import harmless
 
 SHOWN = 10  # sessions, and subjects
-PIPE_COLUMNS = 160  # for names that whoever reads the pipe wants whole
-SUBJECTS_S = 10.0  # between looks at the top subjects, for which the member looks at all of them
+PIPE_COLUMNS = 160  # a pipe has no width; names should not be cut off
+SUBJECTS_S = 10.0  # between requests for the top subjects, which make the member visit all subjects
 QUIT = ("q", "Q", "\x04")
 RATES = ("messages_in", "messages_out", "bytes_in", "bytes_out", "connections", "disconnections")
 WINDOWS = ("1min", "15min", "1h", "1d")
@@ -63,7 +63,10 @@ def command(monitor: str, credentials: Path | None, interval: float) -> None:
 
 @contextmanager
 def keys() -> Iterator[int | None]:
-    """Yield the descriptor that keys come from one by one; None if there is no keyboard."""
+    """Yield the descriptor from which keys can be read one by one; None without a keyboard.
+
+    The terminal hands keys over without waiting for a line, until the end of the block.
+    """
     if not sys.stdin.isatty():
         yield None
         return
@@ -77,7 +80,11 @@ def keys() -> Iterator[int | None]:
 
 
 def quits(number: int | None, pause_s: float) -> bool:
-    """Wait for a time, or until a key is pressed that ends the command; return whether one was."""
+    """Wait for `pause_s` seconds, or until a key ends the command; return whether one did.
+
+    `number` is the descriptor of the keyboard, None without one. The end of its input counts as
+    such a key.
+    """
     deadline = time.monotonic() + pause_s
     while (left := deadline - time.monotonic()) > 0:
         if number is None:
@@ -91,7 +98,11 @@ def quits(number: int | None, pause_s: float) -> bool:
 
 @define
 class View:
-    """What a member answered last. `rates` are those between the last two looks."""
+    """The latest answers of a member, and their presentation.
+
+    `rates` are those between the last two answers. `trouble` is why the last request failed; the
+    answers before it stay on the screen.
+    """
 
     monitor: str
     credentials: Path | None
@@ -104,7 +115,7 @@ class View:
     _subjects_due: float = field(init=False, default=0.0)
 
     def look(self) -> None:
-        """Ask the member for all that is shown. Raises `MonitorError`."""
+        """Request from the member everything that is shown. Raises `MonitorError`."""
         before, self.statistics = self.statistics, self._ask("/statistics")
         self.rates = rates(before, self.statistics)
         self.sessions = self._ask(f"/sessions?sort=waiting_ms&limit={SHOWN}")
@@ -115,7 +126,7 @@ class View:
         self.trouble = ""
 
     def screen(self, *, live: bool) -> Group:
-        """Return all that is shown; `live`: with the keys that can be pressed."""
+        """Return everything that is shown; with `live` also the keys that can be pressed."""
         now = self.statistics["now"]
         counts = {
             "sessions": f"{now['sessions']:,}",
@@ -204,17 +215,20 @@ class View:
 
 
 def rates(before: dict[str, Any], after: dict[str, Any]) -> dict[str, float]:
-    """Return what was counted a second between two documents; of one, the last minute's average."""
+    """Return the rates per second between two documents of statistics.
+
+    If `before` is empty, return the averages over the last minute.
+    """
     elapsed_s = (after["time"] - before["time"]) / 1000 if before else 0.0
     if elapsed_s <= 0:
         return {name: after["windows"][name]["1min"]["average"] for name in RATES}
     counted = {name: after["total"][name] - before["total"][name] for name in RATES}
-    # A member that was started again counts from 0.
+    # A member that was restarted in between counts from 0 again.
     return {name: max(0, count) / elapsed_s for name, count in counted.items()}
 
 
 def plain(first: str, *others: str) -> Table:
-    """Return a table without lines: a name, then numbers."""
+    """Return a table without borders: a column of names, then columns of numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold cyan")
     table.add_column(first, overflow="ellipsis", no_wrap=True)
     for name in others:

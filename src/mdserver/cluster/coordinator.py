@@ -166,7 +166,10 @@ class Coordinator:
         return True
 
     def _votes(self, member: str) -> bool:
-        """Return whether a member is a seed: majorities of anything else need not share one."""
+        """Return whether a member is a seed.
+
+        Only majorities of the same seeds are certain to have a seed in common.
+        """
         if member in self.seeds:
             return True
         self.refusals.note(Guard.VOTE_OF_NO_SEED)
@@ -395,7 +398,7 @@ class Coordinator:
         return AnswerItem(self.group, ticket, 0, 0, False, reason, expected)
 
     def due(self) -> Iterable[tuple[str, AnswerItem]]:
-        """Return the answers that waited for what is committed now, and hold them no longer."""
+        """Return the deferred answers whose publications are committed now, and forget them."""
         committed = self.log.committed
         ready = [(contact, answer) for at, contact, answer in self.deferred if at <= committed]
         if ready:

@@ -137,7 +137,7 @@ class Coordinators(MemberPart):
     # Publications
 
     def take_held_back(self) -> None:
-        """Take publications that were held back, as far as the disk has caught up."""
+        """Number publications that were held back, until the disk is too far behind again."""
         held_back = self._wal.held_back
         while held_back and self._wal.unsynced_bytes <= self._settings.hold_bytes:
             contact, item = held_back.popleft()
@@ -146,8 +146,9 @@ class Coordinators(MemberPart):
     def drop_held_back(self, peer: str) -> None:
         """Drop the publications that are held back for a member whose link broke.
 
-        As far as their contact knows they were lost with the link, so it forwards all of them again
-        that are not in the log. To take both would number a publication without a number twice.
+        To their contact they were lost with the link, so it forwards again those that are not in
+        the log. A publication without a publisher's number cannot be recognised as a repeat, so it
+        would be taken twice if both copies were taken.
         """
         held_back = self._wal.held_back
         kept = [held for held in held_back if held[0].partition("#")[0] != peer]

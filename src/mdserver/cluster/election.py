@@ -256,8 +256,9 @@ class Election(MemberPart):
             if best is None:
                 continue
             if best.history != group.history and best.start and best.state is None:
-                # Since this member asked, it took a log under another history id, so the seed left
-                # out what this member had and has no more. The next candidacy says what it holds.
+                # This member took a log under another history id after it asked. The seed left out
+                # the part that this member held then, and no longer holds. The next candidacy will
+                # say what this member holds now.
                 self._outgoing.refuse(Guard.ELECTED_LACKS_BEGINNING)
                 self.groups.depose(item.group)
                 continue

@@ -81,7 +81,7 @@ class Group:
     For clients: `followed_at`, when this member last followed the group, and `followed_length`,
     how much was committed here then.
 
-    In Standard mode: `raised_at`, when the epoch was last raised because members went out of sight;
+    In Standard mode: `raised_at`, when the epoch was last raised by the number of members in sight;
     `log_incomplete`: this member does not hold all of the coordinator's log.
     """
 
@@ -258,11 +258,12 @@ class Group:
             outgoing.forward(leadership.coordinator, item)
 
     def follow(self) -> None:
-        """Follow the coordinator: it is active, and all that it has committed is here.
+        """Follow the coordinator, which is active, and all of whose committed entries are here.
 
-        What was forwarded to an older coordinator and is not in this log was lost with it, for
-        certain: this log was taken from a majority, and whatever was committed is in it. So it is
-        forwarded again. What stands in the uncommitted tail will be committed where it is.
+        A publication that was forwarded to an earlier coordinator and is not in this log was
+        certainly lost with it: this log was taken from a majority, so everything that was committed
+        is in it. So the publication is forwarded again. One in the uncommitted tail is not: it will
+        be committed at its place.
         """
         leadership, log = self.leadership, self.log
         leadership.active = True

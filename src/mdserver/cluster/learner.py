@@ -87,11 +87,14 @@ class Learner(MemberPart):
             self.take(peer, item, step)
 
     def lacks_beginning(self, peer: str, item: SyncItem) -> bool:
-        """Return whether a log under another history id comes without its beginning; if so, ask.
+        """Return whether a log under another history id came without its beginning.
 
-        Nothing that is held here is of that history, so nothing precedes what came. The group keeps
-        what it holds until all of the other log is there: a seed that dropped it now would vote
-        with an empty log (in the specification `ColdSync` and `Sync` replace a log in one step).
+        If so, ask the coordinator for the whole log.
+
+        Nothing that is held here belongs to that history, so the missing beginning is not here. The
+        group keeps what it holds until it can take the other log as a whole: a seed that dropped
+        its log now would vote with an empty one (in the specification `ColdSync` and `Sync` replace
+        a log in one step).
         """
         renews = item.history != self.groups[item.group].history
         if not renews or not item.start or item.state is not None:
@@ -100,9 +103,9 @@ class Learner(MemberPart):
         return True
 
     def renew(self, items: Iterable[SyncItem]) -> None:
-        """Begin the groups anew whose logs come under another history id, and drop what they hold.
+        """Start the groups over whose logs come under another history id: drop what they hold.
 
-        All of one id begin together, so that clients hear of it once.
+        All groups of one history id start over together, so that clients receive one reset.
         """
         renewed: dict[str, list[int]] = {}
         for item in items:

@@ -137,8 +137,8 @@ class GroupLog:
     def append_committed(self, epoch: int, proposals: "Iterable[Proposal]") -> list[Entry]:
         """Append publications that their publishers did not number; return the entries, committed.
 
-        Everything before them has to be committed. They belong to no run, since nobody but the
-        caller has to be told what became of them.
+        Everything before them has to be committed. They belong to no run: a run says which tickets
+        its entries answer, and these publications have no tickets.
         """
         assert self.committed == self.length, "entries are committed in their order"
         numbering, length = self.numbering, self.length
@@ -276,7 +276,10 @@ class GroupLog:
         return entries, runs
 
     def _drop(self) -> None:
-        """Drop committed entries, and runs of them, if there are more than twice those to keep."""
+        """Drop committed entries with their runs, once there are more than twice those to keep.
+
+        Dropping many at a time makes the cost of each entry constant.
+        """
         base = self.committed - self.kept
         if base - self.base <= self.kept:
             return

@@ -309,7 +309,7 @@ class Node:
         self,
         input: Opened | Closed | Authorized | RulesChanged | Announce,  # noqa: A002
     ) -> None:
-        """Handle a session that opens or closes, and what the server tells all sessions."""
+        """Handle a session that opens or closes, new rights, and what the server announces."""
         if isinstance(input, Announce):
             self._publish_standard(input.publications)
             return
@@ -357,7 +357,8 @@ class Node:
         if standard:
             self._publish_standard([proposal.publication for proposal in standard])
             self._resolve([Outcome(proposal.origin) for proposal in standard])
-        # Last, since what is forwarded is committed after the STANDARD publications of its step.
+        # The shortcut comes last, so that the order is that of the full path: what is forwarded
+        # there is committed after the STANDARD publications of its step.
         if short and by_group:
             self._short_way.publish(by_group)
 
@@ -375,14 +376,15 @@ class Node:
             )
 
     def _standard_batch(self, peer: str, batch: msg.StandardBatch) -> None:
-        """Deliver what another member's clients published, or what it says of itself."""
+        """Deliver what clients of another member published, or what that member announces."""
         self._deliver_standard(batch.publications)
-        # What a member announces comes in batches of its own, and its clients cannot publish there.
+        # The first publication suffices: a member sends announcements in batches of their own, and
+        # clients cannot publish to their subjects.
         if batch.publications and batch.publications[0].subject.startswith(STATISTICS):
             self.outgoing.out.append(Announced(peer, batch.publications))
 
     def _resolve(self, outcomes: Iterable[Outcome]) -> None:
-        """Tell publishers what became of their publications."""
+        """Tell publishers the outcomes of their publications."""
         self.broker.resolve(outcomes, self.outgoing.now, self.outgoing.out)
 
     def _forward(self, peer: str, forward: msg.Forward) -> None:  # noqa: ARG002

@@ -163,8 +163,8 @@ class Standard(MemberPart):
         renewed: list[msg.BeginItem] = []
         for group in self.groups.coordinated:
             assert group.coordinator is not None
-            # What was raised since they went, by `_succeed` or by who yielded it, is not raised
-            # twice. A Yield alone raises nothing, however late it comes.
+            # An epoch that was raised after they went, by `_succeed` here or by the member that
+            # yielded the group, is not raised twice. A Yield by itself raises no epoch.
             if group.raised_at <= went:
                 epoch, length = group.coordinator.epoch + raised, group.log.length
                 renewed.append(
@@ -382,8 +382,10 @@ class Standard(MemberPart):
             if not self._prevails(peer, item.group, item.epoch):
                 continue
             group = self.groups[item.group]
-            # After a Yield another member begins under the history id of before. All others raised
-            # the epoch, and this member may be yielded the group within the same `PATIENCE`.
+            # If another member begins under the same history id as before, it was yielded the group,
+            # and its epoch is only the next one. In all other cases the epoch was raised by the
+            # members in sight. This member has to know that, in case it is yielded the group within
+            # the same `PATIENCE`.
             if item.history != item.before or group.leadership.coordinator == peer:
                 self._note_raised([item])
             if (group.history, group.log.length) != (item.before, item.length):

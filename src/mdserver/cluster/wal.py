@@ -229,7 +229,7 @@ class WalBuffer:
             self._bytes += _content_bytes(entries)
 
     def appended_committed(self, group: "Group", entries: list[Entry]) -> None:
-        """Note entries at the end of a group's log that are committed already, and of no run."""
+        """Note entries at the end of a group's log that are already committed, and of no run."""
         length = group.log.length
         self.entries.append(WalAppended(group.index, length - len(entries), entries, []))
         self._bytes += _content_bytes(entries)

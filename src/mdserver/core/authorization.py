@@ -70,7 +70,7 @@ class PendingAuthorizations:
         self._request = 0
 
     def statistics(self) -> AuthorizationStatistics:
-        """Return what waits for an answer now, as values that do not change."""
+        """Return the numbers of what waits for an answer, as a snapshot."""
         return AuthorizationStatistics(len(self._requests), len(self._rechecks))
 
     def parts(self, command: AnyCommand) -> Sequence[AnyCommand]:

@@ -152,8 +152,8 @@ class Broker:
         )
         self.claims = Claims(settings, self._cache, self._interest, self._histories)
         self.inspection = Inspection(self._sessions, self._cache, self._interest, settings.groups)
-        # What the logs say is the replica's: another method between them would be a call more for
-        # each publication.
+        # The interface of the replica is that of the broker too. A method that only forwards would
+        # cost each publication another call.
         self.committed = self.replica.committed
         self.reached = self.replica.reached
         self.reset = self.replica.reset
@@ -203,7 +203,7 @@ class Broker:
         )
 
     def statistics(self) -> BrokerStatistics:
-        """Return what this broker holds now, as values that do not change."""
+        """Return the state of this broker as a snapshot."""
         return BrokerStatistics(
             sessions=tuple(self._sessions),
             ending=tuple(session.id for session in self._ending),
@@ -215,12 +215,12 @@ class Broker:
         )
 
     def session_statistics(self, number: int) -> SessionStatistics | None:
-        """Return what this broker holds of one session now, None if it is gone."""
+        """Return the state of one session as a snapshot; None if the session has ended."""
         session = self._sessions.get(number)
         return None if session is None else self._catch_up.session_statistics(session)
 
     def subject_statistics(self, subject: str) -> SubjectStatistics | None:
-        """Return what this broker holds of one subject now, None if nothing is known of it."""
+        """Return the state of one subject as a snapshot; None if nothing is known of it."""
         state = self._cache.find(subject)
         return None if state is None else state.statistics()
 
@@ -243,10 +243,11 @@ class Broker:
             session.address_allowed = within(session.address, input.publish_networks)
 
     def _guard_reserved(self, session: Session) -> None:
-        """Take `/__mdserver__/...` from what a session may read, unless it is named to it.
+        """Take `/__mdserver__/...` from what a session may read, unless a right names it.
 
-        Under `Policy.BASIC` whoever gave the token may read it. An authorizer outside that allows
-        everything has not thought of these subjects: it has to grant them.
+        Under `Policy.BASIC` sessions that gave the token may read these subjects. Under
+        `Policy.ASK` an authorizer that simply allows everything was not necessarily written with
+        them in mind, so it has to grant them by name.
         """
         policy = self.settings.policy
         if policy is Policy.BASIC:

@@ -74,7 +74,7 @@ class SubjectState:
         self.stale = 0
 
     def statistics(self) -> SubjectStatistics:
-        """Return what is held of the subject now, as values that do not change."""
+        """Return the state of this subject as a snapshot."""
         snapshot = self.snapshot
         return SubjectStatistics(
             subject=self.subject,
@@ -170,7 +170,7 @@ class Cache:
         self._groups: list[dict[SubjectState, None]] | None = None
         """The subjects of each group; made when a group is first asked for."""
         self._indexed = 0
-        """How often that was made."""
+        """How often `_groups` was made."""
         self.bytes = 0
         self.expired = Dropped()
         self.evicted = Dropped()
@@ -184,7 +184,7 @@ class Cache:
         return len(self._order) - self._stale
 
     def statistics(self) -> CacheStatistics:
-        """Return what the cache holds now, as values that do not change."""
+        """Return the state of the cache as a snapshot."""
         return CacheStatistics(
             subjects=tuple(self._subjects),
             bytes=self.bytes,

@@ -97,13 +97,13 @@ class CatchUp:
         self._searches = Searches(settings, cache, interest, self._work)
 
     def statistics(self) -> CatchUpStatistics:
-        """Return what is under way now, as values that do not change."""
+        """Return the state of all catch-ups as a snapshot."""
         return CatchUpStatistics(
             searches=len(self._searches), awaited=tuple(self.awaited), worked=self._work.done
         )
 
     def session_statistics(self, session: Session) -> SessionStatistics:
-        """Return how far the catch-up of a session is now, as values that do not change."""
+        """Return the state of a session, with its catch-up, as a snapshot."""
         return SessionStatistics(
             number=session.id,
             state=session.state,
@@ -168,14 +168,14 @@ class CatchUp:
     def reach(self, group: int, place: int, now: int, out: list[Output]) -> None:
         """Note that this member has every entry of a group's log up to a place."""
         self.reached[group] = max(self.reached[group], place)
-        if self._ahead.places:  # few sessions come from a member that was further
+        if self._ahead.places:  # rarely: sessions that come from a member that was further ahead
             self.compare_again(now, out)
 
     def compare_again(self, now: int, out: list[Output]) -> None:
         """Resume the sessions whose known places this member has reached.
 
-        Also for changes of the known places themselves: a new history makes them meaningless
-        (`reset`).
+        This is called when this member has reached a place, and when the known places themselves
+        change, because a new history makes them meaningless (`reset`).
         """
         for session in self._ahead.reached_by():
             self.pause(session, now, out)

@@ -72,7 +72,7 @@ class Conflation:
 
     @property
     def scheduled(self) -> int:
-        """The number of ends of windows that are kept, with those that are to be skipped."""
+        """The number of window ends in the queue, including those that will be skipped."""
         return len(self._ends)
 
     def add(

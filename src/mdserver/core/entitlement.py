@@ -24,7 +24,7 @@ class Policy(enum.Enum):
 
 
 ALL_BUT_RESERVED = (parse_grant("/**"),)
-"""What a session may read that nothing was named to: `/__mdserver__/...` has to be granted."""
+"""What a session may read without rights that name it: all but `/__mdserver__/...`."""
 
 
 def same_token(given: str | None, wanted: str) -> bool:

@@ -71,9 +71,9 @@ class RulesChanged:
 
 @frozen
 class Announce:
-    """What the server says of itself: STANDARD publications for subscribers at every member.
+    """Statistics and events of this server: STANDARD publications to subscribers at every member.
 
-    Their subjects are ones that no client may publish to.
+    Their subjects begin with `/__mdserver__/`, to which no client may publish.
     """
 
     publications: list[Publication]

@@ -149,7 +149,7 @@ class Interest:
         self._generation = 1
 
     def statistics(self) -> InterestStatistics:
-        """Return what the interest consists of now, as values that do not change."""
+        """Return the state of the interest as a snapshot."""
         return InterestStatistics(
             named=tuple(self._exact),
             audiences=len(self._audiences),

@@ -91,7 +91,7 @@ class Log:
 
 @frozen
 class Announced:
-    """What another member says of itself (`inputs.Announce`), for the statistics of the cluster."""
+    """The statistics of another member (`inputs.Announce`), for those of the whole cluster."""
 
     member: str
     publications: Sequence[Publication]

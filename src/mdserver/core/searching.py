@@ -32,7 +32,7 @@ class Work:
 
     @property
     def done(self) -> int:
-        """The work of all steps so far."""
+        """The units of work done in all steps so far."""
         return self._earlier + self._most - self.left
 
     def begin(self, out: list[Output]) -> None:

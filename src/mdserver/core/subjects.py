@@ -16,11 +16,11 @@ ONE = "*"
 REST = "**"
 RESERVED = "__mdserver__"
 STATISTICS = f"/{RESERVED}/statistics/"
-"""Begins the subjects of what members say of themselves: one subject a member."""
+"""The prefix of the subjects to which members publish their statistics, one for each member."""
 EVENTS = f"/{RESERVED}/events/"
-"""Begins the subjects of what happens in the cluster, as each member sees it."""
+"""The prefix of the subjects to which members publish the events of the cluster."""
 FOR_TOOLS = f"/{RESERVED}/pipeline/"
-"""Begins the subjects on which the product's own tools, which are clients, say how they get on."""
+"""The prefix of the subjects for the product's own tools, which are clients, to report progress."""
 _SHOWN_MAX = 80
 
 
@@ -144,7 +144,7 @@ def is_servers_own(subject: str) -> bool:
 
 
 def member_segment(member: str) -> str:
-    """Return the name of a member as one segment of a subject, which is no wildcard."""
+    """Return the name of a member as one segment of a subject: escaped, and not a wildcard."""
     return member.replace("%", "%25").replace("/", "%2F").replace("*", "%2A") or "%"
 
 

@@ -72,6 +72,7 @@ def _shown(value: object) -> object:
 
 
 def _written(value: object) -> str:
+    """Return the text of a value; an empty list or dict is `none`, as None is."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, Mapping):
@@ -82,6 +83,6 @@ def _written(value: object) -> str:
 
 
 def _inner(value: object) -> str:
-    """Return a value within a list or dict; what holds others itself is put in parentheses."""
+    """Return the text of a value within a list or dict, with nested ones in parentheses."""
     nested = isinstance(value, Mapping | list | tuple)
     return f"({_written(value)})" if nested else _written(value)

@@ -1,15 +1,17 @@
 """Gives the files and folders that the server writes to the user of `RunAsUser`.
 
-Root makes the folders and gives them to that user; files are made with the user's rights
-(`acting_as`). Files of root from an earlier start are given to the user as well.
+A server that is started as root makes the folders and gives them to that user. Files are made with
+the user's rights (`acting_as`); files of root from an earlier start are given to the user as well.
 
-The user may change its folders at any moment, and must not get other files of root that way. So
-nothing is looked at by one path and given by another:
+The user can change its folders at any moment, and must not obtain other files of root by that. The
+danger is a path that means one file when it is checked and another one when its owner is changed.
+So every check and every change refers to an open descriptor, not to a path:
 
-- A path is opened folder by folder. From the first one on that somebody other than root can have
-  placed, no link is followed (`_opened`).
-- What is given is opened first, without following a link, and is what was looked at (`_give`). A
-  file with a second name is not given, because it may be the user's link to a file elsewhere.
+- A path is opened folder by folder. As soon as a part of it could have been placed by a user other
+  than root, links are no longer followed (`_opened`).
+- A file is opened without following a link, and checked and given by its descriptor (`_give`). A
+  file with a second name is not given: that name may be a hard link, made by the user, to a file
+  elsewhere.
 """
 
 import errno
@@ -31,7 +33,7 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 def unusable_folder(name: str, folder: Path, error: OSError, user: str | None) -> StartError:
     """Return the error for a folder that the server cannot use as the parameter `name` says.
 
-    `user` is that of `RunAsUser`, None if the server keeps the rights that it was started with.
+    `user` is that of `RunAsUser`, None if the server keeps the rights with which it was started.
     """
     place = "" if error.filename in (None, str(folder)) else f": {error.filename}"
     told = f"{name} = {folder}: {error.strerror or error}{place}"
@@ -53,10 +55,10 @@ def _user_of_process() -> str:
 
 
 def give_folder(folder: Path, user: str | None, patterns: Iterable[str] = ()) -> None:
-    """Make a folder for `user` if there is none, and give the user the files that match patterns.
+    """Make a folder for `user` if there is none, and give the user the files that match `patterns`.
 
-    An existing folder keeps its owner, because others may use it too. Does nothing unless the
-    process is root's. Raises OSError, and StartError if there is no such user.
+    An existing folder keeps its owner, because others may use it too. Do nothing unless the process
+    runs as root. Raises OSError, and StartError if there is no such user.
     """
     if user is None or os.geteuid() != 0:
         return
@@ -67,9 +69,9 @@ def give_folder(folder: Path, user: str | None, patterns: Iterable[str] = ()) ->
 
 
 def give_tree(folder: Path, user: str | None) -> None:
-    """Make a folder for `user` if there is none, and give the user it and all that is in it.
+    """Make a folder for `user` if there is none, and give the user the folder and all its contents.
 
-    Does nothing unless the process is root's. Raises OSError, and StartError if there is no such
+    Do nothing unless the process runs as root. Raises OSError, and StartError if there is no such
     user.
     """
     if user is None or os.geteuid() != 0:
@@ -83,9 +85,9 @@ def give_tree(folder: Path, user: str | None) -> None:
 
 @contextmanager
 def _opened(folder: Path, user: str) -> Iterator[int]:
-    """Open a folder; those that are missing on the way to it are made and given to `user`.
+    """Open a folder; make missing folders on the way to it, and give those to `user`.
 
-    Raises OSError, also if the path leads over a link that somebody other than root can place.
+    Raises OSError, also if the path contains a link that a user other than root may have placed.
     """
     path = folder.absolute()
     descriptor = os.open(path.anchor, _FOLDER)
@@ -101,13 +103,13 @@ def _opened(folder: Path, user: str) -> Iterator[int]:
 
 
 def _holds_only_roots(name: str, parent: int) -> bool:
-    """Return whether nobody but root can have placed `name` in a folder, or can replace it."""
+    """Return whether only root can have placed `name` in a folder, and only root can replace it."""
     found = os.fstat(parent)
     if found.st_uid != 0:
         return False
     if not found.st_mode & _WRITABLE_BY_OTHERS:
         return True
-    # With the sticky bit, such as that of /tmp, others can replace only what is theirs.
+    # In a folder with the sticky bit, such as /tmp, users can replace only their own files.
     try:
         placed_by = os.stat(name, follow_symlinks=False, dir_fd=parent).st_uid
     except FileNotFoundError:
@@ -116,7 +118,7 @@ def _holds_only_roots(name: str, parent: int) -> bool:
 
 
 def _entered(parent: int, name: str, user: str, *, follow: bool) -> int:
-    """Open a folder in `parent`; make it, and give it to `user`, if there is none."""
+    """Open the folder `name` in `parent`; if there is none, make it and give it to `user`."""
     flags = _FOLDER if follow else _FOLDER | os.O_NOFOLLOW
     try:
         return os.open(name, flags, dir_fd=parent)
@@ -134,9 +136,9 @@ def _entered(parent: int, name: str, user: str, *, follow: bool) -> int:
 
 
 def _give(name: str, user: str, parent: int) -> None:
-    """Give a file or folder of root in the folder `parent`, but no link and nothing special."""
+    """Give `user` a file or folder of root in the folder `parent`; skip links and special files."""
     if not _is_plain(os.stat(name, follow_symlinks=False, dir_fd=parent)):
-        return  # not opened: that would wake whatever reads a FIFO or drives a device
+        return  # opening a FIFO or a device can have effects on its reader or driver
     try:
         descriptor = os.open(
             name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent
@@ -152,12 +154,12 @@ def _give(name: str, user: str, parent: int) -> None:
 
 
 def _give_opened(descriptor: int, user: str) -> None:
-    """Give what is open as `descriptor` to `user`, if it is root's and has no second name."""
+    """Give `user` what is open as `descriptor`, if it is root's and has no second name."""
     entry, found = account(user), os.fstat(descriptor)
     if _is_plain(found) and found.st_uid == 0:
         os.fchown(descriptor, entry.pw_uid, entry.pw_gid)
 
 
 def _is_plain(found: os.stat_result) -> bool:
-    """Return whether this is a folder, or a file with one name."""
+    """Return whether this is a folder, or a regular file with one name."""
     return stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1)

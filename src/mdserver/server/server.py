@@ -46,7 +46,10 @@ class NodeFailedError(MdserverError):
 
 @attrs.frozen
 class MonitorListener:
-    """What answers operators, and where; `encrypted` if it speaks TLS."""
+    """A listener for operators: its context, with its handler, and its addresses.
+
+    `encrypted`: it uses TLS.
+    """
 
     context: ServerContext
     addresses: tuple[Address, ...]

@@ -89,7 +89,10 @@ class ServerSettings:
 
 @frozen
 class BridgeSettings:
-    """Where JMX over RMI listens, whom it lets in (everybody without a password), and its key."""
+    """The settings of JMX over RMI: its address, its user and password, and its key store.
+
+    Without a password every client is let in; without a key store there is no TLS.
+    """
 
     listen: Address
     user: str = ""
@@ -186,6 +189,10 @@ def jmx_settings(config: Config) -> BridgeSettings | None:
 
 
 def _check_guarded(config: Config, which: str, address: Address, *, asked: bool) -> None:
+    """Raise ConfigError if an address beyond this machine would be served without a password.
+
+    `which` is the prefix of the listener's parameters; `asked`: it asks for user and password.
+    """
     if loopback(address.host):
         return
     if not asked:

@@ -1,14 +1,15 @@
-"""Speaks with systemd, or whatever follows its protocols: readiness, watchdog, sockets.
+"""Talks to systemd, or to another supervisor with its protocols: readiness, watchdog, sockets.
 
-All of it is optional: a server that nobody supervises finds none of the variables below and says
-nothing. They are taken out of the environment, since they are not for processes that it starts.
+All of it is optional: an unsupervised server finds none of the variables below, and sends nothing.
+The variables are removed from the environment, because they are not meant for processes that the
+server starts.
 
 - `NOTIFY_SOCKET` (sd_notify(3)): datagrams say when the server is ready, reads its configuration
-  again, or ends. `Type=notify` makes a start of the unit wait for the first of them.
+  again, or ends. With `Type=notify` the start of the unit waits for the first of them.
 - `WATCHDOG_USEC`, `WATCHDOG_PID` (sd_watchdog_enabled(3)): systemd restarts a server that does not
-  say within this time that it is alive. The event loop says so itself, so a loop that hangs is
-  noticed, and not only a process that ended.
-- `LISTEN_FDS`, `LISTEN_PID` (sd_listen_fds(3)): listening sockets that systemd holds over a
+  report within this time that it is alive. The event loop itself reports, so systemd notices a loop
+  that hangs as well as a process that ended.
+- `LISTEN_FDS`, `LISTEN_PID` (sd_listen_fds(3)): listening sockets that systemd keeps open during a
   restart, from descriptor 3 on. Clients that connect meanwhile wait instead of being refused.
 """
 
@@ -30,10 +31,10 @@ _US_PER_S = 1_000_000
 
 @frozen
 class Systemd:
-    """What systemd offers this process: `notify` is the address of its socket, None without one.
+    """What systemd offers this process. `notify` is the address of its socket, None without one.
 
-    `watchdog_s` is the time (s) within which it wants a sign of life, None if it wants none.
-    `sockets` are the listening sockets that it hands over.
+    `watchdog_s` is the longest time between two signs of life, in seconds; None if systemd expects
+    none. `sockets` are the listening sockets that it hands over.
     """
 
     notify: str | None = None
@@ -41,19 +42,19 @@ class Systemd:
     sockets: tuple[socket.socket, ...] = ()
 
     def ready(self) -> None:
-        """Say that every listener accepts."""
+        """Report that every listener accepts connections."""
         self._say("READY=1")
 
     def reloading(self) -> None:
-        """Say that the configuration is read again; `ready` ends that."""
+        """Report that the configuration is being read again; call `ready` afterwards."""
         self._say(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self, within_s: float) -> None:
-        """Say that the server ends, and that this may take as long as its clients need to move."""
+        """Report that the server is ending, which may take `within_s` until its clients moved."""
         self._say(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int(within_s * _US_PER_S)}")
 
     async def keep_alive(self) -> None:
-        """Give signs of life until cancelled, twice as often as they are wanted."""
+        """Send signs of life until cancelled, twice as often as systemd expects them."""
         if self.watchdog_s is None:
             return
         while True:
@@ -65,14 +66,17 @@ class Systemd:
             return
         # A name that begins with @ is in the abstract namespace (unix(7)).
         address = "\0" + self.notify[1:] if self.notify.startswith("@") else self.notify
-        # Nobody may listen any more, or the queue may be full: the server goes on all the same.
+        # The supervisor may have ended, or its queue may be full. The server goes on in both cases.
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.setblocking(False)
             sock.sendto(state.encode(), address)
 
 
 def systemd(environment: MutableMapping[str, str] = os.environ) -> Systemd:
-    """Take what systemd offers out of the environment, and take over its sockets."""
+    """Return the offers of systemd, remove them from the environment, and take over its sockets.
+
+    Variables that name another process are meant for that process, and count as missing.
+    """
     notify = environment.pop("NOTIFY_SOCKET", None)
     watchdog_us = _number(environment.pop("WATCHDOG_USEC", ""))
     watched = environment.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
@@ -88,11 +92,12 @@ def systemd(environment: MutableMapping[str, str] = os.environ) -> Systemd:
 
 
 def _number(text: str) -> int:
+    """Return a number, 0 if the text is none."""
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _taken_over(descriptor: int) -> socket.socket:
-    """Take a descriptor over as a socket that no process started later inherits."""
+    """Return the socket of a descriptor, set so that no process started later inherits it."""
     sock = socket.socket(fileno=descriptor)
     sock.set_inheritable(False)
     sock.setblocking(False)
@@ -102,10 +107,10 @@ def _taken_over(descriptor: int) -> socket.socket:
 def listen_first_on(
     held: Sequence[socket.socket],
 ) -> tuple[Callable[[Address], list[socket.socket]], list[socket.socket]]:
-    """Return a function that listens on an address, and a list of the sockets that nobody took.
+    """Return a function that listens on an address, and a list of the sockets that are left.
 
-    The function takes over those of `held` that listen on the address, and makes new ones if there
-    are none; it raises StartError like `mdserver.server.sockets.listen`.
+    The function takes those of `held` that listen on the address out of the list, and opens new
+    sockets if there are none. It raises StartError as `mdserver.server.sockets.listen` does.
     """
     left = list(held)
 
@@ -121,7 +126,7 @@ def listen_first_on(
 
 
 def _places(address: Address) -> list[tuple[str, int]]:
-    """Return what `getsockname` may say of a socket that listens on an address."""
+    """Return what `getsockname` may return for a socket that listens on an address."""
     if address.host == "*":
         return [("0.0.0.0", address.port), ("::", address.port)]  # noqa: S104 - only compared
     with suppress(OSError):

@@ -30,20 +30,24 @@ class KeyStore:
 
 
 class Reloadable(Protocol):
-    """A certificate in use, whose files can be read again."""
+    """A certificate in use whose files can be read again.
+
+    Reading and taking effect are two steps, so that all certificates of a server can be read before
+    the first of them is replaced (`reload`).
+    """
 
     def read(self) -> Callable[[], None]:
-        """Read the files; return the function that has new connections use what they hold.
+        """Read the files, and return the function that puts them into use for new connections.
 
         Raises StartError if they cannot be used.
         """
 
 
 def reload(identities: Iterable[Reloadable]) -> None:
-    """Read the files of all these again, for new connections.
+    """Read the files of all these certificates again, for new connections.
 
-    Raises StartError if some files cannot be used, and then changes none of the certificates: a
-    listener with a new certificate beside one with an old one is a state that nobody configured.
+    Raises StartError if some of the files cannot be used, and changes nothing then: new and old
+    certificates side by side are a state that no configuration describes.
     """
     for use in [identity.read() for identity in identities]:
         use()

@@ -70,9 +70,10 @@ class JournalBrokenError(MdserverError):
 
 @frozen
 class JournalState:
-    """How the journal of a running server is: `trouble` is None while it is in order.
+    """The state of the journal of a running server: `trouble` is None while it is in order.
 
-    `waiting_bytes` are queued and not written yet, `lost_lines` were dropped since the start.
+    `waiting_bytes` is the size of what is queued and not written yet, `lost_lines` the number of
+    lines that were dropped since the start.
     """
 
     trouble: str | None
@@ -154,7 +155,7 @@ class Journal:
         return JournalBrokenError(f"The journal is broken: {self._failure}")
 
     def state(self) -> JournalState:
-        """Return how the journal is now."""
+        """Return the state of the journal."""
         writer = self._writer
         return JournalState(
             self.trouble, writer.waiting_bytes, self._lost_lines + writer.lost_lines

@@ -26,8 +26,8 @@ _TYPES = {
 }
 _KEEP = (b"cache-control", b"public, max-age=31536000, immutable")
 _ASK = (b"cache-control", b"no-cache")
-# What a page of ours may load and run comes from this server, as files: no script or style stands
-# in a page or in an attribute, so none that somebody puts there runs (CSP Level 3).
+# The pages load scripts and styles only as files from this server. None is inline, so the policy
+# can forbid inline ones, and an injected one does not run (CSP Level 3).
 _OWN_FILES = (
     CONTENT_POLICY,
     (
@@ -38,12 +38,12 @@ _OWN_FILES = (
 
 
 def web() -> Traversable:
-    """Return the folder with all that is served."""
+    """Return the folder with all files that are served."""
     return importlib.resources.files("mdserver.web")
 
 
 def answer_of(file: Traversable, *, kept: bool = False) -> Answer:
-    """Return the answer with a file; `kept`: browsers need not ask for it again."""
+    """Return an answer with a file; with `kept` browsers keep it without asking again."""
     headers = (
         (b"content-type", _TYPES[file.name.rpartition(".")[2]]),
         _OWN_FILES,
@@ -66,7 +66,8 @@ class OneFile:
 class Folder:
     """Answers with a file of a folder. The files are read once; a 404 lists them.
 
-    `versioned`: each file is also below the version of this server, to be kept.
+    With `versioned` each file is also served below the version of this server; browsers keep that
+    one.
     """
 
     def __init__(self, prefix: str, *path: str, versioned: bool = False) -> None:

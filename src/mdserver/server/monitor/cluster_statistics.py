@@ -1,9 +1,9 @@
 """The statistics of all members, and their sums, at any member (`GET /cluster/statistics`).
 
-Each member says of itself what it counted, once an interval (`mdserver.server.monitor.push`); the
-others keep the latest of it. A member that has not been heard of for some intervals is named with
-the reason, and is not in the sums. Nothing is asked of anybody for an answer, so it costs the same
-however large the cluster is, and is as old as `age_ms` says.
+Each member publishes its statistics once an interval (`mdserver.server.monitor.push`), and every
+other member keeps the latest report. A request is answered from these reports, without asking other
+members, so it neither waits for them nor loads them; `age_ms` says how old each report is. A member
+whose report is missing for some intervals is listed with the reason, and is not in the sums.
 """
 
 from collections import Counter
@@ -33,13 +33,13 @@ SUMMED = (
     "waiting_publications",
     "coordinated_groups",
 )
-"""The gauges that are each member's own. Others count what every member has a copy of."""
+"""The gauges that can be summed. The others count things of which every member has a copy."""
 COLUMNS = ("sessions", "subscriptions", "coordinated_groups")
 RATES = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 
 
 class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a member's report; what other versions say besides is left out."""
+    """The part of a member's report that is kept; members of other versions may report more."""
 
     node: str
     time: int
@@ -61,7 +61,7 @@ class Heard:
 
 
 class ClusterStatistics:
-    """The latest report of each member; `heard` are those of the others."""
+    """The latest report of each member; `heard` has those of the other members."""
 
     def __init__(self, node: Node, own: Report, clock: Clock) -> None:
         self._node = node
@@ -70,7 +70,7 @@ class ClusterStatistics:
         self.heard: dict[str, Heard] = {}
 
     def take(self, announced: Announced) -> None:
-        """Keep the report of another member; one that cannot be read changes nothing."""
+        """Keep the report of another member; ignore one that is too large or malformed."""
         content = announced.publications[-1].content
         if announced.member not in self._node.members.peers:
             return
@@ -83,10 +83,10 @@ class ClusterStatistics:
         self.heard[announced.member] = Heard(report, self._clock())
 
     def document(self) -> Row:
-        """Return the reports of the members in sight, their sums, and who is away and why."""
+        """Return the reports of the members in sight, their sums, and why others are away."""
         now = self._clock()
         node = self._node
-        # Members that went for good are forgotten with what they said.
+        # The report of a member that was removed from the cluster is dropped.
         self.heard = {
             name: heard for name, heard in self.heard.items() if name in node.members.peers
         }
@@ -115,7 +115,7 @@ class ClusterStatistics:
         }
 
     def _away(self, name: str, heard: Heard | None, now: int) -> str | None:
-        """Return why a member is not in the sums, None if it is."""
+        """Return why a member is not in the sums, None if it is in them."""
         if name not in self._node.outgoing.linked:
             return "There is no link to it."
         if heard is None:

@@ -1,9 +1,9 @@
-"""The page for operators at the monitor's listener, with its files and the JavaScript client.
+"""The dashboard for operators at the monitor's listener, with its files and the JavaScript client.
 
-The page asks the monitor's other paths, so it needs the same user and password: a browser asks the
-user once, and then sends them with each request. Its console connects to a listener for clients,
-which is at another port, so its policy allows WebSockets elsewhere; `AllowedOrigins` of that
-listener decides about them.
+The page reads the monitor's other paths, so it has the same user and password: a browser asks for
+them once, and then sends them with each request. The console of the page connects to a listener for
+clients, at another port. So the Content-Security-Policy of the page allows WebSocket connections to
+any host; `AllowedOrigins` of that listener decides whether it accepts them.
 """
 
 from mdserver.codec.http import CONTENT_POLICY, Request
@@ -19,7 +19,7 @@ _POLICY = (
 
 
 class Page:
-    """Answers with the page; a browser asks again each time whether it has changed."""
+    """The handler of the page, whose policy allows WebSocket connections elsewhere."""
 
     def __init__(self) -> None:
         answer = answer_of(web().joinpath("dashboard", PAGE))

@@ -1,9 +1,18 @@
-"""JMX over RMI, for jconsole and others: a program in Java serves what this one tells it.
+"""JMX over RMI, for jconsole and similar tools, by a bridge: a Java program that serves the MBeans.
 
-RMI is Java's own, so `JmxBridge.java` beside this module speaks it. It runs as a process of its
-own, is told the MBeans every few seconds, and ends with its input, so it never outlives the server.
-Secrets go through its input, never through arguments, which everybody on the machine can read. When
-it ends without being asked to, it is started again after a pause.
+RMI exists only in Java, so `JmxBridge.java` beside this module implements it. It runs as a process
+of its own, and this module sends it the MBeans every few seconds. It ends when its input ends, so
+it never outlives the server. Secrets go through its input and not through arguments, which every
+user of the machine can read. When it ends by itself, it is started again after a pause.
+
+The protocol, in lines of fields that tabs separate:
+
+    to the bridge, once          listen HOST PORT NAME; user USER PASSWORD and tls STORE PASSWORD,
+                                 if there are any; end
+    from the bridge, once        ready PORT, or failed REASON if it cannot serve
+    to the bridge, repeatedly    bean NAME, and attr NAME TYPE VALUE for each attribute, for each
+                                 MBean; end
+    from the bridge              what it prints before it ends
 """
 
 import base64
@@ -39,7 +48,7 @@ log = structlog.get_logger()
 
 
 class JmxBridge:
-    """The process that speaks RMI; `beans` returns what it is told.
+    """The process that serves RMI; `beans` returns the MBeans that it serves.
 
     Raises StartError if there is no Java, or if the certificate cannot be used.
     """
@@ -55,7 +64,7 @@ class JmxBridge:
         self._beans = beans
         host, port = settings.listen
         wildcard = host in ("0.0.0.0", "::", "*")  # noqa: S104 - is compared
-        # RMI tells clients where to come back to, so it has to be a name that they can use.
+        # The RMI registry refers clients to this name, so it must be one that they can reach.
         named = socket.gethostname() if wildcard else host
         lines = [line("listen", "0.0.0.0" if host == "*" else host, str(port), named)]  # noqa: S104
         if settings.password:
@@ -73,7 +82,7 @@ class JmxBridge:
             await trio.sleep(limits.JMX_RESTART_S)
 
     async def _serve(self) -> str:
-        """Run the bridge once; return why it ended."""
+        """Run the bridge once, until it ends; return the reason."""
         process = await trio.lowlevel.open_process(
             self._command,
             stdin=subprocess.PIPE,
@@ -113,7 +122,7 @@ class JmxBridge:
                 await process.stdout.aclose()
 
     async def _tell(self, stdin: trio.abc.SendStream, ended: trio.CancelScope) -> None:
-        """Tell the bridge the MBeans again and again; end it if it takes no more."""
+        """Send the MBeans to the bridge every few seconds; end it if it no longer reads them."""
         try:
             while True:
                 with trio.fail_after(limits.JMX_START_S):
@@ -124,7 +133,7 @@ class JmxBridge:
 
 
 async def first_line(stream: trio.abc.ReceiveStream) -> str:
-    """Return the first line of the bridge, or all that it said if it ended before."""
+    """Return the first line that the bridge prints, or all that it printed before it ended."""
     found = b""
     async for part in stream:
         found += part
@@ -143,19 +152,20 @@ def told(beans: Beans) -> bytes:
 
 
 def shown(value: Value) -> str:
-    """Return a value as Java reads it."""
+    """Return a value in the form that Java parses."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def line(*parts: str) -> str:
-    """Return a line for the bridge, in which nothing but its ends separates."""
+    """Return a line for the bridge; tabs and line breaks within a part become spaces."""
     return "\t".join(_BREAKS.sub(" ", part) for part in parts) + "\n"
 
 
 def pkcs12_of(store: KeyStore) -> tuple[str, str]:
-    """Return key and certificates in the form that Java reads, in base64, and their password.
+    """Return key and certificates as a PKCS #12 store in base64, and its password.
 
-    Raises StartError.
+    Java reads no PEM files. The password is random and used only for this transfer. Raises
+    StartError if the files cannot be used.
     """
     try:
         chain = load_pem_x509_certificates(store.chain.read_bytes())

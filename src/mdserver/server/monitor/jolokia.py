@@ -1,9 +1,9 @@
-"""`/jolokia`: JMX over HTTP, by version 7.2 of Jolokia's protocol, for reading.
+"""`/jolokia`: JMX over HTTP, for reading, by version 7.2 of Jolokia's protocol.
 
-A request is a path (`/jolokia/read/mdserver:type=Now/Sessions`), one JSON object, or an array of
-them. As the protocol has it, the HTTP status is 200 whatever becomes of a request, and each answer
-has a `status` of its own. `version`, `list`, `search` and `read` are there; nothing can be written
-or executed, so a POST needs no header against foreign pages.
+A request is a path (`/jolokia/read/mdserver:type=Now/Sessions`), a JSON object, or an array of
+objects. As the protocol requires, the HTTP status is always 200, and each answer has a `status` of
+its own. The types `version`, `list`, `search` and `read` are supported. Nothing can be written or
+executed, so a POST does not need the header `X-Mdserver`, which protects orders from foreign pages.
 """
 
 import re
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 
 class JolokiaError(Exception):
-    """A request that is answered with another status than 200; the message says why."""
+    """A request whose answer has a `status` other than 200; the message says why."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -43,14 +43,17 @@ class JolokiaError(Exception):
 
 
 class Jolokia:
-    """Answers requests about the MBeans that `beans` returns, which is called once a request."""
+    """Answers requests about the MBeans that `beans` returns.
+
+    `beans` is called once for each HTTP request, so all answers to one array agree.
+    """
 
     def __init__(self, beans: Callable[[], Beans], clock: Clock) -> None:
         self._beans = beans
         self._clock = clock
 
     async def get(self, request: Request, _exchange: Exchange) -> Answer:
-        """Answer the request that a path is."""
+        """Answer a request in a path."""
         path = request.path[len(PATH) :].lstrip("/")
         try:
             asked = read_path(unquote(path, errors="strict"))
@@ -59,7 +62,7 @@ class Jolokia:
         return json_answer(self._answer(asked, self._beans()))
 
     async def post(self, request: Request, _exchange: Exchange) -> Answer:
-        """Answer a request in JSON, or several at once."""
+        """Answer a JSON object, or an array of them."""
         try:
             asked = msgspec.json.decode(request.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -115,7 +118,7 @@ class Jolokia:
 
 
 def read_path(path: str) -> Row:
-    """Return the request that the path of a GET stands for; an empty one asks for the version."""
+    """Return the path of a GET as a JSON request would be; an empty path asks for the version."""
     kind, *rest = split(path) or ["version"]
     asked: Row = {"type": kind}
     if kind == "list":
@@ -130,13 +133,13 @@ def read_path(path: str) -> Row:
 
 
 def split(path: str) -> list[str]:
-    """Return the parts of a path, in which `!/` is a slash of a part and `!!` an exclamation."""
+    """Return the parts of a path; `!/` is a slash within a part, `!!` an exclamation mark."""
     parts = [_ESCAPED.sub(r"\1", found[1]) for found in _SLASH.finditer(path)]
     return [part for part in parts if part]
 
 
 def steps(path: Any) -> list[str]:
-    """Return the parts of the `path` of a request, none if there is no path."""
+    """Return the parts of the `path` of a request; none without a path."""
     if path is None:
         return []
     if isinstance(path, list):
@@ -145,7 +148,7 @@ def steps(path: Any) -> list[str]:
 
 
 def text(asked: Row, name: str) -> str:
-    """Return a text of a request. Raises JolokiaError."""
+    """Return a text of a request. Raises JolokiaError if it is missing or too long."""
     value = asked.get(name)
     if not isinstance(value, str):
         raise JolokiaError(400, f"This type of request needs `{name}`, a text.")
@@ -158,7 +161,10 @@ def text(asked: Row, name: str) -> str:
 
 
 def read(asked: Row, beans: Beans) -> Any:
-    """Return the attributes of an MBean or, by name, those of all that a pattern matches."""
+    """Return attributes of an MBean; for a pattern, those of each MBean that matches, by name.
+
+    Raises JolokiaError if there is no such MBean or attribute.
+    """
     name = text(asked, "mbean")
     if "*" in name or "?" in name:
         found = {each: attributes(asked, beans[each], each) for each in search(name, beans)}
@@ -174,7 +180,7 @@ def read(asked: Row, beans: Beans) -> Any:
 
 
 def attributes(asked: Row, values: dict[str, Value], name: str) -> Any:
-    """Return the value of the attribute that is asked for, or several by name."""
+    """Return the value of the requested attribute, or a dict if there are several or all."""
     wanted = asked.get("attribute")
     if wanted is None:
         return values
@@ -188,7 +194,7 @@ def attributes(asked: Row, values: dict[str, Value], name: str) -> Any:
 
 
 def below(value: Any, path: list[str]) -> Any:
-    """Return what a path leads to in nested objects. Raises JolokiaError."""
+    """Return the value at a path in nested objects. Raises JolokiaError if there is none."""
     for part in path:
         if not isinstance(value, dict) or part not in value:
             raise JolokiaError(404, f"The path leads nowhere at '{safe_text(part, 128)}'.")
@@ -197,7 +203,10 @@ def below(value: Any, path: list[str]) -> Any:
 
 
 def parsed(name: str) -> tuple[str, dict[str, str]]:
-    """Return the domain and the keys of a name, whose order means nothing. Raises JolokiaError."""
+    """Return the domain and the keys of an MBean's name, so that their order does not matter.
+
+    Raises JolokiaError if it is not the name of an MBean.
+    """
     domain, colon, keys = name.partition(":")
     pairs = [part.partition("=") for part in keys.split(",")]
     if not colon or not all(equals for _, equals, _ in pairs):
@@ -208,7 +217,7 @@ def parsed(name: str) -> tuple[str, dict[str, str]]:
 
 
 def search(pattern: str, beans: Beans) -> list[str]:
-    """Return the names that a pattern of JMX matches: `*` and `?`, and `,*` for further keys."""
+    """Return the names that match a JMX pattern: `*` and `?` in texts, `,*` for further keys."""
     domain, colon, keys = pattern.partition(":")
     parts = [part for part in keys.split(",") if part]
     further = "*" in parts
@@ -228,7 +237,12 @@ def search(pattern: str, beans: Beans) -> list[str]:
 
 
 def fits(pattern: str, value: str) -> bool:
-    """Return whether a text matches `*` and `?` in a pattern, without going back and forth."""
+    """Return whether a text matches a pattern with `*` and `?`.
+
+    On a mismatch only the last `*` takes one character more. Earlier ones need not be tried again:
+    whatever they match, the last one can match the rest. So the time is at most the product of the
+    two lengths, while a regular expression can take exponential time.
+    """
     at = kept = 0
     star = -1
     place = 0

@@ -1,8 +1,8 @@
-"""The statistics as MBeans: the names and attributes that JMX tools know a server by.
+"""The statistics as MBeans: the names and attributes under which JMX tools see a server.
 
-Names are `mdserver:type=...`. Attributes are the names of the statistics in camel case
-(`messages_in` is `MessagesIn`); reasons of refusals and close codes stay as they are. Everything is
-read-only.
+Names are `mdserver:type=...`. The attributes have the names of the statistics in camel case
+(`messages_in` is `MessagesIn`), except that reasons of refusals and close codes keep their form.
+All attributes are read-only, and none is None, which has no Java type.
 """
 
 from typing import Any
@@ -55,7 +55,7 @@ def camel(values: dict[str, Any]) -> dict[str, Value]:
 
 
 def properties(name: str) -> dict[str, str]:
-    """Return the keys of the name of an MBean, which has no quoted values."""
+    """Return the keys and values in the name of an MBean; names here have no quoted values."""
     return dict(part.split("=", 1) for part in name.partition(":")[2].split(","))
 
 

@@ -1,9 +1,9 @@
 """`/metrics` of the monitor, for Prometheus and other programs that read its formats.
 
-The library writes the exposition formats; this module says which metrics there are. Names and units
-follow the conventions of Prometheus: base units (seconds, bytes), `_total` for counters. The labels
-are the reason of a refusal and the close code of a session, which have a few dozen values. Nothing
-that a client chooses becomes a label, because each value is a time series of its own.
+The library writes the exposition formats; this module defines the metrics. Names and units follow
+the conventions of Prometheus: base units (seconds, bytes), `_total` for counters. The labels are
+the reason of a refusal and the close code of a session, which have a few dozen values. Nothing that
+a client chooses becomes a label, because each value of a label makes a time series of its own.
 """
 
 from collections.abc import Callable, Iterator
@@ -60,7 +60,7 @@ COUNTERS = {
 
 
 class Metrics(Collector):
-    """All metrics of one server, made anew for each scrape."""
+    """The metrics of one server, computed for each scrape."""
 
     def __init__(self, statistics: Statistics, unready: Callable[[], str | None]) -> None:
         self._statistics = statistics

@@ -1,9 +1,10 @@
-"""What a server says of itself as messages (`Monitor = PUSH`), for clients and for other members.
+"""Statistics and events of a server as messages (`Monitor = PUSH`), for clients and other members.
 
-Once an interval each member publishes its statistics to a subject of its own, and what happens in
-the cluster to another one, soon after it did. These are STANDARD publications, so they reach the
-clients of every member, are kept nowhere and are in no log. Nobody but a server can publish there,
-and only those read it whose rights name `/__mdserver__` (docs/monitoring.md, "Messages").
+Once an interval each member publishes its statistics to a subject of its own. Events of the cluster
+go to a second subject, soon after they happened. Both are STANDARD publications: they reach the
+clients of every member, and they are neither cached nor written to a log. Only servers can publish
+to these subjects, and only clients whose rights name `/__mdserver__` can read them
+(docs/monitoring.md, "Messages").
 """
 
 from collections import deque
@@ -27,11 +28,11 @@ Row = dict[str, Any]
 
 
 class Report:
-    """Makes one document after the other of what a member says of itself.
+    """Makes the documents in which a member publishes its statistics, one each interval.
 
-    Rates and latencies are those since the document before; `latest` is the last one. `member` is
-    the name of the member in its cluster; `unready` and `warning` say what is wrong, None if
-    nothing is.
+    Rates and latencies in a document are those since the document before. `member` is the address
+    of the member in its cluster, `interval` the time between two documents (ns). `unready` and
+    `warning` return what is wrong in one sentence, None if nothing is.
     """
 
     def __init__(
@@ -54,11 +55,11 @@ class Report:
 
     @property
     def latest(self) -> Row:
-        """The document that was made last."""
+        """The document that was made last; the first one is made on demand."""
         return self._latest or self.make()
 
     def make(self) -> Row:
-        """Return the document of the time since the one before."""
+        """Return a document about the time since the one before."""
         statistics, before = self._statistics, self._totals
         time = statistics.time()
         seconds = max(time - self._time, NS_PER_MS) / NS_PER_S
@@ -101,7 +102,7 @@ class Push:
         self._happened = trio.Event()
 
     def take(self, line: Log) -> None:
-        """Keep a line of the stream `cluster`, until the next message takes it along."""
+        """Keep a line of the stream `cluster` for the next message of events."""
         if line.stream == "cluster":
             time = self._engine.clock() // NS_PER_MS
             self._events.append({"time": time, "event": line.name, **line.values})
@@ -112,11 +113,13 @@ class Push:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._publish_events)
             while True:
-                # At once, too, so that nobody waits an interval for a member that has come back.
+                # The first document is published at once, so that a member that has come back is
+                # not missing for an interval.
                 self._publish(self._statistics_subject, self._report.make())
                 await trio.sleep(self._report.interval / NS_PER_S)
 
     async def _publish_events(self) -> None:
+        """Publish the events that happen together in one message."""
         while True:
             await self._happened.wait()
             await trio.sleep(limits.PUSH_EVENTS_PAUSE_MS / 1000)

@@ -1,9 +1,9 @@
 """The statistics of a running server: counters, gauges, and windows of time.
 
-Everything that shows statistics (log lines, journal, HTTP, Prometheus, messages) takes them from
-here. Counters only grow, and are incremented where things happen
+Everything that shows statistics (log lines, journal, HTTP, Prometheus, JMX, messages) takes them
+from here. Counters only grow, and are incremented by the code that they are about
 (`mdserver.server.clients.measures`). Once a second their increase goes as a sample into the windows
-(`mdserver.core.windows`). Gauges are computed when they are asked for.
+(`mdserver.core.windows`). Gauges are computed on request.
 """
 
 from collections.abc import Callable
@@ -74,8 +74,8 @@ def stats_line(server: Server, node: Node) -> Log:
 class Statistics:
     """Samples a server and returns the results in several forms.
 
-    `windows` may be filled with those of an earlier process before `run`. `journal` returns how the
-    journal is; it stays None without a journal.
+    `windows` may be filled with those of an earlier process before `run`. `journal` returns the
+    state of the journal; it stays None without a journal.
     """
 
     def __init__(self, server: Server, node: Node) -> None:
@@ -87,7 +87,7 @@ class Statistics:
         self._sampled_at = server.engine.clock()
 
     def take(self, line: Log) -> None:
-        """Count the groups that this member became coordinator of."""
+        """Count the groups of which this member became coordinator."""
         if line.stream == "cluster":
             if line.name == "active":
                 self._server.sessions.measures.coordinated += 1
@@ -181,7 +181,10 @@ class Statistics:
         }
 
     def incidents(self) -> dict[str, Any]:
-        """Return what went wrong or changed hands since the start, as plain values."""
+        """Return refusals, closed sessions, slow consumers, elections and the journal's state.
+
+        All are counted since the start, and are plain values.
+        """
         measures = self.measures
         return {
             "refused": dict(sorted(measures.refused.items())),
