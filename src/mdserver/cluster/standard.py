@@ -382,10 +382,10 @@ class Standard(MemberPart):
             if not self._prevails(peer, item.group, item.epoch):
                 continue
             group = self.groups[item.group]
-            # If another member begins under the same history id as before, it was yielded the group,
-            # and its epoch is only the next one. In all other cases the epoch was raised by the
-            # members in sight. This member has to know that, in case it is yielded the group within
-            # the same `PATIENCE`.
+            # If another member begins under the same history id as before, it was yielded the
+            # group, and its epoch is only the next one. In all other cases the epoch was raised by
+            # the number of members in sight. This member has to know that, in case it is yielded
+            # the group within the same `PATIENCE`.
             if item.history != item.before or group.leadership.coordinator == peer:
                 self._note_raised([item])
             if (group.history, group.log.length) != (item.before, item.length):
