@@ -1,1 +1,1 @@
-"""Hold what subscribers received against what was archived."""
+"""Audit deliveries: compare the receipts of subscribers with the archive."""

@@ -1,9 +1,14 @@
-"""All that an audit found, in one form: the rows of the table `audit_findings`.
+"""All findings of an audit in one form: the rows of the table `audit_findings`.
 
-`kind`: `loss`, `gap` and `nothing_received` are messages that a subscriber did not get, `repeated`,
-`altered` and `out_of_order` such as it got wrongly; `not_archived`, `unknown_epoch` and
-`acknowledged_not_archived` are faults of the archive, not of anybody's delivery; `unjudged` says of
-what nobody can tell. `proof` is `member` if a member confirms it, `claim` if only a client says so.
+The column `kind`:
+
+- `loss`, `gap`, `nothing_received`: a subscriber did not get messages;
+- `repeated`, `altered`, `out_of_order`: a subscriber got messages, but not as they were published;
+- `not_archived`, `unknown_epoch`, `acknowledged_not_archived`: faults of the archive, not of a
+  delivery;
+- `unjudged`: it cannot be told whether something is wrong.
+
+The column `proof` is `member` if a member confirms the finding, `claim` if only a client says so.
 """
 
 from functools import reduce
@@ -23,7 +28,7 @@ SPARK_NAMES = {pa.string(): "string", pa.int64(): "bigint"}
 
 
 def of_receipts(judged: DataFrame) -> DataFrame:
-    """Findings of receipts: those that are not whole, or of which the archive has less."""
+    """Return the findings of receipts that are not whole, or of which the archive has less."""
     verdict = f.col("verdict")
     kind = (
         f.when(verdict == "reordered", f.lit("out_of_order"))
@@ -35,7 +40,7 @@ def of_receipts(judged: DataFrame) -> DataFrame:
 
 
 def of_gaps(gaps: DataFrame) -> DataFrame:
-    """Findings of what lies between receipts, or after the last one."""
+    """Return the findings of messages between receipts, or after the last one."""
     lost = f.col("left_out") > 0
     told = gaps.withColumn(
         "reason",
@@ -48,7 +53,7 @@ def of_gaps(gaps: DataFrame) -> DataFrame:
 
 
 def of_silent(silent: Silent) -> DataFrame:
-    """Findings of subscriptions of which there is no receipt, and those that nobody can judge."""
+    """Return the findings of subscriptions without a receipt, and of those that are unjudged."""
     found = silent.found.withColumns(
         {"verified": f.lit(True), "reason": f.lit("subscribed, and no receipt of it is there")}
     )
@@ -59,7 +64,7 @@ def of_silent(silent: Silent) -> DataFrame:
 
 
 def of_unarchived(unarchived: DataFrame) -> DataFrame:
-    """Findings of publications that were acknowledged and that the archive lacks."""
+    """Return the findings of acknowledged publications that the archive lacks."""
     found = unarchived.withColumns(
         {
             "verified": f.lit(True),
@@ -73,7 +78,10 @@ def of_unarchived(unarchived: DataFrame) -> DataFrame:
 
 
 def of_holes(quarantine: DataFrame) -> DataFrame:
-    """What nobody can judge because parts of the journal were deleted before they were archived."""
+    """Return the findings of parts of the journal that were deleted before they were archived.
+
+    They are unjudged: nothing is known of the lines that were in them.
+    """
     holes = quarantine.where("src_kind = 'journal' and line is null and stream <> 'derived'")
     told = holes.select(
         f.concat(f.lit("stream "), "stream", f.lit(": "), "reason").alias("reason"),
@@ -83,12 +91,15 @@ def of_holes(quarantine: DataFrame) -> DataFrame:
 
 
 def united(parts: list[DataFrame]) -> DataFrame:
-    """All findings."""
+    """Return all findings in one frame."""
     return reduce(DataFrame.unionByName, parts)
 
 
 def _formed(found: DataFrame, kind: Column, member: str | None) -> DataFrame:
-    """Rows with the columns of the table, null if they are not known."""
+    """Return rows with the columns of the table; those that `found` lacks are null.
+
+    `member` is the name of the column with the member, None if there is none.
+    """
     values = {
         "kind": kind,
         "proof": f.when(f.col("verified"), f.lit("member")).otherwise(f.lit("claim")),

@@ -1,4 +1,4 @@
-"""The job `audit` around the verdicts: tables in, tables of findings and a report out."""
+"""The job `audit` around the verdicts: it reads tables, and writes findings and a report."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ from mdserver.pipeline.common.html_page import ROWS_MAX
 
 @frozen
 class AuditResult:
-    """How many receipts an audit judged, and what it found.
+    """The counts of an audit: the receipts that it judged, and its findings.
 
-    `bad`: receipts that are not whole; `gaps` between them; `silent`: subjects of which a session
-    that gives receipts got nothing. `unarchived`: what the archive lacks, acknowledged publications
-    and receipts of more than it has. `claims`: findings that no member confirms, so that they prove
-    nothing. `unjudged`: of so much nobody can tell.
+    `bad`: receipts that are not whole. `gaps`: between receipts. `silent`: subjects of which a
+    session that gives receipts got nothing. `unarchived`: faults of the archive, acknowledged
+    publications that it lacks and receipts of more than it has. `claims`: findings that no member
+    confirms, which prove nothing. `unjudged`: what cannot be judged.
     """
 
     receipts: int
@@ -31,12 +31,16 @@ class AuditResult:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether no fault is confirmed by a member."""
         return not (self.bad or self.gaps or self.silent or self.unarchived)
 
 
 def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResult:
-    """Judge all receipts of the archive; what is found goes to two tables and a page."""
+    """Judge all receipts of the archive.
+
+    Writes the tables `audit_verdicts` and `audit_findings`, and the report to `page` unless that is
+    None. Raises PipelineError if the archive has no messages or no receipts.
+    """
     messages = tables.frame(spark, folder, "messages")
     receipts = tables.frame(spark, folder, "receipts")
     checked = verdicts.promised(messages)
@@ -66,6 +70,10 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
 
 
 def _result(spark: SparkSession, folder: Path) -> tuple[AuditResult, DataFrame]:
+    """Return the counts and the findings, both from the tables that were written.
+
+    Reading them back is cheaper than computing the findings again for each count.
+    """
     found = tables.frame(spark, folder, "audit_findings")
     judged = tables.frame(spark, folder, "audit_verdicts")
     numbers = {
@@ -134,6 +142,6 @@ def _write_page(
 
 
 def _counted(frame: DataFrame, name: str, number: Column) -> dict[str, int]:
-    """Return a number for each of the values of a column that have the largest ones."""
+    """Return a number for each value of a column, for the values with the greatest numbers."""
     rows = frame.groupBy(name).agg(number.alias("number")).orderBy(f.desc("number"), name)
     return {str(row[name]): int(row["number"]) for row in rows.limit(report.BARS_MAX).collect()}

@@ -1,8 +1,8 @@
-"""How many archived messages lie in a range: by prefix counts, for very many ranges at once.
+"""The number of archived messages in a range, by prefix counts, for very many ranges at once.
 
-Messages and the two ends of each range are sorted together once, and counted on the way; what is
-in a range is the difference of the counts at its ends. So the cost is that of sorting messages and
-ranges, not that of each range times its messages.
+Messages and the two ends of each range are sorted together once, and messages are counted on the
+way. The number in a range is the difference of the counts at its ends. So the cost is that of
+sorting messages and ranges, not that of joining each range to its messages.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -10,14 +10,16 @@ from pyspark.sql import functions as f
 
 SUBJECT = ["history", "subject"]
 LOW, MESSAGE, HIGH = 0, 1, 2
-"""What comes first of the same place, so that both ends of a range belong to it."""
+"""The order of entries at the same place: both ends of a range belong to it, so its low end comes
+before the message there, and its high end after it."""
 
 
 def located(messages: DataFrame, asked: DataFrame, place: str, low: str, high: str) -> DataFrame:
-    """Add to ranges what the archive has in them: `n`, `first` and `last`, null if n is 0.
+    """Return ranges with what the archive has in them: `n`, `first` and `last`, null if n is 0.
 
-    `asked` has a history and a subject, and ranges of the column `place` of `messages`, from `low`
-    to `high`, both included; `first` and `last` are seqs. Equal rows of it become one.
+    `asked` has a history, a subject, and a range of values of the column `place` of `messages`,
+    from the column `low` to the column `high`, both included. Its other columns are kept, and equal
+    rows become one. `first` and `last` are seqs.
     """
     asked = asked.distinct()
     whole = f.struct(*asked.columns)
@@ -52,6 +54,7 @@ def located(messages: DataFrame, asked: DataFrame, place: str, low: str, high: s
         _at(LOW, "next").alias("next_low"),
         _at(HIGH, "previous").alias("previous_high"),
     )
+    # A range whose high end is before its low end has a negative difference, and no messages.
     number = f.greatest(f.col("count_high") - f.col("count_low"), f.lit(0).cast("bigint"))
     return found.select(
         "asked.*",
@@ -62,4 +65,5 @@ def located(messages: DataFrame, asked: DataFrame, place: str, low: str, high: s
 
 
 def _at(kind: int, column: str) -> Column:
+    """Return the value of a column in the one row of a range that is its end of this kind."""
     return f.max(f.when(f.col("kind") == kind, f.col(column)))

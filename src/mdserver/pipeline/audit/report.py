@@ -43,8 +43,11 @@ NEVER_JUDGED = (
 
 @frozen
 class Content:
-    """What the page shows. `verdicts` counts receipts, `subscribers` delivered messages; `rows` are
-    the first findings of each section, and `counts` how many there are.
+    """The content of the page.
+
+    `period` is the time of the first and the last message, None without messages. `verdicts` counts
+    receipts, `subscribers` counts delivered messages. `rows` are the first findings of each
+    section, `counts` how many it has.
     """
 
     whole: bool
@@ -57,7 +60,7 @@ class Content:
 
 
 def page(content: Content) -> str:
-    """Return the report."""
+    """Return the report as HTML."""
     first, last = content.period
     period = (
         "The archive has no message."

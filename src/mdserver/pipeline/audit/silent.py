@@ -1,9 +1,9 @@
 """Subscriptions of which nothing was received, although there were messages.
 
-A session that got nothing of a subject says nothing of it, so no receipt shows that. The events of
-a member show who was subscribed, and when. Only those can be judged who give receipts at all: there
-is a receipt of the same session or user, and only up to the last one of them. What a client calls
-itself is no sign of that: all clients of one library have the same name.
+A session that got nothing of a subject has no receipt of it. But the events of a member show who
+was subscribed to what, and when. Only a session that gives receipts can be judged: one of which, or
+of whose user, there is a receipt of something, and only up to the last of these receipts. The name
+of the client is no sign of that, since all clients of one library have the same name.
 """
 
 from attrs import frozen
@@ -20,17 +20,22 @@ GRACE_S = 5
 
 @frozen
 class Silent:
-    """`found`: session, subscriber, owner, via, history, subject, seq_lo, seq_hi, n (messages that
-    it should have had); `unjudged`: session, subscriber, via, subject, reason."""
+    """What `find_silent` returns.
+
+    `found` are subjects of which a session got nothing: session, subscriber, owner, via, history,
+    subject, seq_lo, seq_hi, n (messages that it should have got). `unjudged` are subscriptions that
+    cannot be judged: session, subscriber, via, subject, reason.
+    """
 
     found: DataFrame
     unjudged: DataFrame
 
 
 def find_silent(messages: DataFrame, receipts: DataFrame, access: DataFrame) -> Silent:
-    """Find subjects that a session was subscribed to and has no receipt of.
+    """Find subjects to which a session was subscribed and of which it has no receipt.
 
-    `messages` have only such as are promised, each once.
+    `messages` are those of `verdicts.promised`, `receipts` those of `verdicts.each_once`, `access`
+    the table `events_access`.
     """
     subscriptions = _subscriptions(access).localCheckpoint()
     said = receipts.select(
@@ -44,6 +49,7 @@ def find_silent(messages: DataFrame, receipts: DataFrame, access: DataFrame) -> 
     ).where("who is not null and who <> ''")
     given = whose.join(givers, "who")
     told = given.groupBy(*WHO).agg(f.max("told_until").alias("told_until"))
+    # When a session subscribed more than once, it is not known at which times it was subscribed.
     judged = subscriptions.where("times = 1").join(told, WHO)
     about = _of_subjects(judged, messages.select("history", "subject").distinct())
     had = (
@@ -53,6 +59,8 @@ def find_silent(messages: DataFrame, receipts: DataFrame, access: DataFrame) -> 
         .distinct()
     )
     lacking = about.join(had, ["node", "session", "subscribed", "subject"], "left_anti")
+    # Messages of the last seconds may still have been under way when the session or its last range
+    # ended.
     until = f.least("ended", "told_until") - f.expr(f"interval {GRACE_S} seconds")
     asked = lacking.withColumn("until", until).where("since < until")
     found = located(messages, asked, "ts_server", "since", "until").where("n > 0")
@@ -73,9 +81,11 @@ def find_silent(messages: DataFrame, receipts: DataFrame, access: DataFrame) -> 
 
 
 def _subscriptions(access: DataFrame) -> DataFrame:
-    """What sessions were subscribed to: node, session, user, client, subject, since, ended, times.
+    """Return the subscriptions of sessions: node, session, subject, user, client, since, times,
+    ended.
 
-    `ended` is null while that is not known; `times` is how often the session subscribed to it.
+    `times` is how often the session subscribed to the subject. `ended` is when it unsubscribed or
+    its connection ended, null if neither is known.
     """
     begun = (
         access.where(f.col("event").isin(*SUBSCRIBED) & f.col("session").isNotNull())
@@ -102,9 +112,13 @@ def _subscriptions(access: DataFrame) -> DataFrame:
 
 
 def _of_subjects(subscriptions: DataFrame, subjects: DataFrame) -> DataFrame:
-    """Subscriptions with each subject that they are about; the subscribed one as `subscribed`."""
+    """Return a row for each subscription and subject that it covers.
+
+    The subject or pattern that was subscribed to is in the column `subscribed`.
+    """
     named = subscriptions.withColumnRenamed("subject", "subscribed")
     plain = named.join(subjects, f.col("subscribed") == f.col("subject"))
+    # Each pattern is compared with each subject once, not once for each session that has it.
     patterns = named.select("subscribed").where("subscribed like '%*%'").distinct()
     pairs = (
         patterns.withColumn("pattern", _regex(f.col("subscribed")))
@@ -115,7 +129,7 @@ def _of_subjects(subscriptions: DataFrame, subjects: DataFrame) -> DataFrame:
 
 
 def _regex(pattern: Column) -> Column:
-    """A pattern of subjects as a regular expression, as `schema.subject_regex` has it."""
+    """Return a column of patterns as regular expressions, as `schema.subject_regex` makes them."""
     segments = f.slice(f.split(pattern, "/"), 2, 1_000)
     quoted = f.transform(
         segments,
@@ -132,6 +146,7 @@ def _regex(pattern: Column) -> Column:
 
 
 def _unjudged(subscriptions: DataFrame, told: DataFrame) -> DataFrame:
+    """Return the subscriptions that cannot be judged, with the reason."""
     silent = subscriptions.join(told, WHO, "left")
     reason = f.when(
         f.col("told_until").isNull(), f.lit("no receipt of this session or user is there")

@@ -1,14 +1,24 @@
-"""The job `audit`: what subscribers say they got, held against what was archived.
+"""The verdicts of the job `audit`: the receipts of subscribers compared with the archive.
 
-A receipt is a range (history, subject, epoch, seq_lo..seq_hi) with a count and a sum of checksums.
-The archive's counts and sums up to each seq (prefix sums) give what any range must show, so a
-receipt is judged by looking up its two ends, however many deliveries it stands for. A client ends a
-range where its numbering breaks, so a loss lies between two ranges of a session and has an exact
-place. A second sum, weighted by position, gives the place of a message that was altered.
+A receipt is a range (history, subject, epoch, seq_lo to seq_hi) with three sums over it:
 
-A receipt that the member did not confirm (`verified` is false) is a claim: where the archive agrees
-it is as good as any other, and where not it proves nothing against the server. Those of one session
-belong together only where they are of one `owner`, as anybody may use the name of a session.
+    n         the number of messages
+    crc_sum   the sum of their checksums
+    crc_at    the sum of their checksums, each times its distance seq - seq_lo
+
+The archive's sums up to each seq (prefix sums) give the same three for any range, as the difference
+of its two ends. So a receipt is judged by looking up two rows, however many deliveries it stands
+for. If one message was altered, or is missing on one side, `crc_sum` differs by some d and `crc_at`
+by d times the distance of the message, so the quotient is its place.
+
+A client ends a range when the numbering has a hole. So a message that was lost lies between two
+ranges of a session, or behind the last one, and its place is exact. That is a gap (`find_gaps`);
+the verdict of a range says whether it is whole in itself.
+
+A receipt that the member did not confirm (`verified` is false) is a claim. If the archive agrees,
+it is as good as any other; if not, it proves nothing against the server. Receipts of one session
+belong together only if they have the same `owner`, because any client may use the name of a
+session.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -30,16 +40,16 @@ ARCHIVE_LACKS = ("not_archived", "unknown_epoch")
 def promised(messages: DataFrame) -> DataFrame:
     """Return the messages that subscribers are promised, each once.
 
-    STANDARD messages promise nothing and have no place.
+    STANDARD messages are not promised, and have no position.
     """
     return messages.where("qos = 'GUARANTEED'").dropDuplicates([*PLACE, "seq"])
 
 
 def each_once(receipts: DataFrame) -> DataFrame:
-    """Return receipts, each once although its client sent it again, with `owner` and `verified`.
+    """Return each receipt once, with `owner` and `verified`.
 
-    A client repeats what it did not hear to have arrived; a receipt that was confirmed once is
-    confirmed. Lines of older servers, which say nothing of that, prove something.
+    A client repeats a receipt until the server has taken it. A receipt is confirmed if one of its
+    repetitions is. Lines of older servers do not have `verified`, and count as confirmed.
     """
     owner = f.coalesce("owner", f.lit(""))
     proves = f.coalesce("verified", f.lit(True))
@@ -49,10 +59,10 @@ def each_once(receipts: DataFrame) -> DataFrame:
 
 
 def acked_not_archived(published: DataFrame, messages: DataFrame) -> DataFrame:
-    """Publications that were acknowledged (events of `events_publish`) and that the archive lacks.
+    """Return acknowledged publications (events of `events_publish`) that the archive lacks.
 
-    What a member acknowledged after the last message of its that is archived is not judged: the
-    archive is still to get there. Columns: node, history, subject, epoch, seq, publisher, number.
+    Those that a member acknowledged after its last archived message are not judged, because the
+    archive has not come so far. Columns: node, history, subject, epoch, seq, publisher, number.
     """
     reached = messages.groupBy("node").agg(f.max("ts_server").alias("reached"))
     acked = published.where("event = 'publish' and qos = 'GUARANTEED' and seq > 0")
@@ -66,7 +76,12 @@ def acked_not_archived(published: DataFrame, messages: DataFrame) -> DataFrame:
 
 
 def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
-    """Receipts with `expected_n`, `verdict`, `first_bad_seq` (null when exact) and `reason`."""
+    """Return the receipts with `expected_n`, `verdict`, `first_bad_seq` and `reason`.
+
+    `expected_n` is how many messages of the range the archive has, null if it lacks an end of the
+    range. `first_bad_seq` and `reason` are null unless something is wrong. `messages` are those of
+    `promised`, `receipts` those of `each_once`.
+    """
     along = Window.partitionBy(*PLACE).orderBy("seq")
     at = f.col("crc").cast(WIDE) * f.col("seq")
     sums = messages.select(
@@ -103,22 +118,26 @@ def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
 
 
 def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
-    """What a session missed between two of its ranges, or after its last one.
+    """Return what a session missed between two of its ranges, or after its last one.
 
     Columns: owner, session, subscriber, via, history, subject, seq_lo, seq_hi (the first and the
-    last message that it missed), n (archived messages from there to there), verified (whether the
-    receipts at both of its ends are), left_out (so many receipts of its owner the server did not
-    write down: they may be the reason, so that nobody can tell).
-    What was committed within `GRACE_S` before the end of the last range may still have been under
-    way, and is no loss. Sequence numbers go on across epochs, so a gap may span a change of epoch.
+    last message that it missed), n (archived messages between them, both included), verified
+    (whether the receipts at both of its ends are), left_out (how many receipts of its owner the
+    server did not write: one of them may have covered the gap, so it cannot be judged).
+
+    Messages that were committed within `GRACE_S` before the end of the last range may still have
+    been under way, and are no loss. Sequence numbers go on across epochs, so a gap may span a
+    change of epoch.
     """
     order = Window.partitionBy(*VIEW).orderBy("seq_lo", "seq_hi")
-    # A subscription that asked for conflation gets what is left out from nowhere.
+    # A conflated subscription never gets the messages that conflation leaves out, so its gaps say
+    # nothing.
     asked = receipts.where("conflated > 0").select(*VIEW).distinct()
     left_out = f.sum(f.coalesce("left_out", f.lit(0))).over(Window.partitionBy("owner"))
     seen = (
         receipts.withColumn("left_out", left_out)
         .join(asked, VIEW, "left_anti")
+        # The greatest seq so far, and not the end of the range before: ranges may overlap.
         .withColumn(
             "reached", f.max("seq_hi").over(order.rowsBetween(Window.unboundedPreceding, 0))
         )
@@ -159,25 +178,30 @@ def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
 
 
 def is_bad() -> Column:
-    """Whether a judged receipt shows that the subscriber did not get what it should."""
+    """Return whether a verdict says that the subscriber did not get the range as published."""
     return ~f.col("verdict").isin(*WHOLE, *ARCHIVE_LACKS)
 
 
 def lacks() -> Column:
-    """Whether the verdict says that the archive has less than the subscriber."""
+    """Return whether a verdict says that the archive has less than the subscriber."""
     return f.col("verdict").isin(*ARCHIVE_LACKS)
 
 
 def _expected_at() -> Column:
-    """The archive's sum of checksums, each times its distance from the range's beginning."""
+    """Return the archive's sum of checksums, each times its distance from the range's beginning.
+
+    Prefix sums have the checksums times seq; with distances that is the sum of crc * seq minus
+    seq_lo times the sum of crc.
+    """
     return f.col("at_to") - f.col("at_before") - f.col("expected_crc") * f.col("seq_lo").cast(WIDE)
 
 
 def _first_bad() -> Column:
-    """Where the range is wrong, or null if nobody can tell.
+    """Return the first seq at which the range is wrong, null if the sums do not tell.
 
-    One message that was altered or is missing on one side changed the sum of checksums by d and the
-    weighted one by d times its distance. What came twice or late begins a range.
+    If one message was altered, or is missing on one side, the quotient of the two differences is
+    its distance; with more than one it is usually not whole, or lies outside the range. A message
+    that came twice or late begins a range, so its place is `seq_lo`.
     """
     apart = f.abs(f.col("n") - f.col("expected_n"))
     one = (
@@ -194,10 +218,15 @@ def _first_bad() -> Column:
 
 
 def _verdict() -> Column:
+    """Return the verdict of a receipt; the first condition that holds decides.
+
+    Faults of the archive are first, because a range that is not archived cannot be held against
+    the delivery.
+    """
     ends_known = f.col("count_to").isNotNull() & f.col("count_before").isNotNull()
     verdict = f.when(f.col("known").isNull(), f.lit("unknown_epoch"))
     verdict = verdict.when(~ends_known, f.lit("not_archived"))
-    # Each message of a range counts once: more than the archive has are some that it lacks.
+    # `n` counts each message once, so a greater number means that the archive lacks some.
     more = f.col("n") + f.col("conflated") > f.col("expected_n")
     verdict = verdict.when(more, f.lit("not_archived"))
     verdict = verdict.when(f.col("conflated") > 0, f.lit("conflated"))
@@ -209,6 +238,7 @@ def _verdict() -> Column:
 
 
 def _reason() -> Column:
+    """Return the reason of a verdict in words, null if nothing is wrong."""
     verdict = f.col("verdict")
     numbers = f.format_string(
         "%d received, %d archived, %d twice, %d out of order",
