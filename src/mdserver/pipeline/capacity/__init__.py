@@ -1,1 +1,1 @@
-"""Plan a cluster from benchmark runs."""
+"""Plan the size of a cluster from runs of benchmarks."""

@@ -1,4 +1,4 @@
-"""The job `capacity` around the model: benchmark runs in, a plan and a report out."""
+"""The job `capacity` around the model: it reads runs of benchmarks, and returns a plan."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +18,8 @@ def run_capacity(
 ) -> model.Plan:
     """Plan a cluster from the lines of benchmarks, and from those in the table `bench_runs`.
 
-    With a folder of tables the lines are added to it, each once. PipelineError where the runs do
-    not tell enough.
+    With a `folder` of tables the lines are added to that table, each once. A report is written to
+    `page` unless that is None. Raises PipelineError if the runs are not sufficient for the demand.
     """
     runs = spark.read.schema(schema.BENCH_ROW).json([str(file) for file in files])
     runs = runs.where("bench is not null")

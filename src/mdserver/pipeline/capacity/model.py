@@ -1,11 +1,13 @@
-"""The job `capacity`: how many members a load takes, from what benchmarks measured.
+"""The model of the job `capacity`: how many members a load needs, from measurements of benchmarks.
 
-Each benchmark run says what one thing costs: processor time a delivery, a publication, a connect;
-memory a connection, a subject, a cached message. A cost is fitted as a sum of terms by least
-squares of the relative residuals (each run counts alike, however cheap), without negative terms.
-How far a fit can be trusted is found by leaving each run out in turn and foretelling it from the
+Each run of a benchmark measures the cost of one resource: processor time for a delivery, a
+publication or a connect; memory for a connection, a subject or a cached message. A cost is fitted
+as a sum of terms, by least squares of the relative residuals, so that a cheap run counts as much as
+a costly one. Terms that would be negative are left out.
+
+How far a fit can be trusted is found by leaving out each run in turn and predicting it from the
 others (Stone 1974, "Cross-validatory choice and assessment of statistical predictions"). Nothing is
-foretold beyond twice what was measured, or below half of it.
+predicted beyond twice what was measured, or below half of it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +24,7 @@ REACH = 2.0
 MEMBERS_MAX = 1_000
 KIB = 1024
 
-# What each cost may depend on. A term of an axis that the runs do not vary is left out.
+# The axes on which each cost may depend. An axis that the runs do not vary gets no term.
 AXES = {
     "deliveries": ("content_bytes", "per_burst"),
     "publications": ("content_bytes",),
@@ -46,11 +48,11 @@ MEMORY = ("connections", "subjects", "cached messages")
 
 @frozen(kw_only=True)
 class Demand:
-    """The load of a whole cluster, and how large one member is.
+    """The load of a whole cluster, and the bounds of one member.
 
-    Rates are a second. `burst` is how many messages arrive together, `cached` how many messages are
-    kept beside the latest one of each subject. `share` is how much of its core a member may use,
-    `memory` how many bytes it may take.
+    `publications`, `deliveries` and `connects` are rates per second. `burst` is how many messages
+    arrive together, `cached` how many messages are kept besides the latest one of each subject.
+    `share` is the part of its core that a member may use, `memory` the bytes that it may take.
     """
 
     connections: int
@@ -67,7 +69,10 @@ class Demand:
 
 @frozen
 class Observation:
-    """What one run measured: seconds of processor time, or bytes, for each one of a resource."""
+    """The measurement of one run.
+
+    `cost` is seconds of processor time, or bytes, for each unit of a resource.
+    """
 
     resource: str
     cost: float
@@ -76,14 +81,19 @@ class Observation:
     connections: float
 
     def axis(self, name: str) -> float:
-        """The value that a term takes from this run."""
+        """Return the value of an axis in this run: KiB of content, or bursts for each message.
+
+        The cost of a burst is shared by its messages, hence the reciprocal.
+        """
         return 1 / self.burst if name == "per_burst" else self.content_bytes / KIB
 
 
 @frozen
 class Fit:
-    """A fitted cost: constant and one coefficient a term. `error` is the largest relative one with
-    which a run was foretold from the others; None for a single run, from which nothing is foretold.
+    """A fitted cost: a constant, and one coefficient for each term.
+
+    `error` is the largest relative error with which a run was predicted from the others, None if
+    there is only one run.
     """
 
     resource: str
@@ -93,7 +103,7 @@ class Fit:
     runs: Sequence[Observation]
 
     def cost(self, observation: Observation) -> float:
-        """The cost under the conditions of a run, measured or not."""
+        """Return the cost under the conditions of an observation, measured or not."""
         return self.constant + sum(
             coefficient * observation.axis(name) for name, coefficient in self.terms.items()
         )
@@ -101,9 +111,10 @@ class Fit:
 
 @frozen
 class Plan:
-    """So many members, and what share of its bounds each of them uses for what (1.0: all).
+    """A number of members, and the share of its bounds that each uses for each resource.
 
-    `limited_by` is what makes one member fewer too few.
+    A share of 1.0 is all that a member may use. `limited_by` is why fewer members are too few; for
+    a single member it is the resource with the largest share.
     """
 
     members: int
@@ -114,9 +125,10 @@ class Plan:
 
 
 def observations(runs: DataFrame) -> DataFrame:
-    """What the lines of benchmarks say of costs: resource, cost, content_bytes, burst, connections.
+    """Return the costs in lines of benchmarks: resource, cost, content_bytes, burst, connections.
 
-    Runs that lost or altered something say nothing, nor do modes that wait for each other.
+    Runs that lost, repeated or altered a message are left out, and of the benchmark `cluster` those
+    in which publications wait for each other.
     """
     sound = runs.where("coalesce(lost, 0) + coalesce(repeated, 0) + coalesce(altered, 0) = 0")
     burst = f.coalesce(
@@ -153,7 +165,7 @@ def observations(runs: DataFrame) -> DataFrame:
 
 
 def fit_all(found: Sequence[Observation]) -> dict[str, Fit]:
-    """A fit for each resource that was measured."""
+    """Return a fit for each resource that was measured. Raises what `fit` does."""
     return {
         resource: fit(resource, runs)
         for resource in AXES
@@ -162,7 +174,8 @@ def fit_all(found: Sequence[Observation]) -> dict[str, Fit]:
 
 
 def fit(resource: str, runs: Sequence[Observation]) -> Fit:
-    """Fit the cost of a resource to its runs; PipelineError where there are too few of them."""
+    """Fit the cost of a resource to its runs. Raises PipelineError if there are too few of them."""
+    # One run more than there are coefficients, so that each run can be left out.
     names = [name for name in AXES[resource] if len({run.axis(name) for run in runs}) > 1]
     needed = 1 if not names else len(names) + 2
     if len(runs) < needed:
@@ -177,10 +190,15 @@ def fit(resource: str, runs: Sequence[Observation]) -> Fit:
 def _least_squares(
     runs: Sequence[Observation], names: Sequence[str]
 ) -> tuple[float, dict[str, float]]:
-    """Constant and coefficients; a term that would be negative is left out."""
+    """Return the constant and the coefficients.
+
+    The term with the most negative coefficient is left out and the rest is fitted again, until none
+    is negative.
+    """
     left = list(names)
     while True:
         costs = np.array([run.cost for run in runs])
+        # Each row is divided by its cost, so the residuals are relative.
         matrix = np.array([[1.0, *(run.axis(name) for name in left)] for run in runs])
         solved = np.linalg.lstsq(matrix / costs[:, None], np.ones(len(runs)), rcond=None)[0]
         worst = min(range(len(left)), key=lambda index: solved[index + 1], default=None)
@@ -192,6 +210,7 @@ def _least_squares(
 def _foretelling_error(
     resource: str, runs: Sequence[Observation], names: Sequence[str]
 ) -> float | None:
+    """Return the largest relative error of a run predicted from the others, None for one run."""
     if len(runs) < 2:
         return None
     errors = []
@@ -204,9 +223,10 @@ def _foretelling_error(
 
 
 def plan(fits: Mapping[str, Fit], demand: Demand) -> Plan:
-    """The smallest cluster that carries the load: one member, or three and more.
+    """Return the smallest cluster that carries the load: one member, or at least three.
 
-    PipelineError where a fit is missing, would have to foretell too much, or no number suffices.
+    Two members tolerate no failure, and are left out. Raises PipelineError if a fit is missing or
+    would have to predict too far, or if no number of members suffices.
     """
     before = ""
     for members in (1, *range(3, MEMBERS_MAX + 1)):
@@ -230,7 +250,7 @@ def plan(fits: Mapping[str, Fit], demand: Demand) -> Plan:
 def _shares(
     fits: Mapping[str, Fit], demand: Demand, members: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """What share of a member's processor time and memory goes where."""
+    """Return the shares of a member's processor time and of its memory, by resource."""
     publications = "publications" if members == 1 else "replicated publications"
     # Every member takes part in all publications and caches all messages; clients are spread.
     wanted = {
@@ -254,7 +274,7 @@ def _shares(
 
 
 def found(fits: Mapping[str, Fit], resource: str) -> Fit:
-    """The fit of a resource; PipelineError where nothing was measured of it."""
+    """Return the fit of a resource. Raises PipelineError if it was not measured."""
     if resource not in fits:
         raise PipelineError(
             f"nothing was measured of {resource}: run"
@@ -264,10 +284,12 @@ def found(fits: Mapping[str, Fit], resource: str) -> Fit:
 
 
 def _asked(resource: str, demand: Demand) -> Observation:
+    """Return the conditions of the demand, for which a cost is predicted."""
     return Observation(resource, 0.0, demand.content_bytes, demand.burst, demand.connections)
 
 
 def _check_reach(relied_on: Sequence[Fit], demand: Demand, members: int) -> None:
+    """Raise PipelineError if a fit would be used too far from what was measured."""
     for resource, what, asked, measured in _reaches(relied_on, demand, members):
         low, high = min(measured), max(measured)
         if not low / REACH <= asked <= high * REACH:
@@ -281,13 +303,13 @@ def _check_reach(relied_on: Sequence[Fit], demand: Demand, members: int) -> None
 def _reaches(
     relied_on: Sequence[Fit], demand: Demand, members: int
 ) -> Iterator[tuple[str, str, float, list[float]]]:
-    """Resource, what is asked of, how much of it is asked for, and what was measured."""
+    """Yield, for each condition of each fit: resource, its name, its value, those measured."""
     for fitted in relied_on:
         resource, runs = fitted.resource, fitted.runs
         if resource == "replicated publications":
             yield resource, "members", members, [run.connections for run in runs]
         elif resource == "connections":
-            # Fewer connections than were measured are no risk.
+            # Fewer connections than were measured are safe, so only the upper bound counts.
             most = max(run.connections for run in runs)
             asked = max(demand.connections / members, most)
             yield resource, "connections a member", asked, [most]

@@ -1,4 +1,4 @@
-"""The plan of `capacity` as an HTML page: what fills a member, and how well the fits foretell."""
+"""The plan of `capacity` as an HTML page: what fills a member, and how well the fits predict."""
 
 import html
 import math
@@ -12,7 +12,7 @@ TICKS = 4
 
 
 def page(plan: Plan, demand: Demand) -> str:
-    """The report."""
+    """Return the report as HTML."""
     members = "1 member" if plan.members == 1 else f"{plan.members} members"
     load = (
         f"{demand.connections:,} connections, {demand.publications:,.0f} publications/s of"
@@ -56,7 +56,10 @@ def _spelled(resource: str, cost: float) -> str:
 
 
 def _measured_and_fitted(fit: Fit) -> str:
-    """A point a run, on logarithmic axes; on the line both are the same."""
+    """Return a chart with a point for each run, on logarithmic axes.
+
+    On the diagonal the fitted cost is the measured one.
+    """
     pairs = [(run.cost, fit.cost(run)) for run in fit.runs]
     values = [math.log10(max(value, 1e-12)) for pair in pairs for value in pair]
     low, high = min(values) - 0.1, max(values) + 0.1

@@ -1,1 +1,1 @@
-"""Publish archived messages again."""
+"""Replay archived messages: publish them again."""

@@ -1,8 +1,13 @@
-"""The job `replay`: archived messages published again, with the pauses they had.
+"""The job `replay`: archived messages published again, with the pauses that they had.
 
-What is published leaves through the ordinary client, so it passes the same entitlement and limits
-as anything else. `speed` 10 means ten times as fast as it happened; without a speed, as fast as the
-server takes it. No Spark is needed, so the first message leaves at once.
+Messages leave through the ordinary client, so the same entitlement and limits apply to them as to
+all publications. A `speed` of 10 is ten times as fast as the messages were committed; without a
+speed they are published as fast as the server takes them. No Spark is needed, so the first message
+leaves at once.
+
+A thread reads and prepares messages, and the client's task publishes them at their times. A bounded
+channel between them keeps the thread a few chunks ahead, so memory is bounded however many messages
+there are.
 """
 
 import math
@@ -23,11 +28,11 @@ from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.replay.windows import Selection, windows
 
 CHUNK = 500
-"""Messages that are prepared together, in a thread beside the client's."""
+"""The number of messages that are prepared together, in a thread beside the client's."""
 CHUNKS_AHEAD = 4
 UNANSWERED_MAX = 1_000
 CHECKPOINT_EVERY = 50
-"""Messages that are late are published so many at a time before results are read."""
+"""How many late messages are published before the client's other tasks may run."""
 
 
 @frozen
@@ -40,7 +45,7 @@ class Again:
 
 @frozen
 class Replayed:
-    """How many messages were published, and how far the last of them was behind its time."""
+    """The number of published messages, and how far the last one was behind its time."""
 
     published: int
     behind_s: float
@@ -58,7 +63,11 @@ def rows(tables: Path, selection: Selection) -> Iterator[dict[str, Any]]:
 def plan(
     found: Iterable[dict[str, Any]], speed: float | None, prefix: str
 ) -> Iterator[list[Again]]:
-    """Rows of the table `messages`, in order -> what to publish and when, some at a time."""
+    """Yield what to publish and when, `CHUNK` messages at a time.
+
+    `found` are rows of the table `messages`, in order. `speed` is a factor, None for no pauses.
+    `prefix` is put before each subject.
+    """
     first: int | None = None
     chunk: list[Again] = []
     for row in found:
@@ -75,7 +84,8 @@ def plan(
 def command(row: dict[str, Any], prefix: str) -> Publish:
     """Return the command that publishes a row again, with all that its publisher gave.
 
-    Replies go below the prefix as well: nobody who waits at the first place is answered again.
+    The reply subject gets the prefix as well, so that a requester of that time, who may still be
+    subscribed, is not answered again.
     """
     content = row["content"]
     reply = row["reply_subject"]
@@ -93,7 +103,10 @@ def command(row: dict[str, Any], prefix: str) -> Publish:
 
 
 def parse_speed(text: str) -> float | None:
-    """`10x`, `0.5x` or `max`; PipelineError for anything else."""
+    """Return the factor of a text such as `10x` or `0.5x`, None for `max`.
+
+    Raises PipelineError for any other text.
+    """
     if text == "max":
         return None
     try:
@@ -106,10 +119,7 @@ def parse_speed(text: str) -> float | None:
 
 
 async def publish(client: Client, planned: Iterator[Sequence[Again]]) -> Replayed:
-    """Publish at the planned times. PublishError if the server refuses one.
-
-    A thread prepares what comes next, and never more than a few chunks ahead.
-    """
+    """Publish at the planned times. Raises PublishError if the server refuses a message."""
     try:
         async with trio.open_nursery() as nursery:
             send, receive = trio.open_memory_channel[Sequence[Again]](CHUNKS_AHEAD)
@@ -122,12 +132,17 @@ async def publish(client: Client, planned: Iterator[Sequence[Again]]) -> Replaye
 async def _prepare(
     planned: Iterator[Sequence[Again]], send: trio.MemorySendChannel[Sequence[Again]]
 ) -> None:
+    """Send the planned chunks, which are computed in a thread since reading files blocks."""
     async with send:
         while (chunk := await trio.to_thread.run_sync(next, planned, None)) is not None:
             await send.send(chunk)
 
 
 async def _publish(client: Client, planned: trio.MemoryReceiveChannel[Sequence[Again]]) -> Replayed:
+    """Publish chunks as they come, and wait for all results.
+
+    Times count from the first chunk, so the reading of the first files delays nothing.
+    """
     began: float | None = None
     count, behind_s = 0, 0.0
     waiting: deque[Any] = deque()

@@ -1,17 +1,18 @@
 """Archived messages in the order of their commitment, with bounded memory and no JVM.
 
-Files of the archive are sorted by subject, so each has to be read as a whole before it is known
-what comes first in it. What matters is that no more than that is read before the first message is
-there, and that nothing is kept in memory:
+Files of the archive are sorted by subject, so a file has to be read as a whole before its first
+message by time is known. The messages of a file are therefore sorted on the disk, a few files at a
+time, so that the first message is there before the whole archive is read:
 
-1. Delta's log says of each file which time it spans. Files are taken in the order of their first
-   times, and as soon as what was taken lies before everything that was not, it is complete.
+1. Delta's log has the span of time of each file. Files are taken in the order of their first times.
+   The rows of those that were taken are complete up to the first time of the next file that was
+   not.
 2. Rows of the files that were taken are scattered to spill files on the disk, each of a shorter
-   time. Those that are not complete yet are kept for the next step.
-3. A spill file that is small enough is sorted in memory: a window. A larger one is scattered again,
-   so bursts make no difference. Only what was committed within one microsecond cannot be divided.
+   span. Rows that are not complete yet are held for the next step.
+3. A spill file that is small enough is sorted in memory, and is a window. A larger one is scattered
+   again, so bursts make no difference. Only rows of the same microsecond cannot be divided.
 
-Every row is read and written a few times, whatever the size of the archive.
+Each row is read and written a few times, whatever the size of the archive.
 """
 
 import datetime as dt
@@ -35,12 +36,12 @@ from mdserver.pipeline.common import schema
 from mdserver.pipeline.common.tables import opened
 
 WINDOW_BYTES = 8 * MB
-"""What a window takes in memory at most; sorting needs as much again."""
+"""The most memory that a window takes; sorting needs as much again."""
 WINDOW_ROWS = 20_000
 SPILLS_MAX = 64
-"""Spill files that are written at a time: each is an open file."""
+"""The most spill files that are written at a time; each is an open file."""
 READ_BYTES = 4 * MB
-"""How much of a file's rows is decoded at a time."""
+"""How many bytes of a file's rows are decoded at a time."""
 READ_ROWS = 8_192
 COLUMNS = [
     *("ts_server", "subject", "epoch", "seq", "content", "text", "compressed", "fields"),
@@ -50,14 +51,17 @@ ROW = pa.schema([schema.TABLES["messages"].field(name) for name in COLUMNS])
 ORDER = [(name, "ascending") for name in ("ts_server", "subject", "epoch", "seq")]
 EARLIEST, LATEST = -(2**62), 2**62
 CUT_US = 999
-"""Delta's log may have the last time of a file in milliseconds, and less than it is."""
+"""Added to the last time of a file: Delta's log may have it cut to milliseconds."""
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MICROSECOND = dt.timedelta(microseconds=1)
 
 
 @frozen
 class Selection:
-    """Which messages: a subject or pattern, and times of commitment (us), the end excluded."""
+    """The messages to read: a subject or pattern, and times of commitment (us), the end excluded.
+
+    Raises InvalidSubjectError if the text is neither a subject nor a pattern.
+    """
 
     subject: str
     start: int = EARLIEST
@@ -72,7 +76,7 @@ class Selection:
     def between(
         cls, subject: str, start: dt.datetime | None = None, end: dt.datetime | None = None
     ) -> "Selection":
-        """Return a selection by moments; those without a time zone are UTC."""
+        """Return a selection by moments, None for no bound; those without a time zone are UTC."""
         us = [None if each is None else _us(each) for each in (start, end)]
         return cls(
             subject,
@@ -81,13 +85,13 @@ class Selection:
         )
 
     def takes(self, subject: str) -> bool:
-        """Whether messages about this subject are chosen."""
+        """Return whether messages of this subject are chosen."""
         if self._pattern is None:
             return subject == self.subject
         return self._pattern.matches(segments_of(subject))
 
     def may_be_in(self, least: str | None, greatest: str | None) -> bool:
-        """Whether something chosen may have a subject between these; None is not known."""
+        """Return whether a subject between these may be chosen; a bound of None is unknown."""
         if self._pattern is not None:
             return True
         return (least or "") <= self.subject and (greatest is None or self.subject <= greatest)
@@ -95,7 +99,7 @@ class Selection:
 
 @frozen
 class File:
-    """A file of the table, how many rows it has, and which times (us) they span."""
+    """A file of the table, the number of its rows, and their first and last time (us)."""
 
     path: Path
     rows: int
@@ -106,7 +110,11 @@ class File:
 def windows(
     tables: Path, selection: Selection, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[pa.Table]:
-    """Yield everything chosen, in tables that follow each other and are sorted themselves."""
+    """Yield all chosen messages, in tables that follow each other and are sorted themselves.
+
+    Spill files are in the system's folder for temporary files, and are removed in the end. Raises
+    PipelineError if the archive has no messages.
+    """
     waiting = deque(files(tables, selection))
     held: Spill | None = None
     with tempfile.TemporaryDirectory(prefix="mdserver-replay-") as name:
@@ -114,19 +122,20 @@ def windows(
         while waiting or held is not None:
             parts: list[File | Spill] = list(_together(waiting))
             parts += [held] if held is not None else []
-            # From here on rows may follow that are in files which were not taken.
+            # Files that were not taken may have rows from this time on.
             limit = waiting[0].first if waiting else LATEST
             first = min(part.first for part in parts)
             end = min(limit, max(part.last for part in parts) + 1)
             count = math.ceil(sum(part.rows for part in parts) / WINDOW_ROWS)
             batches = itertools.chain(*(_batches(part, selection) for part in parts))
+            # The last spill has what is not complete: everything from `end` on.
             *ready, held = spills.scatter(batches, [*_edges(first, end, count), end])
             for spill in ready:
                 yield from _sorted(spills, spill, window_bytes)
 
 
 def files(tables: Path, selection: Selection) -> list[File]:
-    """Return the files that may have something chosen, by their first times."""
+    """Return the files that may have chosen messages, in the order of their first times."""
     found = []
     for action in pa.table(opened(tables, "messages").get_add_actions(flatten=True)).to_pylist():
         first, last = action.get("min.ts_server"), action.get("max.ts_server")
@@ -143,10 +152,10 @@ def files(tables: Path, selection: Selection) -> list[File]:
 
 
 def _together(waiting: deque[File]) -> Iterator[File]:
-    """Take the first file, and those that begin before half of the time that is taken is over.
+    """Take the first file, and those that begin in the first half of the time that is taken.
 
-    Files that cover the same time are so read once; of files that follow each other, whose times
-    touch, only the first one is taken.
+    So files that cover the same time are scattered together. Of files that follow each other, with
+    times that only touch, just the first one is taken, and its messages are ready early.
     """
     if waiting:
         taken = waiting.popleft()
@@ -162,7 +171,10 @@ def _batches(part: "File | Spill", selection: Selection) -> Iterator[pa.RecordBa
 
 
 def _chosen(file: File, selection: Selection) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that are chosen, a few at a time."""
+    """Yield the chosen rows of a file, a few at a time.
+
+    The number of rows follows from their average size, so that a batch has about `READ_BYTES`.
+    """
     with pq.ParquetFile(file.path) as opened_:
         there = [name for name in COLUMNS if name in opened_.schema_arrow.names]
         for number in range(opened_.metadata.num_row_groups):
@@ -173,6 +185,7 @@ def _chosen(file: File, selection: Selection) -> Iterator[pa.RecordBatch]:
             for batch in opened_.iter_batches(rows, row_groups=[number], columns=there):
                 times = _times(batch)
                 mask = (times >= selection.start) & (times < selection.end)
+                # Rows are sorted by subject, so a batch has few; each is compared once.
                 subjects = pc.dictionary_encode(batch["subject"])
                 named = [selection.takes(each) for each in subjects.dictionary.to_pylist()]
                 mask &= np.array(named, bool)[subjects.indices.to_numpy()]
@@ -181,7 +194,7 @@ def _chosen(file: File, selection: Selection) -> Iterator[pa.RecordBatch]:
 
 
 def _row(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with all columns: a file of an earlier release may lack some."""
+    """Return a batch with all columns, null if a file of an earlier release lacks them."""
     names = batch.schema.names
     return pa.RecordBatch.from_arrays(
         [
@@ -196,7 +209,7 @@ def _row(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @define
 class Spill:
-    """Rows that wait on the disk, in no order. `first` and `last` are their times (us)."""
+    """Rows on the disk, in no order. `first` and `last` are the bounds of their times (us)."""
 
     _path: Path
     rows: int = 0
@@ -217,12 +230,12 @@ class Spill:
         self.last = max(self.last, int(times.max()))
 
     def close(self) -> None:
-        """Say that there are no more rows."""
+        """End the file, which gets no more rows."""
         assert self._writer is not None
         self._writer.close()
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, and remove them from the disk."""
+        """Yield the rows, then remove them from the disk."""
         with pa.ipc.open_stream(pa.OSFile(str(self._path))) as reader:
             yield from reader
         self._path.unlink()
@@ -240,7 +253,8 @@ class Spills:
     ) -> list[Spill | None]:
         """Write rows to the spill of their time: before the first edge, between two, or behind.
 
-        There is None in place of a spill without rows.
+        Returns the spills in the order of their times, one more than there are edges, with None
+        for a spill without rows. A row at the time of an edge is behind it.
         """
         found: list[Spill | None] = [None] * (len(edges) + 1)
         for batch in batches:
@@ -265,14 +279,18 @@ def _sorted(spills: Spills, spill: Spill | None, window_bytes: int) -> Iterator[
     if spill.bytes <= window_bytes or spill.first == spill.last:
         yield pa.Table.from_batches(spill.read(), ROW).sort_by(ORDER)
         return
-    # At least two: the first row is before, and the last one behind, the middle.
+    # At least two: the first row is before the middle and the last one behind it, so that each part
+    # is smaller than the whole and this ends.
     count = max(2, math.ceil(2 * spill.bytes / window_bytes))
     for smaller in spills.scatter(spill.read(), _edges(spill.first, spill.last + 1, count)):
         yield from _sorted(spills, smaller, window_bytes)
 
 
 def _edges(first: int, end: int, count: int) -> list[int]:
-    """Return the times that divide a span into so many parts of equal length, or fewer."""
+    """Return the times that divide a span into `count` parts of equal length.
+
+    There are fewer parts if the span is short, or if `count` exceeds `SPILLS_MAX`.
+    """
     count = min(count, SPILLS_MAX)
     return sorted({first + (end - first) * part // count for part in range(1, count)})
 

@@ -1,1 +1,1 @@
-"""Roll samples of statistics up to minutes, hours, days and months."""
+"""Roll samples of statistics up into summaries of minutes, hours, days and months."""

@@ -1,10 +1,12 @@
-"""Which samples a table of summaries has in it.
+"""Coverage: which samples are in a table of summaries.
 
-Samples are in the table `stats` by (source, batch): `source` counts the sources that the archive of
-the stream had, and batches of one source come in the order of their numbers. So what a table of
-summaries covers is one number a source. The commit that adds summaries carries it, as a transaction
-for each source: a run that was killed at any moment either is in the table with its coverage, or
-left nothing.
+Samples are in the table `stats` with their source and batch. `source` counts the sources that the
+archive of the stream had, and batches of one source come in the order of their numbers. So the
+coverage of a table of summaries is one number for each source: the last batch.
+
+The commit that adds summaries carries their coverage, as a transaction for each source. So a run
+that is killed, at whatever moment, has either left its summaries together with their coverage, or
+nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +20,7 @@ from pyspark.sql import functions as f
 from mdserver.pipeline.common.rewrite import TableFile
 
 UNNAMED = 0
-"""The source of samples that an earlier release archived: they do not say it."""
+"""The source of samples that an earlier release archived, in which that column is null."""
 
 Coverage = Mapping[int, int]
 """The last batch of each source that is covered."""
@@ -30,18 +32,18 @@ def job(source: int) -> str:
 
 
 def of_table(summaries: DeltaTable, sources: Iterable[int]) -> dict[int, int]:
-    """Return what a table of summaries covers of these sources."""
+    """Return the coverage of a table of summaries, for these sources."""
     found = {source: summaries.transaction_version(job(source)) for source in sources}
     return {source: batch for source, batch in found.items() if batch is not None}
 
 
 def transactions(coverage: Coverage) -> dict[str, int]:
-    """Return the transactions of a commit after which a table covers so much."""
+    """Return the transactions of the commit that gives a table this coverage."""
     return {job(source): batch for source, batch in coverage.items()}
 
 
 def sources_of(file: TableFile) -> set[int]:
-    """Return the sources of which a file may have samples."""
+    """Return the sources of which a file may have samples, by its bounds in the log."""
     first, last = file.least.get("source"), file.greatest.get("source")
     if first is None or last is None:
         return {UNNAMED}
@@ -49,13 +51,13 @@ def sources_of(file: TableFile) -> set[int]:
 
 
 def may_be_new(file: TableFile, covered: Coverage) -> bool:
-    """Whether a file may have samples that are not covered."""
+    """Return whether a file may have samples that are not covered."""
     last = file.greatest.get("batch_id")
     return last is None or any(last > covered.get(source, -1) for source in sources_of(file))
 
 
 def is_new(covered: Coverage) -> Column:
-    """Whether a sample is not covered."""
+    """Return the condition that a sample is not covered."""
     source = f.coalesce(f.col("source"), f.lit(UNNAMED))
     known = [
         (source == each) & (f.col("batch_id") > batch) for each, batch in sorted(covered.items())

@@ -1,13 +1,16 @@
-"""The job `rollup`: samples that are new into the summaries of all levels, each exactly once.
+"""The job `rollup`: new samples are added to the summaries of all levels, each exactly once.
 
-New samples become partial summaries of their minutes, those partial summaries of hours, and so on.
-A level's table takes its partial summaries together with its rows of the same periods, in one
-commit that carries what the table covers now (`coverage`). Each level is covered by itself, so it
-does not matter between which two of them a run was killed; and no level needs the samples again, or
-the rows of another level, so those may be deleted.
+New samples become partial summaries of their minutes, those become partial summaries of hours, and
+so on. A level's table takes its partial summaries, merged with its rows of the same periods, in one
+commit that carries the coverage of the table from then on (`coverage`).
 
-A table of an earlier release covers nothing: minutes are summarised from all samples that are left,
-each level above from the one below, and summaries of which nothing is left stay as they are.
+Each level has a coverage of its own, and is brought from there to the end of the samples. So a run
+may be killed between any two levels: the next run adds to each level what that one lacks. A level
+needs neither samples that it covers nor the rows of another level, so both may be deleted.
+
+A table of an earlier release has no coverage. Its minutes are then summarised from all samples that
+are left, and each level above from the one below. They replace the rows of their periods, and rows
+of other periods stay as they are.
 """
 
 import datetime as dt
@@ -29,16 +32,16 @@ from mdserver.pipeline.rollup.summaries import KEY, LEVELS, MINUTE, Level
 SAMPLES = "stats"
 DAY = dt.timedelta(days=1)
 FILE_ROWS_MAX = 1_000_000
-"""More summaries than these are written by all tasks, each with a part of the time."""
+"""More summaries than this are written by several tasks, each with a part of the periods."""
 
 
 @frozen
 class RolledUp:
-    """What a run did.
+    """The counts of a run.
 
-    `samples`: how many were new; `summaries`: how many of each table it wrote or changed;
-    `deleted`: how many samples it deleted; `lag_s`: how old the newest of the new samples was when
-    all summaries had it, None without new ones.
+    `samples`: new samples. `summaries`: those that were added or changed, by table. `deleted`:
+    samples that were deleted. `lag_s`: how old the newest of the new samples was when all summaries
+    had it, None without new samples.
     """
 
     samples: int
@@ -50,10 +53,10 @@ class RolledUp:
 def run_rollup(
     spark: SparkSession, folder: Path, delete_before: dt.datetime | None = None
 ) -> RolledUp:
-    """Add the samples that are new to the summaries of all levels.
+    """Add new samples to the summaries of all levels, then delete old ones.
 
-    Then delete samples of the days before the one of `delete_before`, if all levels cover them.
-    Raises BusyError if another process has the job.
+    Deleted are samples of the days before the one of `delete_before`, if all levels cover them;
+    none if it is None. Raises BusyError if another process has the job.
     """
     with checkpoints.alone(folder, ROLLUP):
         run = Rollup(spark, folder)
@@ -72,8 +75,9 @@ def run_rollup(
 class Rollup:
     """One run over the samples that the table has when the run begins.
 
-    `samples` is how many of them `advance` found new for the minutes, `newest` the time of the
-    newest one.
+    Samples that are archived meanwhile are left to the next run, so that all levels end at the same
+    batch. `samples` is how many of them were new for the minutes, `newest` the time of the newest
+    one.
     """
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
@@ -88,11 +92,16 @@ class Rollup:
         self._end: dict[int, int] = self._reached()
 
     def advance(self, level: Level, below: Level | None) -> int:
-        """Bring a level's table up to all samples; return how many summaries changed."""
+        """Bring a level's table to the end of the samples; return how many summaries changed.
+
+        `below` is the level below, None for the lowest.
+        """
         target = delta.table(self._folder, level.table)
         covered = coverage.of_table(target, self._sources)
         if all(covered.get(source, -1) >= batch for source, batch in self._end.items()):
             return 0
+        # Without coverage the table is new or of an earlier release: the level below, which is
+        # complete by now, also has summaries of samples that are deleted.
         if not covered and below is not None:
             incoming = summaries.merge(tables.frame(self._spark, self._folder, below.table), level)
         else:
@@ -105,12 +114,15 @@ class Rollup:
         rows = incoming
         if replaced:
             present = self._read(level.table, replaced)
+            # With coverage the new summaries are of other samples than the present ones, and both
+            # are merged. Without, they are of the same samples, and replace them.
             if covered:
                 rows = summaries.merge(present.unionByName(incoming), level)
             else:
                 periods = incoming.select("period", *KEY)
                 rows = present.join(periods, ["period", *KEY], "left_anti").unionByName(incoming)
-        # Files of neighbouring periods: those are what the next run has to put others in place of.
+        # Neighbouring periods are in the same file, so that the next run, whose samples are mostly
+        # of the latest periods, replaces few files.
         rows = rows.coalesce(1) if count < FILE_ROWS_MAX else rows.repartitionByRange("period")
         rows = rows.sortWithinPartitions("period", *KEY)
         folder = self._folder / level.table
@@ -120,8 +132,9 @@ class Rollup:
     def delete(self, before: dt.datetime) -> int:
         """Delete covered samples of the days before the one of `before`; return how many.
 
-        By whole days, since a file that has some of them is written anew without them. Nothing is
-        deleted while another process joins files: the next run will.
+        A file that has some of them is written anew without them, so whole days are deleted, and
+        the files are written anew once a day. While another process joins files nothing is deleted;
+        the next run does it.
         """
         moment = before.replace(hour=0, minute=0, second=0, microsecond=0)
         try:
@@ -131,11 +144,12 @@ class Rollup:
             return 0
 
     def close(self) -> None:
-        """Release the memory of what was kept for several levels."""
+        """Release the frames that were kept in memory for several levels."""
         for each in self._persisted:
             each.unpersist()
 
     def _delete(self, moment: dt.datetime) -> int:
+        """Delete covered samples from before a moment; return how many."""
         target = delta.table(self._folder, SAMPLES)
         old = [
             file
@@ -152,7 +166,11 @@ class Rollup:
         return count
 
     def _reached(self) -> dict[int, int]:
-        """Return what a table covers that has all samples."""
+        """Return the coverage of a table that has all samples of this run.
+
+        Of samples that no file has any more, the levels say how far they reached. So only files
+        with samples that may be new are read.
+        """
         tables_of_levels = [delta.table(self._folder, level.table) for level in LEVELS]
         covered = [coverage.of_table(table, self._sources) for table in tables_of_levels]
         reached = {
@@ -169,7 +187,10 @@ class Rollup:
         return {source: batch for source, batch in reached.items() if batch >= 0}
 
     def _partial(self, covered: Coverage, level: Level) -> DataFrame:
-        """Return summaries of the samples alone that a table does not cover yet."""
+        """Return summaries of only those samples that a table does not cover yet.
+
+        Levels with the same coverage, usually all, share the summaries of minutes.
+        """
         key = frozenset(covered.items())
         if key not in self._minutes:
             files = [file for file in self._files if coverage.may_be_new(file, covered)]
@@ -181,6 +202,7 @@ class Rollup:
         return partial
 
     def _persist(self, rows: DataFrame) -> DataFrame:
+        """Keep a frame in memory until `close`, since it is used more than once."""
         self._persisted.append(rows.persist())
         return self._persisted[-1]
 
@@ -190,9 +212,10 @@ class Rollup:
 
 
 def _measured(summarised: DataFrame) -> tuple[int, int, dt.datetime | None, list[dt.datetime]]:
-    """Return how many summaries those are, of how many samples, the newest of them, and their days.
+    """Return the number of summaries, of their samples, the newest sample's time, and their days.
 
-    There are no more days than the archive has samples of.
+    The days are those with periods. There are no more of them than the archive has samples of, so
+    they fit in the driver.
     """
     (row,) = summarised.agg(
         f.count("*").alias("count"),
