@@ -1,11 +1,12 @@
 """Sessions that have seen more than this member has: they wait for it, for a bounded time.
 
-A client that reconnects may come from a member that was further. To send it the older state would
-take it back, so it waits until this member has applied as much. What it has seen more of is either
-one subject (`AheadWait`, a position that it named) or the log of a subject group (a place in it).
+A client that reconnects may come from a member that was further ahead. The older state of this
+member would take the client back, so the session waits until this member has applied as much. A
+client says what it has seen either of one subject (`AheadWait`, a position that it named) or of the
+log of a subject group (a place in it).
 
 Every wait lasts AHEAD_WAIT_S at most; then the session is moved to another member. A session has
-one timer however much it waits for. Since all waits are equally long, they end in the order in
+one timer, however many waits it has. Since all waits are equally long, they end in the order in
 which they began, and the timer is set for the oldest one. If that wait is over early, the timer
 stays: when it is due, `timed_out` finds the next end and sets it again.
 """

@@ -1,8 +1,9 @@
 """Subjects (`/segment/segment/...`) and patterns over them.
 
 `*` stands for one segment, `**` for one or more and only as the last one; both are special only
-as whole segments. A wildcard as the first segment leaves `/__mdserver__/...` out: these subjects
-have to be asked for by name. Only the server itself publishes there, except below FOR_TOOLS.
+as whole segments. A wildcard as the first segment does not match `/__mdserver__/...`: these
+subjects have to be requested by name. Only the server itself publishes there, except below
+FOR_TOOLS.
 """
 
 import zlib

@@ -281,7 +281,8 @@ class LineWriter:
                 dropped = self._dropped
             written = self._emit((self._lost(dropped) if dropped else b"") + lines)
             if written and dropped:
-                # Said before `trouble` ends: whoever saw it end finds the sentence in the log.
+                # This comes before the end of `trouble`, so that a caller that sees `trouble` end
+                # finds the sentence in the log.
                 self._say_lost(dropped)
             with self._changed:
                 self._dropped += -dropped if written else count

@@ -105,7 +105,8 @@ class StreamWriter:
     the opening, else 0. `gap` says that lines are missing from its end. `interruptions` counts how
     often the writer began to leave lines out, or ceased to. With a `header` each segment begins
     with a line made by it. `clock` gives the times (ns since the Unix epoch) of the segments that
-    it seals. Their files have the time of the clock of the disk's machine, which may be another.
+    it seals. Their modification times would come from the machine that has the disk, whose clock
+    may differ.
 
     Opening one raises JournalError. A call that raises OSError changed nothing and may be tried
     again. After a SyncError nobody knows how much of the segment is on the disk, and another sync

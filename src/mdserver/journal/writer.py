@@ -119,9 +119,9 @@ class JournalWriter:
     lines are written after those of all other streams. Its owner deletes its segments, and begins
     it anew after a gap. `kept` are the streams whose owner bounds what waits. `withdraws` says what
     happens to the last stream when the disk refuses a write (the module's docstring has both).
-    `clock` is that of ages (ns since the Unix epoch): one that cannot be set, since what was just
-    sealed would be deleted otherwise when the clock of the machine is corrected by more than
-    `age_max`. Making a writer opens all streams, and raises JournalError.
+    `clock` gives the times by which segments age (ns since the Unix epoch). It should not follow
+    corrections of the machine's clock: one by more than `age_max` would delete what was just
+    sealed. Making a writer opens all streams, and raises JournalError.
     """
 
     def __init__(
@@ -176,12 +176,12 @@ class JournalWriter:
 
     @property
     def waiting_bytes(self) -> int:
-        """The bytes that are queued and not written."""
+        """The number of bytes that are queued and not written yet."""
         return self._bytes
 
     @property
     def lost_lines(self) -> int:
-        """The lines that were dropped since the last time that writing went on."""
+        """The number of lines that were dropped since writing last went on."""
         return self._lost
 
     def start(self, tell: Callable[[Event], None]) -> None:

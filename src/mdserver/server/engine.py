@@ -76,7 +76,7 @@ class OutputRoutes:
     `failed` is called with an output for clients whose function raised. The functions of
     `after_dispatch` are called in order when all outputs of a dispatch were carried out, with the
     time (ns) of its last step: they send what the others only collected. One that raises ends the
-    engine, since some of what was collected may be for other members.
+    engine, because some of what was collected may be for other members and would be lost.
     """
 
     deliver: Callable[[Sequence[Deliver]], None] = refuse

@@ -20,7 +20,7 @@ def check_log(config: Config, member: Member | None) -> None:
     A log that would be ignored may hold what this server has acknowledged.
     """
     if member is None and not config.journal:
-        return  # the default folder may be one that this process may not even look into
+        return  # nothing uses the folder, and this process may not be allowed to read it
     folder = config.journal_folder / LOG
     try:
         begun = beginning(folder)

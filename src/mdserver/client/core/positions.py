@@ -49,8 +49,8 @@ class Positions:
     def reset(self, history: str, subjects: Iterable[str]) -> None:
         """Forget the positions of these subjects; all others go on under the new history id.
 
-        Subjects that a named pattern covers may or may not be numbered anew. They keep the old
-        history id, from which the server can tell.
+        Of the subjects that a named pattern covers, only some may have started over, and the client
+        cannot know which. They keep the old history id, by which the server can tell.
         """
         named = [(subject, parse_interest(subject, segments_min=1)) for subject in subjects]
         for subject, pattern in named:

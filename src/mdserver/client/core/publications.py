@@ -316,6 +316,7 @@ class Publications:
         waiting[line.group] = line
 
     def _send(self, line: Line, outgoing: Outgoing) -> Publish:
+        """Return the command of a publication, which is in flight from now on."""
         outgoing.in_flight = True
         line.in_flight += 1
         number = None if line.group == UNNUMBERED else outgoing.number

@@ -164,8 +164,8 @@ class Listener:
     ) -> None:
         """Answer a request for `/health`, anything else with 503, and linger for a moment.
 
-        With `announced` a PROXY header comes first. Closes `sock`. Raises nothing but Cancelled:
-        this is the isolation boundary of a connection that `serve_connection` never sees.
+        With `announced` a PROXY header comes first. Closes `sock`. Raises only Cancelled: this
+        is the isolation boundary of a connection that `serve_connection` never sees.
         """
         try:
             with suppress(OSError, EOFError, ProxyHeaderError), scope:

@@ -348,9 +348,10 @@ class Peers:
     async def _read(self, link: Link, handshake: Handshake) -> None:
         """Give the node what the link receives, and close the link when the stream ends.
 
-        Nothing of it goes to the node once the link is closed: this task may be about to run, with
-        bytes at hand, when a newer link takes its place, and the node relies on what an older link
-        carried coming before `PeerUp` (a contact would forward again what is then taken twice).
+        Once the link is closed, nothing more of it goes to the node. A newer link may take its
+        place while this task has received bytes and waits for its turn. The node relies on it that
+        everything from the older link comes before the `PeerUp` of the newer one: after that a
+        contact forwards again what it considers lost, and the coordinator would take it twice.
         """
         frames, messages = handshake.early, Messages()
         try:
