@@ -74,7 +74,7 @@ def history(server: LiveServer, *subjects: str) -> dict[str, list[str]]:
             for subject in subjects:
                 with trio.fail_after(PATIENCE_S):
                     async with client.subscribe(subject, history=1000) as subscription:
-                        await subscription.confirmed()
+                        await subscription.caught_up()
                         found[subject] = await subscription.batch()
         return {name: [str(m.content) for m in messages] for name, messages in found.items()}
 

@@ -122,13 +122,18 @@ class Job:
         query = writer.trigger(**trigger).start()
         try:
             self._watch(query, once=once)
+            if self._failure(query) is None:
+                self.progress.tell(now=True)  # before `leave`, which ends the connection
         finally:
             self.derive.leave()
             query.stop()
-        failure = self.derive.failure or query.exception()
+        failure = self._failure(query)
         if failure is not None:
             raise PipelineError(f"deriving failed: {reason_of(failure)}") from failure
-        self.progress.tell(now=True)
+
+    def _failure(self, query: StreamingQuery) -> Exception | None:
+        """Return what ended the query, None if nothing did."""
+        return self.derive.failure or query.exception()
 
     def _watch(self, query: StreamingQuery, *, once: bool) -> None:
         """Wait for the end of the query; between batches let the clock publish what is due.

@@ -26,6 +26,7 @@ from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.derive.operators import Derived
 
 FINAL = {StatusName.PUBLISH_DENIED, StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED}
+TELL_TIMEOUT_S = 5
 T = TypeVar("T")
 
 
@@ -95,8 +96,12 @@ class Publisher:
         return self._call(self._publish, messages)
 
     def tell(self, job: str, progress: dict[str, Any]) -> None:
-        """Publish the progress of a job to its meta-subject, without waiting for the result."""
-        self._call(self._tell, job, progress)
+        """Publish the progress of a job to its meta-subject, without waiting for the result.
+
+        Progress that cannot be told is left out: the job is not to fail for that.
+        """
+        with contextlib.suppress(PipelineError):
+            self._call(self._tell, job, progress)
 
     @property
     def numbering(self) -> Numbering:
@@ -162,4 +167,5 @@ class Publisher:
     async def _tell(self, job: str, progress: dict[str, Any]) -> None:
         content = msgspec.json.encode(progress).decode()
         subject = META_SUBJECT.format(job=job)
-        await self._client.submit(subject, content, qos=Qos.STANDARD)
+        with trio.move_on_after(TELL_TIMEOUT_S):
+            await self._client.submit(subject, content, qos=Qos.STANDARD)
