@@ -14,7 +14,7 @@ out, at whatever point a run ends:
 A run that ended before 2 leaves both numbers as they were, and the next run plans anew. A run that
 ended between 2 and 3 leaves a greater number in `quarantine` than in the stream's table. The batch
 is then repeated up to that number: with another end its bad lines would be committed under another
-number, and come twice. A run that ended after 3 is done with the batch; the next run writes the
+number, and come twice. A run that ended after 3 has finished the batch; the next run writes the
 position again.
 """
 
@@ -183,7 +183,7 @@ class JournalArchive:
         return self._source.folder / name
 
     def _batch(self, name: str) -> bool:
-        """Archive one batch of a stream; False if there is none."""
+        """Archive one batch of a stream; return whether there was one."""
         checkpoint, read = self._streams[name], self._read[name]
         # The number in `quarantine` is greater only if a run ended in the middle of a batch.
         aside = delta.table(self._run.tables, "quarantine").transaction_version(checkpoint.job) or 0

@@ -6,7 +6,7 @@ The column `kind`:
 - `repeated`, `altered`, `out_of_order`: a subscriber got messages, but not as they were published;
 - `not_archived`, `unknown_epoch`, `acknowledged_not_archived`: faults of the archive, not of a
   delivery;
-- `unjudged`: it cannot be told whether something is wrong.
+- `unjudged`: it is not known whether something is wrong.
 
 The column `proof` is `member` if a member confirms the finding, `claim` if only a client says so.
 """

@@ -106,6 +106,7 @@ def _write_page(
     result: AuditResult,
     found: DataFrame,
 ) -> None:
+    """Write the report: of each section only the rows that the page can show are collected."""
     judged = tables.frame(spark, folder, "audit_verdicts")
     (period,) = messages.agg(
         f.date_format(f.min("ts_server"), "yyyy-MM-dd HH:mm:ss").alias("first"),

@@ -267,7 +267,7 @@ def commit_staged(
 
 
 def compact(spark: SparkSession, tables: Path, name: str) -> int:
-    """Join the small files of a table, and delete files that nobody needs any more.
+    """Join the small files of a table, and delete files that are no longer needed.
 
     Returns how many files were joined into fewer ones. A table that is sorted stays sorted. Deleted
     are files that no version of the last `KEEP_FILES_H` hours names, those of crashed attempts

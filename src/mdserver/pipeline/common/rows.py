@@ -66,7 +66,11 @@ STREAMS = {stream.name: stream for stream in (MESSAGES, RECEIPTS, STATS, *EVENTS
 
 
 def parse(raw: DataFrame, stream: Stream) -> DataFrame:
-    """Add `row` (the parsed columns, null where that is impossible) and `reason` to raw lines."""
+    """Add `row` and `reason` to raw lines.
+
+    `row` has the columns of the line, null if it cannot be parsed. `reason` says why the line
+    cannot be used, null if it can.
+    """
     row_type = t.StructType([*stream.row.fields, t.StructField(CORRUPT, t.StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     parsed = raw.withColumn("row", f.from_json("value", row_type, options))

@@ -158,6 +158,7 @@ class KafkaSource:
             admin.close()
 
     def _client(self) -> dict[str, str]:
+        """Return the settings of Kafka's client, with a bound on the time of each request."""
         return {"default.api.timeout.ms": API_TIMEOUT_MS, **self.settings} | {
             "bootstrap.servers": self.servers
         }

@@ -154,8 +154,8 @@ def _periodic(
 ) -> Callable[[Rule, State, Event | Tick], Out]:
     """Return an operator over periods that follow each other, aligned to the Unix epoch.
 
-    `add` returns the sum of a period with one more value; `close` returns the message of a period
-    that ended at the time (us) that it gets.
+    `add` takes a sum (None at first), a value and its event, and returns the new sum. `close` takes
+    the state of a period and the time (us) at which it ended, and returns its message.
     """
 
     def operator(rule: Rule, state: State, event: Event | Tick) -> Out:
@@ -177,6 +177,7 @@ def _periodic(
 
 
 def _add_moments(total: State, value: float, _: Event) -> State:
+    """Return the sum of a window: the number of values, their sum, the least, the greatest."""
     if total is None:
         return [1, value, value, value]
     n, sum_, least, most = total
@@ -196,6 +197,7 @@ def _close_window(rule: Rule, state: State, end: int) -> Derived:
 
 
 def _add_bar(bar: State, value: float, _: Event) -> State:
+    """Return the sum of a bar: the first value, the greatest, the least, the last."""
     if bar is None:
         return [value] * 4
     open_, high, low, _close = bar
@@ -209,10 +211,12 @@ def _close_bar(rule: Rule, state: State, end: int) -> Derived:
 
 
 def _add_rank(ranks: State, value: float, event: Event) -> State:
+    """Return the last value of each subject of the period."""
     return (ranks or {}) | {event.subject: value}
 
 
 def _close_rank(rule: Rule, state: State, end: int) -> Derived:
+    """Return the list of the greatest values; equal ones are in the order of their subjects."""
     ranked = sorted(state["sum"].items(), key=lambda pair: (-pair[1], pair[0]))
     top = ranked[: int(rule.options["count"])]
     content = json.dumps([{"subject": subject, "value": value} for subject, value in top])

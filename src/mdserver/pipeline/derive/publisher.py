@@ -116,6 +116,7 @@ class Publisher:
             raise PipelineError("the connection to the server was ended") from None
 
     def _run(self) -> None:
+        """Run the client in its thread; a failure before the connection is for `__enter__`."""
         try:
             trio.run(self._stay)
         except (MdserverError, ValueError, trio.TooSlowError) as error:

@@ -104,6 +104,7 @@ def load(path: Path) -> list[Rule]:
 
 
 def _rules(root: yaml.Node | None) -> list[Rule]:
+    """Return the rules of a file's root node, checked one by one and then together."""
     if root is None:
         raise PipelineError("the rules file is empty: it needs a list `rules`")
     top = _mapping(root)
@@ -153,6 +154,7 @@ def _watched(rule: Rule) -> Pattern:
 
 
 def _rule(node: yaml.Node) -> Rule:
+    """Return the rule of a node. Raises _MistakeError with the line of the first mistake."""
     keys = _mapping(node)
     for name in ("name", "from", "to", "kind"):
         if name not in keys:
@@ -189,10 +191,12 @@ def _rule(node: yaml.Node) -> Rule:
 
 
 def _target(node: yaml.Node, segments: int, pattern: Pattern | None) -> str:
+    """Return the text of `to`, checked against `from`, which has so many segments."""
     to = _text(node)
     for name in PLACEHOLDER.findall(to):
         if not name.isdigit():
             raise _MistakeError(node, f"{{{name}}} in `to`: only numbers of segments stand there")
+        # A pattern that ends with `**` may match subjects with more segments than it has.
         if int(name) >= segments and not (pattern and pattern.rest):
             raise _MistakeError(
                 node, f"{{{name}}} in `to`: the subject has {segments} segments, from 0"
@@ -205,6 +209,7 @@ def _target(node: yaml.Node, segments: int, pattern: Pattern | None) -> str:
 
 
 def _mapping(node: yaml.Node) -> dict[str, yaml.Node]:
+    """Return the values of a mapping as nodes; a key that occurs twice is a mistake."""
     if not isinstance(node, yaml.MappingNode):
         raise _MistakeError(node, "here stands a mapping: `key: value` lines")
     found: dict[str, yaml.Node] = {}
@@ -227,6 +232,7 @@ then the rule's node, which gives the line of a missing option, and the option's
 
 
 def _number(default: float | None = None, *, least: float | None = None) -> Read:
+    """Return a reader of a number of at least `least`; without a `default` it is required."""
     def read(node: yaml.Node | None, rule: yaml.Node, name: str) -> float:
         if node is None:
             if default is None:
@@ -244,10 +250,12 @@ def _number(default: float | None = None, *, least: float | None = None) -> Read
 
 
 def _optional(read: Read) -> Read:
+    """Return a reader of an option that may be missing, and is None then."""
     return lambda node, rule, name: None if node is None else read(node, rule, name)
 
 
 def _one_of(*allowed: str) -> Read:
+    """Return a reader of a text that must be one of these."""
     def read(node: yaml.Node | None, rule: yaml.Node, name: str) -> str:
         if node is None or _text(node) not in allowed:
             raise _MistakeError(node or rule, f"`{name}` is one of {', '.join(allowed)}")
@@ -257,6 +265,7 @@ def _one_of(*allowed: str) -> Read:
 
 
 def _points(node: yaml.Node | None, rule: yaml.Node, name: str) -> tuple[tuple[float, float], ...]:
+    """Return the points of an area; a reader of an option."""
     if not isinstance(node, yaml.SequenceNode) or len(node.value) < 3:
         raise _MistakeError(node or rule, f"`{name}` is a list of at least three [x, y] points")
     points = []
