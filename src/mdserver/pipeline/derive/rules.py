@@ -233,6 +233,7 @@ then the rule's node, which gives the line of a missing option, and the option's
 
 def _number(default: float | None = None, *, least: float | None = None) -> Read:
     """Return a reader of a number of at least `least`; without a `default` it is required."""
+
     def read(node: yaml.Node | None, rule: yaml.Node, name: str) -> float:
         if node is None:
             if default is None:
@@ -256,6 +257,7 @@ def _optional(read: Read) -> Read:
 
 def _one_of(*allowed: str) -> Read:
     """Return a reader of a text that must be one of these."""
+
     def read(node: yaml.Node | None, rule: yaml.Node, name: str) -> str:
         if node is None or _text(node) not in allowed:
             raise _MistakeError(node or rule, f"`{name}` is one of {', '.join(allowed)}")
