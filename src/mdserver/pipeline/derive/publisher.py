@@ -98,7 +98,7 @@ class Publisher:
     def tell(self, job: str, progress: dict[str, Any]) -> None:
         """Publish the progress of a job to its meta-subject, without waiting for the result.
 
-        Progress that cannot be told is left out: the job is not to fail for that.
+        Progress that cannot be published is dropped, so that the job does not fail for it.
         """
         with contextlib.suppress(PipelineError):
             self._call(self._tell, job, progress)
