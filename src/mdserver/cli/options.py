@@ -1,4 +1,4 @@
-"""What pub, sub and snapshot share: where to connect, and how failures are reported."""
+"""The common parts of pub, sub and snapshot: options of the connection, reports of failures."""
 
 import functools
 import logging

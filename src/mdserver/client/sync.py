@@ -268,7 +268,7 @@ class Client:
 
     @property
     def numbering(self) -> Numbering:
-        """How far this publisher has come; keep it to let a later run of it go on."""
+        """The numbers that this publisher has used; keep it to let a later run go on with them."""
         return self.client.numbering
 
     @property

@@ -70,7 +70,7 @@ class Standing(enum.Enum):
 
 
 class AcceptorEvent(enum.Enum):
-    """What can happen to a seed in a group."""
+    """An event in the life of a seed in a group; see `TRANSITIONS`."""
 
     PROMISE = "promise"
     PROMISE_COLD = "promise-cold"

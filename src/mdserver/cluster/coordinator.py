@@ -54,7 +54,7 @@ class CoordinatorState(enum.Enum):
 
 
 class CoordinatorEvent(enum.Enum):
-    """What changes the state of a coordinator."""
+    """An event that changes the state of a coordinator; see `TRANSITIONS`."""
 
     PRE_VOTED = "pre-voted"
     ELECTED = "elected"

@@ -1,4 +1,4 @@
-"""What a member does about the groups that it coordinates, many of them in one message.
+"""The work of a member for the groups that it coordinates, many of them in one message.
 
 Within one group `mdserver.cluster.coordinator` decides what is numbered, when it is committed and
 which seeds count, and `Group` carries that out. This module has the rest of a coordinator's work:

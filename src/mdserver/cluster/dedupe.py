@@ -1,7 +1,7 @@
 """Exactly once: which numbers of which publisher a group's log holds (docs/protocol.md).
 
-A publisher that gets no result of a publication sends it again, perhaps to another member, and the
-first one may have been committed all the same. So publishers number what they publish to a group,
+A publisher that gets no result of a publication sends it again, perhaps to another member, although
+the first one may have been committed. So publishers number what they publish to a group,
 from 1 on without gaps, and the coordinator takes a number only if it is the next one. A lower one
 is a repeat, which is answered with the position that it has; a higher one would let publications
 pass each other, and is refused. (Invariants: I6, once; I9, order of a publisher. In the
@@ -31,7 +31,7 @@ FORGOTTEN = Position(0, 0)
 
 
 class Verdict(enum.Enum):
-    """What a publisher's number is: the next one, one that was taken, or one that leaves a gap."""
+    """The kind of a publisher's number: the next one, a repeat, or one that leaves a gap."""
 
     NEXT = "next"
     TAKEN = "taken"

@@ -60,7 +60,7 @@ UNKNOWN_EPOCHS = 2**20
 """More than a seed may have promised beyond what the others know of."""
 
 LATE_MAX = 4
-"""How many candidacies in a row that ran out of time double the time of the next one."""
+"""The number of timeouts in a row that each double the time of the next candidacy; no more do."""
 
 
 @define(eq=False)

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 # To look up a member of an enum takes CPython 3.11 as long as a call, and this is for each batch.
 _ACTIVE = CoordinatorState.ACTIVE
 SYNC_REQUESTED_FOR = 2 * NS_PER_S
-"""How long a coordinator has to answer a request for what is missing, before the next one (ns)."""
+"""The time (ns) that a coordinator has to answer a request for what is missing, before the next."""
 
 LogItem = ForwardItem | AcceptItem | AckItem | CommitItem | AnswerItem
 """The items that `Group.step` takes: of the log of one group, and of publications for it."""

@@ -109,10 +109,11 @@ class Guaranteed(MemberPart):
     def outdated(self, peer: str, hello: msg.Hello) -> None:
         """Note that a seed's record is an older copy, so that its next link can learn it.
 
-        This link is closed. A later incarnation of the seed may be known here only because it said
-        Hello, which is not noted in the vote record: without a note the seed would be refused for
-        ever and never learn why. What it knows of this seed is true all the same: if both are older
-        copies, they would otherwise refuse each other for ever.
+        This link is closed. A later incarnation of the seed may be known here only from its Hello,
+        which is not noted in the vote record. Without a note the seed would be refused every time,
+        and never learn why. What it knows of this seed is nevertheless true, and is compared with
+        the record here: otherwise two seeds that both are older copies would always refuse each
+        other.
         """
         self._outgoing.refuse(Guard.HELLO_OLDER)
         later = self._members.peers[peer].incarnation
@@ -202,7 +203,7 @@ class Guaranteed(MemberPart):
         return self.missing() or self._following.unready()
 
     def missing(self) -> str | None:
-        """Return what this member lacks, whatever others have; None if it lacks nothing."""
+        """Return what this member lacks, even if others lack it too; None if it lacks nothing."""
         not_voting = self.groups.not_voting
         if not_voting:
             return f"recovering: {len(not_voting)} of {len(self.groups)} groups are missing"

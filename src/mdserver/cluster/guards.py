@@ -10,7 +10,7 @@ import enum
 
 
 class Guard(enum.Enum):
-    """What is refused, and by whom, in the words of docs/cluster.md."""
+    """A refusal: which part of a member refuses what, in the words of docs/cluster.md."""
 
     # A seed, to candidates
     PREPARE_PROMISED = "seed: a PREPARE at or below the promise"
@@ -72,7 +72,7 @@ class Guard(enum.Enum):
 
 
 class Refusals:
-    """How often each guard of one member refused since it started."""
+    """The number of refusals of each guard of one member since its start."""
 
     __slots__ = ("counts",)
 

@@ -1,13 +1,13 @@
-"""What a member does with a coordinator's log: the receiving side of SYNC, ACCEPT and COMMIT.
+"""The learner: how a member takes a coordinator's log, from SYNC, ACCEPT and COMMIT messages.
 
 Every member is a learner of every group: it takes the log and applies what is committed, in order.
 On a seed the log counts besides, and is acknowledged (`mdserver.cluster.acceptor` says when).
 
-Links are lost and epochs change, so an item that does not fit is nobody's error. There are three
-ways not to fit, and one answer to each:
+Links are lost and epochs change, so an item that does not fit is no error of either side. There are
+three cases, and one answer to each:
 
-- *An older epoch than is known here.* A seed says so with a NACK that names the newer one, because
-  nobody else might tell that coordinator.
+- *An older epoch than is known here.* A seed answers with a NACK that names the newer one, because
+  the coordinator might not learn of it otherwise.
 - *A gap*: a newer epoch than the log is of, or a place beyond its end. The member asks for what is
   missing (`SyncRequest`), or for a copy of what is committed if it lacks very much, and not again
   for a while.

@@ -54,7 +54,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Tables(msgspec.Struct, array_like=True):
-    """What stands for the dropped beginning of a log: subject -> last seq, and the publishers."""
+    """The substitute for a log's dropped beginning: subject -> last seq, and the publishers."""
 
     numbering: dict[str, int]
     publishers: dict[str, Numbers]
@@ -116,7 +116,7 @@ class GroupLog:
         self.numbering: dict[str, int] = {}
         self.publishers = Publishers(self.numbers_kept)
         self._removed: dict[int, tuple[str, Publisher | None]] = {}
-        """Where entries that are not committed forget a publisher -> what was known of it."""
+        """Places of uncommitted entries that forget a publisher -> its name, and its numbers."""
         self._told = 0
         self.forgot = False
 

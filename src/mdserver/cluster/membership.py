@@ -6,7 +6,7 @@ stand for a group, to hand one over, to send clients elsewhere), and a wrong ans
 
 A member is *in sight* while its link is up, something came over the link lately, and the member
 says that something of this one came. The last condition is there because a link may carry one way
-only: without it two members would disagree for ever about who of them is gone.
+only: without it two members would never agree about which of them is gone.
 
 A member that others see and this one does not is *missed*. Members tell each other whom they miss,
 and all of them give groups only to coordinators that miss nobody, because entries go from the

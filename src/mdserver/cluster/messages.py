@@ -118,7 +118,7 @@ class Prepare(PeerMessage, frozen=True, tag=5):
 
 
 class State(Item, frozen=True):
-    """What stands for the beginning of a log: tables, and the cache as the broker exports it."""
+    """The substitute for the beginning of a log: tables, and the cache as the broker exports it."""
 
     tables: Tables
     cache: msgspec.Raw
@@ -305,7 +305,7 @@ class AnswerItem(Item, frozen=True):
     """The result of a ticket that gets no place in the log: a repeat or a refusal.
 
     A repeat (`duplicate`) has the position of the first one, `epoch` and `seq`. A refusal has its
-    `reason`, and `expected`, the next number of the publisher, if that is why.
+    `reason`, and `expected`, the next number of the publisher, if its number is the reason.
     """
 
     group: int
@@ -439,7 +439,7 @@ class PeerDown:
 
 @frozen
 class PeerReceived:
-    """What one read of a link brought, in order."""
+    """The messages that one read of a link returned, in order."""
 
     peer: str
     messages: Sequence[AnyPeerMessage]

@@ -47,7 +47,7 @@ Batch = tuple[int, "list[Publication]"]
 
 
 class PendingPublications:
-    """What the queues of all groups of this member have in common.
+    """The common state of the queues of all groups of this member.
 
     `contact` is the name under which tickets stand in logs (`address#incarnation`).
     `numbers_max` bounds the publications with a number that wait in one queue for one session;
@@ -65,7 +65,7 @@ class PendingPublications:
 
 
 class GroupQueue:
-    """What waits in one subject group: ticket -> proposal, in the order of tickets.
+    """The publications that wait in one subject group: ticket -> proposal, in order of tickets.
 
     `next_ticket` is the next that is given; the tickets below `next_unsent` were forwarded at least
     once. `numbered`: sessions -> how many of their publications with a number wait. `size_bytes`:

@@ -3,7 +3,7 @@
 Each group has one *leadership* at a time, as far as members see each other: a coordinator, an
 epoch, and a history id under which it numbers. What it numbers is committed at once; no other
 member is asked. So an acknowledged message is lost if its coordinator ends before another member
-received it. Two invariants hold all the same: no position under a history id ever stands for two
+received it. Two invariants hold nevertheless: no position under a history id ever stands for two
 publications, and all members in sight of each other end up with one log.
 
     from          what happens                                       to

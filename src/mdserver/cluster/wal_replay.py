@@ -56,8 +56,8 @@ def replay(
 
     A seed votes at once in groups in which it did when the last entry of the log was written: the
     driver replays only logs that hold all that was acked from this disk. `unverified`: the log may
-    be an older copy all the same, and a coordinator has to compare it. Raises WalError if entries
-    do not follow each other; then the groups are of no use any more.
+    still be an older copy, so a coordinator has to compare it. Raises WalError if entries do not
+    follow each other; the groups must not be used then.
     """
     replaying = _Replay(groups, broker, outgoing)
     for number, entry in enumerate(entries):

@@ -26,7 +26,7 @@ _Subject = str | tuple[str, str]
 
 @frozen
 class Alias:
-    """What an alias stands for. `match` is the pattern, None for an exact subscription."""
+    """The meaning of an alias. `match` is the pattern, None for an exact subscription."""
 
     subject: str
     match: str | None

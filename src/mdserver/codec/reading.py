@@ -80,7 +80,7 @@ EXPECTED = {
     "keys that docs/protocol.md names",
 }
 NOT_WELL_FORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are not of its encoding, or of no type that is expected."""
+"""The errors of msgspec for bytes that are malformed, or not of an expected type."""
 
 _OTHER_TYPE = re.compile(r", got `")
 

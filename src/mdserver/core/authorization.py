@@ -184,7 +184,7 @@ class PendingAuthorizations:
             return waiting
         session, held = waiting
         del held.requests[authorized.request]
-        # A command may have several questions: one denial decides, whatever the others say.
+        # A command may need several verdicts. One denial decides, regardless of the others.
         if not isinstance(held.verdict, Denied):
             held.verdict = authorized.verdict
         return session

@@ -129,7 +129,7 @@ def entry_bytes(entry: Entry) -> int:
 
 
 class Dropped:
-    """How much left the cache for one reason since the last call of `taken`."""
+    """The messages and bytes that left the cache for one reason since the last call of `taken`."""
 
     __slots__ = ("bytes", "messages")
 
@@ -138,7 +138,7 @@ class Dropped:
         self.bytes = 0
 
     def taken(self) -> tuple[int, int]:
-        """Return the messages and the bytes, and begin to count anew."""
+        """Return the messages and the bytes, and start counting again from 0."""
         counted = self.messages, self.bytes
         self.messages = self.bytes = 0
         return counted

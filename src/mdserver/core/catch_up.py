@@ -75,7 +75,7 @@ from mdserver.limits import AHEAD_WAIT_S, NS_PER_MS, NS_PER_S, PINGS_WAITING_MAX
 
 TIMER = ("broker", "catch-up")
 SEARCH_TURN = 256
-"""How many units of `Work` a waiting session may spend on a search before the next one's turn."""
+"""The units of `Work` that a session may spend on a search before the turn of the next session."""
 
 
 class CatchUp:

@@ -121,7 +121,7 @@ class Ping(Command, frozen=True, tag="ping"):
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a client received of a subject in one epoch within a minute: a range without a hole.
+    """A range of messages without a hole that a client received of a subject in one epoch.
 
     `session` names one subscription of one client, even across its connections; `via` is the member
     that it was connected to. The range has `n` messages, of which `dups` came more than once and
@@ -148,7 +148,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Receipts(Command, frozen=True, tag="receipts"):
-    """What the client received, for the journal. Answered only if something is wrong with it."""
+    """Receipts of the client, for the journal. Answered only if something is wrong with them."""
 
     receipts: Annotated[list[Receipt], msgspec.Meta(max_length=limits.RECEIPTS_PER_COMMAND_MAX)]
 

@@ -26,7 +26,7 @@ def floored(milliseconds: int) -> int:
 
 
 class Window:
-    """What came for one subject of one subscription since its last window ended.
+    """The messages of one subject of one subscription since its last window ended.
 
     `first` is a delivery that other sessions share. As long as nothing is added, it is sent as it
     is, and need not be encoded again. `position` is the latest entry that has one: a STANDARD

@@ -16,7 +16,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Policy(enum.Enum):
-    """What decides: nothing, one token that all publishers give, or an authorizer outside."""
+    """The basis of decisions: none, one token for all publishers, or an external authorizer."""
 
     NONE = "none"
     BASIC = "basic"
@@ -24,7 +24,7 @@ class Policy(enum.Enum):
 
 
 ALL_BUT_RESERVED = (parse_grant("/**"),)
-"""What a session may read without rights that name it: all but `/__mdserver__/...`."""
+"""The patterns of a session that may read everything that needs no right by name."""
 
 
 def same_token(given: str | None, wanted: str) -> bool:

@@ -94,7 +94,7 @@ class Trouble:
 
 @frozen
 class Grants:
-    """What a token allows: patterns of subjects, and its expiry (ns since the Unix epoch)."""
+    """The rights of a token: patterns of subjects, and its expiry (ns since the Unix epoch)."""
 
     subscribe: tuple[str, ...] = ()
     publish: tuple[str, ...] = ()

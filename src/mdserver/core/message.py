@@ -18,7 +18,7 @@ class Qos(enum.Enum):
 
 
 class MessageType(enum.Enum):
-    """Why a message is delivered."""
+    """The reason for which a message is delivered."""
 
     SNAPSHOT = "SNAPSHOT"
     UPDATE = "UPDATE"

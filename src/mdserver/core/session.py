@@ -186,7 +186,7 @@ class KnownPositions:
 
 
 class CatchUpRequest:
-    """What a subscription is to bring, of each subject, before the live messages.
+    """A request for what precedes the live messages of each subject of a subscription.
 
     That is what was missed since a known position; without one the last `history` messages, or the
     snapshot if `history` is 0. When all of it is sent, `pongs` follow: they answer pings that asked

@@ -3,8 +3,8 @@
 An indicator is a value that is sampled about once a second: how many sessions there are, or how
 many messages a second came since the sample before. A window is the last 1, 5 or 15 units of time.
 Each unit is divided into 60 buckets, and a ring of 15 * 60 buckets holds the longest window of that
-unit; a sample goes into the newest bucket of each of the four rings, so it takes the same time
-whatever the windows are. A window ends with the newest bucket, which is still being filled: the
+unit; a sample goes into the newest bucket of each of the four rings, so its cost does not depend on
+the windows. A window ends with the newest bucket, which is still being filled: the
 last 5 hours are between 4 hours 59 minutes and 5 hours. The last minute has buckets of one second.
 
 Time is that of the samples, and never goes back here. When the given clock does (it was set, or a
@@ -206,7 +206,7 @@ class Windows:
         self._rings = [Ring(unit_s, self.indicators) for unit_s in UNITS_S]
         self._last = 0
         self._ahead = 0
-        """How much later it is here than by the given clock (ns)."""
+        """The time by which this clock is ahead of the given one (ns)."""
 
     def add(self, values: Mapping[str, float], elapsed: int, now: int) -> None:
         """Add one sample of each indicator, which stands for the last `elapsed` ns."""

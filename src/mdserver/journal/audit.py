@@ -27,13 +27,13 @@ _LINES_MAX = {
     "presence": limits.AUDIT_LINES_MAX,
     "message": limits.AUDIT_MESSAGE_LINES_MAX,
 }
-"""How many lines of a session a stream takes in AUDIT_LINES_S."""
+"""The number of lines that a stream takes from a session in AUDIT_LINES_S."""
 _ADDRESS_LINES_MAX = {
     "access": limits.AUDIT_ADDRESS_LINES_MAX,
     "presence": limits.AUDIT_ADDRESS_LINES_MAX,
     "message": limits.AUDIT_ADDRESS_MESSAGE_LINES_MAX,
 }
-"""How many lines of all sessions of an address a stream takes in AUDIT_LINES_S."""
+"""The number of lines that a stream takes from all sessions of an address in AUDIT_LINES_S."""
 _FREE_TEXT = {"access": ("client", "user", "reason"), "message": ("closure", "reason")}
 """The columns that `fast_line` cuts. Subjects and publishers are not cut, because readers of the
 journal compare them, and because they have bounds of their own."""

@@ -23,7 +23,7 @@ _STDERR = 2
 
 
 class Sink(Protocol):
-    """Where lines go. Both methods may block, and raise OSError."""
+    """A destination of lines. Both methods may block, and raise OSError."""
 
     @property
     def name(self) -> str:
@@ -84,8 +84,8 @@ class RotatingFile:
     """A file that is renamed when it is full: `x.log` becomes `x.log.1`, that one `x.log.2`, ...
 
     `files_max` includes the file being written; the oldest one is removed. A file is larger than
-    `bytes_max` only if a single write is, or while it cannot be renamed: lines are then added to it
-    all the same, and `trouble` says why. With `age_max_s` it is also renamed before a line that is
+    `bytes_max` only if a single write is, or while it cannot be renamed: lines are still added to
+    it then, and `trouble` says why. With `age_max_s` it is also renamed before a line that is
     this much later than its first one. `clock` and `wall_clock` (time since the Unix epoch) return
     seconds.
     """

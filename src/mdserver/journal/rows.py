@@ -42,9 +42,9 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     group: int
     ts_pub: int
-    """When the first member took the publication."""
+    """The time at which the first member took the publication."""
     ts_server: int
-    """When the member that writes this journal learned that it is committed."""
+    """The time at which the member that writes this journal learned of the commit."""
     node: str
     crc: int
     """`mdserver.core.message.checksum`."""
@@ -61,7 +61,7 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReceiptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session received of a subject in one epoch within a minute, as a range of messages."""
+    """A range of messages that a session received of a subject in one epoch, within a minute."""
 
     v: int
     session: str
@@ -91,7 +91,7 @@ class ReceiptRow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the member that took the receipt confirms it: the session was subscribed there, and
     messages with these checksums were in its cache. None, in lines of older versions: unknown."""
     left_out: int = 0
-    """How many receipts of the same session were left out before this one as too many."""
+    """The number of receipts of the same session that were left out before this one as too many."""
 
 
 class StatRow(msgspec.Struct, frozen=True, kw_only=True):

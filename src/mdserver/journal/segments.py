@@ -55,7 +55,7 @@ class JournalError(MdserverError):
 
 
 class SyncError(MdserverError):
-    """What was written may not be on the disk; the message is one line that says where and why.
+    """Written lines may not be on the disk; the message is one line that says where and why.
 
     It is not an OSError, because those may be tried again and this may not.
     """

@@ -3,7 +3,7 @@
 A line is the base64 (RFC 4648, section 4) of a CRC-32 (4 bytes, big-endian), followed by the entry
 in MessagePack, over which the checksum is made. After a power cut a file may have gaps before its
 last line, because blocks reach the disk in any order. So what `read` returns ends before the first
-line that is not whole, whatever follows it. The entries themselves are described in
+line that is not whole, even if whole lines follow it. The entries themselves are described in
 `mdserver.cluster.wal`.
 
 Two things stand in the stream besides entries. Each segment begins with a `Chained`, which names

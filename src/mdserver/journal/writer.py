@@ -49,7 +49,7 @@ Queued = bytes | Step | int
 
 @frozen(kw_only=True)
 class WriterSettings:
-    """How a journal is written. Durations in ns, sizes in bytes; limits are for each stream."""
+    """The settings of a journal. Durations in ns, sizes in bytes; limits are for each stream."""
 
     fsync: JournalFsync = JournalFsync.INTERVAL
     disk_full: JournalDiskFull = JournalDiskFull.REFUSE
@@ -170,7 +170,7 @@ class JournalWriter:
 
     @property
     def repairs(self) -> dict[str, Repair]:
-        """What the opening repaired, by stream, for those of which it repaired something."""
+        """The repairs at the opening, by stream; streams without repairs are left out."""
         found = {name: stream.repair for name, stream in self._streams.items()}
         return {name: repair for name, repair in found.items() if repair.torn_lines}
 

@@ -43,7 +43,7 @@ class ServerSettings:
     `allowed_origins` are the web pages that may connect, None for all. `allowed_hosts` are the
     names under which clients may call this server, None for any; if it is empty, a loopback address
     takes its own name only and other addresses take any.
-    `transport_security` is how long browsers are to use nothing but TLS (RFC 6797).
+    `transport_security` is how long browsers must use TLS only (RFC 6797).
     `proxies` are trusted to name their clients; with `proxy_protocol` each of their connections has
     to begin with a PROXY header.
     With `tokens_decide` a session has to be connected within `handshake_timeout`.

@@ -20,7 +20,7 @@ from mdserver.limits import CLIENT_LATE_S, CLIENT_PONG_S, CLIENT_SILENCE_S, NS_P
 
 
 class ServerLook(enum.Enum):
-    """What a look at the connection found."""
+    """The state of the server, as `Liveness.look` found it."""
 
     ALIVE = "alive"
     SILENT = "silent"

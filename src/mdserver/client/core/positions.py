@@ -1,4 +1,4 @@
-"""What a client has seen of each subject: from where to recover, and which messages are repeats.
+"""The positions that a client has seen: where to recover each subject, and what is a repeat.
 
 A position is (history id, epoch, seq). Within one history id positions are ordered, and a message
 that is not beyond the position of its subject was seen. Positions of different history ids are

@@ -1,4 +1,4 @@
-"""What this client received, as receipts (docs/protocol.md, "Receipts").
+"""The receipts of a client: its reports of what it received (docs/protocol.md, "Receipts").
 
 A receipt describes a range: messages of one subject that follow each other. A range ends, and the
 next one begins, when the numbering has a hole, when a message comes twice or late, when a
@@ -163,7 +163,7 @@ class ReceiptBook:
         at.crc_at += crc * (event.seq - at.seq_lo)
 
     def cut(self, now: int) -> None:
-        """End all open ranges, so that their receipts can be sent."""
+        """End all open ranges, so that their receipts can be sent; forget idle subjects."""
         tracks, self._tracks = self._tracks, {}
         for place, track in tracks.items():
             if track.open is not None:
@@ -229,6 +229,7 @@ class ReceiptBook:
         return at
 
     def _close(self, track: Track, now: int) -> None:
+        """End the open range of a subject, so that it waits to be confirmed."""
         assert track.open is not None
         track.open.closed = now
         track.earlier.append((track.open.seq_lo, track.open.seq_hi))

@@ -50,7 +50,7 @@ class Notice:
 
 @frozen
 class Numbering:
-    """How far a publisher has come: the last number taken in each subject group.
+    """The state of a publisher's numbering: the last number taken in each subject group.
 
     `groups`: the number of subject groups of the cluster. `taken`: from the index of a group to its
     last number. `publisher`: the identity under which the server counts. `publisher_key`: the proof

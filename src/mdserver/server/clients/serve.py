@@ -20,7 +20,7 @@ async def serve_connection(
 ) -> None:
     """Serve a connection until it ends, encrypted if there is an `identity`.
 
-    `admission` counts the connection for its address, until its end. Raises nothing but Cancelled.
+    `admission` counts the connection for its address, until its end. Raises only Cancelled.
     """
     context = connection.context
     try:

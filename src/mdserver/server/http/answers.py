@@ -1,4 +1,4 @@
-"""What the HTTP paths share: answers in JSON and text, and the parameters of a query."""
+"""The common parts of HTTP paths: answers in JSON and text, and the parameters of a query."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

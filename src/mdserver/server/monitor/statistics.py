@@ -228,7 +228,7 @@ class Statistics:
 
     @property
     def commits(self) -> Histogram:
-        """How long publications of this member's clients waited until they were committed."""
+        """The times from publications of this member's clients to their commits."""
         return self._node.pending.commits
 
     def latest(self) -> dict[str, float]:

@@ -231,7 +231,7 @@ class Peers:
         """Serve one link from its handshake to its end; return whether the handshake succeeded.
 
         Takes over `sock` and closes it. `expected` is the name of the member that was dialed, empty
-        for a caller; `where` is its address for the log. Raises nothing but Cancelled.
+        for a caller; `where` is its address for the log. Raises only Cancelled.
         """
         name = expected
         opened = False
