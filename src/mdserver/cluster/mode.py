@@ -1,10 +1,10 @@
-"""The delivery modes: what `Node` asks of one, and what every mode has of its own.
+"""The interface of a delivery mode to `Node`.
 
-A mode decides who numbers the publications of a group, and when a number counts. `Guaranteed` has
-seeds vote, `Standard` takes the members in sight; one that leaves numbering to an outside log
-(Kafka's offsets, say) would be the third. All of them use the same group logs, caches and
-publishers' queues, so what is theirs alone is small: the messages that only they exchange, what
-they do a few times a second, and why a member does not serve clients now.
+A mode decides which member numbers the publications of a group, and when a number counts. In
+`Guaranteed` seeds vote, in `Standard` the members in sight of each other agree without votes. A
+third mode could leave numbering to an external log, such as Kafka with its offsets. All modes use
+the same group logs, caches and publishers' queues. So each has little of its own: the messages that
+only its members exchange, its periodic work, and the reasons why a member does not serve clients.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,16 +21,16 @@ class Sequencer(Protocol):
         """Return the groups that this member coordinates, for its heartbeat."""
 
     def forget_idle(self) -> None:
-        """Forget publishers that were idle for long; a single server does so too."""
+        """Forget publishers that were idle for long; also called on a single server."""
 
     def take_held_back(self) -> None:
-        """Take what was held back for the write-ahead log, which took more."""
+        """Number publications that were held back: the write-ahead log has reached the disk."""
 
     def refuse_held_back(self, reason: str) -> None:
-        """Refuse what was held back for the disk, which takes nothing more."""
+        """Refuse the publications that were held back: the disk accepts no more writes."""
 
     def withdraw(self, reason: str) -> None:
-        """Take back what is not committed: the only seed's disk has none of it, and refuses."""
+        """Take back uncommitted entries: the disk of the only seed refused to store them."""
 
 
 class Mode(Protocol):
@@ -38,14 +38,14 @@ class Mode(Protocol):
 
     @property
     def sequencer(self) -> Sequencer:
-        """Return what numbers publications."""
+        """Return the part that numbers publications."""
 
     @property
     def handlers(self) -> Mapping[type, Callable[[str, Any], None]]:
         """Return the handlers of messages; a link that brings any other message is closed."""
 
     def greeted(self, peer: str, hello: "Hello") -> None:
-        """Handle the first message of a link: who a member is, and what it knows of this one."""
+        """Handle the first message of a link: a member's identity, and what it knows of this one."""
 
     def outdated(self, peer: str, hello: "Hello") -> None:
         """Handle a member of an incarnation older than a known one, before its link is closed."""

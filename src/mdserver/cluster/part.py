@@ -1,8 +1,9 @@
-"""The base of the parts of a member, with what each of them works on.
+"""The base of the parts of a member, with the objects on which all of them work.
 
-The behaviour of a member is cut into parts (election, learner, coordinators, ...), each with little
-state of its own: what they work on is the `Group`s. A part declares as fields what it needs besides
-and holds nothing else of the member, so the fields of a class say all that it can reach.
+The behaviour of a member is divided into parts (election, learner, coordinators, ...), each with
+little state of its own: the state is in the `Group`s. A part declares the other objects that it
+needs as fields, and holds nothing else of the member. So the fields of a class show everything that
+it can reach.
 """
 
 from typing import TYPE_CHECKING
