@@ -45,7 +45,7 @@ class Mode(Protocol):
         """Return the handlers of messages; a link that brings any other message is closed."""
 
     def greeted(self, peer: str, hello: "Hello") -> None:
-        """Handle the first message of a link: a member's identity, and what it knows of this one."""
+        """Handle the first message of a link: who a member is, and what it knows of this one."""
 
     def outdated(self, peer: str, hello: "Hello") -> None:
         """Handle a member of an incarnation older than a known one, before its link is closed."""
