@@ -32,6 +32,9 @@ CLOSE_CONNECT_DENIED = 4101
 PROTOCOL_VERSION = 1
 SUBPROTOCOL_JSON = "mdserver.v1.json"
 SUBPROTOCOL_BINARY = "mdserver.v1"
+# What is due at once, such as a long history, goes in several messages: a client bounds the length
+# of one, and takes nothing of it for a sign of life before all of it is there.
+WEBSOCKET_MESSAGE_BYTES = 256 * KB
 
 # Subjects
 SUBJECT_BYTES_MAX = 1024

@@ -8,9 +8,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdserver.cluster.wal import AnyWalEntry, Checkpoint, WalBegun, WalImage, WalLog, WalSynced
+from mdserver.cluster.wal import AnyWalEntry, Checkpoint, WalBegun, WalImage, WalLog
 from mdserver.journal import wal_lines
 from mdserver.journal.wal_lines import Portion, WalAssembly, WalLines, array_of, entry_of, pieces_of
+from simulation.cluster import WAL
 from tests.cluster.test_wal_replay import GROUPS, Single, running
 
 PIECES = st.lists(st.binary(max_size=40), max_size=30)
@@ -25,12 +26,12 @@ def test_portions_are_the_same_bytes_in_bounded_parts(pieces: list[bytes], size:
 
 
 def image_of(single: Single, group: int) -> WalImage:
-    single.feed(Checkpoint((group,)))
-    (output,) = single.waiting
-    single.waiting.clear()
-    single.feed(WalSynced(output.request))
-    (image,) = output.entries
+    """Return a checkpoint of a group, which the disk has forgotten again."""
+    single.step(Checkpoint((group,)))
+    (image,) = single.requested[-1].entries
     assert isinstance(image, WalImage)
+    single.write()
+    single.wal.pop()
     return image
 
 
@@ -64,9 +65,9 @@ def test_what_is_left_after_a_crash_at_any_line_follows(
     first = 0
 
     def write() -> None:
-        for record in single.disk:
-            lines.extend(large.lines(record))
-        single.disk.clear()
+        for record in single.wal:
+            lines.extend(large.lines(WAL.decode(record)))
+        single.wal.clear()
 
     write()
     for number in range(40):
@@ -92,11 +93,11 @@ def test_what_is_left_after_a_crash_at_any_line_follows(
     assert again.held() == single.held()
 
 
-def assembled(lines: list[bytes]) -> list[AnyWalEntry]:
+def assembled(lines: list[bytes]) -> list[bytes]:
     assembly = WalAssembly()
     for line in lines:
         assembly.take(entry_of(line))
-    return assembly.entries
+    return [msgspec.msgpack.encode(entry) for entry in assembly.entries]
 
 
 def test_portions_of_a_process_that_is_gone_mean_nothing() -> None:

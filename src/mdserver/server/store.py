@@ -137,7 +137,8 @@ def _opened(config: Config, member: Member | None) -> Store | None:
         )
     except JournalError as error:
         cause = error.__cause__
-        if isinstance(cause, OSError) and not isinstance(cause, BlockingIOError):
+        # A call on a descriptor names no file: then the error of the journal knows more.
+        if isinstance(cause, OSError) and not isinstance(cause, BlockingIOError) and cause.filename:
             raise _unusable(config, cause) from None
         raise
     if member is not None:

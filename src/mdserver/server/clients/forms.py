@@ -6,7 +6,7 @@ makes a fan-out cheap: frames are encoded and joined once, and shared. A stream 
 of its own (`mdserver.codec.streaming`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from mdserver.codec.binary_form import BINARY
@@ -15,7 +15,7 @@ from mdserver.codec.json_form import JSON
 from mdserver.codec.websocket import close_frame, frame_header, ping_frame
 from mdserver.core.events import Delivery, Mark, WireEvent
 from mdserver.errors import LocalProtocolError
-from mdserver.limits import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
+from mdserver.limits import SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON, WEBSOCKET_MESSAGE_BYTES
 
 
 class Form(Protocol):
@@ -81,8 +81,10 @@ class WebSocketForm:
         return BINARY.alias_frame(alias)
 
     def wire(self, frames: Sequence[bytes]) -> bytes:
-        """Join all frames in one WebSocket message."""
+        """Join frames in WebSocket messages, in one unless that would be long."""
         payload = frames[0] if len(frames) == 1 else self._join(frames)
+        if len(payload) > WEBSOCKET_MESSAGE_BYTES and len(frames) > 1:
+            return b"".join(map(self.wire, portions(frames, WEBSOCKET_MESSAGE_BYTES)))
         return frame_header(len(payload), self._text) + payload
 
     def alive(self) -> bytes:
@@ -92,6 +94,19 @@ class WebSocketForm:
     def goodbye(self, code: int, reason: str) -> bytes:
         """Return a close frame."""
         return close_frame(code, reason)
+
+
+def portions(frames: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
+    """Yield the frames in order, in runs of `size` bytes at most; a longer frame is alone."""
+    run: list[bytes] = []
+    left = size
+    for frame in frames:
+        if run and len(frame) > left:
+            yield run
+            run, left = [], size
+        run.append(frame)
+        left -= len(frame)
+    yield run
 
 
 WEBSOCKET_FORMS = {
