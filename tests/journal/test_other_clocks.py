@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mdserver.journal.segments import StreamWriter
+from mdserver.journal.segments import StreamWriter, expired
 from simulation.chaos.members import fake_clock
 from tests.live import live_server, post
 
@@ -19,6 +19,17 @@ def test_a_segment_has_the_time_of_the_clock_that_sealed_it(tmp_path: Path) -> N
         writer.append([b"line"])
         writer.seal()
         assert [segment.modified for segment in writer.sealed] == [7]
+
+
+def test_a_segment_of_the_future_is_as_old_as_the_start_that_found_it(tmp_path: Path) -> None:
+    """The machine's clock was ahead when it was written, and was set right since."""
+    with StreamWriter(tmp_path, 100, clock=lambda: 9000) as writer:
+        writer.append([b"line"])
+    (path,) = (segment.path for segment in writer.sealed)
+    os.utime(path, ns=(9000, 9000))
+    with StreamWriter(tmp_path, 100, clock=lambda: 500) as writer:
+        assert [segment.modified for segment in writer.sealed] == [500]
+        assert expired(writer.sealed, 700, None, 100) == writer.sealed
 
 
 @pytest.mark.slow

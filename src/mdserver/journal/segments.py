@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mdserver.errors import MdserverError
 
@@ -131,7 +131,12 @@ class StreamWriter:
         self.gap = (folder / GAP).exists()
         try:
             found = self._seal_leftovers()
-            self.sealed = sealed(folder)
+            # A time in the future, from before a clock was set right, would keep this segment and
+            # all after it however old they become: it counts as now.
+            now = clock()
+            self.sealed = [
+                evolve(segment, modified=min(segment.modified, now)) for segment in sealed(folder)
+            ]
             """The sealed segments, oldest first, without those that were deleted."""
             self.identifier, self._number = self._identify(found)
         except OSError as error:
