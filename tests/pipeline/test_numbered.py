@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ pytest.importorskip("pyspark")
 from mdserver.journal import segments
 from mdserver.journal.segments import StreamWriter
 from mdserver.pipeline.archive.journal import plan
-from mdserver.pipeline.common.numbered import Missing, existing, sealed, walk
+from mdserver.pipeline.common.numbered import Missing, existing, opened, sealed, walk
 
 YEAR_S = 365 * 86_400
 
@@ -22,6 +23,22 @@ def put(folder: Path, *numbers: int, opened: int | None = None) -> None:
         sealed(folder, number).write_bytes(b"line\n")
     if opened is not None:
         sealed(folder, opened).with_suffix(".open").write_bytes(b"li")
+
+
+def test_a_segment_that_is_sealed_as_it_is_opened_is_no_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, opened=1)
+    really = Path.open
+
+    def seal_first(path: Path, *mode: Any) -> Any:
+        if path.suffix == ".open":
+            path.rename(sealed(tmp_path, 1))
+        return really(path, *mode)
+
+    monkeypatch.setattr(Path, "open", seal_first)
+    with opened(tmp_path, 1) as file:
+        assert file.read() == b"li"
 
 
 def test_what_is_there_and_what_is_missing(tmp_path: Path) -> None:

@@ -67,8 +67,11 @@ def opened(folder: Path, number: int) -> BinaryIO:
 
     Raises FileNotFoundError if the segment was deleted.
     """
-    for path in (existing(folder, number), existing(folder, number)):
+    for _ in range(2):
+        # Looked for again after a failure: the segment may have been sealed, under another name.
+        path = existing(folder, number)
+        if path is None:
+            break
         with contextlib.suppress(FileNotFoundError):
-            if path is not None:
-                return path.open("rb")
+            return path.open("rb")
     raise FileNotFoundError(f"segment {number} of {folder} was deleted before it was read")
