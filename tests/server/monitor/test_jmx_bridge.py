@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mdserver.server.monitor.jmx_bridge import line, told
-from tests.live import LiveServer, lines_about, live_server, post
+from mdserver.server.monitor.jmx_bridge import SOURCE, line, told
+from tests.live import LiveServer, lines_about, live_server, post, wait_for_line
 from tests.server.certificates import make_certificate
 from tests.server.monitor.test_statistics import arguments
 
@@ -109,6 +109,42 @@ def test_without_java_one_line_says_what_is_missing(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "needs Java 17 or later" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def starting(folder: Path, java: bytes) -> dict[str, str]:
+    """The environment of a server that finds this program as `java`."""
+    program = folder / "java"
+    program.write_bytes(java)
+    program.chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "JAVA_TOOL_OPTIONS": "-Xint"}
+
+
+@pytest.mark.slow
+def test_java_that_cannot_be_started_does_not_end_the_server(tmp_path: Path) -> None:
+    environment = starting(tmp_path, b"#!/nowhere/sh\n")
+    with live_server(tmp_path, *arguments(*SETTINGS), environment=environment) as server:
+        told = wait_for_line(server.log, "jmx bridge ended")
+        assert str(told["reason"]).startswith(f"{tmp_path / 'java'} cannot be started: ")
+        post(server.url, "/a/b")
+
+
+@pytest.mark.slow
+def test_java_gets_nothing_of_the_server_but_its_input_and_may_warn(tmp_path: Path) -> None:
+    script = f"""#!/bin/sh
+        {{ env; pwd; echo "$@"; }} > {tmp_path}/given
+        echo "OpenJDK 64-Bit Server VM warning: an example"
+        printf 'ready\\t4002\\n'
+        exec cat > /dev/null
+    """
+    environment = starting(tmp_path, script.encode())
+    with live_server(tmp_path, *arguments(*SETTINGS), environment=environment) as server:
+        assert ":4002/" in str(wait_for_line(server.log, '"jmx"')["url"])
+        given = (tmp_path / "given").read_text()
+        names = {each.partition("=")[0] for each in given.splitlines() if "=" in each.split(" ")[0]}
+        assert names <= {"PATH", "LANG", "PWD", "OLDPWD", "SHLVL", "_"}
+        assert "\n/\n" in given
+        assert f"-cp {SOURCE.parent} " in given
+        assert list(SOURCE.parent.glob("**/*.class")) == []
 
 
 def test_lines_cannot_be_broken_by_what_stands_in_them() -> None:

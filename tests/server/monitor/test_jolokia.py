@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,13 @@ def test_what_is_no_request_is_refused_in_a_sentence(ask: Ask, body: Any) -> Non
     assert answer["error"].endswith(".")
 
 
+def test_a_path_that_is_too_long_is_refused_in_a_sentence(ask: Ask) -> None:
+    path = "a" * 4000 + "!"
+    for answer in (ask(f"/list/{path}"), ask(body={"type": "list", "path": path})):
+        assert answer["status"] == 400
+        assert "characters: at most 2048 are allowed." in answer["error"]
+
+
 def test_without_jmx_there_is_no_such_path(tmp_path: Path) -> None:
     with live_server(tmp_path, *arguments("Monitor=HTTP")) as server:
         assert monitor(monitor_port(server), "GET", "/jolokia/version")[0] == 404
@@ -130,6 +138,15 @@ def test_without_jmx_there_is_no_such_path(tmp_path: Path) -> None:
 def test_each_part_of_a_path_comes_back(parts: list[str]) -> None:
     path = "/".join(part.replace("!", "!!").replace("/", "!/") for part in parts)
     assert split(path) == parts
+
+
+def test_a_path_is_read_in_one_pass() -> None:
+    def seconds(path: str) -> float:
+        begun = time.process_time()
+        assert split(path)
+        return time.process_time() - begun
+
+    assert seconds("a" * 40_000 + "!") < 10 * max(seconds("a" * 40_000), 0.1)
 
 
 @given(st.text("a*?", max_size=8), st.text("ab", max_size=8))

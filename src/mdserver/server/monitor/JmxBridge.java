@@ -80,11 +80,24 @@ public final class JmxBridge {
             settings.put(line[0], line);
         }
         MBeanServer beans = MBeanServerFactory.newMBeanServer("mdserver");
+        // The threads of RMI would keep a program running that no longer takes the statistics.
+        try {
+            run(settings, beans, input);
+        } catch (Throwable error) {
+            error.printStackTrace();
+        } finally {
+            Runtime.getRuntime().halt(1);
+        }
+    }
+
+    /** Serves until the input ends, which ends the program; returns if it cannot serve. */
+    private static void run(Map<String, String[]> settings, MBeanServer beans, BufferedReader input)
+            throws Exception {
         try {
             System.out.println("ready\t" + serve(settings, beans));
         } catch (Exception error) {
             System.out.println("failed\t" + error.getMessage());
-            System.exit(1);
+            return;
         }
         Statistics statistics = new Statistics(beans);
         while (true) {
@@ -118,8 +131,9 @@ public final class JmxBridge {
         if (settings.containsKey("user")) {
             String[] user = settings.get("user");
             environment.put(JMXConnectorServer.AUTHENTICATOR, authenticator(user[1], user[2]));
-            environment.put(RMIConnectorServer.CREDENTIALS_FILTER_PATTERN, "java.lang.String;!*");
         }
+        // Without a user clients can send credentials as well, and these are read before anything is checked.
+        environment.put(RMIConnectorServer.CREDENTIALS_FILTER_PATTERN, "java.lang.String;!*");
         environment.put(
                 RMIConnectorServer.SERIAL_FILTER_PATTERN,
                 "maxdepth=20;maxarray=10000;java.base/*;java.rmi/*;java.management/*;java.management.rmi/*;!*");

@@ -9,13 +9,15 @@ The protocol, in lines of fields that tabs separate:
 
     to the bridge, once          listen HOST PORT NAME; user USER PASSWORD and tls STORE PASSWORD,
                                  if there are any; end
-    from the bridge, once        ready PORT, or failed REASON if it cannot serve
+    from the bridge, once        ready PORT, or failed REASON if it cannot serve; lines before it
+                                 are warnings of Java, and skipped
     to the bridge, repeatedly    bean NAME, and attr NAME TYPE VALUE for each attribute, for each
                                  MBean; end
     from the bridge              what it prints before it ends
 """
 
 import base64
+import os
 import re
 import secrets
 import shutil
@@ -42,7 +44,14 @@ from mdserver.server.settings import BridgeSettings
 from mdserver.server.tls import KeyStore
 
 SOURCE = Path(__file__).parent / "JmxBridge.java"
-OPTIONS = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+OPTIONS = (
+    *("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError"),
+    # Of connections of clients, each of which occupies a thread.
+    "-Dsun.rmi.transport.tcp.maxConnectionThreads=50",
+    "-Dsun.rmi.transport.tcp.readTimeout=60000",
+    # A folder without classes: otherwise Java would take them from the folder that it runs in.
+    *("-cp", str(SOURCE.parent)),
+)
 _BREAKS = re.compile(r"[\t\r\n]")
 log = structlog.get_logger()
 
@@ -60,7 +69,7 @@ class JmxBridge:
                 f"MonitorJMX.Listen = {settings.listen} needs Java 17 or later, and `java` is not "
                 "on the PATH (Debian: openjdk-17-jdk-headless)"
             )
-        self._command = [java, *OPTIONS, str(SOURCE)]
+        self._command = [str(Path(java).absolute()), *OPTIONS, str(SOURCE)]
         self._beans = beans
         host, port = settings.listen
         wildcard = host in ("0.0.0.0", "::", "*")  # noqa: S104 - is compared
@@ -75,30 +84,39 @@ class JmxBridge:
         self._greeting = "".join([*lines, "end\n"]).encode()
 
     async def run(self) -> None:
-        """Keep the bridge running until cancelled."""
+        """Keep the bridge running until cancelled; nothing that goes wrong with it is raised."""
         while True:
-            reason = await self._serve()
+            try:
+                reason = await self._serve()
+            except Exception as error:  # the server must not end with its bridge
+                log.exception("jmx bridge failed")
+                reason = safe_text(repr(error), limits.JMX_REASON_CHARS_MAX)
             log.warning("jmx bridge ended", reason=reason, again_s=limits.JMX_RESTART_S)
             await trio.sleep(limits.JMX_RESTART_S)
 
     async def _serve(self) -> str:
         """Run the bridge once, until it ends; return the reason."""
-        process = await trio.lowlevel.open_process(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        try:
+            process = await trio.lowlevel.open_process(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                # JAVA_TOOL_OPTIONS would change the program, and the rest may hold secrets.
+                env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
+            )
+        except (OSError, RuntimeError) as error:
+            return f"{self._command[0]} cannot be started: {error}."
         assert process.stdin is not None
         assert process.stdout is not None
         said = b""
         try:
             with trio.fail_after(limits.JMX_START_S):
                 await process.stdin.send_all(self._greeting)
-                first = await first_line(process.stdout)
-            word, _, rest = first.partition("\t")
+                word, rest = await outcome(process.stdout)
             if word != "ready":
-                return safe_text(rest or first, limits.JMX_REASON_CHARS_MAX)
+                return safe_text(rest, limits.JMX_REASON_CHARS_MAX) or "It ended."
             name = f"[{self._named}]" if ":" in self._named else self._named
             url = f"service:jmx:rmi:///jndi/rmi://{name}:{rest}/jmxrmi"
             log.info("jmx", url=url)
@@ -132,14 +150,18 @@ class JmxBridge:
             ended.cancel()
 
 
-async def first_line(stream: trio.abc.ReceiveStream) -> str:
-    """Return the first line that the bridge prints, or all that it printed before it ended."""
-    found = b""
+async def outcome(stream: trio.abc.ReceiveStream) -> tuple[str, str]:
+    """Return "ready" or "failed" and the rest of that line; "" and all output if there is none."""
+    said = b""
     async for part in stream:
-        found += part
-        if b"\n" in found or len(found) > limits.JMX_REASON_CHARS_MAX:
+        said += part
+        for each in said.split(b"\n")[:-1]:
+            word, _, rest = each.decode(errors="replace").partition("\t")
+            if word in ("ready", "failed"):
+                return word, rest.rstrip("\r")
+        if len(said) > limits.JMX_OUTPUT_BYTES_MAX:
             break
-    return found.partition(b"\n")[0].decode(errors="replace")
+    return "", said.decode(errors="replace")
 
 
 def told(beans: Beans) -> bytes:

@@ -16,7 +16,12 @@ import msgspec
 from mdserver import __version__
 from mdserver.codec.http import Request
 from mdserver.core.text import safe_text
-from mdserver.limits import JOLOKIA_NAME_CHARS_MAX, JOLOKIA_REQUESTS_MAX, NS_PER_S
+from mdserver.limits import (
+    JOLOKIA_NAME_CHARS_MAX,
+    JOLOKIA_PATH_CHARS_MAX,
+    JOLOKIA_REQUESTS_MAX,
+    NS_PER_S,
+)
 from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.clock import Clock
 from mdserver.server.http.answers import json_answer
@@ -29,8 +34,7 @@ JMX_ERRORS = {
     403: "java.lang.SecurityException",
     404: "javax.management.InstanceNotFoundException",
 }
-_ESCAPED = re.compile(r"!(.)")
-_SLASH = re.compile(r"((?:[^/!]|!.)*)(?:/|$)")
+_CHARACTER = re.compile(r"!.|.", re.DOTALL)
 Row = dict[str, Any]
 
 
@@ -59,6 +63,8 @@ class Jolokia:
             asked = read_path(unquote(path, errors="strict"))
         except UnicodeDecodeError:
             return json_answer(self._failed({}, JolokiaError(400, "The path is no UTF-8.")))
+        except JolokiaError as error:
+            return json_answer(self._failed({}, error))
         return json_answer(self._answer(asked, self._beans()))
 
     async def post(self, request: Request, _exchange: Exchange) -> Answer:
@@ -118,8 +124,11 @@ class Jolokia:
 
 
 def read_path(path: str) -> Row:
-    """Return the path of a GET as a JSON request would be; an empty path asks for the version."""
-    kind, *rest = split(path) or ["version"]
+    """Return the path of a GET as a JSON request would be; an empty path asks for the version.
+
+    Raises JolokiaError if it is too long.
+    """
+    kind, *rest = split(bounded(path)) or ["version"]
     asked: Row = {"type": kind}
     if kind == "list":
         if rest:
@@ -134,17 +143,33 @@ def read_path(path: str) -> Row:
 
 def split(path: str) -> list[str]:
     """Return the parts of a path; `!/` is a slash within a part, `!!` an exclamation mark."""
-    parts = [_ESCAPED.sub(r"\1", found[1]) for found in _SLASH.finditer(path)]
-    return [part for part in parts if part]
+    parts: list[list[str]] = [[]]
+    for found in _CHARACTER.findall(path):
+        if found == "/":
+            parts.append([])
+        else:
+            parts[-1].append(found[-1])
+    return ["".join(part) for part in parts if part]
+
+
+def bounded(path: str) -> str:
+    """Return a path. Raises JolokiaError if it is too long."""
+    if len(path) > JOLOKIA_PATH_CHARS_MAX:
+        most = JOLOKIA_PATH_CHARS_MAX
+        raise JolokiaError(400, f"The path has {len(path)} characters: at most {most} are allowed.")
+    return path
 
 
 def steps(path: Any) -> list[str]:
-    """Return the parts of the `path` of a request; none without a path."""
+    """Return the parts of the `path` of a request; none without a path.
+
+    Raises JolokiaError if it is too long.
+    """
     if path is None:
         return []
     if isinstance(path, list):
         return [str(part) for part in path]
-    return split(str(path))
+    return split(bounded(str(path)))
 
 
 def text(asked: Row, name: str) -> str:
