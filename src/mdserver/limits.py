@@ -191,6 +191,7 @@ JOLOKIA_NAME_CHARS_MAX = 256  # of a name or pattern, which is compared with all
 JOLOKIA_PATH_CHARS_MAX = 2048  # of a GET it has a name and a list of attributes
 JOLOKIA_REQUESTS_MAX = 200  # in one array; the answer to one that lists everything has some 20 KB
 REPORT_BYTES_MAX = 256 * KB  # of the statistics of another member
+LINKS_MAX = 40  # on the way to a folder of the server; Linux follows as many
 LOG_CLOSE_TIMEOUT_S = 5
 LOG_FILE_BYTES_MAX = 20 * MB
 LOG_FILES_MAX = 10

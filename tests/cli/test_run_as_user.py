@@ -190,6 +190,42 @@ def test_a_folder_of_roots_own_links_is_used(folder: Path) -> None:
 
 
 @needs_root
+@pytest.mark.parametrize("target", ["home/data/journal", "{folder}/home/data/journal"])
+def test_a_link_of_root_does_not_lead_over_one_of_the_user(folder: Path, target: str) -> None:
+    """An operator's link leads through a folder of the user, who puts a link of its own there."""
+    (folder / "of-root" / "journal").mkdir(parents=True)
+    (folder / "home").mkdir()
+    shutil.chown(folder / "home", "nobody")
+    (folder / "home" / "data").symlink_to(folder / "of-root")
+    (folder / "journal").symlink_to(target.format(folder=folder))
+    journal = {"Journal": "on", "JournalFolder": str(folder / "journal")}
+    status, told = failed_run(*logging(folder / "logs", RunAsUser="nobody", **journal))
+    assert (status, told.count("\n")) == (1, 1)
+    assert "is a link in a folder that others than root may write to" in told
+    assert (folder / "of-root" / "journal").owner() == "root"
+
+
+@needs_root
+def test_links_of_root_that_never_end_are_one_line(folder: Path) -> None:
+    (folder / "journal").symlink_to("journal")
+    journal = {"Journal": "on", "JournalFolder": str(folder / "journal")}
+    status, told = failed_run(*logging(folder / "logs", RunAsUser="nobody", **journal))
+    assert (status, told.count("\n")) == (1, 1)
+    assert "Too many levels of symbolic links" in told
+
+
+@needs_root
+def test_links_of_root_lead_up_and_to_folders_that_are_made(folder: Path) -> None:
+    (folder / "disk" / "deep").mkdir(parents=True)
+    (folder / "disk" / "deep" / "up").symlink_to("../new")
+    (folder / "lib").symlink_to(folder / "disk" / "deep" / "." / "up")
+    journal = {"Journal": "on", "JournalFolder": str(folder / "lib" / "journal")}
+    with live_server(folder, *logging(folder / "logs", RunAsUser="nobody", **journal)):
+        assert (folder / "disk" / "new" / "journal").owner() == "nobody"
+        assert (folder / "disk").owner() == "root"
+
+
+@needs_root
 def test_a_log_that_cannot_be_renamed_is_written_on(folder: Path) -> None:
     logs = folder / "logs"
     count = LINES_PER_FILE + 10

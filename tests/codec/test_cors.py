@@ -44,6 +44,40 @@ def test_own_pages(origin: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "site", "mode", "dest"),
+    [
+        ("GET", b"cross-site", b"no-cors", b"image"),
+        ("GET", b"same-site", b"no-cors", b"image"),
+        ("GET", b"cross-site", b"navigate", b"iframe"),
+        ("GET", b"cross-site", b"no-cors", b"document"),
+        ("POST", b"cross-site", b"navigate", b"document"),
+        ("HEAD", b"same-site", b"cors", b"empty"),
+    ],
+)
+def test_own_pages_alone_load_pictures_and_frames(
+    method: str, site: bytes, mode: bytes, dest: bytes
+) -> None:
+    told = request(method, sec_fetch_site=site, sec_fetch_mode=mode, sec_fetch_dest=dest)
+    with pytest.raises(RequestRefusedError, match="other sites") as caught:
+        WebRule(frozenset(), own_pages=True).check_origin(told)
+    assert caught.value.status == 403
+    assert WebRule(frozenset()).check_origin(told) == ()
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "dest"),
+    [
+        (b"none", b"navigate", b"document"),
+        (b"same-origin", b"cors", b"empty"),
+        (b"cross-site", b"navigate", b"document"),
+    ],
+)
+def test_a_user_may_follow_a_link_to_own_pages(site: bytes, mode: bytes, dest: bytes) -> None:
+    told = request(sec_fetch_site=site, sec_fetch_mode=mode, sec_fetch_dest=dest)
+    assert WebRule(frozenset(), own_pages=True).check_origin(told) == ()
+
+
+@pytest.mark.parametrize(
     "host",
     [
         b"localhost",

@@ -2,7 +2,8 @@
 
 Origins follow the Fetch standard ("CORS protocol"). The rule is that of WebSocket: a request from a
 page of an origin that is not allowed is refused, whatever it asks for. A request without an Origin
-does not come from a page that could read the answer.
+does not come from a page that could read the answer. It may come from a picture or a frame in a
+page, and then `Sec-Fetch-Site` tells it ("Fetch Metadata Request Headers").
 
 The `Host` of a request protects against DNS rebinding: an attacker's page makes its own name point
 to this server after it was loaded, so that the browser takes the server for the page's own origin.
@@ -28,7 +29,8 @@ _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
 class WebRule:
     """The values that `Origin` and `Host` may have, in lower case; None allows any.
 
-    With `own_pages` the pages that this server itself serves are allowed as well.
+    With `own_pages` the pages that this server itself serves are allowed as well; those of other
+    origins may do nothing but lead a user here.
     """
 
     origins: frozenset[str] | None = None
@@ -52,6 +54,8 @@ class WebRule:
 
         Raises RequestRefusedError (403) for a page of an origin that is not allowed.
         """
+        if self.own_pages and _is_of_other_site(request):
+            raise RequestRefusedError(403, "Pages of other sites are not allowed to ask here.")
         origin = request.header(b"origin")
         if origin is None:
             return ()
@@ -64,6 +68,17 @@ class WebRule:
                 403, f"Pages of {safe_text(origin)} are not allowed to connect."
             )
         return ((b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"origin"))
+
+
+def _is_of_other_site(request: Request) -> bool:
+    """Return whether a page of another origin sends this, not a user who follows a link of it."""
+    if request.header(b"sec-fetch-site") in (None, "none", "same-origin"):
+        return False
+    return (
+        request.method != "GET"
+        or request.header(b"sec-fetch-mode") != "navigate"
+        or request.header(b"sec-fetch-dest") != "document"
+    )
 
 
 def _stays(name: str) -> bool:

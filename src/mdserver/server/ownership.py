@@ -7,8 +7,8 @@ The user can change its folders at any moment, and must not obtain other files o
 danger is a path that means one file when it is checked and another one when its owner is changed.
 So every check and every change refers to an open descriptor, not to a path:
 
-- A path is opened folder by folder. As soon as a part of it could have been placed by a user other
-  than root, links are no longer followed (`_opened`).
+- A path is opened folder by folder, and so is the target of a link in it. As soon as a part could
+  have been placed by a user other than root, links are no longer followed (`_opened`).
 - A file is opened without following a link, and checked and given by its descriptor (`_give`). A
   file with a second name is not given: that name may be a hard link, made by the user, to a file
   elsewhere.
@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
+from mdserver import limits
 from mdserver.errors import StartError
 from mdserver.server.privileges import account
 
@@ -92,11 +93,24 @@ def _opened(folder: Path, user: str) -> Iterator[int]:
     path = folder.absolute()
     descriptor = os.open(path.anchor, _FOLDER)
     try:
-        safe = True
-        for name in path.parts[1:]:
+        names = list(reversed(path.parts[1:]))  # the next one last
+        safe, links = True, 0
+        while names:
+            name = names.pop()
             safe = safe and _holds_only_roots(name, descriptor)
-            parent, descriptor = descriptor, _entered(descriptor, name, user, follow=safe)
-            os.close(parent)
+            target = _target(name, descriptor) if safe else None
+            if target is None:
+                parent, descriptor = descriptor, _entered(descriptor, name, user)
+                os.close(parent)
+                continue
+            # The kernel would follow all of the target, also through a folder of the user.
+            links += 1
+            if links > limits.LINKS_MAX:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            names += [part for part in reversed(target.split("/")) if part not in ("", ".")]
+            if target.startswith("/"):
+                parent, descriptor = descriptor, os.open("/", _FOLDER)
+                os.close(parent)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -117,18 +131,29 @@ def _holds_only_roots(name: str, parent: int) -> bool:
     return bool(found.st_mode & stat.S_ISVTX) and placed_by == 0
 
 
-def _entered(parent: int, name: str, user: str, *, follow: bool) -> int:
-    """Open the folder `name` in `parent`; if there is none, make it and give it to `user`."""
-    flags = _FOLDER if follow else _FOLDER | os.O_NOFOLLOW
+def _target(name: str, parent: int) -> str | None:
+    """Return the target of the link `name` in `parent`, None if it is no link or is not there."""
     try:
-        return os.open(name, flags, dir_fd=parent)
+        return os.readlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return None
+        raise
+
+
+def _entered(parent: int, name: str, user: str) -> int:
+    """Open the folder `name` in `parent`; if there is none, make it and give it to `user`."""
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
     except FileNotFoundError:
         os.mkdir(name, dir_fd=parent)
         descriptor = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
         _give_opened(descriptor, user)
         return descriptor
     except NotADirectoryError:
-        if not follow and stat.S_ISLNK(os.stat(name, follow_symlinks=False, dir_fd=parent).st_mode):
+        if stat.S_ISLNK(os.stat(name, follow_symlinks=False, dir_fd=parent).st_mode):
             raise OSError(
                 errno.ELOOP, f"{name} is a link in a folder that others than root may write to"
             ) from None

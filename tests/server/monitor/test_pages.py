@@ -88,6 +88,16 @@ async def test_orders_need_a_header_that_no_foreign_page_can_send() -> None:
         assert (await Http(raw)("OPTIONS", "/cluster/drain", *preflight))[0] == 403
 
 
+async def test_a_picture_in_a_foreign_page_gets_nothing() -> None:
+    async with monitored() as server, connected(monitor_port(server)) as raw:
+        picture = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image")
+        status, _, body = await Http(raw)("GET", "/sessions", b"", *picture)
+        assert (status, b"other sites" in body) == (403, True)
+    async with monitored() as server, connected(monitor_port(server)) as raw:
+        link = ("Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+        assert (await Http(raw)("GET", "/sessions", b"", *link))[0] == 200
+
+
 async def test_clients_do_not_see_its_pages() -> None:
     async with monitored() as server, connected(port_of(server)) as raw:
         assert (await Http(raw)("GET", "/sessions"))[0] == 404
