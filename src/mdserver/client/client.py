@@ -201,19 +201,26 @@ class Client:
         trace: TracebackType | None,
     ) -> bool | None:
         assert self._tasks is not None
-        if error is None and self._standing.failed is None:
-            with anyio.move_on_after(limits.CLIENT_DRAIN_TIMEOUT_S):
-                await self.settled()
-                await self.reported()
-        self.disconnect()
-        with anyio.move_on_after(2 * limits.CLIENT_CLOSE_TIMEOUT_S, shield=True):
-            await self._driver.leave()
-        self.statuses.close()
-        for subscription in self._shared.all():
-            subscription.close()
-        self._standing.leave()
-        self._publishing.wake()
-        return await self._tasks.close(error)
+        suppress = False
+        try:
+            if error is None and self._standing.failed is None:
+                with anyio.move_on_after(limits.CLIENT_DRAIN_TIMEOUT_S):
+                    await self.settled()
+                    await self.reported()
+        finally:
+            # A cancelled drain, too, must leave no task behind and no iteration that waits.
+            self.disconnect()
+            try:
+                with anyio.move_on_after(2 * limits.CLIENT_CLOSE_TIMEOUT_S, shield=True):
+                    await self._driver.leave()
+            finally:
+                self.statuses.close()
+                for subscription in self._shared.all():
+                    subscription.close()
+                self._standing.leave()
+                self._publishing.wake()
+                suppress = await self._tasks.close(error)
+        return suppress
 
     def _failed(self, error: BaseException) -> None:
         """Fail everything that waits: a task of the client failed.

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import anyio
 import anyio.abc
 
+from mdserver.limits import CLIENT_CLOSE_TIMEOUT_S
+
 
 class Tasks(Protocol):
     """A place for tasks."""
@@ -101,8 +103,9 @@ class HostedTasks:
         assert self._host is not None
         self._group.cancel_scope.cancel()
         # `wait` does not raise the error of the task, which must not replace that of the block.
-        await asyncio.wait([self._host])
-        if error is None and not self._host.cancelled():
+        with anyio.move_on_after(2 * CLIENT_CLOSE_TIMEOUT_S, shield=True):
+            await asyncio.wait([self._host])
+        if error is None and self._host.done() and not self._host.cancelled():
             self._host.result()
         return False
 
