@@ -248,6 +248,7 @@ CLIENT_CONNECT_TIMEOUT_S = (
 )
 CLIENT_SILENCE_S = 5  # of a server, before the client pings it
 CLIENT_PONG_S = 5  # without a pong, before the client connects elsewhere
+CLIENT_UPLOAD_BYTES_PER_S = 16 * KB  # a slow link may take this long besides to carry commands
 CLIENT_LATE_S = 1  # a timer this late means that the client's own process stood still
 CLIENT_PUBLISH_RETRY_S = 0.5
 CLIENT_MOVE_JITTER_S = 0.5

@@ -32,6 +32,9 @@ from mdserver.core.events import Connected
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import (
     CLIENT_PAYLOAD_BYTES_MAX,
+    CLIENT_PONG_S,
+    CLIENT_SILENCE_S,
+    CLIENT_UPLOAD_BYTES_PER_S,
     CLOSE_TOO_BIG,
     HTTP_HEAD_BYTES_MAX,
 )
@@ -53,9 +56,14 @@ class Exchange:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HTTP_HEAD_BYTES_MAX)
         self.last_used = anyio.current_time()
 
+    @property
+    def reusable(self) -> bool:
+        """Whether another request may follow: the last answer has ended, and no side closes."""
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
     async def post(self, path: str, body: bytes) -> int:
         """Send a request; return the status of its answer, whose body is still to be read."""
-        if self._http.our_state is h11.DONE:
+        if self.reusable:
             self._http.start_next_cycle()
         kind = "application/json" if self._target.text else "application/vnd.mdserver.v1"
         accept = "application/x-ndjson" if self._target.text else kind
@@ -65,10 +73,13 @@ class Exchange:
             ("accept", accept),
             ("content-length", str(len(body))),
         ]
-        request = h11.Request(method="POST", target=path, headers=headers)
-        head = self._http.send(request) or b""
-        content = self._http.send(h11.Data(data=body)) or b""
-        end = self._http.send(h11.EndOfMessage()) or b""
+        try:
+            request = h11.Request(method="POST", target=path, headers=headers)
+            head = self._http.send(request) or b""
+            content = self._http.send(h11.Data(data=body)) or b""
+            end = self._http.send(h11.EndOfMessage()) or b""
+        except h11.LocalProtocolError as error:
+            raise TransportError(CLOSED_WITHOUT_HANDSHAKE, f"no HTTP: {error}") from None
         with _lost_unless_alive():
             await self._stream.send(head + content + end)
         while not isinstance(answer := await self._event(), h11.Response):
@@ -184,8 +195,18 @@ class StreamTransport:
             self._open.set()
             return
         assert self._path is not None, "nothing but `connect` is sent before `connected`"
+        limit_s = CLIENT_SILENCE_S + CLIENT_PONG_S + len(payload) // CLIENT_UPLOAD_BYTES_PER_S
+        # As long as events come, nothing else notices that commands do not get through.
+        with anyio.move_on_after(limit_s):
+            await self._give(self._path, payload)
+            return
+        failed = f"the server did not answer commands in {limit_s} s"
+        raise TransportError(CLOSED_WITHOUT_HANDSHAKE, failed)
+
+    async def _give(self, path: str, payload: bytes) -> None:
+        """Post commands, and wait until the server has taken them."""
         up = await self._upward()
-        status = await up.post(self._path, payload)
+        status = await up.post(path, payload)
         reason = await up.reason()
         if status != 202:
             failed = f"the server answered HTTP {status} to commands: {reason}"
@@ -201,10 +222,12 @@ class StreamTransport:
             await self._up.close()
 
     async def _upward(self) -> Exchange:
-        """Return the connection for commands, a new one if the last one was idle for too long."""
-        if self._up is not None and anyio.current_time() - self._up.last_used > _IDLE_REUSE_S:
-            await self._up.close()
-            self._up = None
+        """Return the connection for commands, a new one unless the last one can be used again."""
+        if self._up is not None:
+            idle_s = anyio.current_time() - self._up.last_used
+            if idle_s > _IDLE_REUSE_S or not self._up.reusable:
+                await self._up.close()
+                self._up = None
         if self._up is None:
             self._up = Exchange(self._target, await open_stream(self._target))
         return self._up

@@ -55,6 +55,8 @@ async def open_stream(target: Target) -> Stream:
     host, port = target.server.host, target.server.port
     try:
         stream = await anyio.connect_tcp(host, port)
+    except UnicodeError as error:
+        raise unopened(f"the host name is invalid: {error}") from None
     except OSError as error:
         raise unopened(failure(error)) from None
     if target.tls is None:
