@@ -1,20 +1,29 @@
 """What the blocking client has of its own; what it shares is in test_ways.py."""
 
+import asyncio
 import inspect
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from mdserver.client import Client as AsyncClient
 from mdserver.client import sync
-from mdserver.client.sync import Client, ClientTimeoutError
+from mdserver.client.sync import (
+    Client,
+    ClientTimeoutError,
+    ConnectError,
+    Notification,
+    NotOpenError,
+)
 from tests.live import live_server
 
 pytestmark = pytest.mark.slow
+PATIENCE_S = 60
 
 INTERRUPTED = """
 import sys
@@ -103,6 +112,75 @@ def test_threads_share_a_client_and_a_subscription(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(60)
     assert sorted(got) == sorted(f"{name}{number}" for name in "abcd" for number in range(50))
+
+
+def test_what_is_left_is_taken_where_an_event_loop_runs(tmp_path: Path) -> None:
+    """As in a notebook, whose cells run in a task."""
+
+    async def main(url: str) -> None:
+        with Client([url]) as client, Client([url]) as publisher:
+            subscription = client.subscribe("/a/b")
+            subscription.confirmed(timeout_s=PATIENCE_S)
+            for number in range(3):
+                publisher.publish("/a/b", str(number))
+            client.statuses.receive(timeout_s=PATIENCE_S)
+            client.publish("/c/d", "x")  # its result comes after the messages
+        assert [message.content for message in subscription] == ["0", "1", "2"]
+        assert subscription.batch() == []
+        assert list(client.statuses) == []
+
+    with live_server(tmp_path) as server:
+        asyncio.run(main(server.url))
+
+
+def test_an_iteration_begun_while_another_thread_closes_gets_the_rest() -> None:
+    """Closing takes seconds here, because a publication has no result."""
+    client = Client(["127.0.0.1:1"]).open()
+    subscription = client.subscribe("/a/b")
+    client.submit("/a/b", "x")
+    closing = threading.Thread(target=client.close)
+    closing.start()
+    while True:  # until calls are refused
+        try:
+            client.get_subjects()
+        except NotOpenError:
+            break
+    with suppress(ClientTimeoutError):
+        assert subscription.receive(timeout_s=0.01) is None
+    numbering = client.numbering
+    assert list(subscription) == []
+    assert {notice.status for notice in client.statuses} <= {Notification.SERVER_DOWN}
+    closing.join(PATIENCE_S)
+    assert client.numbering == numbering
+    assert (client.publisher, client.publisher_key) == (numbering.publisher, None)
+
+
+def test_an_error_that_is_left_is_raised_after_the_end() -> None:
+    with Client(["127.0.0.1:1"], connect_timeout_s=0.1) as client:
+        subscription = client.subscribe("/a/b")
+        with pytest.raises(ConnectError):
+            client.connected()
+    with pytest.raises(ConnectError):
+        subscription.receive()
+    assert subscription.receive() is None
+
+
+def test_an_identity_is_read_in_the_thread_of_the_client() -> None:
+    told: list[int] = []
+
+    class Watched(AsyncClient):
+        @property
+        def numbering(self) -> sync.Numbering:
+            told.append(threading.get_ident())
+            return super().numbering
+
+    client = Client(["127.0.0.1:1"])
+    client.client = Watched(["127.0.0.1:1"])
+    with client:
+        identity = (client.numbering, client.publisher, client.publisher_key)
+    assert len(told) == 3
+    assert threading.get_ident() not in told
+    assert (client.numbering, client.publisher, client.publisher_key) == identity
 
 
 def test_an_error_of_the_block_waits_for_nothing() -> None:

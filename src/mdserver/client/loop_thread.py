@@ -11,13 +11,15 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from typing import Any, TypeVar
 
 from mdserver.client.client import Client
 from mdserver.client.errors import NotOpenError
+from mdserver.limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_DRAIN_TIMEOUT_S
 
 R = TypeVar("R")
+_CLOSE_MAX_S = 2 * (CLIENT_DRAIN_TIMEOUT_S + 4 * CLIENT_CLOSE_TIMEOUT_S)  # on a busy machine
 
 
 class LoopThread:
@@ -79,6 +81,21 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(self._leave.set)
         atexit.unregister(self._close_at_exit)
         self._ended.result()
+
+    @property
+    def closing(self) -> bool:
+        """Whether `close` was called in this process."""
+        return self._closed and os.getpid() == self._process
+
+    def wait_if_closing(self, timeout_s: float | None) -> bool:
+        """If the client is being closed, wait for that; return whether its thread has ended.
+
+        It waits no longer than `timeout_s`, in seconds, and never longer than closing can take.
+        """
+        if self.closing:
+            wait_s = _CLOSE_MAX_S if timeout_s is None else min(timeout_s, _CLOSE_MAX_S)
+            wait([self._ended], wait_s)
+        return self.ended
 
     def _close_at_exit(self) -> None:
         if os.getpid() == self._process:

@@ -50,7 +50,21 @@ class Mailbox(Generic[T]):
 
         Raises an exception only if it is the first item, and StopAsyncIteration at the end.
         """
-        taken = [await self.take()]
+        return [await self.take(), *self._run()]
+
+    def take_rest(self) -> list[T]:
+        """Return what `take_all` would, or an empty list if nothing is here; never waits.
+
+        Raises an exception only if it is the first item.
+        """
+        if self._items and isinstance(error := self._items[0], Exception):
+            self._items.popleft()
+            raise error
+        return self._run()
+
+    def _run(self) -> list[T]:
+        """Take the items before the first exception."""
+        taken: list[T] = []
         while self._items and not isinstance(self._items[0], Exception):
             taken.append(self._items.popleft())  # type: ignore[arg-type]
         return taken

@@ -31,6 +31,10 @@ class Statuses:
         """
         return await self._mailbox.take_all()
 
+    def rest(self) -> list[Notice]:
+        """Return the statuses that are left once the client was left; never waits."""
+        return self._mailbox.take_rest()
+
     def put(self, notice: Notice) -> None:
         """Add a status and log it; called by the client."""
         log_notice(notice)

@@ -136,6 +136,13 @@ class Subscription:
         self._held = True
         return True
 
+    def rest(self) -> list[Message]:
+        """Return the messages that are left once the client was left; never waits.
+
+        Raises the errors of the iteration.
+        """
+        return self._mailbox.take_rest()
+
     def fail(self, error: ClientError) -> None:
         """Raise this error from the iteration, after the messages that have arrived."""
         self._mailbox.put([error])

@@ -9,8 +9,8 @@ Most methods are made from those of the asynchronous client by the functions bel
 signature and the docstring, so that the two clients cannot come to differ.
 """
 
-import asyncio
 import functools
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -213,6 +213,24 @@ class Client:
 
         return self._thread.call(call)
 
+    def look(self, function: Callable[[], R]) -> R:
+        """Read something of the asynchronous client: in its thread, or in this one if none runs."""
+        try:
+            return self.relay(function)
+        except NotOpenError:
+            if not self.wait_if_closing(None):
+                raise
+            return function()
+
+    @property
+    def closing(self) -> bool:
+        """Whether `close` was called."""
+        return self._thread is not None and self._thread.closing
+
+    def wait_if_closing(self, timeout_s: float | None) -> bool:
+        """If another thread closes the client, wait for that; return whether it is closed."""
+        return self._thread is not None and self._thread.wait_if_closing(timeout_s)
+
     # The connection
 
     connect = _relayed(_Client.connect)
@@ -269,17 +287,17 @@ class Client:
     @property
     def numbering(self) -> Numbering:
         """The numbers that this publisher has used; keep it to let a later run go on with them."""
-        return self.client.numbering
+        return self.look(lambda: self.client.numbering)
 
     @property
     def publisher(self) -> str | None:
         """The identity under which the server counts publications; None before it is known."""
-        return self.client.publisher
+        return self.look(lambda: self.client.publisher)
 
     @property
     def publisher_key(self) -> str | None:
         """The proof that `publisher` is this client's; None before it is known. Keep it secret."""
-        return self.client.publisher_key
+        return self.look(lambda: self.client.publisher_key)
 
     def reported(self, timeout_s: float | None = None) -> None:
         """Report to the server now what was received, and wait until it has the receipts.
@@ -296,9 +314,16 @@ class BlockingIterator(Generic[T]):
     items that had arrived by then can still be taken.
     """
 
-    def __init__(self, client: Client, batch: Callable[[], Coroutine[Any, Any, list[T]]]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        batch: Callable[[], Coroutine[Any, Any, list[T]]],
+        rest: Callable[[], list[T]],
+    ) -> None:
         self._client = client
         self._batch = batch
+        self._rest = rest
+        self._taking_rest = threading.Lock()
         self._items: deque[T] = deque()
         self._ended = False
 
@@ -352,19 +377,26 @@ class BlockingIterator(Generic[T]):
 
         if self._ended:
             return False
+        client = self._client
         try:
-            return self._client.call(lambda: _bounded(fetch(), timeout_s, "nothing came"))
+            return client.call(lambda: _bounded(fetch(), timeout_s, "nothing came"))
         except NotOpenError:
-            if not self._client.closed:
-                raise
-        return asyncio.run(fetch())  # what is left; with the client closed, nothing is waited for
+            if not client.wait_if_closing(timeout_s):
+                if timeout_s is None or not client.closing:
+                    raise
+                raise ClientTimeoutError(f"nothing came in {timeout_s:g} s") from None
+        with self._taking_rest:
+            rest = self._rest()
+            self._items.extend(rest)
+        self._ended = not rest
+        return bool(rest)
 
 
 class Statuses(BlockingIterator[Notice]):
     """The statuses of a client, oldest first, as an iterator of `Notice`; 1,000 are kept."""
 
     def __init__(self, client: Client, statuses: _Statuses) -> None:
-        super().__init__(client, statuses.batch)
+        super().__init__(client, statuses.batch, statuses.rest)
 
 
 class Subscription(BlockingIterator[Message]):
@@ -376,7 +408,7 @@ class Subscription(BlockingIterator[Message]):
     """
 
     def __init__(self, client: Client, subscription: _Subscription) -> None:
-        super().__init__(client, subscription.batch)
+        super().__init__(client, subscription.batch, subscription.rest)
         self._subscription = subscription
 
     def __enter__(self) -> Self:
