@@ -13,10 +13,26 @@ stays: when it is due, `timed_out` finds the next end and sets it again.
 
 from collections.abc import Sequence
 
+from attrs import define
+
 from mdserver.core.interest import Interest
 from mdserver.core.outputs import CancelTimer, Output, SetTimer
 from mdserver.core.session import AheadWait, KnownPositions, Session
 from mdserver.limits import AHEAD_WAIT_S, NS_PER_S
+
+
+@define(slots=True)
+class PlacesWait:
+    """A wait for places in the logs of groups, until a time (ns).
+
+    `group` is one in which this member has not reached the place. Only the progress of that group
+    is looked at, because clients choose places: if each wait were compared in every group with each
+    commit, a thousand that never end would slow down everybody.
+    """
+
+    places: list[int]
+    until: int
+    group: int
 
 
 class AheadWaits:
@@ -28,32 +44,63 @@ class AheadWaits:
         """Subject -> the sessions that have seen more of it than this member has."""
         self.reached = [0] * groups
         """By group: the place in its log up to which this member has every entry."""
-        self.places: dict[Session, tuple[list[int], int]] = {}
-        """Sessions that know places beyond that -> those places, and when the wait ends (ns)."""
+        self.places: dict[Session, PlacesWait] = {}
+        """Sessions that know places beyond that."""
+        self._in_group: dict[int, dict[Session, None]] = {}
+        """The same sessions by the group of their wait."""
         self._timed: dict[Session, None] = {}
         """Sessions whose timer is set."""
 
     def compare(self, session: Session, known: KnownPositions, now: int, out: list[Output]) -> None:
         """Make a session wait if its client knows a place that this member has not reached."""
-        if known.places is None or session in self.places or not self._lags(known.places):
+        if known.places is None or session in self.places:
             return
-        until = now + AHEAD_WAIT_S * NS_PER_S
-        self.places[session] = known.places, until
+        group = self._lags_in(known.places)
+        if group is None:
+            return
+        self.places[session] = PlacesWait(known.places, now + AHEAD_WAIT_S * NS_PER_S, group)
+        self._in_group.setdefault(group, {})[session] = None
         self._time(session, out)
 
-    def _lags(self, places: Sequence[int]) -> bool:
-        return any(place > here for place, here in zip(places, self.reached, strict=True))
+    def _lags_in(self, places: Sequence[int]) -> int | None:
+        """Return the first group in which a place is not reached here, None if there is none."""
+        pairs = enumerate(zip(places, self.reached, strict=True))
+        return next((group for group, (place, here) in pairs if place > here), None)
 
     def waits_for_places(self, session: Session) -> bool:
         """Return whether a session waits for a place that this member has not reached."""
         return session in self.places
 
-    def reached_by(self) -> list[Session]:
+    def reached_in(self, group: int) -> list[Session]:
+        """End the waits that end with what was reached in a group, and return their sessions."""
+        here = self.reached[group]
+        waiting = self._in_group.get(group, {})
+        return self._compared([one for one in waiting if self.places[one].places[group] <= here])
+
+    def reached_anywhere(self) -> list[Session]:
         """End the waits for places that are all reached by now, and return their sessions."""
-        there = [one for one, (places, _) in self.places.items() if not self._lags(places)]
-        for session in there:
-            del self.places[session]
+        return self._compared(list(self.places))
+
+    def _compared(self, sessions: Sequence[Session]) -> list[Session]:
+        """Compare waits anew: end those that are over, and file the others under a group."""
+        there = []
+        for session in sessions:
+            wait = self.places[session]
+            group = self._lags_in(wait.places)
+            self._unfile(session, wait)
+            if group is None:
+                del self.places[session]
+                there.append(session)
+            else:
+                wait.group = group
+                self._in_group.setdefault(group, {})[session] = None
         return there
+
+    def _unfile(self, session: Session, wait: PlacesWait) -> None:
+        waiting = self._in_group[wait.group]
+        del waiting[session]
+        if not waiting:
+            del self._in_group[wait.group]
 
     def wait(self, wait: AheadWait, out: list[Output]) -> None:
         """Withhold a subject from a session until this member has reached the session's position.
@@ -103,7 +150,7 @@ class AheadWaits:
         # All waits are equally long, so the first one in the dict is the first to end.
         ends = [next(iter(session.ahead.values())).until] if session.ahead else []
         if session in self.places:
-            ends.append(self.places[session][1])
+            ends.append(self.places[session].until)
         return min(ends, default=None)
 
     def timed_out(self, session: Session, now: int, out: list[Output]) -> bool:
@@ -120,7 +167,9 @@ class AheadWaits:
 
     def forget(self, session: Session, out: list[Output]) -> None:
         """Drop what an ended session waited for."""
-        self.places.pop(session, None)
+        waited = self.places.pop(session, None)
+        if waited is not None:
+            self._unfile(session, waited)
         for wait in list((session.ahead or {}).values()):
             self.release(wait)
         if session in self._timed:

@@ -169,15 +169,16 @@ class CatchUp:
         """Note that this member has every entry of a group's log up to a place."""
         self.reached[group] = max(self.reached[group], place)
         if self._ahead.places:  # rarely: sessions that come from a member that was further ahead
-            self.compare_again(now, out)
+            for session in self._ahead.reached_in(group):
+                self.pause(session, now, out)
 
     def compare_again(self, now: int, out: list[Output]) -> None:
         """Resume the sessions whose known places this member has reached.
 
-        This is called when this member has reached a place, and when the known places themselves
-        change, because a new history makes them meaningless (`reset`).
+        This is called when the known places themselves change, because a new history makes them
+        meaningless (`reset`).
         """
-        for session in self._ahead.reached_by():
+        for session in self._ahead.reached_anywhere():
             self.pause(session, now, out)
 
     def timed_out(self, session: Session, now: int, out: list[Output]) -> bool:
