@@ -5,7 +5,7 @@ from mdserver.limits import CLIENT_NOTICES_MAX
 
 
 async def test_the_newest_statuses_are_kept_and_then_the_iteration_ends() -> None:
-    statuses = Statuses()
+    statuses = Statuses(lambda: None)
     for number in range(CLIENT_NOTICES_MAX + 5):
         statuses.put(Notice(Notification.DATA_SYNC, info=str(number)))
     assert (await anext(statuses)).info == "5"

@@ -4,16 +4,18 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 
-from mdserver.client import Client, NotOpenError
+from mdserver.client import Client, NotOpenError, Subscription
 from mdserver.client.waiting import Signal
 
 NOWHERE = ["127.0.0.1:1"]
+PATIENCE_S = 60
 
 
 def refusal(function: Callable[[], Any]) -> str:
@@ -54,6 +56,68 @@ def test_another_event_loop() -> None:
 
     asyncio.run(enter())
     assert "belongs to the event loop in which it was entered" in published(client)
+
+
+CALLS: list[Callable[[Client, Subscription], Any]] = [
+    lambda client, _: client.connect(),
+    lambda client, _: client.disconnect(),
+    lambda client, _: client.pause(),
+    lambda client, _: client.resume(),
+    lambda client, _: client.unsubscribe(["/a/b"]),
+    lambda client, _: client.set_entitlement_token("t"),
+    lambda _, subscription: subscription.end(),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_change_in_another_thread(call: Callable[[Client, Subscription], Any]) -> None:
+    client = Client(NOWHERE)
+    subscription = client.subscribe("/a/b")
+    told: list[str] = []
+    async with client:
+        use = partial(call, client, subscription)
+        thread = threading.Thread(target=lambda: told.append(refusal(use)))
+        thread.start()
+        thread.join()
+        assert client.get_subjects() == ["/a/b"]
+    assert "belongs to the thread in which it was entered" in told[0]
+
+
+def test_waits_in_another_event_loop() -> None:
+    """Each is refused, also if a task of the right loop began to wait for the same before."""
+    client = Client(NOWHERE)
+    subscription = client.subscribe("/a/b")
+    waits: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+        subscription.__anext__,
+        subscription.batch,
+        subscription.confirmed,
+        client.settled,
+        client.connected,
+    ]
+
+    async def enter() -> list[asyncio.Task[Any]]:
+        await client.__aenter__()
+        waits.append((await client.submit("/a/b", "x")).outcome)
+        begun = [asyncio.create_task(wait()) for wait in waits]
+        await anyio.wait_all_tasks_blocked()
+        return begun
+
+    async def leave(begun: list[asyncio.Task[Any]]) -> None:
+        await client.__aexit__(KeyError, KeyError(), None)  # an error, so that it does not drain
+        await asyncio.wait(begun, timeout=PATIENCE_S)
+        assert [task.done() for task in begun] == [True] * 6
+        await asyncio.gather(*begun, return_exceptions=True)
+
+    async def elsewhere(wait: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        with anyio.fail_after(PATIENCE_S):
+            await wait()
+
+    with asyncio.Runner() as first:
+        begun = first.run(enter())
+        for wait in waits:
+            told = refusal(partial(asyncio.run, elsewhere(wait)))
+            assert "belongs to the event loop in which it was entered" in told
+        first.run(leave(begun))
 
 
 FORKED = """

@@ -169,7 +169,7 @@ class Client:
         self._ever_connected = False
         self._requests = 0
         self._tasks: Tasks | None = None
-        self.statuses = Statuses()
+        self.statuses = Statuses(self._standing.require_place)
         self._takers: dict[type, Callable[..., None]] = {
             out.DeliverMessages: self._shared.deliver,
             out.Published: self._publishing.published,
@@ -209,7 +209,7 @@ class Client:
                     await self.reported()
         finally:
             # A cancelled drain, too, must leave no task behind and no iteration that waits.
-            self.disconnect()
+            self._driver.perform(self._core.disconnect())
             try:
                 with anyio.move_on_after(2 * limits.CLIENT_CLOSE_TIMEOUT_S, shield=True):
                     await self._driver.leave()
@@ -259,6 +259,7 @@ class Client:
 
         Subscriptions are kept; publications without a result fail.
         """
+        self._standing.require_place()
         self._driver.perform(self._core.disconnect())
 
     async def connected(self) -> None:
@@ -320,6 +321,7 @@ class Client:
         token expired, connects again.
         """
         arguments.text("token", token)
+        self._standing.require_place()
         self._standing.stopped = None
         self._driver.perform(self._core.set_token(token, now()))
 
@@ -421,7 +423,9 @@ class Client:
         Messages that are here already can still be taken. A subscription without any subject left
         ends its iteration. Raises ArgumentError.
         """
-        for subject in arguments.texts("subjects", subjects, "/a/b"):
+        given = arguments.texts("subjects", subjects, "/a/b")
+        self._standing.require_place()
+        for subject in given:
             self._shared.unsubscribe(subject)
 
     def get_subjects(self) -> list[str]:
@@ -430,11 +434,13 @@ class Client:
 
     def pause(self) -> None:
         """Stop receiving messages until `resume`."""
+        self._standing.require_place()
         self._driver.perform(self._core.pause())
         self._shared.interrupt()
 
     def resume(self) -> None:
         """Receive messages again, beginning with those that were missed."""
+        self._standing.require_place()
         self._driver.perform(self._core.resume())
         self._shared.go_on()
 

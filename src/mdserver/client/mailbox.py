@@ -1,7 +1,7 @@
 """A queue between the driver, which must not wait, and the tasks of the application, which do."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 import anyio.lowlevel
@@ -17,14 +17,15 @@ class Mailbox(Generic[T]):
     """Items in order, for any number of takers; each item goes to one of them.
 
     With `items_max` the oldest item makes room for the newest, and `dropped` counts the lost ones.
-    An item that is an exception is raised by the call that would return it.
+    An item that is an exception is raised by the call that would return it. `check` is for a
+    `Signal`.
     """
 
-    def __init__(self, items_max: int | None = None) -> None:
+    def __init__(self, check: Callable[[], None], items_max: int | None = None) -> None:
         self.dropped = 0
         self._items: deque[T | Exception] = deque()
         self._max = items_max
-        self._arrival = Signal()
+        self._arrival = Signal(check)
         self._closed = False
         self._streak = 0
 

@@ -1,5 +1,7 @@
 """A publication that may not have its result yet."""
 
+from collections.abc import Callable
+
 import anyio.lowlevel
 
 from mdserver.client.core.values import PublishResult
@@ -11,9 +13,10 @@ from mdserver.core.events import StatusName
 class Publication:
     """A publication that was submitted; `result` is None until the result arrives."""
 
-    __slots__ = ("_settled", "result")
+    __slots__ = ("_check", "_settled", "result")
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
         self.result: PublishResult | None = None
         self._settled: Signal | None = None
 
@@ -31,7 +34,7 @@ class Publication:
         """
         if self.result is None:
             if self._settled is None:
-                self._settled = Signal()
+                self._settled = Signal(self._check)
             await self._settled.wait()
         else:
             await anyio.lowlevel.checkpoint()

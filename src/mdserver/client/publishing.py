@@ -31,7 +31,7 @@ class Publishing:
         self._standing = standing
         self._timeout_s = timeout_s
         self._unanswered: dict[int, Publication] = {}
-        self._answers = Signal()
+        self._answers = Signal(standing.require_place)
 
     async def submit(self, command: Publish) -> Publication:
         """Send a publication, as soon as fewer than `publications_max` have no result yet."""
@@ -40,7 +40,7 @@ class Publishing:
         while self._core.publications_waiting >= self._core.settings.publications_max:
             await self._answers.wait()
             standing.require_open()
-        publication = Publication()
+        publication = Publication(standing.require_place)
         number, outputs = self._core.publish(command)
         self._unanswered[number] = publication
         self._perform(outputs)

@@ -1,6 +1,6 @@
 """The statuses of a client, as an application reads them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from mdserver import limits
 from mdserver.client.core.values import Notice
@@ -15,8 +15,8 @@ class Statuses:
     The iteration ends when the client is left.
     """
 
-    def __init__(self) -> None:
-        self._mailbox: Mailbox[Notice] = Mailbox(limits.CLIENT_NOTICES_MAX)
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._mailbox: Mailbox[Notice] = Mailbox(check, limits.CLIENT_NOTICES_MAX)
 
     def __aiter__(self) -> AsyncIterator[Notice]:
         return self

@@ -39,7 +39,7 @@ class Subscription:
         self, shared: "SharedSubscriptions", subjects: Sequence[str], buffer_messages: int
     ) -> None:
         self._shared = shared
-        self._mailbox: Mailbox[Message] = Mailbox()
+        self._mailbox: Mailbox[Message] = Mailbox(shared.standing.require_place)
         self._buffer_messages = buffer_messages
         self._unconfirmed = dict.fromkeys(subjects)
         self._brought: dict[str, tuple[str, int, int]] | None = None  # None: joined no others
@@ -101,7 +101,11 @@ class Subscription:
         await self._shared.caught_up(self)
 
     def end(self) -> None:
-        """Unsubscribe; messages that have arrived can still be taken."""
+        """Unsubscribe; messages that have arrived can still be taken.
+
+        Raises NotOpenError in another thread or event loop than that of the client.
+        """
+        self._shared.standing.require_place()
         self._shared.remove(self, list(self.subjects))
 
     # For the client

@@ -17,13 +17,18 @@ from mdserver.client.errors import ClientError, ConnectError, NotOpenError, Stop
 
 
 class Signal:
-    """Wakes all tasks that wait, again and again."""
+    """Wakes all tasks that wait, again and again.
 
-    def __init__(self) -> None:
+    `check` raises for a task that it cannot wake, such as one of another event loop.
+    """
+
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
         self._event: anyio.Event | None = None
 
     async def wait(self) -> None:
         """Wait for the next `wake`."""
+        self._check()
         if self._event is None:
             self._event = anyio.Event()
         await self._event.wait()
@@ -76,7 +81,7 @@ class ClientStanding:
         self.failed: BaseException | None = None
         self._place: EntryPlace | None = None
         self._open = False
-        self._changes = Signal()
+        self._changes = Signal(self.require_place)
 
     @property
     def entered(self) -> bool:
@@ -104,6 +109,14 @@ class ClientStanding:
             raise NotOpenError("the client was left: its `async with` is over; make another one")
         if self.failed is not None:
             raise NotOpenError(f"the client ended by an error of its own: {self.failed!r}")
+
+    def require_place(self) -> None:
+        """Raise NotOpenError if the client is open, but in another place than this.
+
+        Before it is entered and after it was left, no task of it runs, so any place will do.
+        """
+        if self._open and self._place is not None:
+            self._place.check()
 
     def changed(self) -> None:
         """Let all that wait check their conditions again."""
