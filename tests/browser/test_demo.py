@@ -13,6 +13,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.live import post
+
 DEMO = Path(__file__).parents[2] / "docs" / "examples" / "demo.py"
 WAIT_S = 60
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
@@ -106,6 +108,16 @@ def test_buses_move(page: webdriver.Chrome, url: str) -> None:
     before = page.execute_script(drawn)
     WebDriverWait(page, WAIT_S).until(lambda _: page.execute_script(drawn) != before)
     fits(page)
+
+
+def test_what_is_no_route_does_not_stop_the_buses(page: webdriver.Chrome, url: str) -> None:
+    for name, content in (("a", "{}"), ("b", "null"), ("c", "[1]"), ("d", "no JSON")):
+        post(url.removesuffix("/demo/"), f"/routes/{name}", content=content)
+    page.get(f"{url}vehicles.html")
+    wait_for(page, "#figures", "routes")
+    drawn = "return document.getElementById('map').toDataURL()"
+    before = page.execute_script(drawn)
+    WebDriverWait(page, WAIT_S).until(lambda _: page.execute_script(drawn) != before)
 
 
 def test_two_people_chat(page: webdriver.Chrome, url: str) -> None:

@@ -10,6 +10,7 @@ const RECONNECT = { quickInitialDelayMs: 1000, timeIntervalMs: 2000, maxDelayMs:
 
 let client = null;
 let subscription = null;
+const waiting = []; // messages that the next frame of the browser shows
 
 function tell(text, isWarning = false) {
   find("outcome").textContent = text;
@@ -62,6 +63,7 @@ async function subscribe() {
     const following = mine.subscribe(find("pattern").value);
     subscription?.end();
     subscription = following;
+    waiting.length = 0;
     find("console-rows").replaceChildren();
     for await (const message of following) show(message);
   } catch (error) {
@@ -71,15 +73,26 @@ async function subscribe() {
   }
 }
 
-function show({ subject, content, fields, type, position }) {
+/** Show a message in the next frame, together with all others. */
+function show(message) {
+  if (!waiting.length) requestAnimationFrame(paint);
+  waiting.push(message);
+  if (waiting.length > ROWS_MAX) waiting.shift(); // a hidden page has no frames
+}
+
+function paint() {
+  const rows = find("console-rows");
+  rows.prepend(...waiting.splice(0).reverse().map(rowOf));
+  while (rows.rows.length > ROWS_MAX) rows.deleteRow(-1);
+}
+
+function rowOf({ subject, content, fields, type, position }) {
   const text = typeof content === "string" ? content : `${content.length} bytes`;
   const shown = text.length > CHARACTERS_SHOWN_MAX
     ? `${text.slice(0, CHARACTERS_SHOWN_MAX)}… (${text.length} characters)`
     : text;
   const pairs = Object.entries(fields).map(([name, value]) => `${name}=${value}`).join(" ");
-  const rows = find("console-rows");
-  rows.prepend(row(LABELS, [subject, shown, pairs, type, position ? at(position) : ""]));
-  while (rows.rows.length > ROWS_MAX) rows.deleteRow(-1);
+  return row(LABELS, [subject, shown, pairs, type, position ? at(position) : ""]);
 }
 
 async function publish() {

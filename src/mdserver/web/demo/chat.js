@@ -11,6 +11,7 @@ import { showState } from "./state.js";
 
 const TALK = "/chat/lobby";
 const BEAT_MS = 5000;
+const BEAT_PAUSE_MS = 1000; // between beats, however many people come
 const GONE_MS = 3 * BEAT_MS;
 const LINES_MAX = 200;
 const find = (id) => document.getElementById(id);
@@ -19,6 +20,7 @@ const client = new Client();
 showState(client);
 const me = Math.random().toString(36).slice(2);
 const people = new Map(); // id -> {name, heard}
+let [beaten, answering] = [-Infinity, 0]; // when we said that we are there; the timer of the next time
 find("name").value = `Guest ${me.slice(0, 4)}`;
 
 client.subscribe(TALK, { history: 50 }, ({ content, fields }) => {
@@ -34,15 +36,24 @@ client.subscribe("/presence/lobby/*", ({ subject, content, fields }) => {
   const id = subject.split("/")[3];
   if (fields.gone) people.delete(id);
   else {
-    if (!people.has(id) && id !== me) beat(); // so that who is new learns of us
+    if (!people.has(id) && id !== me) answer(); // so that who is new learns of us
     people.set(id, { name: content, heard: performance.now() });
   }
   showPeople();
 });
 
+/** Say that we are there at once, or a while after the last time. */
+function answer() {
+  answering ||= setTimeout(() => {
+    answering = 0;
+    beat();
+  }, Math.max(0, beaten + BEAT_PAUSE_MS - performance.now()));
+}
+
 /** Say that we are there, or that we leave. */
 function beat(fields = {}) {
   if (client.phase !== "up") return;
+  beaten = performance.now();
   const how = { fields, retained: false, qos: "STANDARD" };
   client.publish(`/presence/lobby/${me}`, find("name").value, how).catch(() => {});
 }
@@ -73,7 +84,7 @@ find("me").onsubmit = (event) => event.preventDefault();
 find("name").onchange = () => beat();
 client.connected().then(() => beat(), () => {});
 setInterval(() => {
-  beat();
+  answer();
   showPeople();
 }, BEAT_MS);
 addEventListener("pagehide", () => beat({ gone: "1" }));

@@ -29,10 +29,11 @@ function take({ subject, content, fields }) {
 /** Make the row of `/market/IBM/2000-01`, in the table of IBM. */
 function newRow(subject) {
   const [, , symbol, start] = subject.split("/");
-  let table = find(symbol);
+  const id = `market-${symbol}`; // so that no symbol is the name of another element
+  let table = find(id);
   if (table === null) {
     table = document.createElement("table");
-    table.id = symbol;
+    table.id = id;
     table.createCaption().textContent = symbol;
     const head = table.createTHead().insertRow();
     for (const name of ["since", ...COLUMNS]) {

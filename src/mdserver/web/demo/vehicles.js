@@ -15,7 +15,8 @@ const box = { west: Infinity, east: -Infinity, south: Infinity, north: -Infinity
 let clock = "";
 
 client.subscribe("/routes/*", ({ subject, content }) => {
-  const points = JSON.parse(content);
+  const points = pointsOf(content);
+  if (!points) return;
   routes.set(subject, points);
   for (const [lon, lat] of points) {
     box.west = Math.min(box.west, lon);
@@ -32,6 +33,18 @@ client.subscribe("/vehicles/*/*", ({ subject, content, fields }) => {
   buses.set(subject, { route: content, from: bus ? at(bus, now) : to, to, since: now });
   live();
 });
+
+/** Return the points of a route, or null if the content is something else. */
+function pointsOf(content) {
+  let points = null;
+  try {
+    points = JSON.parse(content);
+  } catch {
+    return null;
+  }
+  const isPoint = (each) => Array.isArray(each) && each.length === 2 && each.every(Number.isFinite);
+  return Array.isArray(points) && points.length && points.every(isPoint) ? points : null;
+}
 
 /** Where a bus is at a time, between the last two positions that were told. */
 function at({ from, to, since }, now) {
@@ -52,6 +65,7 @@ function projection(width, height) {
 const colour = (route) => `hsl(${(Number.parseInt(route, 10) * 47) % 360} 70% 45%)`;
 
 function draw(now) {
+  requestAnimationFrame(draw); // first, so that a mistake in one frame does not end all
   const ratio = devicePixelRatio;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   [canvas.width, canvas.height] = [width * ratio, height * ratio];
@@ -74,7 +88,6 @@ function draw(now) {
     document.getElementById("figures").textContent = figures;
     canvas.setAttribute("aria-label", figures);
   }
-  requestAnimationFrame(draw);
 }
 
 function drawBus(route, [x, y]) {
