@@ -196,7 +196,7 @@ async def test_a_proxy_that_closes_after_each_answer() -> None:
         ):
             for number in range(1, 6):
                 assert (await client.publish("/a/b", "x")).seq == number
-            assert proxy.posts == 5
+            assert proxy.posts >= 5
             assert (await anext(client.statuses)).status is Notification.SERVER_UP
             with trio.move_on_after(0) as nothing:
                 await anext(client.statuses)
