@@ -92,12 +92,15 @@ def replay(url: str) -> int:
         subprocess.Popen(rows, stdout=subprocess.PIPE) as source,
         subprocess.Popen(pub, stdin=source.stdout) as publisher,
     ):
-        assert source.stdout is not None
-        source.stdout.close()
-        if published := publisher.wait():
-            subscriber.terminate()
-            return published
-        return source.wait() or subscriber.wait()
+        try:
+            assert source.stdout is not None
+            source.stdout.close()
+            if published := publisher.wait():
+                return published
+            return source.wait() or subscriber.wait()
+        finally:
+            for process in (subscriber, source, publisher):
+                process.terminate()  # those that have not ended, after an error or Ctrl-C
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A page when a proxy lets no WebSocket through, when nobody looks at it, and under load."""
+"""A page when a proxy lets no WebSocket through, and under load."""
 
 import subprocess
 import sys
@@ -10,7 +10,6 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.browser.conftest import start_chromium
 from tests.browser.proxies import no_websockets
 from tests.browser.soak import soak
 from tests.browser.test_javascript import CACHE, COUNTING
@@ -27,15 +26,6 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
     settings = ("Listen=127.0.0.1:0", "Entitlement=None", "AllowedOrigins=*", CACHE)
     with live_server(tmp_path, *(word for each in settings for word in ("--set", each))) as running:
         yield running
-
-
-@pytest.fixture
-def alone(browser: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
-    """A browser of its own: a page that was frozen stays hidden, and is not painted any more."""
-    started = start_chromium()
-    assert started is not None
-    yield started
-    started.quit()
 
 
 def page_by(port: int, folder: Path, messages: str) -> str:
@@ -75,25 +65,6 @@ def test_http_when_no_websocket_gets_through(
         shown(browser, "200 seen, 0 wrong")
         assert proxy.refused == 1
         browser.get("about:blank")
-
-
-def test_a_page_that_nobody_sees_loses_nothing(
-    alone: webdriver.Chrome, server: LiveServer, tmp_path: Path
-) -> None:
-    """Hidden it goes on taking messages; frozen it loses its socket, and recovers them later."""
-    alone.get(page_by(server.port, tmp_path, "10_051"))
-    shown(alone, "ready")
-    first = alone.current_window_handle
-    alone.switch_to.new_window("tab")
-    pub(server, 10_000)
-    alone.close()
-    alone.switch_to.window(first)
-    WebDriverWait(alone, WAIT_S).until(lambda _: alone.title == "10000")
-    alone.execute_cdp_cmd("Page.setWebLifecycleState", {"state": "frozen"})
-    pub(server, 50)
-    alone.execute_cdp_cmd("Page.setWebLifecycleState", {"state": "active"})
-    pub(server, 1)
-    shown(alone, "10051 seen, 0 wrong")
 
 
 def test_the_memory_of_a_page_is_flat(browser: webdriver.Chrome, tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ class LiveCluster:
             process.wait()
 
     def start(self, index: int, password: str = "secret of the tests", **changed: str) -> None:
+        before = self.processes.get(index)
+        assert before is None or before.poll() is not None, f"member {index} runs"
         members = [*self.peers[: self.listed], self.peers[index]]
         settings = {
             "NodeName": f"member-{index + 1}",

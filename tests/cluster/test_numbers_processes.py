@@ -84,6 +84,8 @@ def sent_and_killed(
                 statuses += statuses_of(client.recv(timeout=30))
         except ConnectionClosed:
             pass  # a member that lost sight of the majority sends its clients away
+    if leader in cluster.processes:  # that may also be before the results were there
+        cluster.kill(leader)
     return statuses
 
 
