@@ -27,10 +27,12 @@ BUILD = ROOT / "build" / "packages"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 NEXT_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor + 1}"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+# bin/mdserver beside lib/mdserver, below /usr or wherever a tarball is unpacked.
 LAUNCHER = """#!/usr/bin/python3 -sP
 import sys
+from pathlib import Path
 
-sys.path.insert(0, "{library}")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib" / "mdserver"))
 from mdserver.cli.main import main
 
 main()
@@ -108,7 +110,7 @@ def system(output: Path) -> Path:
     tree = BUILD / "system"
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(library(output), tree / "usr/lib/mdserver")
-    place(tree / "usr/bin/mdserver", LAUNCHER.format(library="/usr/lib/mdserver"), 0o755)
+    place(tree / "usr/bin/mdserver", LAUNCHER, 0o755)
     for unit in ("mdserver.service", "mdserver.socket"):
         place(tree / "usr/lib/systemd/system" / unit, read(HERE / "systemd" / unit))
     place(tree / "etc/mdserver/mdserver.conf", read(ROOT / "conf/mdserver.conf"), 0o640)
@@ -146,10 +148,8 @@ def tar(output: Path) -> Path:
     name = f"mdserver-{version()}-linux-{machine}"
     tree = BUILD / name
     shutil.rmtree(tree, ignore_errors=True)
-    shutil.copytree(library(output), tree / "lib")
-    launcher = LAUNCHER.replace("import sys\n", "import sys\nfrom pathlib import Path\n", 1)
-    launcher = launcher.replace('"{library}"', 'str(Path(__file__).resolve().parents[1] / "lib")')
-    place(tree / "bin" / "mdserver", launcher, 0o755)
+    shutil.copytree(library(output), tree / "lib" / "mdserver")
+    place(tree / "bin" / "mdserver", LAUNCHER, 0o755)
     place(tree / "conf" / "mdserver.conf", read(ROOT / "conf/mdserver.conf"))
     place(tree / "LICENSE", read(ROOT / "LICENSE"))
     file = output / f"{name}.tar.gz"

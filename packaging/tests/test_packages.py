@@ -83,6 +83,11 @@ def inside(root: Path, *command: object, user: str = "root") -> str:
     return run("chroot", f"--userspec={user}", root, *command)
 
 
+def install(root: Path, package: Path, *options: str) -> None:
+    shutil.copy(package, root / "srv")
+    inside(root, "dpkg", *options, "-i", f"/srv/{package.name}")
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return int(sock.getsockname()[1])
@@ -125,8 +130,7 @@ def test_the_unit_gives_few_rights() -> None:
 
 def test_the_debian_package_is_installed_used_upgraded_and_purged(dist: Path, clean: Path) -> None:
     (package,) = dist.glob("*.deb")
-    shutil.copy(package, clean / "root")
-    inside(clean, "dpkg", "-i", f"/root/{package.name}")
+    install(clean, package)
     unit = (clean / "usr/lib/systemd/system/mdserver.service").read_text()
     start = re.search(r"^ExecStart=(.+)$", unit, re.MULTILINE)
     assert start
@@ -138,21 +142,20 @@ def test_the_debian_package_is_installed_used_upgraded_and_purged(dist: Path, cl
         # The files of a running server are replaced; what it runs is in memory, and goes on.
         with (clean / CONFIG[1:]).open("a") as file:
             file.write("\nNodeName = mine\n")
-        inside(clean, "dpkg", "--force-confold", "-i", f"/root/{package.name}")
+        install(clean, package, "--force-confold")
         assert post(url, "/a/b")["status"] == "OK"
     assert inside(clean, "mdserver", "check-config", "--config", CONFIG, user="mdserver")
     with serving(*command) as url:
         assert post(url, "/a/b")["status"] == "OK"
     assert "NodeName = mine" in (clean / CONFIG[1:]).read_text()
     inside(clean, "dpkg", "--purge", "mdserver")
-    left = run("find", clean, "-xdev", "-name", "*mdserver*", "-not", "-path", "*/root/*.deb")
+    left = run("find", clean, "-xdev", "-name", "*mdserver*", "-not", "-path", "*/srv/*.deb")
     assert [line for line in left.splitlines() if "/var/lib/dpkg/" not in line] == []
 
 
 def test_the_configuration_is_for_root_and_the_server_only(dist: Path, clean: Path) -> None:
     (package,) = dist.glob("*.deb")
-    shutil.copy(package, clean / "root")
-    inside(clean, "dpkg", "-i", f"/root/{package.name}")
+    install(clean, package)
     assert inside(clean, "stat", "-c", "%a %U %G", CONFIG) == "640 root mdserver\n"
     assert inside(clean, "stat", "-c", "%a %U %G", "/etc/mdserver") == "750 root mdserver\n"
     inside(clean, "dpkg", "--purge", "mdserver")
