@@ -138,7 +138,10 @@ test-server: $(VENV)/.dev $(CLIENT)/node_modules/.package-lock.json browser prox
 test-pipeline: $(VENV)/.dev jars ## the tests of the pipeline, with Spark and a Kafka broker
 	$(BIN)/python -m pytest -q tests/pipeline -m "not soak"
 
-.PHONY: pipeline-soak
+test-again: ## the tests that failed in the run before, once more, one at a time
+	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none
+
+.PHONY: test-again pipeline-soak
 pipeline-soak: $(VENV)/.dev jars ## longer tests of the pipeline: further kills, the demo, the benchmark
 	$(BIN)/python -m pytest -q tests/pipeline -m soak
 

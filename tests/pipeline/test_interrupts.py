@@ -20,14 +20,34 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 PATIENCE_S = 120
 
 
+# Waits for an answer of the JVM that does not come before the interrupt.
+COUNTS_FOREVER = """
+from mdserver.pipeline.common.session import running
+
+try:
+    with running("endless") as spark:
+        print("started", flush=True)
+        spark.range(10**15).selectExpr("sum(hash(id))").collect()
+except KeyboardInterrupt:
+    raise SystemExit(130)
+"""
+
+
 @contextlib.contextmanager
 def archiving(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """An archive in a process group of its own."""
     write_messages(tmp_path / "journal", [Publication("/a/b", b"x")])
-    command = [sys.executable, "-m", "mdserver.cli.main", "pipeline", "archive"]
+    command = ["-m", "mdserver.cli.main", "pipeline", "archive"]
     where = ["--journal", str(tmp_path / "journal"), "--tables", str(tmp_path / "tables")]
+    with in_a_group([*command, *where]) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def in_a_group(arguments: list[str]) -> Iterator["subprocess.Popen[str]"]:
+    """Run Python in a process group of its own, which is killed at the end of the block."""
     process = subprocess.Popen(
-        [*command, *where],
+        [sys.executable, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -60,6 +80,13 @@ def test_while_it_archives(tmp_path: Path) -> None:
     with archiving(tmp_path) as process:
         assert process.stdout is not None
         assert "1 rows" in process.stdout.readline()
+        assert ended(process) == (130, "")
+
+
+def test_while_it_waits_for_an_answer_of_the_jvm() -> None:
+    with in_a_group(["-c", COUNTS_FOREVER]) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
         assert ended(process) == (130, "")
 
 

@@ -71,7 +71,13 @@ def start(
     # A failure of a batch comes back as an exception and is reported once, in one line; py4j would
     # log its stack trace as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # What Ctrl-C interrupts while py4j waits for an answer, it logs to the root logger instead.
+    logging.getLogger().addFilter(_is_no_interrupt)
     return spark
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
 
 
 @contextlib.contextmanager
