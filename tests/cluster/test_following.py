@@ -1,6 +1,10 @@
 """A member serves clients while it follows all groups; else it sends them to those that do."""
 
+from typing import Any
+
+from mdserver.cluster.messages import Accept, AnyPeerMessage, Commit, Sync
 from mdserver.core.events import Move
+from mdserver.core.subjects import group_of
 from mdserver.limits import NS_PER_MS as MS
 from mdserver.limits import NS_PER_S as S
 from mdserver.limits import PEER_SUSPECT_MS, UNFOLLOWED_AFTER_SUSPICIONS
@@ -106,3 +110,63 @@ def test_nobody_is_sent_to_members_that_follow_no_more_than_this_one() -> None:
     cluster.partition("m1:1")
     assert member.following.servers() == []
     assert member.following.unready() is None
+
+
+class DeafCluster(Cluster):
+    """A cluster in which `deaf` hears heartbeats and gets no entries."""
+
+    deaf = ""
+
+    def send(self, sender: str, receiver: str, message: AnyPeerMessage, data: bytes) -> None:
+        if receiver == self.deaf and isinstance(message, Accept | Commit | Sync):
+            return
+        super().send(sender, receiver, message, data)
+
+
+def rows(cluster: Cluster, asked: str, kind: str) -> list[dict[str, Any]]:
+    found = cluster.operate(asked, "status").answer[kind]
+    assert isinstance(found, list)
+    return found
+
+
+def behind(cluster: Cluster, asked: str, member: str) -> int | None:
+    """How far a member is behind its coordinators, as another one says."""
+    (found,) = (row["behind"] for row in rows(cluster, asked, "members") if row["name"] == member)
+    assert found is None or isinstance(found, int)
+    return found
+
+
+def test_all_members_know_how_far_one_of_them_is_behind() -> None:
+    cluster = DeafCluster(3, GROUPS)
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.run(4 * S)
+    for asked in cluster.names:
+        assert [behind(cluster, asked, name) for name in cluster.names] == [0, 0, 0]
+        assert {row["behind"] for row in rows(cluster, asked, "groups")} == {0}
+    cluster.open("m1:1", 1)
+    cluster.deaf = "m3:1"
+    subject = cluster.subject_of("m1:1")
+    for _ in range(7):
+        cluster.publish("m1:1", 1, subject, "x")
+    cluster.run(2 * S)
+    assert [behind(cluster, asked, "m3:1") for asked in cluster.names] == [7, 7, 7]
+    assert [behind(cluster, asked, "m2:1") for asked in cluster.names] == [0, 0, 0]
+    group = group_of(subject, GROUPS)
+    assert [row["behind"] for row in rows(cluster, "m3:1", "groups")] == [
+        7 if row == group else 0 for row in range(GROUPS)
+    ]
+    assert cluster.members["m3:1"].node.following.behind_in_all() == 7
+    cluster.deaf = ""
+    cluster.until(lambda: behind(cluster, "m1:1", "m3:1") == 0)
+
+
+def test_nobody_knows_how_far_a_member_without_a_coordinator_is_behind() -> None:
+    cluster = started()
+    cluster.partition("m3:1")
+    cluster.run(2 * S)
+    assert behind(cluster, "m3:1", "m3:1") is None
+    assert behind(cluster, "m1:1", "m3:1") is None
+    assert behind(cluster, "m1:1", "m1:1") == 0
+    cluster.heal()
+    cluster.until(lambda: behind(cluster, "m1:1", "m3:1") == 0)

@@ -37,7 +37,7 @@ def status(monitor: str, credentials: Path | None, as_json: bool, form: str) -> 
         click.echo(json.dumps(answer))
         return
     console = Console(soft_wrap=True)
-    members = Table("name", "address", "seed", "state", "incarnation", "groups")
+    members = Table("name", "address", "seed", "state", "incarnation", "groups", "behind")
     for row in answer["members"]:
         members.add_row(
             escape(row["name"]),
@@ -46,6 +46,7 @@ def status(monitor: str, credentials: Path | None, as_json: bool, form: str) -> 
             row["state"],
             str(row["incarnation"]),
             str(row["groups"]),
+            "" if row["behind"] is None else f"{row['behind']:,}",
         )
     console.print(members)
     groups = answer["groups"]

@@ -182,9 +182,11 @@ class View:
         leaderless = sum(row["coordinator"] is None for row in groups)
         quorum = "" if self.cluster["quorum"] else ", NO QUORUM"
         told = f"{lag:,} entries not committed, {leaderless} groups without coordinator{quorum}"
-        table = plain(f"member ({told})", "state", "groups")
+        table = plain(f"member ({told})", "state", "groups", "behind")
         for row in self.cluster["members"]:
-            table.add_row(harmless(row["name"]), row["state"], str(row["groups"]))
+            # A member of an earlier version does not say how far behind it is.
+            behind = "?" if row.get("behind") is None else f"{row['behind']:,}"
+            table.add_row(harmless(row["name"]), row["state"], str(row["groups"]), behind)
         return table
 
     def _sessions(self) -> Table:

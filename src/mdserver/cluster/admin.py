@@ -23,6 +23,7 @@ from mdserver.limits import NS_PER_S
 
 if TYPE_CHECKING:
     from mdserver.cluster.election import Election
+    from mdserver.cluster.following import Following
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.core.broker import Broker
 
@@ -45,6 +46,7 @@ class AdminCommands(MemberPart):
     _broker: "Broker"
     _storage: "StableStorage"
     _election: "Election"
+    _following: "Following"
     _cold: dict[int, int] = field(init=False, factory=dict)
     _cold_until: int = field(init=False, default=0)
     _draining: bool = field(init=False, default=False)
@@ -135,12 +137,19 @@ class AdminCommands(MemberPart):
                 "state": state,
                 "incarnation": self._storage.votes.incarnation,
                 "groups": led,
+                "behind": self._following.behind_in_all(),
             }
         peer = self._members.peers[address]
-        state = "unreachable"
+        state, behind = "unreachable", None
         if self._members.alive(address, self._outgoing.now) and peer.not_voting is not None:
             state = standing(peer.record_lost, peer.not_voting, peer.ready, peer.weight)
-        return found | {"state": state, "incarnation": peer.incarnation, "groups": led}
+            behind = peer.behind
+        return found | {
+            "state": state,
+            "incarnation": peer.incarnation,
+            "groups": led,
+            "behind": behind,
+        }
 
     def _group(self, group: int) -> dict[str, object]:
         leadership, log = self.groups[group].leadership, self.groups[group].log
@@ -152,6 +161,7 @@ class AdminCommands(MemberPart):
             "length": log.length,
             "committed": log.committed,
             "lag": log.length - log.committed,
+            "behind": self._following.behind(self.groups[group]),
         }
 
     # Drain

@@ -86,19 +86,41 @@ class Following(MemberPart):
         member that is behind follows as long as its own log moves.
         """
         leadership, log = group.leadership, group.log
-        coordinator = leadership.coordinator
-        if coordinator == self._settings.me:
-            return (
-                group.coordinator is not None and group.coordinator.state is CoordinatorState.ACTIVE
-            )
-        if not leadership.active or not self._members.alive(coordinator, self._outgoing.now):
+        if leadership.coordinator == self._settings.me:
+            return self.behind(group) is not None
+        if not leadership.active:
             return False
-        led = self._members.peers[coordinator].leads.get(group.index)
-        if led is None:
+        behind = self.behind(group)
+        if behind is None:
             return False
         moved = log.committed != group.followed_length
         group.followed_length = log.committed
-        return moved or log.committed >= led.committed
+        return moved or not behind
+
+    def behind(self, group: "Group") -> int | None:
+        """Return how many entries this member has not applied that its coordinator has committed.
+
+        Returns None if no coordinator is in sight, because nobody says then how many there are. The
+        number is as old as the coordinator's last heartbeat.
+        """
+        coordinator = group.leadership.coordinator
+        if coordinator == self._settings.me:
+            here = group.coordinator
+            return 0 if here is not None and here.state is CoordinatorState.ACTIVE else None
+        if not self._members.alive(coordinator, self._outgoing.now):
+            return None
+        led = self._members.peers[coordinator].leads.get(group.index)
+        return None if led is None else max(led.committed - group.log.committed, 0)
+
+    def behind_in_all(self) -> int | None:
+        """Return the sum of `behind` over all groups, None if it is None of one of them."""
+        total = 0
+        for group in self.groups:
+            behind = self.behind(group)
+            if behind is None:
+                return None
+            total += behind
+        return total
 
     def unready(self) -> str | None:
         """Return why clients are better served by another member; None if none is known to be.

@@ -44,6 +44,7 @@ class Peer:
 
     __slots__ = (
         "admitted",
+        "behind",
         "client",
         "follows",
         "greeted",
@@ -91,6 +92,7 @@ class Peer:
         self.misses: Sequence[str] = ()
         self.follows = False
         self.unverified = False
+        self.behind: int | None = None
         self.start = 0
 
 
@@ -194,6 +196,7 @@ class Membership:
         peer.misses = heartbeat.misses
         peer.follows = heartbeat.follows
         peer.unverified = heartbeat.unverified
+        peer.behind = heartbeat.behind
         peer.leads = {led.group: led for led in heartbeat.leads}
         return changed
 

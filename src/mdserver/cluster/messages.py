@@ -65,7 +65,8 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     `hears`: the members from which something came lately; `sees`: those of them that hear the
     sender as well; `misses`: members that others see and the sender does not. `follows`: it follows
     all groups, and clients may be sent to it. `unverified`: it read a log from its disk, which no
-    coordinator has compared yet.
+    coordinator has compared yet. `behind`: how many entries it has not applied that coordinators
+    have committed, None if it does not know.
     """
 
     ready: bool
@@ -81,6 +82,7 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     misses: Sequence[str] = ()
     follows: bool = False
     unverified: bool = False
+    behind: int | None = None
 
 
 class Ballot(Item, frozen=True):

@@ -166,7 +166,7 @@ class Node:
             )
         else:
             self.mode = Standard(*common, self.following, learner, sequencer, rng)
-        self.admin = AdminCommands(*common, broker, storage, election)
+        self.admin = AdminCommands(*common, broker, storage, election, self.following)
         self._sessions: dict[int, None] = {}
         self._started = False
         self._unserved = 0
@@ -471,6 +471,7 @@ class Node:
             members.misses,
             self.following.follows_all and self.unready() is None,
             groups.unverified,
+            self.following.behind_in_all(),
         )
 
     # Time

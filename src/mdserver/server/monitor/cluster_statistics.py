@@ -32,9 +32,10 @@ SUMMED = (
     "slow_consumers",
     "waiting_publications",
     "coordinated_groups",
+    "behind_entries",
 )
 """The gauges that can be summed. The others count things of which every member has a copy."""
-COLUMNS = ("sessions", "subscriptions", "coordinated_groups")
+COLUMNS = ("sessions", "subscriptions", "coordinated_groups", "behind_entries")
 RATES = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 
 

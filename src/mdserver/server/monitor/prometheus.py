@@ -45,6 +45,10 @@ GAUGES = {
         "Subject groups without a coordinator, as far as this member knows.",
     ),
     "lag_entries": ("uncommitted_entries", "Entries in the logs here that are not committed yet."),
+    "behind_entries": (
+        "behind_entries",
+        "Entries that coordinators in sight have committed and this member has not applied yet.",
+    ),
     "members_in_sight": ("members_in_sight", "Members that this one has a link to, and itself."),
 }
 """Name in the statistics -> name of the metric without its prefix, and its help text."""

@@ -155,6 +155,7 @@ class Statistics:
             ),
             "groups_without_coordinator": sum(not group.led for group in groups),
             "lag_entries": sum(group.log.length - group.log.committed for group in groups),
+            "behind_entries": sum(node.following.behind(group) or 0 for group in groups),
             "members_in_sight": 1 + len(node.outgoing.linked),
         }
 

@@ -38,13 +38,14 @@ export function showCluster(status) {
 
 function card(member, colours, groups) {
   const item = element("li", "", colours.get(member.address));
-  const behind = groups
+  const uncommitted = groups
     .filter(({ coordinator }) => coordinator === member.address)
     .reduce((sum, { lag }) => sum + lag, 0);
   const told = [
     member.seed ? "seed" : "no seed",
     `coordinates ${count(member.groups)} groups`,
-    `${count(behind)} entries not committed`,
+    `${count(uncommitted)} entries not committed`,
+    lagOf(member.behind),
   ];
   item.append(
     element("strong", member.name),
@@ -52,14 +53,21 @@ function card(member, colours, groups) {
     document.createElement("br"),
     `${member.address}: ${told.join(", ")}`,
   );
-  if (member.state !== "NORMAL") item.classList.add("warning");
+  if (member.state !== "NORMAL" || member.behind) item.classList.add("warning");
   return item;
+}
+
+/** Return in words how many entries are not applied that coordinators have committed. */
+function lagOf(behind) {
+  if (behind === null || behind === undefined) return "lag unknown";
+  return behind ? `${count(behind)} entries behind` : "nothing behind";
 }
 
 function cell(group, colours) {
   const made = element("i", "", colours.get(group.coordinator) ?? "of-none");
   made.title = `group ${group.group}: ${group.coordinator ?? "no coordinator"}, epoch `
-    + `${group.epoch}, ${count(group.lag)} entries not committed`;
+    + `${group.epoch}, ${count(group.lag)} entries not committed, here ${lagOf(group.behind)}`;
+  if (group.behind) made.classList.add("behind");
   return made;
 }
 
