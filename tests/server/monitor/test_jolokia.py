@@ -77,6 +77,18 @@ def test_attributes_are_read_by_path_and_by_post(ask: Ask) -> None:
     }
 
 
+def test_a_path_leads_into_what_is_read(ask: Ask) -> None:
+    answer = ask("/read/mdserver:type=Total/MessagesIn,MessagesOut/MessagesIn")
+    assert answer["value"] == 1
+    assert answer["request"]["path"] == "MessagesIn"
+    for path in ("/read/mdserver:type=Total/MessagesIn/Further", "/read/*:type=Total/MessagesIn/a"):
+        answer = ask(path)
+        assert answer["status"] == 404
+        assert "The path leads nowhere at" in answer["error"]
+    asked = {"type": "read", "mbean": "*:type=Total", "path": "mdserver:type=Total/MessagesIn"}
+    assert ask(body=asked)["value"] == 1
+
+
 def test_patterns_read_and_find_several(ask: Ask) -> None:
     found = ask("/search/mdserver:type=Latency,*")["value"]
     assert len(found) == 3

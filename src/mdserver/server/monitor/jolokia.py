@@ -132,13 +132,20 @@ def read_path(path: str) -> Row:
     asked: Row = {"type": kind}
     if kind == "list":
         if rest:
-            asked["path"] = "/".join(each.replace("!", "!!").replace("/", "!/") for each in rest)
+            asked["path"] = joined(rest)
     elif rest:
         asked["mbean"] = rest[0]
         if len(rest) > 1:
             names = rest[1].split(",")
             asked["attribute"] = names if len(names) > 1 else rest[1]
+        if len(rest) > 2:
+            asked["path"] = joined(rest[2:])
     return asked
+
+
+def joined(parts: list[str]) -> str:
+    """Return parts as one path, of which `split` makes the same parts."""
+    return "/".join(part.replace("!", "!!").replace("/", "!/") for part in parts)
 
 
 def split(path: str) -> list[str]:
@@ -195,7 +202,7 @@ def read(asked: Row, beans: Beans) -> Any:
         found = {each: attributes(asked, beans[each], each) for each in search(name, beans)}
         if not found:
             raise JolokiaError(404, f"No MBean matches {safe_text(name, 128)}.")
-        return found
+        return below(found, steps(asked.get("path")))
     wanted = parsed(name)
     for each, values in beans.items():
         if parsed(each) == wanted:
