@@ -84,7 +84,7 @@ docs: $(VENV)/.dev ## write the pages that are made of the parameter table
 lock: ## resolve the lock files in requirements/ anew
 	$(LOCK) --extra build -o requirements/run.txt
 	$(LOCK) -c requirements/run.txt -o requirements/server.txt
-	$(LOCK) --extra build --extra dev --extra kafka --extra pipeline -o requirements/dev.txt
+	$(LOCK) --extra build --extra dev --extra kafka --extra otel --extra pipeline -o requirements/dev.txt
 	$(LOCK) --extra build --extra demo -c requirements/dev.txt -o requirements/demo.txt
 
 quick: $(VENV)/.dev ## the tests that take under two minutes together
