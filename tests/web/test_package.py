@@ -1,4 +1,4 @@
-"""The JavaScript client as it is shipped: types, vectors, size, package."""
+"""The JavaScript client as it is shipped: types, vectors, scenarios, size, package."""
 
 import json
 import shutil
@@ -15,6 +15,10 @@ BUNDLE_BYTES_MAX = 16 * 1024
 
 def test_vectors(node: Node) -> None:
     assert "# fail 0" in node("--test", "--test-reporter=tap", "vectors.test.mjs")
+
+
+def test_scenarios(node: Node) -> None:
+    assert "# fail 0" in node("--test", "--test-reporter=tap", "scenarios.test.mjs")
 
 
 def test_types(node: Node) -> None:
