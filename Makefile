@@ -85,6 +85,7 @@ lock: ## resolve the lock files in requirements/ anew
 	$(LOCK) --extra build -o requirements/run.txt
 	$(LOCK) -c requirements/run.txt -o requirements/server.txt
 	$(LOCK) --extra build --extra dev --extra kafka --extra otel --extra pipeline -o requirements/dev.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet packaging/site/requirements.in -o requirements/site.txt
 	$(LOCK) --extra build --extra demo -c requirements/dev.txt -o requirements/demo.txt
 
 quick: $(VENV)/.dev ## the tests that take under two minutes together
@@ -105,6 +106,16 @@ $(CLIENT)/node_modules/.package-lock.json: $(CLIENT)/package.json $(CLIENT)/pack
 
 roots: ## install what builds packages, and the clean root in which they are tried
 	@{ command -v debootstrap && command -v rpmbuild && command -v systemd-analyze; } > /dev/null || { $(INSTALL) debootstrap rpm systemd > /dev/null; } || true
+
+# mkdocs and what it needs have an environment of their own: nothing of the server's needs them.
+SITE := build/site-venv
+$(SITE)/.done: requirements/site.txt | $(VENV)/bin/python
+	$(VENV)/bin/python -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/site.txt
+	@touch $@
+
+site: $(SITE)/.done ## the documentation as pages to read in a browser, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet -f packaging/site/mkdocs.yml
 
 dist: $(VENV)/.dev roots ## what is released, in dist/: sdist, wheel, .deb, .rpm, tarball
 	$(BIN)/python packaging/build.py
@@ -132,7 +143,7 @@ test-pure: $(VENV)/.dev ## the tests of core and codec, with their branch covera
 	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
 	$(BIN)/python -m coverage report
 
-test-server: $(VENV)/.dev $(CLIENT)/node_modules/.package-lock.json browser proxies prometheus networks jars ## the tests of all else but the pipeline
+test-server: $(VENV)/.dev $(SITE)/.done $(CLIENT)/node_modules/.package-lock.json browser proxies prometheus networks jars ## the tests of all else but the pipeline
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline
 
 test-pipeline: $(VENV)/.dev jars ## the tests of the pipeline, with Spark and a Kafka broker
@@ -207,6 +218,6 @@ clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
 .PHONY: help jars run cluster dist-client demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
-	roots dist verify-packages \
+	roots site dist verify-packages \
 	test test-pure test-server test-pipeline \
 	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos soak-web fuzz clean

@@ -115,7 +115,7 @@ def system(output: Path) -> Path:
         place(tree / "usr/lib/systemd/system" / unit, read(HERE / "systemd" / unit))
     place(tree / "etc/mdserver/mdserver.conf", read(ROOT / "conf/mdserver.conf"), 0o640)
     document = tree / "usr/share/doc/mdserver"
-    for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")):
         place(document / page.relative_to(ROOT), read(page))
     place(document / "copyright", read(ROOT / "LICENSE"))
     dated(tree)

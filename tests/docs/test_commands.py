@@ -19,12 +19,13 @@ from mdserver.bench.__main__ import bench
 from mdserver.cli.main import mdserver
 
 TOP = Path(__file__).parents[2]
-PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
+PAGES = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^ {4}(?:mdserver|make|python) .*\n)+", re.MULTILINE)
 KINDS = {
     "console",
     "console background",
+    "console server",
     "sh",
     "text",
     "text output",
@@ -55,7 +56,7 @@ def commands(page: Path) -> Iterator[list[str]]:
         line.removeprefix("$ ")
         for kind, body in FENCE.findall(text)
         if kind.startswith("console")
-        for line in re.findall(r"^\$ .*(?:\\\n.*)*", body, re.MULTILINE)
+        for line in re.findall(r"^\$ (?:.*\\\n)*.*", body, re.MULTILINE)
     ]
     indented = [block for block in INDENTED.findall(text) if "```" not in block]
     for block in (*shells, *consoles, *indented):

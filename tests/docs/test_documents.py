@@ -8,30 +8,36 @@ live server here, and the commands that speak to a server are told so.
   lines.
 - ```` ```console background ````: the same, with one command that runs while the blocks after it
   do and must have ended, by itself, at the end of the document.
+- ```` ```console server ````: one command that runs a server at port 8443 until the end of the
+  document; here it has a free port.
 - ```` ```python ````: a program, followed by ```` ```text output ```` if what it prints matters.
 """
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 from attrs import frozen
 
-from tests.live import LiveServer, lines_about, wait_for_line
+from mdserver.bench.processes import free_ports
+from tests.live import READY, LiveServer, lines_about, wait_for_line
 
 TOP = Path(__file__).parents[2]
-DOCUMENTS = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
+DOCUMENTS = [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```([a-z]+(?: [a-z ]+)?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-RUNNABLE = ("console", "console background", "python")
+RUNNABLE = ("console", "console background", "console server", "python")
 COMMAND_TIMEOUT_S = 30
 SERVER_OPTION = """
 mdserver() {
     case $1 in
-        pub|sub|snapshot) command mdserver "$@" --server "$MDSERVER_URL" ;;
+        pub|sub|snapshot) command mdserver "$@" --server "$LIVE_SERVER_URL" ;;
         *) command mdserver "$@" ;;
     esac
 }
@@ -78,8 +84,8 @@ def fits(expected: str, printed: str) -> bool:
     return re.fullmatch(pattern, lines) is not None
 
 
-def start(step: Step, server: LiveServer) -> subprocess.Popen[str]:
-    command = step.command.replace("8800", str(server.port))
+def start(step: Step, server: LiveServer, second_port: int) -> subprocess.Popen[str]:
+    command = step.command.replace("8800", str(server.port)).replace("8443", str(second_port))
     arguments = (
         [sys.executable, "-c", command]
         if step.kind == "python"
@@ -88,7 +94,7 @@ def start(step: Step, server: LiveServer) -> subprocess.Popen[str]:
     environment = {key: value for key, value in os.environ.items() if "MDSERVER" not in key}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     if step.kind != "python":
-        environment["MDSERVER_URL"] = server.url
+        environment["LIVE_SERVER_URL"] = server.url
     return subprocess.Popen(
         arguments,
         cwd=TOP,
@@ -99,6 +105,12 @@ def start(step: Step, server: LiveServer) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a server and the shell that it runs in."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
 
 
 def finish(step: Step, process: subprocess.Popen[str], server: LiveServer) -> None:
@@ -114,12 +126,19 @@ def finish(step: Step, process: subprocess.Popen[str], server: LiveServer) -> No
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_what_a_document_says_is_so(document: Path, server: LiveServer, folder: Path) -> None:
     background: list[tuple[Step, subprocess.Popen[str]]] = []
+    servers: list[subprocess.Popen[str]] = []
+    (second_port,) = free_ports(1)
     try:
         for step in steps(document.read_text(encoding="utf-8")):
             access = folder / "audit-access.log"
             earlier = len(lines_about(access, '"subscribe'))
-            process = start(step, server)
-            if step.kind == "console background":
+            process = start(step, server, second_port)
+            if step.kind == "console server":
+                servers.append(process)
+                assert process.stdout is not None
+                lines = list(takewhile(lambda line: not READY.match(line), process.stdout))
+                assert process.poll() is None, lines
+            elif step.kind == "console background":
                 background.append((step, process))
                 wait_for_line(access, '"subscribe', earlier)
             else:
@@ -127,8 +146,11 @@ def test_what_a_document_says_is_so(document: Path, server: LiveServer, folder: 
         for step, process in background:
             finish(step, process, server)
     finally:
+        for process in servers:
+            end(process)
         for _, process in background:
             process.kill()
+        for process in (*servers, *(process for _, process in background)):
             process.communicate()
 
 

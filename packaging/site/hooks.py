@@ -1,0 +1,158 @@
+"""Pages of the site that are made of other files, and links that lead out of docs/.
+
+mkdocs calls `on_files` before it reads the pages, and `on_page_markdown` with the text of each.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+MOVED = {"../SECURITY.md": "reporting.md", "../CHANGELOG.md": "changelog.md"}
+TEXTS = ("conf/mdserver.conf", "conf/loopback.conf")
+LINK = re.compile(r"\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made, and the files that pages link to."""
+    made = {
+        "openapi.md": "\n".join(openapi(json.loads(read("src/mdserver/web/openapi.json")))),
+        "asyncapi.md": "\n".join(asyncapi(yaml.safe_load(read("docs/asyncapi.yaml")))),
+        "reporting.md": read("SECURITY.md").replace("](docs/", "]("),
+        "changelog.md": read("CHANGELOG.md").replace("](docs/", "]("),
+        "openapi.json": read("src/mdserver/web/openapi.json"),
+        **{Path(name).name: read(name) for name in TEXTS},
+    }
+    for name, text in made.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def read(name: str) -> str:
+    """Return the text of a file of the repository."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Lead links out of docs/ to the copies in the site; what has none becomes plain text."""
+    up = "../" * page.file.src_uri.count("/")
+
+    def lead(match: re.Match[str]) -> str:
+        target = match[1].removeprefix(up)
+        if not target.startswith("../"):
+            return match[0]
+        if target in MOVED:
+            return f"]({up}{MOVED[target]}{match[2] or ''})"
+        assert target.removeprefix("../") in TEXTS, f"{page.file.src_uri} links to {target}"
+        return f"]({up}{Path(target).name})"
+
+    return LINK.sub(lead, markdown)
+
+
+def openapi(document: dict[str, Any]) -> Iterator[str]:
+    """Yield lines of Markdown: each request, what it takes, what it answers."""
+    yield "# HTTP, every request\n"
+    yield f"{document['info']['description']} Made of the [OpenAPI document](openapi.json), which a"
+    yield "server has at `/openapi.json`; [HTTP](http.md) explains.\n"
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield f"## `{method.upper()} {path}`\n"
+            yield f"{operation['summary']} {operation.get('description', '')}\n"
+            given = [resolved(document, each) for each in operation.get("parameters", ())]
+            if given:
+                yield "| parameter | in | value | |\n|---|---|---|---|"
+                for each in given:
+                    text = each.get("description", "")
+                    yield f"| `{each['name']}` | {each['in']} | {value(each['schema'])} | {text} |"
+                yield ""
+            body = resolved(document, operation.get("requestBody", {}))
+            if body:
+                kinds = ", ".join(f"`{kind}`" for kind in body["content"])
+                yield f"Body ({kinds}): {body.get('description', '')}\n"
+            yield "| status | |\n|---|---|"
+            for status, answer in operation["responses"].items():
+                yield f"| {status} | {resolved(document, answer)['description']} |"
+            yield ""
+    yield from schemas(document)
+
+
+def asyncapi(document: dict[str, Any]) -> Iterator[str]:
+    """Yield lines of Markdown: each command and event with its members and examples."""
+    yield "# Protocol, every message\n"
+    yield f"{document['info']['description']} Made of the [AsyncAPI document](asyncapi.yaml);"
+    yield "[the protocol](protocol.md) explains.\n"
+    for operation in document["operations"].values():
+        yield f"## {operation.get('title', 'Stream')}\n"
+        for link in operation["messages"]:
+            message = resolved(document, resolved(document, link))
+            schema = resolved(document, message["payload"])
+            yield f"### `{link['$ref'].rpartition('/')[2]}`\n"
+            yield f"{message['summary']}\n"
+            yield from members(document, schema)
+            for example in message.get("examples", ()):
+                yield f"```json\n{json.dumps(example['payload'])}\n```\n"
+    yield from schemas(document)
+
+
+def schemas(document: dict[str, Any]) -> Iterator[str]:
+    """Yield a table for each object that is described by itself."""
+    yield "## Objects\n"
+    for name, schema in document["components"]["schemas"].items():
+        yield f"### `{name}`\n"
+        yield f"{schema.get('description', '')}\n"
+        yield from members(document, schema)
+
+
+def members(document: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
+    """Yield a table of the members of an object."""
+    merged = dict(schema.get("properties", {}))
+    for part in schema.get("allOf", ()):
+        merged |= resolved(document, part).get("properties", {})
+    if not merged:
+        return
+    required = schema.get("required", ())
+    yield "| member | value | |\n|---|---|---|"
+    for name, given in merged.items():
+        each = resolved(document, given) | {k: v for k, v in given.items() if k != "$ref"}
+        mark = " (always)" if name in required else ""
+        text = " ".join(each.get("description", "").split())
+        yield f"| `{name}`{mark} | {value(each)} | {text} |"
+    yield ""
+
+
+def value(schema: Any) -> str:
+    """Say in a few words what a schema allows."""
+    if not isinstance(schema, dict):
+        return ""
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rpartition('/')[2]}`"
+    if "const" in schema:
+        return f"`{json.dumps(schema['const'])}`"
+    if "enum" in schema:
+        return ", ".join(f"`{each}`" for each in schema["enum"])
+    kind = schema.get("type", "any")
+    text = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    bounds = {
+        "minimum": "from",
+        "maximum": "to",
+        "maxLength": "length to",
+        "maxItems": "items to",
+        "default": "default",
+    }
+    said = [f"{word} {schema[key]}" for key, word in bounds.items() if key in schema]
+    return ", ".join((text, *said))
+
+
+def resolved(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """Follow `$ref`s within a document."""
+    while "$ref" in part:
+        names = part["$ref"].removeprefix("#/").split("/")
+        part = document
+        for name in names:
+            part = part[name.replace("~1", "/").replace("~0", "~")]
+    return part

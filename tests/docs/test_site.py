@@ -1,0 +1,117 @@
+"""The site of `make site`: complete, no link that leads nowhere, nothing from elsewhere."""
+
+import os
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from attrs import Factory, define
+
+TOP = Path(__file__).parents[2]
+MKDOCS = TOP / "build/site-venv/bin/mkdocs"
+CONFIG = "packaging/site/mkdocs.yml"
+FOLLOWED = ("href", "src", "srcset", "poster", "data")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not MKDOCS.exists() and "CI" not in os.environ, reason="needs mkdocs (make site)"
+    ),
+]
+
+
+@define
+class Page(HTMLParser):
+    """What a page links to, what it loads, and the anchors that it has."""
+
+    links: list[str] = Factory(list)
+    loads: list[str] = Factory(list)
+    anchors: set[str] = Factory(set)
+
+    def __attrs_pre_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id" and value:
+                self.anchors.add(value)
+            elif name in FOLLOWED and value and tag != "form":
+                (self.links if tag == "a" else self.loads).append(value)
+
+
+def build(output: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(MKDOCS), "build", "--quiet", "-f", CONFIG, "-d", str(output)],
+        cwd=TOP,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
+    """The pages of the site, each read."""
+    output = tmp_path_factory.mktemp("site")
+    done = build(output)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = {}
+    for path in output.rglob("*.html"):
+        pages[path] = Page()
+        pages[path].feed(path.read_text(encoding="utf-8"))
+    return pages
+
+
+def test_every_document_is_a_page(site: dict[Path, Page]) -> None:
+    names = {path.stem for path in site}
+    assert {path.stem for path in (TOP / "docs").rglob("*.md")} <= names
+    assert {"openapi", "asyncapi", "changelog", "reporting"} <= names
+
+
+def test_no_link_leads_nowhere(site: dict[Path, Page]) -> None:
+    broken = []
+    for path, page in site.items():
+        if path.name == "404.html":  # its links are those of the root of a site
+            continue
+        for link in (*page.links, *page.loads):
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if not target.exists():
+                broken.append((path.name, link))
+            elif parts.fragment and target in site and target.suffix == ".html":
+                anchors = site[target].anchors
+                if unquote(parts.fragment) not in anchors:
+                    broken.append((path.name, link))
+    assert broken == []
+
+
+def test_nothing_is_loaded_from_another_host(site: dict[Path, Page]) -> None:
+    foreign = [load for page in site.values() for load in page.loads if urlsplit(load).netloc]
+    assert foreign == []
+
+
+def test_the_requests_of_the_openapi_document_are_shown(site: dict[Path, Page]) -> None:
+    (page,) = (page for path, page in site.items() if path.name == "openapi.html")
+    assert {"post-restproduce", "get-healthready"} <= page.anchors
+
+
+def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("[one](two.md) [three](#three)\n")
+    config = "site_name: x\nstrict: true\nvalidation: {links: {anchors: warn}}\n"
+    (tmp_path / "mkdocs.yml").write_text(config)
+    done = subprocess.run(
+        [str(MKDOCS), "build", "-f", str(tmp_path / "mkdocs.yml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "two.md" in done.stderr
+    assert "#three" in done.stderr
