@@ -308,6 +308,18 @@ MEMBER_NAME_CHARS_MAX = 200  # of another member's NodeName, which is only shown
 SYNC_ITEMS_PER_MESSAGE = 16  # groups whose logs travel in one message
 SYNC_BYTES_PER_MESSAGE = 8 * MB  # beyond it the log of the next group goes into another message
 
+# Kafka
+KAFKA_PENDING_MAX = 100_000  # publications without a result; librdkafka's own bound is as high
+KAFKA_PENDING_BYTES_MAX = 256 * MB  # of these: librdkafka keeps a copy of each
+KAFKA_KEYS_KNOWN_MAX = 200_000  # keys whose subject and partition are remembered, 400 bytes each
+KAFKA_COMPLAINTS_MAX = 5  # records that are not as they should be, in the server log in a second
+KAFKA_BATCH_RECORDS_MAX = 1_000  # of one step: a few milliseconds
+KAFKA_POLL_S = 0.1  # after which the threads look whether the server ends
+KAFKA_CALL_TIMEOUT_S = 10  # for an answer about topics and offsets
+KAFKA_LOOK_S = 2  # how often topics are looked at, and whether Kafka can be reached
+KAFKA_CLOSE_TIMEOUT_S = 5  # for what still waits to be acknowledged when the server ends
+KAFKA_PROPERTIES_BYTES_MAX = 1 * MB
+
 # Pipeline
 DERIVE_GROUPS_MAX = 1_000_000  # groups of all rules together, whose states are kept in memory
 DERIVE_LATENESS_S = 1.0  # how long a period stays open beyond its end

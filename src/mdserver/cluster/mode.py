@@ -1,10 +1,10 @@
 """The interface of a delivery mode to `Node`.
 
 A mode decides which member numbers the publications of a group, and when a number counts. In
-`Guaranteed` seeds vote, in `Standard` the members in sight of each other agree without votes. A
-third mode could leave numbering to an external log, such as Kafka with its offsets. All modes use
-the same group logs, caches and publishers' queues. So each has little of its own: the messages that
-only its members exchange, its periodic work, and the reasons why a member does not serve clients.
+`Guaranteed` seeds vote, in `Standard` the members in sight of each other agree without votes. Both
+use the same group logs, caches and publishers' queues. So each has little of its own: the messages
+that only its members exchange, its periodic work, and the reasons why a member does not serve
+clients. `KafkaMode` leaves numbering to an external log with its offsets, and uses the cache only.
 """
 
 from collections.abc import Callable, Mapping

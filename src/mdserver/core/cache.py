@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from mdserver.core.message import Entry, Publication
+from mdserver.core.message import Entry, Position, Publication
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import Bounds, ProposedFields, Snapshot, fields_bytes
 from mdserver.core.statistics import CacheStatistics, SubjectStatistics
@@ -304,6 +304,28 @@ class Cache:
         self.bytes -= snapshot.bytes
         snapshot.apply(entry, self._bounds)
         self.bytes += snapshot.bytes
+
+    def advance(self, subject: str, at: Position, floor: int, now: int) -> SubjectState | None:
+        """Note that a subject has reached a position by messages that are not to be had any more.
+
+        Between `floor` and the position nothing is missing. A subject that is further already stays
+        as it is. Returns its state; None if it is unknown and the limit of subjects is reached.
+        """
+        state = self._subjects.get(subject)
+        if state is None:
+            if len(self._subjects) >= self._settings.subjects_max:
+                return None
+            state = self._add(subject, now)
+        if state.seq < at.seq:
+            self._unused.pop(subject, None)
+            state.epoch, state.seq, state.floor = at.epoch, at.seq, floor
+        return state
+
+    def forget_snapshot(self, subject: str) -> None:
+        """Drop the snapshot of a subject, whose messages stay."""
+        state = self._subjects.get(subject)
+        if state is not None:
+            self._drop_snapshot(state)
 
     def snapshot(self, state: SubjectState, now: int) -> Snapshot | None:
         """Return the snapshot of a subject; None if there is none, or if it has expired."""

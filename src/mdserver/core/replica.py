@@ -270,6 +270,37 @@ class Replica:
         self.reached(group, length, now, out)
         self._marks.settle(None, out)
 
+    # Logs that drop messages by themselves, before all members have read them
+
+    def subjects(self) -> list[str]:
+        """Return all subjects of which something is known."""
+        return self._cache.names()
+
+    def note_absent(self, subject: str, at: Position, floor: int, now: int) -> None:
+        """Note that the log has nothing of an unknown subject from `floor` to a position.
+
+        So a client that comes with this position does not wait for this member to reach it. What is
+        known of a subject stays as it is: a client's word must not change it.
+        """
+        known = self._cache.find(subject)
+        if known is None or known.seq == 0:
+            self._cache.advance(subject, at, floor, now)
+
+    def missed(self, subject: str, at: Position, now: int, out: list[Output]) -> None:
+        """Tell the subscribers of a subject that they may have missed messages up to a position."""
+        known = self._cache.find(subject)
+        if known is None or known.seq == 0 or known.seq >= at.seq:
+            return
+        lost = Lost(Position(known.epoch, known.seq + 1), at)
+        state = self._cache.advance(subject, at, at.seq, now)
+        assert state is not None
+        self._catch_up.taken_over(state, lost, now, out)
+        self._catch_up.applied(state, now, out)
+
+    def forget_snapshot(self, subject: str) -> None:
+        """Drop the snapshot of a subject: its publisher deleted it."""
+        self._cache.forget_snapshot(subject)
+
     def expire(self, now: int, out: list[Output]) -> None:
         """Drop messages and snapshots that are too old, and set the timer for the next ones."""
         following = self._cache.expire(now)

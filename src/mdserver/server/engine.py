@@ -27,6 +27,7 @@ import structlog
 import trio
 from attrs import frozen
 
+from mdserver.cluster.kafka_mode import Consume, Produce
 from mdserver.cluster.messages import AdminReply, ClosePeer, PeerDiscovered, Persist, SendPeer
 from mdserver.cluster.wal import WriteWal
 from mdserver.core.inputs import TimerDue
@@ -94,6 +95,8 @@ class OutputRoutes:
     persist: Callable[[Persist], None] = refuse
     write_wal: Callable[[WriteWal], None] = refuse
     admin_reply: Callable[[AdminReply], None] = refuse
+    produce: Callable[[Produce], None] = refuse
+    consume: Callable[[Consume], None] = refuse
     after_dispatch: tuple[Callable[[int], None], ...] = ()
 
 
@@ -148,6 +151,8 @@ class Engine:
             Persist: routes.persist,
             WriteWal: routes.write_wal,
             AdminReply: routes.admin_reply,
+            Produce: routes.produce,
+            Consume: routes.consume,
         }
 
     def dispatch(self, input: object) -> None:  # noqa: A002 - the design's word
