@@ -114,6 +114,7 @@ def system(output: Path) -> Path:
     for unit in ("mdserver.service", "mdserver.socket"):
         place(tree / "usr/lib/systemd/system" / unit, read(HERE / "systemd" / unit))
     place(tree / "etc/mdserver/mdserver.conf", read(ROOT / "conf/mdserver.conf"), 0o640)
+    run(sys.executable, HERE / "manual.py", tree / "usr/share")
     document = tree / "usr/share/doc/mdserver"
     for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")):
         place(document / page.relative_to(ROOT), read(page))
@@ -150,6 +151,7 @@ def tar(output: Path) -> Path:
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(library(output), tree / "lib" / "mdserver")
     place(tree / "bin" / "mdserver", LAUNCHER, 0o755)
+    run(sys.executable, HERE / "manual.py", tree / "share")
     place(tree / "conf" / "mdserver.conf", read(ROOT / "conf/mdserver.conf"))
     place(tree / "LICENSE", read(ROOT / "LICENSE"))
     file = output / f"{name}.tar.gz"
