@@ -178,8 +178,8 @@ verify-simulation: $(VENV)/.dev ## simulated runs of three levels, what guards r
 
 verify-traces: $(VENV)/.dev ## traces of simulated runs against the specification, changed ones too
 	rm -rf build/traces
-	$(BIN)/python -m simulation traces build/traces --runs 200
-	$(BIN)/python -m spec traces --spoilt --least 70 build/traces/*.jsonl
+	$(BIN)/python -m simulation traces build/traces --runs 100
+	$(BIN)/python -m spec traces --spoilt build/traces/*.jsonl
 
 verify-mutation: $(VENV)/.dev ## a tenth of the small bugs, another one with each commit
 	$(BIN)/python -m tests.mutation --turn --jobs $(JOBS) --seconds 10 --budget 150 --least 10

@@ -116,6 +116,7 @@ class Member(Driver):
                 "promised": [vote.epoch for vote in votes.promised],
             }
         )
+        self.record_lost = False
         world.cover("start")
         world.promises.started(self.name)
         self._begin()

@@ -11,9 +11,14 @@ VARIABLES
     run,        \* which of the runs
     line,       \* the next line of it
     owner,      \* per epoch: the member that was elected
-    learnt      \* per member: how far it applied the log
+    learnt,     \* per member: how far it applied the log
+    given,      \* who promised which epoch to whom: <<seed, epoch, candidate>>
+    electors,   \* per epoch: the promises that it was elected with
+    note,       \* per seed: the losses that it noted, as <<seed, incarnation>>
+    past        \* messages of seeds from before they lost their vote records
 
-traceVars == <<coldVars, run, line, owner, learnt>>
+notes == <<given, electors, note, past>>
+traceVars == <<coldVars, run, line, owner, learnt, notes>>
 
 AnyPublication == 1..MostPublications
 Nobody == ""
@@ -26,6 +31,10 @@ TraceInit ==
     /\ run \in 1..Len(Traces) /\ line = 1
     /\ owner = [e \in Epoch |-> Nobody]
     /\ learnt = [m \in Member |-> 0]
+    /\ given = {}
+    /\ electors = [e \in Epoch |-> {}]
+    /\ note = [s \in Seed |-> {}]
+    /\ past = {}
 
 it == Traces[run][line]
 
@@ -35,8 +44,8 @@ Is(name) ==
     /\ line' = line + 1
     /\ run' = run
 
-Owned == owner[it.epoch] = it.node /\ UNCHANGED <<owner, learnt>>
-Free == UNCHANGED <<owner, learnt>>
+Owned == owner[it.epoch] = it.node /\ UNCHANGED <<owner, learnt, notes>>
+Free == UNCHANGED <<owner, learnt, notes>>
 Idle == UNCHANGED coldVars
 
 \* A crash shows as the start of a newer incarnation. What its vote file does not hold was
@@ -46,16 +55,51 @@ Started(s) ==
     /\ it.incarnation > incarnation[s]
     /\ it.promised <= promised[s]
     /\ \A m \in sent :
-        m.kind \in {"promise", "cold"} /\ m.from = s /\ m.epoch > it.promised
+        m.kind \in {"promise", "cold"} /\ m.from = s /\ m \notin past /\ m.epoch > it.promised
             => fence[m.epoch][s] = 0
     /\ incarnation' = [incarnation EXCEPT ![s] = it.incarnation]
     /\ promised' = [promised EXCEPT ![s] = it.promised]
     /\ log' = [log EXCEPT ![s] = <<>>]
     /\ accepted' = [accepted EXCEPT ![s] = 0]
-    /\ status' = [status EXCEPT ![s] = "recovering"]
-    /\ sent' = {m \in sent : m.kind = "recover" \/ m.from # s \/ m.epoch <= it.promised}
+    \* Only its coordinators take a lost seed back, whether it started again or not.
+    /\ status' = [status EXCEPT ![s] = IF status[s] = "lost" THEN "lost" ELSE "recovering"]
+    /\ sent' = {m \in sent : m \in past \/ m.kind = "recover" \/ m.from # s
+                                \/ m.epoch <= it.promised}
     /\ crashes' = crashes + 1
     /\ UNCHANGED <<epochVars, committed, history>>
+
+\* The same without the vote record: the seed does not know yet what it lost, or that it did.
+StartedLost(s) ==
+    /\ incarnation' = [incarnation EXCEPT ![s] = it.incarnation]
+    /\ promised' = [promised EXCEPT ![s] = it.promised]
+    /\ log' = [log EXCEPT ![s] = <<>>]
+    /\ accepted' = [accepted EXCEPT ![s] = 0]
+    /\ status' = [status EXCEPT ![s] = "lost"]
+    /\ crashes' = crashes + 1
+    /\ UNCHANGED <<epochVars, sent, committed, history>>
+
+\* It heard of the loss, and goes on as an incarnation above all that others know.
+LoseVote(s) ==
+    /\ it.incarnation > incarnation[s]
+    /\ incarnation' = [incarnation EXCEPT ![s] = it.incarnation]
+    /\ status' = [status EXCEPT ![s] = "lost"]
+    /\ UNCHANGED <<promised, log, accepted, epochVars, sent, committed, crashes, history>>
+
+\* A seed that started holds what its disk has: a log that it took once. Acks of more than that
+\* were never sent, as they wait for the disk: then no coordinator of this history counted them.
+Restored(s) ==
+    /\ status[s] # "normal" /\ accepted[s] = 0 /\ log[s] = <<>>
+    /\ it.length <= IF it.accepted = 0 THEN 0 ELSE Len(clog[it.accepted])
+    /\ log' = [log EXCEPT ![s] =
+            IF it.accepted = 0 THEN <<>> ELSE SubSeq(clog[it.accepted], 1, it.length)]
+    /\ accepted' = [accepted EXCEPT ![s] = it.accepted]
+    /\ status' = [status EXCEPT ![s] =
+            IF status[s] = "lost" THEN "lost" ELSE it.standing]
+    /\ sent' = {m \in sent : m.kind = "ack" /\ m.from = s /\ it.standing = "normal"
+            => m.epoch < it.accepted \/ (m.epoch = it.accepted /\ m.length <= it.length)}
+    /\ UNCHANGED <<promised, incarnation, epochVars, committed, crashes, history>>
+    /\ \A e \in Epoch : phase[e] = "active" /\ (\A f \in Epoch : history[f] <= history[e])
+            => AckedBy(e, commit[e])' \in Majority
 
 \* A seed that comes late takes what was appended meanwhile in the same step; one that
 \* lost its link only takes what it lacks.
@@ -69,6 +113,16 @@ SyncTo(s, e, n) ==
     /\ sent' = sent \cup {AckOf(s, e, n)}
     /\ UNCHANGED <<incarnation, status, epochVars, committed, crashes, history>>
 
+\* A log of this epoch is sent again: to a seed that lost its link, or one that had it on its
+\* disk. The vote file may not have had the epoch yet.
+SyncAgain(s, e, n) ==
+    /\ status[s] = "normal" /\ accepted[s] = e /\ promised[s] <= e
+    /\ n \in Len(log[s])..Len(clog[e])
+    /\ log' = [log EXCEPT ![s] = SubSeq(clog[e], 1, n)]
+    /\ promised' = [promised EXCEPT ![s] = e]
+    /\ sent' = sent \cup {AckOf(s, e, n)}
+    /\ UNCHANGED <<incarnation, status, accepted, epochVars, committed, crashes, history>>
+
 AcceptOrRepeat(s, e, n) ==
     \/ Warm(Accept(s, e, n))
     \/ accepted[s] = e /\ n = Len(log[s]) /\ Idle
@@ -77,22 +131,48 @@ Chosen(kind) == {m \in sent : m.kind = kind /\ m.epoch = it.epoch /\ m.from \in 
 Voters(kind) ==
     /\ \E votes \in SUBSET Chosen(kind) :
         /\ {m.from : m \in votes} = it.voters
+        \* No promise counts from before a loss that another one notes (Readmit.tla).
+        /\ kind = "promise" => \A m, told \in votes : \A loss \in told.more.note :
+                loss[1] = m.from => m.inc >= loss[2]
         /\ ElectFrom(it.epoch, votes)
+        /\ electors' = [electors EXCEPT ![it.epoch] = votes]
+    \* Each of them promised this epoch to this candidate (Candidates.tla).
+    /\ \A s \in it.voters : <<s, it.epoch, it.node>> \in given
+    /\ UNCHANGED <<given, note, past>>
     /\ base'[it.epoch] = it.length
 
 \* What a seed says of itself after its step.
 After(s) ==
     /\ promised'[s] = it.promised /\ accepted'[s] = it.accepted
-    /\ Len(log'[s]) = it.length /\ status'[s] = it.standing
+    /\ Len(log'[s]) = it.length
+    /\ status'[s] = IF it.standing = "returning" THEN "lost" ELSE it.standing
+
+\* The promise says which losses it notes, of this election and of earlier ones.
+PromiseTo(s) ==
+    /\ given' = given \cup {<<s, it.epoch, it.candidate>>}
+    /\ note' = [note EXCEPT ![s] = @ \cup it.named]
+    /\ IF it.cold THEN Warm(ColdPromise(s, it.epoch))
+       ELSE Warm(PromiseWith(s, it.epoch, [named |-> it.named, note |-> note'[s]]))
+    /\ UNCHANGED <<owner, learnt, electors, past>>
+
+\* The quorum of this epoch is of others, and was asked for this very loss.
+ElectedFor(s) ==
+    \A m \in electors[it.epoch] :
+        m.from # s /\ m.kind = "promise" /\ <<s, it.registered>> \in m.more.named
 
 Held == {c.place : c \in committed}
 
 TraceNext ==
-    \/ Is("Start") /\ Started(it.node) /\ learnt' = [learnt EXCEPT ![it.node] = 0]
-       /\ UNCHANGED owner
-    \/ /\ Is("Promise") /\ Free
-       /\ Warm(IF it.cold THEN ColdPromise(it.node, it.epoch) ELSE Promise(it.node, it.epoch))
-       /\ After(it.node)
+    \/ /\ Is("Start") /\ learnt' = [learnt EXCEPT ![it.node] = 0]
+       /\ IF it.lost
+          THEN /\ StartedLost(it.node)
+               /\ note' = [note EXCEPT ![it.node] = {}]
+               /\ past' = past \cup {m \in sent : m.kind # "recover" /\ m.from = it.node}
+          ELSE Started(it.node) /\ UNCHANGED <<note, past>>
+       /\ UNCHANGED <<owner, given, electors>>
+    \/ Is("Restore") /\ Restored(it.node) /\ Free
+    \/ Is("Lose") /\ LoseVote(it.node) /\ After(it.node) /\ Free
+    \/ Is("Promise") /\ PromiseTo(it.node) /\ After(it.node)
     \/ /\ Is("Elect") /\ owner[it.epoch] = Nobody
        /\ IF it.cold
           THEN /\ it.voters = Seed /\ Voters("cold")
@@ -102,7 +182,7 @@ TraceNext ==
        \* Under a new history members apply the log from its beginning.
        /\ learnt' = IF it.cold THEN [m \in Member |-> 0] ELSE learnt
     \/ /\ Is("Sync") /\ Free
-       /\ IF accepted[it.node] = it.epoch THEN AcceptOrRepeat(it.node, it.epoch, it.length)
+       /\ IF accepted[it.node] = it.epoch THEN SyncAgain(it.node, it.epoch, it.length)
           ELSE SyncTo(it.node, it.epoch, it.length)
        /\ After(it.node)
     \/ /\ Is("ColdSync") /\ Free
@@ -121,6 +201,10 @@ TraceNext ==
        /\ IF status[it.seed] = "normal" /\ fence[it.epoch][it.seed] = it.registered THEN Idle
           ELSE Warm(Register(it.seed, it.epoch))
        /\ Len(clog[it.epoch]) = it.length /\ incarnation[it.seed] = it.registered
+    \/ /\ Is("Readmit") /\ Owned
+       /\ IF status[it.seed] = "normal" /\ fence[it.epoch][it.seed] = it.registered THEN Idle
+          ELSE Warm(status[it.seed] = "lost" /\ ElectedFor(it.seed) /\ HandLog(it.seed, it.epoch))
+       /\ Len(clog[it.epoch]) = it.length /\ incarnation[it.seed] = it.registered
     \/ /\ Is("Install") /\ Free
        /\ IF accepted[it.node] = it.epoch THEN AcceptOrRepeat(it.node, it.epoch, it.length)
           ELSE Warm(\E m \in sent : InstallFrom(it.node, m) /\ m.epoch = it.epoch
@@ -129,8 +213,9 @@ TraceNext ==
     \/ /\ Is("Learn") /\ it.committed > learnt[it.node]
        /\ 1..it.committed \subseteq Held
        /\ learnt' = [learnt EXCEPT ![it.node] = it.committed]
-       /\ Idle /\ UNCHANGED owner
-    \/ Is("Forget") /\ learnt' = [learnt EXCEPT ![it.node] = 0] /\ Idle /\ UNCHANGED owner
+       /\ Idle /\ UNCHANGED <<owner, notes>>
+    \/ /\ Is("Forget") /\ learnt' = [learnt EXCEPT ![it.node] = 0]
+       /\ Idle /\ UNCHANGED <<owner, notes>>
     \/ Is("Stop") /\ Idle /\ Free
 
 TraceSpec == TraceInit /\ [][TraceNext]_traceVars

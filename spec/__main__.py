@@ -33,8 +33,7 @@ def check(profile: str | None, only: str, jobs: int | None) -> None:
 @main.command(name="traces")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--spoilt", is_flag=True, help="Check too that each run is rejected once changed.")
-@click.option("--least", default=0.0, help="Percent of the lines that have to be judged.")
-def check_traces(files: tuple[Path, ...], *, spoilt: bool, least: float) -> None:
+def check_traces(files: tuple[Path, ...], *, spoilt: bool) -> None:
     """Check recorded runs (JSON lines) against the specification."""
     runs = [run for file in files for run in traces.read(file)]
     verdict = traces.check(runs)
@@ -44,22 +43,9 @@ def check_traces(files: tuple[Path, ...], *, spoilt: bool, least: float) -> None
         f"{verdict.runs} runs, {verdict.events} events, {len(verdict.rejected)} rejected, "
         f"{verdict.seconds:.1f} s"
     )
-    share = told_share(runs)
     missed = check_spoilt(runs) if spoilt and not verdict.rejected else 0
-    if verdict.rejected or missed or share < least:
+    if verdict.rejected or missed:
         sys.exit(1)
-
-
-def told_share(runs: list[traces.Recorded]) -> float:
-    """Say which part of the lines was judged, and why the others were not; return it in percent."""
-    left = traces.unjudged(runs)
-    judged = sum(len({number for number, _ in run.lines}) for run in runs)
-    lines = judged + sum(left.values())
-    share = 100 * judged / max(1, lines)
-    click.echo(f"{judged} of {lines} lines judged ({share:.1f} %)")
-    for why, count in left.items():
-        click.echo(f"not judged: {count} lines of groups in which {why} before")
-    return share
 
 
 def check_spoilt(runs: list[traces.Recorded]) -> int:

@@ -18,6 +18,8 @@ from spec import tlc
 Line = dict[str, Any]
 ACTIONS = (
     "Start",
+    "Restore",
+    "Lose",
     "Promise",
     "Elect",
     "Sync",
@@ -33,9 +35,6 @@ ACTIONS = (
     "Forget",
     "Stop",
 )
-BEYOND = ("Readmit",)
-"""Steps that `TraceLog` does not know: a run is checked up to the first of them, or to the start of
-a seed that lost its vote record or that comes back with its log (`beyond`)."""
 RUNS_PER_START = 400
 TIMEOUT_S = 600
 
@@ -46,17 +45,11 @@ class BadTraceError(Exception):
 
 @frozen
 class Recorded:
-    """One group's steps: `lines` are (line number in the file, values).
-
-    `unjudged` counts the lines behind those, from one on that is beyond the specification; `why`
-    is what that one is about, "" if every line is judged.
-    """
+    """One group's steps: `lines` are (line number in the file, values)."""
 
     name: str
     seeds: tuple[str, ...]
     lines: Sequence[tuple[int, Line]]
-    unjudged: int = 0
-    why: str = ""
 
 
 @frozen
@@ -129,33 +122,9 @@ def split(name: str, lines: Sequence[tuple[int, Line]]) -> list[Recorded]:
 def of_group(
     name: str, seeds: tuple[str, ...], lines: Sequence[tuple[int, Line]], group: int
 ) -> Recorded:
-    """Return the run of a group: its lines up to a step that is beyond the specification."""
+    """Return the run of a group."""
     own = [(number, line) for number, line in lines if line.get("group") in {None, group}]
-    judged, why = len(own), ""
-    for at, (_, line) in enumerate(own):
-        why = beyond(line)
-        if why:
-            judged = at
-            break
-    return Recorded(name, seeds, list(steps(own[:judged], group)), len(own) - judged, why)
-
-
-def beyond(line: Line) -> str:
-    """Return why a line and those after it are not judged; "" if it is."""
-    if line["name"] in BEYOND:
-        return "a lost seed was taken back"
-    if line.get("lost"):
-        return "a seed lost its vote record"
-    return "a seed came back with its log" if line.get("restored") else ""
-
-
-def unjudged(runs: Iterable[Recorded]) -> dict[str, int]:
-    """Return how many lines are not judged, by what came before them, the most frequent first."""
-    found: dict[str, int] = {}
-    for run in runs:
-        if run.why:
-            found[run.why] = found.get(run.why, 0) + run.unjudged
-    return dict(sorted(found.items(), key=lambda one: -one[1]))
+    return Recorded(name, seeds, list(steps(own, group)))
 
 
 def steps(lines: Sequence[tuple[int, Line]], group: int) -> Iterator[tuple[int, Line]]:
@@ -186,6 +155,9 @@ EPOCHS = ("epoch", "accepted", "promised")
 NUMBERS = ("length", "committed", "incarnation", "registered")
 TEXTS = ("name", "standing")
 MEMBERS = ("node", "seed")
+FLAGS = ("cold", "lost")
+NOBODY = '"?"'
+"""A candidate of whom a run has no step."""
 
 
 def write(run: Recorded) -> Written:
@@ -201,8 +173,10 @@ def write(run: Recorded) -> Written:
         record |= {key: str(int(values[key])) for key in NUMBERS if key in values}
         record |= {key: member_of[values[key]] for key in MEMBERS if values.get(key) in member_of}
         record |= {key: str(epoch_of[values[key]]) for key in EPOCHS if key in values}
-        if "cold" in values:
-            record["cold"] = str(values["cold"]).upper()
+        record |= {key: str(bool(values[key])).upper() for key in FLAGS if key in values}
+        if values["name"] == "Promise":
+            record["candidate"] = member_of.get(values["candidate"], NOBODY)
+            record["named"] = named(values["readmit"], member_of)
         if "publication" in values:
             number = publications.setdefault(values["publication"], len(publications) + 1)
             record["publication"] = str(number)
@@ -214,6 +188,12 @@ def write(run: Recorded) -> Written:
         records.append("[" + ", ".join(f"{k} |-> {v}" for k, v in record.items()) + "]")
     text = "<<" + ",\n".join(records) + ">>"
     return Written(text, len(epochs), len(publications), len(members))
+
+
+def named(readmit: str, member_of: dict[str, str]) -> str:
+    """Return the seeds that an election takes back, with their incarnations, as a TLA+ set."""
+    pairs = (item.rpartition("=") for item in readmit.split(",") if item)
+    return "{" + ", ".join(f"<<{member_of[seed]}, {start}>>" for seed, _, start in pairs) + "}"
 
 
 def module(runs: Sequence[Written]) -> str:

@@ -24,7 +24,13 @@ def seed(
     return step(name, node, epoch=epoch, **state, **values)
 
 
-def start(node: str, incarnation: int, promised: int) -> Step:
+def promise(node: str, epoch: int, accepted: int, length: int, to: str, **values: object) -> Step:
+    """A seed promises an epoch to a candidate."""
+    more = {"cold": False, "readmit": "", **values}
+    return seed("Promise", node, epoch, accepted, length, candidate=to, **more)  # type: ignore[arg-type]
+
+
+def start(node: str, incarnation: int, promised: int, *, lost: bool = False) -> Step:
     """A start belongs to no group."""
     return {
         "name": "Start",
@@ -32,7 +38,7 @@ def start(node: str, incarnation: int, promised: int) -> Step:
         "incarnation": incarnation,
         "promised": [promised],
         "seed": True,
-        "lost": False,
+        "lost": lost,
     }
 
 
@@ -48,7 +54,7 @@ def run() -> list[Step]:
     """The whole run; member `c` coordinates epoch 1, member `a` epoch 5."""
     return [
         *(start(node, 1, 0) for node in "abc"),
-        *(seed("Promise", node, 1, 0, 0, "recovering", cold=True) for node in "abc"),
+        *(promise(node, 1, 0, 0, "c", standing="recovering", cold=True) for node in "abc"),
         step("Elect", "c", epoch=1, length=0, promises="a,b,c", cold=True),
         seed("ColdSync", "c", 1, 1, 0),
         seed("ColdSync", "b", 1, 1, 0),
@@ -66,8 +72,8 @@ def run() -> list[Step]:
         step("Learn", "b", epoch=1, committed=2),
         *publish("c", 1, 3, "p#3"),
         seed("Accept", "b", 1, 1, 3),
-        seed("Promise", "a", 5, 1, 0, cold=False),
-        seed("Promise", "b", 5, 1, 3, cold=False),
+        promise("a", 5, 1, 0, "a"),
+        promise("b", 5, 1, 3, "a"),
         step("Elect", "a", epoch=5, length=3, promises="a,b", cold=False),
         seed("Sync", "a", 5, 5, 3),
         seed("Sync", "b", 5, 5, 3),
@@ -95,6 +101,39 @@ def interrupted() -> list[Step]:
         seed("Install", "c", 5, 5, 4),
         {**register, "registered": 3},
         start("c", 4, 1),
+    ]
+
+
+def lost() -> list[Step]:
+    """The run, and member `b` loses its vote record after one more promise; it is taken back."""
+    return [
+        *run(),
+        promise("b", 9, 5, 4, "a"),
+        start("b", 1, 0, lost=True),
+        seed("Lose", "b", 0, 0, 0, "lost", incarnation=1024),
+        promise("a", 9, 5, 4, "a", readmit="b=1024"),
+        promise("c", 9, 1, 3, "a", readmit="b=1024"),
+        step("Elect", "a", epoch=9, length=4, promises="a,c", cold=False),
+        seed("Sync", "a", 9, 9, 4),
+        seed("Sync", "c", 9, 9, 4),
+        step("Activate", "a", epoch=9, committed=4),
+        step("Readmit", "a", epoch=9, length=4, seed="b", registered=1024),
+        seed("Install", "b", 9, 9, 4),
+        *publish("a", 9, 5, "p#5"),
+        seed("Accept", "b", 9, 9, 5),
+        step("Commit", "a", epoch=9, committed=5),
+    ]
+
+
+def restored() -> list[Step]:
+    """The run, and member `b` comes back with its log, and votes at once."""
+    return [
+        *run(),
+        start("b", 3, 5),
+        seed("Restore", "b", 5, 5, 4),
+        *publish("a", 5, 5, "p#5"),
+        seed("Sync", "b", 5, 5, 5),
+        step("Commit", "a", epoch=5, committed=5),
     ]
 
 

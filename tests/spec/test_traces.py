@@ -60,6 +60,25 @@ BAD = {
     "an old incarnation is registered": (altered("Register", "registered", 1), "Register"),
     "a promise hides a log": (altered("Promise", "length", 2, 4), "Promise"),
     "a promise was forgotten": (altered("Start", "promised", [0], 3), "Start"),
+    "a promise to another candidate counts": (altered("Promise", "candidate", "b", 4), "Elect"),
+}
+BAD_LOST = {
+    "no promise names the loss": (altered("Promise", "readmit", "", 6), "Readmit"),
+    "a promise names an earlier loss": (altered("Promise", "readmit", "b=1023", 7), "Readmit"),
+    "a promise from before the loss counts": (altered("Elect", "promises", "a,b", 2), "Elect"),
+    "a lost seed is registered as one that restarted": (
+        altered("Readmit", "name", "Register"),
+        "Register",
+    ),
+    "a lost seed is registered as what it was": (altered("Readmit", "registered", 1), "Readmit"),
+    "a lost seed is an earlier incarnation": (altered("Lose", "incarnation", 1), "Lose"),
+    "a lost seed takes a log without being taken back": (deleted("Readmit"), "Install"),
+}
+BAD_RESTORED = {
+    "what was acknowledged is not on the disk": (altered("Restore", "length", 3), "Restore"),
+    "the disk has more than there was": (altered("Restore", "length", 5), "Restore"),
+    "a log of an epoch that was not there": (altered("Restore", "accepted", 7), "Restore"),
+    "entries before the log is there": (deleted("Restore"), "Sync"),
 }
 
 
@@ -68,15 +87,19 @@ BAD = {
 def test_true_runs_are_explained_and_each_false_one_is_rejected_at_its_line(tmp_path: Path) -> None:
     true = traces.split("true", list(enumerate(steps.run(), 1)))
     interrupted = traces.split("interrupted", list(enumerate(steps.interrupted(), 1)))
-    runs = [*true, *interrupted]
-    for name, (change, _) in BAD.items():
-        runs += traces.split(name, list(enumerate(change(steps.run()), 1)))
+    lost = traces.split("lost", list(enumerate(steps.lost(), 1)))
+    restored = traces.split("restored", list(enumerate(steps.restored(), 1)))
+    runs = [*true, *interrupted, *lost, *restored]
+    bad = ((BAD, steps.run), (BAD_LOST, steps.lost), (BAD_RESTORED, steps.restored))
+    for changes, made in bad:
+        for name, (change, _) in changes.items():
+            runs += traces.split(name, list(enumerate(change(made()), 1)))
 
     verdict = traces.check(runs)
 
     rejected = {bad.name.removesuffix(" group 0"): bad.line["name"] for bad in verdict.rejected}
-    assert rejected == {name: first for name, (_, first) in BAD.items()}
-    assert verdict.runs == len(BAD) + 2
+    assert rejected == {n: first for changes, _ in bad for n, (_, first) in changes.items()}
+    assert verdict.runs == len(rejected) + 4
 
 
 @pytest.mark.slow
@@ -130,15 +153,6 @@ def test_each_group_is_a_run_of_its_own() -> None:
 
     assert [run.name for run in runs] == ["two group 0", "two group 7"]
     assert [[n for n, _ in run.lines] for run in runs] == [[1, 2], [1, 3]]
-
-
-@pytest.mark.parametrize("why", ["lost", "restored"])
-def test_a_run_ends_where_the_specification_does(why: str) -> None:
-    lines = [*steps.run()[:4], {**steps.start("b", 1, 0), why: True}, steps.step("Forget", "a")]
-
-    (run,) = traces.split("lost", list(enumerate(lines, 1)))
-
-    assert len(run.lines) == 4
 
 
 @needs_tlc

@@ -292,7 +292,13 @@ class Voter(MemberPart):
             # The candidate can go on only once this promise and those of a majority are on their
             # disks, so other candidates wait for a suspicion time and a write longer.
             group.no_vote_until = self._outgoing.now + self._settings.suspect + storage.write_time
-            group.trace("Promise", ballot.epoch, candidate=candidate, cold=prepare.cold)
+            group.trace(
+                "Promise",
+                ballot.epoch,
+                candidate=candidate,
+                cold=prepare.cold,
+                readmit=",".join(f"{seed}={start}" for seed, start in prepare.readmit.items()),
+            )
             promised.append(ballot)
         if refused:
             self._outgoing.send((candidate,), Nack(refused))

@@ -134,6 +134,8 @@ class Guaranteed(MemberPart):
         votes.admitted = False
         votes.incarnation = after_loss(max(known, votes.incarnation))
         self._pending.contact = self._storage.contact_name
+        for group in self.groups:
+            group.trace("Lose", group.log.epoch)
         self._storage.store()
         for other in self._outgoing.linked:
             self._storage.send_stored(other, self._storage.hello())

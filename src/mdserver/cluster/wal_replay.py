@@ -14,8 +14,8 @@ groups were written anew behind it, does no harm.
 
 The disk may be an older copy than the one with which the member acked, which no member can see by
 itself. So each log is *unverified* until a coordinator has compared it (docs/cluster.md, "Older
-copies"). A member that replays a log is `restored` in traces; the specification knows restarts
-without memory only (`Crash`), so a trace is checked up to there.
+copies"). The specification knows restarts without memory only (`Crash`): `TraceLog!Restored` says
+what a log on the disk adds to them.
 """
 
 from collections.abc import Iterable
@@ -72,6 +72,7 @@ def replay(
         group.leadership.maybe_behind = True
         assert group.acceptor is not None, "only seeds write a log"
         group.acceptor.unverified = unverified
+        group.trace("Restore", group.log.epoch)
     return list(replaying.restored)
 
 
