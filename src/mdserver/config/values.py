@@ -167,6 +167,21 @@ def optional(kind: Kind[T], word: str) -> Kind[T | None]:
     return Kind(f"{kind.form}, or {f'`{word}`' if word else 'empty'}", parse, show)
 
 
+def fraction() -> Kind[float]:
+    """Return the kind of a number from 0 to 1."""
+    form = "a number from 0 to 1"
+
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18}", text, re.ASCII):
+            raise ValueError(f"expected {form}")
+        value = float(text)
+        if value > 1:
+            raise ValueError(f"out of bounds, expected {form}")
+        return value
+
+    return Kind(form, parse, lambda value: f"{value:.18f}".rstrip("0").rstrip("."))
+
+
 def choice(options: type[E]) -> Kind[E]:
     """Return the kind of a word out of an enumeration; capitals make no difference."""
     by_lower_case = {str(option.value).lower(): option for option in options}

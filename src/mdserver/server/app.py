@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 import trio
@@ -47,15 +47,19 @@ from mdserver.server.monitor.prometheus import Metrics, MetricsPage
 from mdserver.server.monitor.push import Push, Report
 from mdserver.server.monitor.routes import monitor_routes
 from mdserver.server.monitor.statistics import Statistics
+from mdserver.server.monitor.telemetry import connect_telemetry
 from mdserver.server.plugins.authorizers import TokenAuthorizer
 from mdserver.server.plugins.custom import CustomAuthorizer, load_class
 from mdserver.server.plugins.presence import METHODS, PresenceHook
 from mdserver.server.server import Server
-from mdserver.server.settings import jmx_settings, server_settings
+from mdserver.server.settings import jmx_settings, otel_settings, server_settings
 from mdserver.server.sockets import TCP, SocketFactory
 from mdserver.server.start_checks import lowered_sentence
 from mdserver.server.store import build_node, open_store
 from mdserver.server.tracing import tracing
+
+if TYPE_CHECKING:
+    from mdserver.server.monitor.otel import OpenTelemetry
 
 log = structlog.get_logger()
 
@@ -109,8 +113,9 @@ def build(
         monitor.routes |= monitor_routes(server, node, statistics, orders, config_in_force)
         monitor.routes |= cluster_routes(commands)
     server.add_monitor(monitor)
+    metrics = Metrics(statistics, unready)
     if MonitorKind.PROMETHEUS in config.monitor:
-        page = MetricsPage(Metrics(statistics, unready))
+        page = MetricsPage(metrics)
         where = monitor
         if config.monitor_prometheus_listen is not None:
             guarded = config.monitor_prometheus_authentication
@@ -125,7 +130,7 @@ def build(
     if MonitorKind.JMX in config.monitor:
         jolokia = Jolokia(beans, server.engine.clock)
         monitor.add(JOLOKIA, {"GET": jolokia.get, "POST": jolokia.post})
-    bridged = jmx_settings(config)
+    bridged, reported = jmx_settings(config), otel_settings(config)
     push = cluster_statistics = None
     if MonitorKind.PUSH in config.monitor:
         interval = config.monitor_push_interval
@@ -145,6 +150,7 @@ def build(
         push=push,
         cluster_statistics=cluster_statistics,
         jmx=None if bridged is None else JmxBridge(bridged, beans),
+        telemetry=None if reported is None else connect_telemetry(reported, server, node, metrics),
         member=member,
         links=None if member is None else member.connect(node, server.engine, log),
         journal=None if store is None else store.journal(node, server.engine),
@@ -195,6 +201,7 @@ class App:
     push: Push | None
     cluster_statistics: ClusterStatistics | None
     jmx: JmxBridge | None
+    telemetry: "OpenTelemetry | None"
     member: Member | None
     links: Links | None
     journal: Journal | None
@@ -318,6 +325,8 @@ class App:
             nursery.start_soon(self.push.run)
         if self.jmx is not None:
             nursery.start_soon(self.jmx.run)
+        if self.telemetry is not None:
+            nursery.start_soon(self.telemetry.run)
         if self._audit is not None and config.audit_stats:
             nursery.start_soon(statistics.write_lines, self._audit.take, config.stats_log_interval)
         if self.journal is not None:

@@ -1,5 +1,8 @@
 """Makes the settings of the broker, the journal and the server from the configuration."""
 
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+
 from attrs import field, frozen
 
 from mdserver import limits
@@ -8,6 +11,7 @@ from mdserver.config.sections.listening import ProxyProtocol
 from mdserver.config.values import Network, loopback
 from mdserver.core.entitlement import Policy
 from mdserver.core.settings import BrokerSettings
+from mdserver.core.text import safe_text
 from mdserver.errors import ConfigError
 from mdserver.journal.writer import WriterSettings
 from mdserver.limits import NS_PER_S, WEBSOCKET_SLACK_BYTES
@@ -172,6 +176,20 @@ def metrics_listen(config: Config) -> tuple[Address, ...]:
     return (address,)
 
 
+@frozen(kw_only=True)
+class OtelSettings:
+    """The settings of OpenTelemetry; `interval` (ns) is that of the metrics.
+
+    `sampling` is the part of publications that is traced unless their clients decide, `node` the
+    name of this server.
+    """
+
+    endpoint: str
+    sampling: float
+    interval: int
+    node: str
+
+
 def jmx_settings(config: Config) -> BridgeSettings | None:
     """Return the settings of JMX over RMI, None without it. Raises ConfigError."""
     address = config.monitor_jmx_listen
@@ -186,6 +204,41 @@ def jmx_settings(config: Config) -> BridgeSettings | None:
         store = KeyStore(*config.key_store)
     password = config.monitor_password if asked else ""
     return BridgeSettings(address, config.monitor_username, password, store)
+
+
+def otel_settings(config: Config) -> OtelSettings | None:
+    """Return the settings of OpenTelemetry, None without it. Raises ConfigError."""
+    if MonitorKind.OTEL not in config.monitor:
+        return None
+    endpoint = config.monitor_otel_endpoint
+    try:
+        parts = urlsplit(endpoint)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = None
+    if not usable or parts.query or parts.fragment or not endpoint.isprintable():
+        raise ConfigError(
+            f"MonitorOTel.Endpoint = {safe_text(endpoint, 256)} is no URL of a collector, such as "
+            "http://127.0.0.1:4318"
+        )
+    if not _installed("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"):
+        raise ConfigError(
+            "Monitor has OTEL, which needs OpenTelemetry's SDK: pip install 'mdserver[otel]'"
+        )
+    return OtelSettings(
+        endpoint=endpoint.rstrip("/"),
+        sampling=config.monitor_otel_sampling,
+        interval=config.monitor_otel_interval,
+        node=config.node_name,
+    )
+
+
+def _installed(*names: str) -> bool:
+    """Return whether packages are there, without importing them."""
+    try:
+        return all(find_spec(name) is not None for name in names)
+    except ModuleNotFoundError:  # of what they are in
+        return False
 
 
 def _check_guarded(config: Config, which: str, address: Address, *, asked: bool) -> None:

@@ -11,7 +11,7 @@ from mdserver.server.clients.admission import DESCRIPTORS_KEPT_BACK, lowered
 from mdserver.server.member import open_member
 from mdserver.server.plugins.custom import load_class
 from mdserver.server.plugins.presence import METHODS
-from mdserver.server.settings import server_settings
+from mdserver.server.settings import jmx_settings, otel_settings, server_settings
 from mdserver.server.tls import Identity, KeyStore
 
 
@@ -51,6 +51,8 @@ def lowered_sentence(connections_max: int, possible: int) -> str:
 def _checks(config: Config) -> Iterator[Callable[[], object]]:
     """Yield the actions of a start that use the configuration and have no effect."""
     yield partial(server_settings, config)
+    yield partial(jmx_settings, config)
+    yield partial(otel_settings, config)
     stores = dict.fromkeys((config.key_store,) if config.key_store else ())
     stores |= dict.fromkeys(files for _, files in config.key_stores)
     for files in stores:

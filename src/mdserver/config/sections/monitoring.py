@@ -18,6 +18,7 @@ class MonitorKind(enum.Enum):
     PROMETHEUS = "PROMETHEUS"
     PUSH = "PUSH"
     JMX = "JMX"
+    OTEL = "OTEL"
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -32,7 +33,8 @@ class Monitoring:
         `MonitorHTTP.Listen` says where: `HTTP` has pages for people and programs, `PROMETHEUS` the
         path `/metrics`. `/health` is there in any case. `PUSH` publishes statistics to
         `/__mdserver__/...`, for clients with the right to read there and for the other members.
-        `JMX` has Jolokia's protocol at `/jolokia`. Empty: not at all.""",
+        `JMX` has Jolokia's protocol at `/jolokia`. `OTEL` sends traces of publications and metrics
+        to a collector of OpenTelemetry. Empty: not at all.""",
     )
     monitor_push_interval: int = parameter(
         "MonitorPush.Interval",
@@ -98,6 +100,27 @@ class Monitoring:
         values.BOOLEAN,
         True,
         """Whether JMX clients are asked for `MonitorUsername` and `MonitorPassword`.""",
+    )
+    monitor_otel_endpoint: str = parameter(
+        "MonitorOTel.Endpoint",
+        values.text(1024),
+        "http://127.0.0.1:4318",
+        """Where `OTEL` sends: the URL of a collector that takes OTLP over HTTP, without `/v1/...`.
+        Headers and certificates come from the variables of OpenTelemetry's SDK, such as
+        `OTEL_EXPORTER_OTLP_HEADERS`. It needs the extra `mdserver[otel]`.""",
+    )
+    monitor_otel_sampling: float = parameter(
+        "MonitorOTel.Sampling",
+        values.fraction(),
+        0.0,
+        """Which part of the publications is traced, of those without a field `traceparent`. Of the
+        others those are traced whose `traceparent` says so. The same at all members.""",
+    )
+    monitor_otel_interval: int = parameter(
+        "MonitorOTel.Interval",
+        values.duration(NS_PER_S, 3600 * NS_PER_S),
+        limits.OTEL_INTERVAL_S * NS_PER_S,
+        """How often `OTEL` sends the metrics.""",
     )
     monitor_username: str = parameter(
         "MonitorUsername",
