@@ -5,6 +5,7 @@ from mdserver.bench.connections import Connections
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.bench.opening import plain
 from mdserver.bench.processes import BenchError
+from mdserver.bench.target import local
 from mdserver.bench.verify import Verifier, content
 
 pytestmark = pytest.mark.skipif(floor_bench.compiler() is None, reason="no C compiler")
@@ -18,7 +19,7 @@ def test_every_subscriber_of_the_floor_gets_every_message() -> None:
     verifier = Verifier(SIZE)
     with (
         floor_bench.floor(SUBSCRIBERS) as floor,
-        Connections(floor.port, encoding.client, verifier) as subscribers,
+        Connections(local(floor.port), encoding.client, verifier) as subscribers,
     ):
         subscribers.open(SUBSCRIBERS, plain)
         floor.wait_for_subscribers()
@@ -35,7 +36,7 @@ def test_what_a_broadcaster_loses_and_swaps_is_found() -> None:
     verifier = Verifier(SIZE)
     with (
         floor_bench.floor(SUBSCRIBERS) as floor,
-        Connections(floor.port, encoding.client, verifier) as subscribers,
+        Connections(local(floor.port), encoding.client, verifier) as subscribers,
     ):
         subscribers.open(SUBSCRIBERS, plain)
         floor.wait_for_subscribers()

@@ -1,7 +1,7 @@
 import pytest
 from click.testing import CliRunner
 
-from mdserver.bench.__main__ import bench
+from mdserver.bench.commands import bench
 
 
 @pytest.mark.parametrize("command", sorted(bench.commands))

@@ -2,10 +2,9 @@ import json
 from io import StringIO
 from pathlib import Path
 
-import attrs
 from rich.console import Console
 
-from mdserver.bench.results import Latencies, Row, show, write
+from mdserver.bench.results import Latencies, Row, columns, show, write
 
 
 def row(**columns: object) -> Row:
@@ -26,7 +25,7 @@ def test_a_line_has_all_columns_and_says_where_and_when(tmp_path: Path) -> None:
     write([row(), row(lost=3)], path)
     write([row(bench="idle")], path)
     first, second, third = (json.loads(line) for line in path.read_text().splitlines())
-    assert set(first) == {field.name for field in attrs.fields(Row)} | {
+    assert set(first) == set(columns()) | {
         "columns_version",
         "time",
         "mdserver",
@@ -41,7 +40,7 @@ def test_a_line_has_all_columns_and_says_where_and_when(tmp_path: Path) -> None:
 def test_the_documented_columns_are_those_of_a_line() -> None:
     page = (Path(__file__).parents[2] / "docs" / "performance.md").read_text()
     documented = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
-    assert {field.name for field in attrs.fields(Row)} <= documented
+    assert set(columns()) <= documented
 
 
 def test_the_table_leaves_out_columns_that_do_not_apply() -> None:
@@ -63,3 +62,15 @@ def test_percentiles_are_of_all_recorded_latencies() -> None:
     assert measured.max_ms is not None
     assert 0.99 < measured.p50_ms < 1.01
     assert 49.9 < measured.max_ms < 50.1
+
+
+def test_histograms_of_several_processes_become_one() -> None:
+    one, other, both = Latencies(), Latencies(), Latencies()
+    one.add(1_000_000, 3)
+    other.add(1_000_000, 1)
+    other.add(50_000_000, 1)
+    both.merge(one.counts())
+    both.merge(other.counts())
+    assert both.count == 5
+    assert both.counts()[0][1] == 4
+    assert both.max_ms == other.max_ms

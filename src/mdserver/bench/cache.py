@@ -10,6 +10,7 @@ from mdserver.bench import processes
 from mdserver.bench.encodings import Encoding
 from mdserver.bench.pipelining import Pipeline, publish_all, publisher
 from mdserver.bench.results import Latencies, Row
+from mdserver.bench.target import Running, ServersUnderTest, local
 from mdserver.bench.verify import content
 from mdserver.core.commands import Publish
 
@@ -52,7 +53,7 @@ def _measured(load: Load, mode: str, count: int, subjects: int) -> Row:
         for number in range(1, count + 1)
     )
     with processes.server((*kept, *load.settings)) as (process, port), ExitStack() as stack:
-        connection = publisher(stack, port, load.encoding)
+        connection = publisher(stack, ServersUnderTest(Running(local(port))), load.encoding)
         pipeline = Pipeline(connection, publications, WINDOW, BATCH)
         before_kib = processes.resident_kib(process.pid)
         begun = time.perf_counter()

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mdserver.bench import processes
 from mdserver.bench.connections import Connection
@@ -19,6 +19,7 @@ from mdserver.bench.opening import sent
 from mdserver.bench.pipelining import Pipeline, publish_all, publisher
 from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Latencies, Row
+from mdserver.bench.target import Running, ServersUnderTest, local
 from mdserver.bench.verify import Verifier, content
 from mdserver.core.commands import Publish
 from mdserver.core.events import Status, StatusName
@@ -63,6 +64,7 @@ class Load:
     kills: int = 10
     window: int = 4000
     batch: int = 100
+    running: Running | None = None
     settings: Sequence[str] = ()
 
 
@@ -86,6 +88,11 @@ class Member:
             )
         )
         self.port = processes.server_port(self._process)
+
+    @property
+    def target(self) -> ServersUnderTest:
+        """The member as what is under load."""
+        return ServersUnderTest(Running(local(self.port)))
 
     @property
     def cpu_s(self) -> float:
@@ -113,16 +120,27 @@ class Member:
         raise BenchError(f"the member on port {self.port} is not ready after 30 s")
 
 
+class RunningMember:
+    """A member that runs already, which nothing but its address is known of."""
+
+    cpu_s = 0.0
+
+    def __init__(self, running: Running) -> None:
+        self.target = ServersUnderTest(running)
+
+
 @contextmanager
 def cluster(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
     """Run three members and yield them when they are ready; they share all cores with the load."""
     with TemporaryDirectory(prefix="mdserver-bench-") as folder, ExitStack() as stack:
-        addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(MEMBERS)]
+        ports = processes.free_ports(2 * MEMBERS)
+        addresses = [f"127.0.0.1:{port}" for port in ports[:MEMBERS]]
         password = secrets.token_hex()
         members = []
         for number, address in enumerate(addresses, 1):
             own = (
                 f"NodeName=member-{number}",
+                f"Listen=127.0.0.1:{ports[-number]}",  # the same after a restart
                 f"ClusterMembers={','.join(addresses)}",
                 f"ClusterMemberListen={address}",
                 f"ClusterMemberCoordinationFolder={Path(folder) / str(number)}",
@@ -153,25 +171,40 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
     """Measure one publication at a time, one publisher, one at each member, and kills.
 
     The cluster takes turns with a single server, which gets the same load. Raises BenchError if a
-    publication is refused while all members run, or if a member does not come back.
+    publication is refused while all members run, or if a member does not come back. Members that
+    run already are neither killed nor compared.
     """
+    if load.running is not None:
+        addresses = load.running.addresses
+        there = [RunningMember(evolve(load.running, addresses=(each,))) for each in addresses]
+        return [_mode_row(load, mode, there, [], progress) for mode in MODES]
     progress(f"{MEMBERS} members start")
     with cluster(load.settings) as members, single(load.settings) as alone:
-        rows = []
-        for mode in MODES:
-            turns: list[Turn] = []
-            ground_turns: list[Turn] = []
-            latencies = Latencies()
-            for turn in range(1, TURNS + 1):
-                progress(f"{mode.name}, turn {turn} of {TURNS}")
-                ground_turns.append(_turn(load, alone, mode, Latencies()))
-                turns.append(_turn(load, members, mode, latencies))
-            row = _row(load, mode.name, turns, latencies)
-            compare(row, ground_turns)
-            rows.append(row)
+        rows = [_mode_row(load, mode, members, alone, progress) for mode in MODES]
         if load.kills:
             rows.append(_killed(load, members, progress))
     return rows
+
+
+def _mode_row(
+    load: Load,
+    mode: Mode,
+    members: Sequence[Member | RunningMember],
+    alone: Sequence[Member],
+    progress: Callable[[str], None],
+) -> Row:
+    """Measure a mode in turns with a single server, if there is one."""
+    turns: list[Turn] = []
+    ground_turns: list[Turn] = []
+    latencies = Latencies()
+    for turn in range(1, TURNS + 1):
+        progress(f"{mode.name}, turn {turn} of {TURNS}")
+        if alone:
+            ground_turns.append(_turn(load, alone, mode, Latencies()))
+        turns.append(_turn(load, members, mode, latencies))
+    row = _row(load, mode.name, turns, latencies)
+    compare(row, ground_turns)
+    return row
 
 
 def _publications(load: Load, first: int, count: int) -> Iterator[Publish]:
@@ -180,7 +213,9 @@ def _publications(load: Load, first: int, count: int) -> Iterator[Publish]:
         yield Publish(subject=f"/bench/cluster/{number % SUBJECTS}", content=text, id=number)
 
 
-def _turn(load: Load, members: Sequence[Member], mode: Mode, latencies: Latencies) -> Turn:
+def _turn(
+    load: Load, members: Sequence[Member | RunningMember], mode: Mode, latencies: Latencies
+) -> Turn:
     """Measure one turn of a mode."""
     count = load.one_by_one if mode.patient else load.count
     share = -(-count // (TURNS * mode.publishers))
@@ -188,7 +223,7 @@ def _turn(load: Load, members: Sequence[Member], mode: Mode, latencies: Latencie
     with ExitStack() as stack:
         pipelines = [
             Pipeline(
-                publisher(stack, members[index % len(members)].port, load.encoding),
+                publisher(stack, members[index % len(members)].target, load.encoding),
                 _publications(load, 1 + index * share, share),
                 window,
                 batch,
@@ -214,7 +249,7 @@ def _killed(load: Load, members: Sequence[Member], progress: Callable[[str], Non
         progress(f"kill {kill + 1} of {load.kills}")
         victim, contact = members[kill % MEMBERS], members[(kill + 1) % MEMBERS]
         with ExitStack() as stack:
-            connection = publisher(stack, contact.port, load.encoding)
+            connection = publisher(stack, contact.target, load.encoding)
             victim.kill()
             begun = time.perf_counter()
             _until_all_taken(connection, load)

@@ -30,10 +30,10 @@ def stalled(load: Load, count: int, progress: Callable[[str], None]) -> list[Row
         stack.enter_context(processes.running_on(processes.cores()[1]))
         progress(f"{load.subscribers:,} subscribers connect to each of two servers")
         sides = [stack.enter_context(server_side(load, others)) for others in (0, count)]
-        before_kib = [processes.resident_kib(side.pid) for side in sides]
+        before_kib = [_resident_kib(side) for side in sides]
         rows = _rows("stalled", load, sides, ("0 never read", f"{count} never read"), progress)
         for index, row in enumerate(rows):
-            row.resident_kib = processes.resident_kib(sides[index % 2].pid)
+            row.resident_kib = _resident_kib(sides[index % 2])
             row.kib_each = (row.resident_kib - before_kib[index % 2]) / count
         return rows
 
@@ -81,6 +81,11 @@ def monitored(load: Load, progress: Callable[[str], None]) -> list[Row]:
 
         sides[1].publish = publish_and_read
         return _rows("monitored", load, sides, ("no monitor", "monitored"), progress)
+
+
+def _resident_kib(side: Side) -> int:
+    assert side.pid is not None  # both servers are started here
+    return processes.resident_kib(side.pid)
 
 
 def _rows(

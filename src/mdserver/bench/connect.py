@@ -7,13 +7,10 @@ from attrs import frozen
 from mdserver.bench import processes
 from mdserver.bench.connections import Connections
 from mdserver.bench.encodings import Encoding
-from mdserver.bench.opening import WebSocketOpening
 from mdserver.bench.results import Row
+from mdserver.bench.target import Running, opened, own_subject
 from mdserver.bench.verify import Verifier
-from mdserver.bench.wire import Upgrade
 from mdserver.core.commands import Subscribe
-
-SUBJECT = "/bench/connect"
 
 
 @frozen
@@ -23,6 +20,7 @@ class Load:
     encoding: Encoding
     connections: int
     window: int = 64
+    running: Running | None = None
     settings: Sequence[str] = ()
 
 
@@ -34,20 +32,21 @@ def measure(load: Load, bench: str, progress: Callable[[str], None]) -> Row:
     encoding = load.encoding
     with (
         processes.running_on(processes.cores()[1]),
-        processes.server(load.settings) as (process, port),
-        Connections(port, encoding.client, Verifier(0)) as connections,
+        opened(load.running, load.settings) as target,
+        Connections(
+            target.addresses, encoding.client, Verifier(0), target.running.context()
+        ) as connections,
     ):
-        upgrade = Upgrade(f"127.0.0.1:{port}", encoding.subprotocol)
-        opening = WebSocketOpening(upgrade, [Subscribe(subjects=[SUBJECT])])
+        opening = target.opening(encoding, [Subscribe(subjects=[own_subject()])])
         # What the first connection loads once is no cost of a connection.
         connections.open(1, opening)
         progress(f"{load.connections:,} connections, {load.window} at a time")
-        resident_kib = processes.resident_kib(process.pid)
-        cpu_s = processes.cpu_s(process.pid)
+        resident_kib = target.resident_kib
+        cpu_s = target.cpu_s
         seconds = connections.open(load.connections, opening, load.window)
-        cpu_s = processes.cpu_s(process.pid) - cpu_s
+        cpu_s = target.cpu_s - cpu_s
         connections.fence()
-        now_kib = processes.resident_kib(process.pid)
+        now_kib = target.resident_kib
     return Row(
         bench=bench,
         mode=f"{load.window} at a time",
@@ -58,5 +57,7 @@ def measure(load: Load, bench: str, progress: Callable[[str], None]) -> Row:
         per_s=load.connections / seconds,
         per_cpu_s=load.connections / cpu_s if cpu_s else None,
         resident_kib=now_kib,
-        kib_each=(now_kib - resident_kib) / load.connections,
+        kib_each=None
+        if now_kib is None or resident_kib is None
+        else (now_kib - resident_kib) / load.connections,
     )

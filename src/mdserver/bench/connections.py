@@ -11,16 +11,16 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
 from mdserver.bench.opening import Opening, Talk, pinged
 from mdserver.bench.processes import BenchError
+from mdserver.bench.target import ServerAddress
 from mdserver.bench.verify import Stream, Verifier
 from mdserver.codec.encoding import ClientCodec
 from mdserver.limits import KB
 
-ADDRESS = "127.0.0.1"
 OPENING_TIMEOUT_S = 30.0
 PER_SOURCE_ADDRESS = 20_000  # connections of one client address: fewer than it has ports for them
 _buffer = memoryview(bytearray(256 * KB))  # shared by all connections, which are read in turn
@@ -44,16 +44,16 @@ class Connection:
 
 
 class Connections:
-    """Connections to one port of 127.0.0.1, checked by one verifier; closed with the block."""
+    """Connections to these servers in turn, checked by one verifier; closed with the block."""
 
     def __init__(
         self,
-        port: int,
+        addresses: Sequence[ServerAddress],
         make_codec: Callable[[], ClientCodec],
         verifier: Verifier,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._port = port
+        self._addresses = addresses
         self._make_codec = make_codec
         self._verifier = verifier
         self._tls = tls
@@ -139,14 +139,18 @@ class Connections:
         stream = Stream(subscriber, self._make_codec(), connecting.send)
         talk = opening(stream, self._verifier)
         self._by_fd[connecting.fileno()] = Connection(connecting, stream, talk)
-        if subscriber >= PER_SOURCE_ADDRESS:
+        address = self._addresses[subscriber % len(self._addresses)]
+        if subscriber >= PER_SOURCE_ADDRESS and address.loopback:
             connecting.bind((f"127.0.0.{1 + subscriber // PER_SOURCE_ADDRESS}", 0))
-        self._check(connecting.connect_ex((ADDRESS, self._port)))
+        self._check(connecting.connect_ex((address.host, address.port)))
         self._epoll.register(connecting, select.EPOLLOUT)
+
+    def _host(self, connection: Connection) -> str:
+        return self._addresses[connection.stream.subscriber % len(self._addresses)].host
 
     def _check(self, status: int) -> None:
         if status not in (0, errno.EINPROGRESS):
-            raise BenchError(f"cannot connect to port {self._port}: {os.strerror(status)}")
+            raise BenchError(f"cannot connect to {_names(self._addresses)}: {os.strerror(status)}")
 
     def _step(self, connection: Connection) -> bool:
         """Continue the talk of a connection that is ready; return whether this ended it."""
@@ -177,7 +181,9 @@ class Connections:
             connection.connected = True
             if self._tls is not None:
                 connection.socket = self._tls.wrap_socket(
-                    connection.socket, server_hostname=ADDRESS, do_handshake_on_connect=False
+                    connection.socket,
+                    server_hostname=self._host(connection),
+                    do_handshake_on_connect=False,
                 )
                 connection.stream.answer = connection.socket.send
         if isinstance(connection.socket, ssl.SSLSocket):
@@ -186,8 +192,12 @@ class Connections:
             except ssl.SSLWantReadError:
                 return False
             except ssl.SSLError as error:
-                raise BenchError(f"no TLS with port {self._port}: {error}") from error
+                raise BenchError(f"no TLS with {_names(self._addresses)}: {error}") from error
         return True
+
+
+def _names(addresses: Sequence[ServerAddress]) -> str:
+    return ", ".join(str(address) for address in addresses)
 
 
 def _read(connection: Connection) -> bytes:

@@ -19,14 +19,14 @@ from mdserver.bench import processes
 from mdserver.bench.connections import Connections
 from mdserver.bench.encodings import Encoding
 from mdserver.bench.floor import floor
-from mdserver.bench.opening import WebSocketOpening, plain, sent
+from mdserver.bench.opening import plain, sent
 from mdserver.bench.results import Latencies, Row
+from mdserver.bench.target import Running, ServersUnderTest, local, opened, own_subject
 from mdserver.bench.verify import Verifier, content
-from mdserver.bench.wire import Upgrade
 from mdserver.core.commands import Publish, Subscribe
 from mdserver.limits import NS_PER_S
 
-SUBJECT = "/bench/fanout"
+FLOOR_SUBJECT = "/bench/0123456789"  # as long as one that `own_subject` makes
 TURNS = 5
 ARRIVAL_TIMEOUT_S = 10.0
 
@@ -41,6 +41,7 @@ class Load:
     bursts: Sequence[int] = (1, 20)
     seconds: float = 5.0
     with_floor: bool = True
+    running: Running | None = None
     settings: Sequence[str] = ()
 
 
@@ -58,9 +59,10 @@ class Side:
     """The server or the floor: how to publish to it, and its subscribers.
 
     `publish` takes the numbers of the messages of one burst; `published` is the newest of them.
+    `pid` is None for a server that ran already.
     """
 
-    pid: int
+    pid: int | None
     subscribers: Connections
     verifier: Verifier
     publish: Callable[[Sequence[int]], None]
@@ -76,7 +78,7 @@ class Side:
             if messages:
                 latencies.add(time.perf_counter_ns() - start, messages)
 
-        cpu_s = processes.cpu_s(self.pid)
+        cpu_s = self._cpu_s()
         begun = time.perf_counter_ns()
         until = begun + int(seconds * NS_PER_S)
         missing = 0
@@ -86,7 +88,10 @@ class Side:
             missing = self.subscribers.receive(count * burst, ARRIVAL_TIMEOUT_S, arrived)
             deliveries += count * burst - missing
         elapsed_s = (time.perf_counter_ns() - begun) / NS_PER_S
-        return Turn(deliveries, elapsed_s, processes.cpu_s(self.pid) - cpu_s)
+        return Turn(deliveries, elapsed_s, self._cpu_s() - cpu_s)
+
+    def _cpu_s(self) -> float:
+        return 0.0 if self.pid is None else processes.cpu_s(self.pid)
 
     def finish(self) -> None:
         """Wait for what is under way; count what never came."""
@@ -134,33 +139,43 @@ def server_side(
     encrypted.
     """
     encoding = load.encoding
-    settings, scheme, context = list(load.settings), "http", None
-    if tls is not None:
-        key_store, context = tls
-        settings += ["ListenEncrypted=127.0.0.1:0", f"KeyStore={key_store}"]
-        scheme = "https"
-    with processes.server(settings, scheme) as (process, port), ExitStack() as stack:
-        upgrade = Upgrade(f"127.0.0.1:{port}", encoding.subprotocol)
+    with _target(load, tls) as target, ExitStack() as stack:
         verifier = Verifier(load.content_bytes)
-        subscribers, publishers, others = (
-            stack.enter_context(Connections(port, encoding.client, verifier, context))
-            for _ in range(3)
+        context = tls[1] if tls is not None else target.running.context()
+        subscribers, others = (
+            stack.enter_context(Connections(target.addresses, encoding.client, verifier, context))
+            for _ in range(2)
         )
-        opening = WebSocketOpening(upgrade, [Subscribe(subjects=[SUBJECT])])
+        publishers = stack.enter_context(
+            Connections(target.addresses[:1], encoding.client, verifier, context)
+        )
+        subject = own_subject()
+        opening = target.opening(encoding, [Subscribe(subjects=[subject])])
         others.open(stalled, opening)
         subscribers.open(load.subscribers, opening)
-        publishers.open(1, WebSocketOpening(upgrade))
+        publishers.open(1, target.opening(encoding))
         (publisher,) = publishers
 
         def publish(numbers: Sequence[int]) -> None:
             commands = [
-                Publish(subject=SUBJECT, content=content(number, load.content_bytes))
+                Publish(subject=subject, content=content(number, load.content_bytes))
                 for number in numbers
             ]
             publisher.socket.send(sent(publisher.stream.codec, commands, join=False))
 
-        yield Side(process.pid, subscribers, verifier, publish)
+        yield Side(target.pid, subscribers, verifier, publish)
         publishers.fence()
+
+
+@contextmanager
+def _target(load: Load, tls: tuple[Path, ssl.SSLContext] | None) -> Iterator[ServersUnderTest]:
+    if tls is None:
+        with opened(load.running, load.settings) as target:
+            yield target
+        return
+    settings = (*load.settings, "ListenEncrypted=127.0.0.1:0", f"KeyStore={tls[0]}")
+    with processes.server(settings, "https") as (process, port):
+        yield ServersUnderTest(Running(local(port)), process.pid)
 
 
 @contextmanager
@@ -168,13 +183,17 @@ def floor_side(load: Load) -> Iterator[Side]:
     """Run a floor with as many subscribers, who receive the same bytes as those of the server."""
     with floor(load.subscribers) as ground, ExitStack() as stack:
         verifier = Verifier(load.content_bytes)
-        subscribers = stack.enter_context(Connections(ground.port, load.encoding.client, verifier))
+        subscribers = stack.enter_context(
+            Connections(local(ground.port), load.encoding.client, verifier)
+        )
         subscribers.open(load.subscribers, plain)
         ground.wait_for_subscribers()
 
         def publish(numbers: Sequence[int]) -> None:
             message = load.encoding.message
-            ground.publish([message(SUBJECT, n, content(n, load.content_bytes)) for n in numbers])
+            ground.publish(
+                [message(FLOOR_SUBJECT, n, content(n, load.content_bytes)) for n in numbers]
+            )
 
         yield Side(ground.pid, subscribers, verifier, publish)
 

@@ -13,7 +13,7 @@ from mdserver.bench.processes import BenchError
 from mdserver.bench.verify import Stream, Verifier
 from mdserver.codec.encoding import ClientCodec
 from mdserver.core.commands import Ping, WireCommand
-from mdserver.core.events import Error, Pong, Status, StatusName
+from mdserver.core.events import Connected, Error, Pong, Status, StatusName
 
 Talk = Generator[bytes, bytes, None]
 Opening = Callable[[Stream, Verifier], Talk]
@@ -63,6 +63,8 @@ def pinged(stream: Stream, verifier: Verifier, commands: Sequence[WireCommand] =
                 raise BenchError(f"the server answered {event.code}: {event.reason}")
             if isinstance(event, Status) and event.status in _REFUSED:
                 raise BenchError(f"the server answered {event.status.value}: {event.reason}")
+            if isinstance(event, Connected):
+                stream.connected = event
             if isinstance(event, Pong):
                 stream.others.clear()
                 return

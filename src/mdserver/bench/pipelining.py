@@ -9,12 +9,12 @@ from itertools import islice
 
 from mdserver.bench.connections import Connection, Connections
 from mdserver.bench.encodings import Encoding
-from mdserver.bench.opening import WebSocketOpening, sent
+from mdserver.bench.opening import sent
 from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Latencies
+from mdserver.bench.target import ServersUnderTest
 from mdserver.bench.verify import Verifier
-from mdserver.bench.wire import Upgrade
-from mdserver.core.commands import CommandId, Publish
+from mdserver.core.commands import CommandId, Publish, WireCommand
 from mdserver.core.events import Status, StatusName
 
 ANSWER_TIMEOUT_S = 10.0
@@ -94,11 +94,18 @@ class Pipeline:
         return bool(self._unsent)
 
 
-def publisher(stack: ExitStack, port: int, encoding: Encoding) -> Connection:
-    """Open a connection that publishes; it is closed with the stack."""
-    upgrade = Upgrade(f"127.0.0.1:{port}", encoding.subprotocol)
-    connections = stack.enter_context(Connections(port, encoding.client, Verifier(0)))
-    connections.open(1, WebSocketOpening(upgrade))
+def publisher(
+    stack: ExitStack,
+    target: ServersUnderTest,
+    encoding: Encoding,
+    commands: Sequence[WireCommand] = (),
+) -> Connection:
+    """Open a connection to the first server that publishes; it is closed with the stack."""
+    first = target.addresses[:1]
+    connections = stack.enter_context(
+        Connections(first, encoding.client, Verifier(0), target.running.context())
+    )
+    connections.open(1, target.opening(encoding, commands))
     (connection,) = connections
     return connection
 

@@ -10,10 +10,9 @@ from mdserver.bench import processes
 from mdserver.bench.encodings import Encoding
 from mdserver.bench.pipelining import Pipeline, publish_all, publisher
 from mdserver.bench.results import Latencies, Row
+from mdserver.bench.target import Running, opened, own_subject
 from mdserver.bench.verify import content
 from mdserver.core.commands import Publish
-
-SUBJECT = "/bench/publish"
 
 
 @frozen
@@ -29,6 +28,7 @@ class Load:
     count: int = 100_000
     window: int = 1000
     batch: int = 50
+    running: Running | None = None
     settings: Sequence[str] = ()
 
 
@@ -42,22 +42,23 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
 
 
 def _measured(load: Load, join: bool, progress: Callable[[str], None]) -> Row:
-    with processes.server(load.settings) as (process, port), ExitStack() as stack:
-        connection = publisher(stack, port, load.encoding)
+    with opened(load.running, load.settings) as target, ExitStack() as stack:
+        connection = publisher(stack, target, load.encoding)
+        subject = own_subject()
         mode = f"{load.batch} a WebSocket message" if join else "a WebSocket message each"
         progress(f"{load.count:,} publications, {mode}")
         publications = (
-            Publish(subject=SUBJECT, content=content(number, load.content_bytes), id=number)
+            Publish(subject=subject, content=content(number, load.content_bytes), id=number)
             for number in range(1, load.count + 1)
         )
-        cpu_s = processes.cpu_s(process.pid)
+        cpu_s = target.cpu_s
         begun = time.perf_counter()
         pipeline = Pipeline(connection, publications, load.window, load.batch)
         pipeline.join = join
         latencies = Latencies()
         publish_all([pipeline], latencies)
         seconds = time.perf_counter() - begun
-        cpu_s = processes.cpu_s(process.pid) - cpu_s
+        cpu_s = target.cpu_s - cpu_s
     row = Row(
         bench="publish",
         mode=mode,

@@ -11,6 +11,7 @@ from mdserver.bench import processes
 from mdserver.bench.encodings import Encoding
 from mdserver.bench.pipelining import Pipeline, publish_all, publisher
 from mdserver.bench.results import Latencies, Row
+from mdserver.bench.target import Running, ServersUnderTest, local
 from mdserver.bench.verify import content
 from mdserver.core.commands import Publish
 
@@ -39,7 +40,7 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
 
 def _publish(load: Load, settings: Sequence[str]) -> None:
     with processes.server(settings) as (process, port), ExitStack() as stack:
-        connection = publisher(stack, port, load.encoding)
+        connection = publisher(stack, ServersUnderTest(Running(local(port))), load.encoding)
         publications = (
             Publish(
                 subject=f"/bench/{number % load.subjects}",

@@ -17,11 +17,11 @@ from mdserver.bench import processes
 from mdserver.bench.connections import Connections
 from mdserver.bench.encodings import Encoding
 from mdserver.bench.fanout import Turn, compare, per_cpu_s, per_s
-from mdserver.bench.opening import Talk, WebSocketOpening, sent
+from mdserver.bench.opening import Talk, sent
 from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Row
+from mdserver.bench.target import Running, ServersUnderTest, opened, own_subject
 from mdserver.bench.verify import Stream, Verifier, content
-from mdserver.bench.wire import Upgrade
 from mdserver.core.commands import Publish, Subscribe
 from mdserver.limits import NS_PER_S
 
@@ -44,20 +44,17 @@ class Load:
     window: int = 200
     seconds: float = 6.0
     against: str | None = None
+    running: Running | None = None
     settings: Sequence[str] = ()
-
-
-def subject_of(number: int) -> str:
-    """Return the subject with this number."""
-    return f"/bench/user/{number}"
 
 
 @define
 class Side:
-    """A server with a subscriber for each subject; `published` counts all publications."""
+    """A server with a subscriber for each subject `subject/<number>`; `published` is of all."""
 
     load: Load
-    pid: int
+    target: ServersUnderTest
+    subject: str
     subscribers: Connections
     verifier: Verifier
     write: Callable[[bytes], int]
@@ -67,7 +64,7 @@ class Side:
     def turn(self, seconds: float) -> Turn:
         """Publish for this long, then wait for what is under way."""
         load = self.load
-        cpu_s = processes.cpu_s(self.pid)
+        cpu_s = self.target.cpu_s
         begun = time.perf_counter_ns()
         until = begun + int(seconds * NS_PER_S)
         under_way = deliveries = missing = 0
@@ -81,7 +78,7 @@ class Side:
             deliveries += load.batch - left
         deliveries += under_way - self.subscribers.receive(under_way, ARRIVAL_TIMEOUT_S)
         elapsed_s = (time.perf_counter_ns() - begun) / NS_PER_S
-        return Turn(deliveries, elapsed_s, processes.cpu_s(self.pid) - cpu_s)
+        return Turn(deliveries, elapsed_s, self.target.cpu_s - cpu_s)
 
     def publish(self) -> None:
         """Write the next batch; raise BenchError if the server does not take it."""
@@ -90,7 +87,7 @@ class Side:
         wire = self.encoded(
             [
                 Publish(
-                    subject=subject_of(number % load.subjects),
+                    subject=f"{self.subject}/{number % load.subjects}",
                     content=content(1 + number // load.subjects, load.content_bytes),
                 )
                 for number in numbers
@@ -147,23 +144,29 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
 @contextmanager
 def _side(load: Load, python: str | None = None) -> Iterator[Side]:
     encoding = load.encoding
-    with processes.server(load.settings, python=python) as (process, port), ExitStack() as stack:
-        upgrade = Upgrade(f"127.0.0.1:{port}", encoding.subprotocol)
+    # Another version is one that is started, whatever runs already.
+    running = None if python else load.running
+    with opened(running, load.settings, python) as target, ExitStack() as stack:
         verifier = Verifier(load.content_bytes)
-        subscribers, publishers = (
-            stack.enter_context(Connections(port, encoding.client, verifier)) for _ in range(2)
+        context = target.running.context()
+        subscribers = stack.enter_context(
+            Connections(target.addresses, encoding.client, verifier, context)
         )
+        publishers = stack.enter_context(
+            Connections(target.addresses[:1], encoding.client, verifier, context)
+        )
+        user = own_subject()
 
         def subscribed(stream: Stream, verifier: Verifier) -> Talk:
-            subject = subject_of(stream.subscriber)
-            return WebSocketOpening(upgrade, [Subscribe(subjects=[subject])])(stream, verifier)
+            subject = f"{user}/{stream.subscriber}"
+            return target.opening(encoding, [Subscribe(subjects=[subject])])(stream, verifier)
 
         subscribers.open(load.subjects, subscribed)
-        publishers.open(1, WebSocketOpening(upgrade))
+        publishers.open(1, target.opening(encoding))
         (publisher,) = publishers
 
         def encoded(commands: Sequence[Publish]) -> bytes:
             return sent(publisher.stream.codec, commands, join=False)
 
-        yield Side(load, process.pid, subscribers, verifier, publisher.socket.send, encoded)
+        yield Side(load, target, user, subscribers, verifier, publisher.socket.send, encoded)
         publishers.fence()

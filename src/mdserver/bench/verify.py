@@ -16,7 +16,7 @@ from attrs import frozen
 from mdserver.bench import wire
 from mdserver.bench.results import Row
 from mdserver.codec.encoding import ClientCodec
-from mdserver.core.events import MessageEvent, WireEvent
+from mdserver.core.events import Connected, MessageEvent, WireEvent
 from mdserver.errors import RemoteProtocolError
 
 NUMBER_DIGITS = 12
@@ -49,11 +49,22 @@ class Fault:
 class Stream:
     """What one subscriber has received; `position` is the number of its newest message.
 
+    `epoch` is that of the newest message that was decoded on this connection, 0 before the first.
     `others` holds the events besides messages until they are taken, `rest` the start of a frame
-    that is not complete; `answer` sends bytes back, for pings.
+    that is not complete; `answer` sends bytes back, for pings. `connected` is the server's first
+    event.
     """
 
-    __slots__ = ("answer", "codec", "others", "position", "rest", "subscriber")
+    __slots__ = (
+        "answer",
+        "codec",
+        "connected",
+        "epoch",
+        "others",
+        "position",
+        "rest",
+        "subscriber",
+    )
 
     def __init__(
         self, subscriber: int, codec: ClientCodec, answer: Callable[[bytes], object]
@@ -62,6 +73,8 @@ class Stream:
         self.codec = codec
         self.answer = answer
         self.position = 0
+        self.epoch = 0
+        self.connected: Connected | None = None
         self.others: list[WireEvent] = []
         self.rest = b""
 
@@ -88,9 +101,10 @@ class Verifier:
         """
         position = stream.position
         if not stream.rest:
-            # A stream's first message is always decoded: its codec learns the subject's number.
+            # The first message of a connection and of an epoch is always decoded: the codec learns
+            # the subject's number with it.
             known = self._seen.get((position, len(chunk)))
-            if known is not None and known[0] == chunk and position:
+            if known is not None and known[0] == chunk and stream.epoch:
                 stream.position = known[1]
                 return known[1] - position
         return self._decoded(stream, chunk)
@@ -136,13 +150,14 @@ class Verifier:
     def _message(self, stream: Stream, message: MessageEvent) -> bool:
         """Return whether the message is the next one, unaltered."""
         expected = stream.position + 1
-        intact = message.content == content(message.seq, self._content_bytes)
+        intact = self._intact(message)
         if not intact:
             self.altered += 1
             self._fault("altered", stream, expected, message.seq)
+        same_epoch, stream.epoch = message.epoch == stream.epoch, message.epoch
         if message.seq == expected:
             stream.position = expected
-            return intact
+            return intact and same_epoch
         if message.seq > expected:
             self.lost += message.seq - expected
             self._fault("lost", stream, expected, message.seq)
@@ -151,6 +166,10 @@ class Verifier:
             self.repeated += 1
             self._fault("repeated", stream, expected, message.seq)
         return False
+
+    def _intact(self, message: MessageEvent) -> bool:
+        """Return whether the content is what was published with this number."""
+        return message.content == content(message.seq, self._content_bytes)
 
     def _fault(self, kind: str, stream: Stream, expected: int, got: int) -> None:
         if len(self.faults) < FAULTS_KEPT:

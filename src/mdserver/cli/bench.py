@@ -1,0 +1,5 @@
+"""`mdserver bench`: measure servers. The commands are those of `mdserver.bench`."""
+
+from mdserver.bench.commands import bench as command
+
+__all__ = ["command"]
