@@ -48,6 +48,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         "MonitorHTTP.Listen": f"127.0.0.1:{port}",
         "MonitorPassword": "s3cret",
         "BufferLimit.Send": "200MB",
+        "MonitorPush.Interval": "1s",
     }
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     with live_server(tmp_path_factory.mktemp("server"), *words) as server:
@@ -117,8 +118,11 @@ def test_one_sees_ones_own_messages_in_plots(page: webdriver.Chrome, watched: Wa
             lambda _, plot=plot: page.execute_script(drawn, plot) not in (False, None), plot
         )
     WebDriverWait(page, WAIT_S).until(
-        lambda _: "connected 1" in str(page.execute_script(drawn, "connected"))
+        lambda _: "connected 2" in str(page.execute_script(drawn, "connected")),
+        "the page and its console are sessions",
     )
+    wait_for(page, "source", "Live: this member publishes its figures every 1.0 s.")
+    wait_for(page, "members", "nothing behind")
     screenshot(page, "dashboard")
 
 
@@ -134,7 +138,7 @@ def test_a_slow_session_stands_first_and_says_why(page: webdriver.Chrome, watche
         reader = sockets.enter_context(connect(url, sock=slow, max_queue=1))
         reader.send(json.dumps({"op": "subscribe", "subjects": ["/slow/one"]}))
         page.get(watched.monitor)
-        wait_for(page, "page", "of 2")
+        wait_for(page, "page", "of 3")  # with the page itself
         for _ in range(250):
             assert post(watched.server.url, "/slow/one", content="x" * 50_000)["status"] == "OK"
         wait_for(page, "session-rows", "its socket has taken nothing for")
@@ -152,13 +156,15 @@ def test_many_sessions_come_in_pages(page: webdriver.Chrome, watched: Watched) -
             sockets.enter_context(connect(url))
         page.get(watched.monitor)
         rows = "return document.querySelectorAll('#session-rows tr').length"
-        for shown in (f"1 to 50 of {MANY}", f"51 to 100 of {MANY}", f"101 to 120 of {MANY}"):
+        wait_for(page, "source", "Live")
+        every = MANY + 1  # with the page itself
+        for shown in (f"1 to 50 of {every}", f"51 to 100 of {every}", f"101 to 121 of {every}"):
             wait_for(page, "page", shown)
             assert page.execute_script(rows) <= ROWS_OF_A_PAGE
             click(page, "#next")
         assert not page.find_element(By.ID, "next").is_enabled()
         Select(page.find_element(By.ID, "sort")).select_by_value("silent_ms")
-        wait_for(page, "page", f"1 to 50 of {MANY}")
+        wait_for(page, "page", f"1 to 50 of {every}")
 
 
 def test_names_from_outside_are_shown_as_they_are(page: webdriver.Chrome, watched: Watched) -> None:
@@ -167,6 +173,21 @@ def test_names_from_outside_are_shown_as_they_are(page: webdriver.Chrome, watche
     page.get(watched.monitor)
     wait_for(page, "subject-rows", evil)
     assert page.title == "mdserver · mdserver"
+
+
+def test_it_connects_to_no_other_host(page: webdriver.Chrome, watched: Watched) -> None:
+    page.get(watched.monitor)
+    wait_for(page, "source", "Live")
+    with socket.create_server(("127.0.0.2", 0)) as stranger:
+        stranger.settimeout(1)
+        address = f"http://127.0.0.2:{stranger.getsockname()[1]}"
+        page.execute_script(f"document.getElementById('server').value = '{address}'")
+        click(page, "#connect button")
+        wait_for(
+            page, "outcome", "This page may connect to the hosts of this server's clients only"
+        )
+        with pytest.raises(TimeoutError):
+            stranger.accept()
 
 
 def test_it_fits_a_phone_and_is_dark_where_the_user_wants_that(
@@ -186,7 +207,7 @@ def test_it_fits_a_phone_and_is_dark_where_the_user_wants_that(
 
 def test_it_is_used_with_the_keyboard_alone(page: webdriver.Chrome, watched: Watched) -> None:
     page.get(watched.monitor)
-    wait_for(page, "page", "none")  # so both buttons of pages are disabled, and skipped
+    wait_for(page, "page", "1 to 1 of 1")  # so both buttons of pages are disabled, and skipped
     reached: list[Any] = []
     while "content" not in reached:
         page.switch_to.active_element.send_keys(Keys.TAB)

@@ -31,6 +31,8 @@ def monitor_routes(
         "/subjects": {"GET": SubjectsPage(node.broker.inspection, clock)},
         "/configuration": {"GET": ConfigurationPage(config)},
         "/version": {"GET": VersionPage(server.settings.node_name, clock, lambda: server.urls)},
-        **dashboard_routes(),
+        **dashboard_routes(
+            lambda: [*server.urls, *(peer.client for peer in node.members.peers.values())]
+        ),
         **orders.routes(),
     }

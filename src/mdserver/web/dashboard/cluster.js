@@ -36,6 +36,16 @@ export function showCluster(status) {
   find("groups").setAttribute("aria-label", `Groups by coordinator: ${led}`);
 }
 
+/** Show how far behind members are, as their last reports say. */
+export function showLag(reports) {
+  for (const { member, now } of reports) {
+    const shown = find("members").querySelector(`[data-member="${CSS.escape(member)}"]`);
+    if (!shown || now.behind_entries === undefined) continue;
+    shown.textContent = lagOf(now.behind_entries);
+    shown.classList.toggle("warning", now.behind_entries > 0);
+  }
+}
+
 function card(member, colours, groups) {
   const item = element("li", "", colours.get(member.address));
   const uncommitted = groups
@@ -45,15 +55,17 @@ function card(member, colours, groups) {
     member.seed ? "seed" : "no seed",
     `coordinates ${count(member.groups)} groups`,
     `${count(uncommitted)} entries not committed`,
-    lagOf(member.behind),
   ];
+  const lag = element("span", lagOf(member.behind), member.behind ? "warning" : "");
+  lag.dataset.member = member.address;
   item.append(
     element("strong", member.name),
     ` ${member.state}`,
     document.createElement("br"),
-    `${member.address}: ${told.join(", ")}`,
+    `${member.address}: ${told.join(", ")}, `,
+    lag,
   );
-  if (member.state !== "NORMAL" || member.behind) item.classList.add("warning");
+  if (member.state !== "NORMAL") item.classList.add("warning");
   return item;
 }
 

@@ -50,7 +50,8 @@ function connect() {
     if (status === "SERVER_UP") tell(`Connected to ${info}`);
     if (status === "SERVER_DOWN") {
       const origins = `If it runs, its AllowedOrigins has to name this page: ${location.origin}`;
-      tell(`No connection to ${server}: ${info} ${origins}`, true);
+      const hosts = "This page may connect to the hosts of this server's clients only.";
+      tell(`No connection to ${server}: ${info} ${origins}. ${hosts}`, true);
     }
   });
 }
@@ -107,12 +108,15 @@ async function publish() {
   }
 }
 
-/** Have the forms of the console do what they say. */
-export function start() {
+/** Have the forms of the console do what they say; `connected` is given each server and token. */
+export function start(connected) {
   for (const [form, action] of Object.entries({ connect, subscribe, publish })) {
     find(form).onsubmit = (event) => {
       event.preventDefault();
       action();
+      if (action === connect && client) {
+        connected(find("server").value.trim(), find("token").value || undefined);
+      }
     };
   }
 }

@@ -1,13 +1,23 @@
-/** The page that a monitor shows at `/`: asks the member again and again, and shows the answers. */
+/**
+ * The page that a monitor shows at `/`.
+ *
+ * What members publish of themselves comes over WebSocket, if this page may subscribe there
+ * (`live.js`). The rest it asks the member for, and all of it, more often, while nothing is published.
+ */
 
-import { showCluster, showHealth, happened } from "./cluster.js";
+import { Client } from "./client/mdserver.js";
+import { showCluster, showHealth, showLag, happened } from "./cluster.js";
 import * as terminal from "./console.js";
 import { ask, count, element, fillTable, find, health, seconds } from "./dom.js";
+import { Live, eventsInWords } from "./live.js";
 import { BarPlot, TimePlot, short } from "./plots.js";
 
 const LOOK_MS = 2000;
+const LIVE_LOOK_MS = 5000; // while the member publishes its statistics
+const LIVE_MISSED_MAX = 3; // intervals
 const SUBJECTS_MS = 10_000; // the member looks at all subjects for it
 const SHOWN_MS = 5 * 60_000;
+const EVENTS_PAUSE_MS = 500; // what happens in a cluster seldom happens alone
 const PAGE_ROWS = 50;
 const SILENT_MS = 60_000;
 const INDICATORS = {
@@ -51,6 +61,26 @@ let configuration = {};
 let subjectsDue = 0;
 let offset = 0;
 let wasAway = false;
+let own = null; // the member's address, by which its reports are known
+let names = new Map();
+let reported = { at: -Infinity, interval_ms: 0 }; // its last report
+let lookNow = () => {};
+
+const live = new Live(Client, {
+  report(report) {
+    showLag(live.current());
+    if (report.member === own) showReport(report);
+  },
+  events(member, events) {
+    for (const text of eventsInWords(names.get(member) ?? member, events)) happened(text);
+    lookNow();
+  },
+  refused(reason) {
+    find("source").textContent = `This page asks every ${seconds(LOOK_MS)}: ${reason}`;
+  },
+});
+const isLive = () =>
+  performance.now() - reported.at < LIVE_MISSED_MAX * Math.max(reported.interval_ms, 1000);
 
 // Statistics
 
@@ -85,16 +115,33 @@ function seed({ time, windows: found }) {
   }
 }
 
-function showStatistics(now) {
-  const old = statistics;
-  statistics = now;
+function showGauges(gauges) {
   find("gauges").replaceChildren(
     ...Object.entries(GAUGES).map(([name, label]) => {
       const made = document.createElement("div");
-      made.append(element("dt", label), element("dd", short(now.now[name])));
+      made.append(element("dt", label), element("dd", short(gauges[name] ?? 0)));
       return made;
     }),
   );
+}
+
+/** Show what the member published: its rates and latencies are those since its report before. */
+function showReport({ time, interval_ms: interval, now, rates, latency }) {
+  reported = { at: performance.now(), interval_ms: interval };
+  find("source").textContent = `Live: this member publishes its figures every ${seconds(interval)}.`;
+  showGauges(now);
+  plots.messages.add(time, [rates.messages_in, rates.messages_out]);
+  plots.bytes.add(time, [rates.bytes_in, rates.bytes_out]);
+  plots.connected.add(time, [now.sessions, now.slow_consumers]);
+  const { publication_to_commit: commit, commit_to_socket: socket } = latency;
+  plots.latency.add(time, [1000 * commit.p99_s, 1000 * socket.p99_s]);
+}
+
+function showStatistics(now) {
+  const old = statistics;
+  statistics = now;
+  if (old && isLive()) return;
+  showGauges(now.now);
   if (!old || now.time <= old.time || now.total.messages_in < old.total.messages_in) {
     if (!old) seed(now);
     return;
@@ -104,6 +151,7 @@ function showStatistics(now) {
   plots.messages.add(now.time, [rate("messages_in"), rate("messages_out")]);
   plots.bytes.add(now.time, [rate("bytes_in"), rate("bytes_out")]);
   plots.connected.add(now.time, [now.now.sessions, now.now.slow_consumers]);
+  find("source").textContent ||= `This page asks every ${seconds(LOOK_MS)}.`;
   const { publication_to_commit: commit, commit_to_socket: socket } = now.latency;
   plots.latency.add(now.time, [1000 * commit.p99_s, 1000 * socket.p99_s]);
 }
@@ -185,6 +233,8 @@ async function look() {
   showStatistics(now);
   tellCounts(old, now);
   showWindows();
+  own = cluster.members[0].address; // a member lists itself first
+  names = new Map(cluster.members.map(({ address, name }) => [address, name]));
   showCluster(cluster);
   showHealth(state, configuration);
   await showSessions();
@@ -202,9 +252,10 @@ async function begin() {
   const since = new Date(version.started).toLocaleString();
   find("facts").textContent = `mdserver ${version.version}, running since ${since}`;
   terminal.propose(version.clients);
+  live.follow(find("server").value);
 }
 
-/** Look every two seconds while somebody sees the page; one question at a time. */
+/** Look again and again while somebody sees the page; one question at a time. */
 async function follow() {
   for (let isKnown = false; ; ) {
     const started = performance.now();
@@ -223,8 +274,12 @@ async function follow() {
       wasAway = true;
       isKnown = false;
     }
-    const left = LOOK_MS - (performance.now() - started);
-    await new Promise((resolve) => setTimeout(resolve, Math.max(200, left)));
+    const left = (isLive() ? LIVE_LOOK_MS : LOOK_MS) - (performance.now() - started);
+    await new Promise((resolve) => {
+      setTimeout(resolve, Math.max(200, left));
+      lookNow = () => setTimeout(resolve, EVENTS_PAUSE_MS);
+    });
+    lookNow = () => {};
   }
 }
 
@@ -248,5 +303,5 @@ for (const id of ["sort", "slow"]) {
   };
 }
 find("subject-sort").onchange = () => showSubjects().catch(() => {});
-terminal.start();
+terminal.start((server, token) => live.follow(server, token));
 follow();
