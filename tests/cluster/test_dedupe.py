@@ -42,3 +42,32 @@ def test_a_forgotten_publisher_is_unknown() -> None:
     publishers = taken(3)
     publishers.forget("p")
     assert publishers.verdict("p", 4) == (Verdict.GAP, 1, FORGOTTEN)
+
+
+def entry(publisher: str, number: int, seq: int = 1) -> Entry:
+    return Entry(4, seq, Publication("/a/b", b"", publisher=publisher, number=number))
+
+
+def test_a_number_that_the_table_has_is_not_noted_again() -> None:
+    publishers = taken(5)
+    publishers.apply(entry("p", 3, 9), 6)
+    assert publishers.verdict("p", 6)[0] is Verdict.NEXT
+    assert publishers.verdict("p", 5)[2] == Position(4, 5)
+
+
+def test_who_published_last_is_idle_last() -> None:
+    publishers = Publishers()
+    publishers.apply(entry("p", 1), 1)
+    publishers.apply(entry("q", 1), 2)
+    publishers.apply(entry("p", 2), 3)
+    assert list(publishers.idle(2)) == ["q"]
+
+
+def test_numbers_after_a_publisher_was_forgotten_are_not_dropped_for_those_before() -> None:
+    """The entries that are committed now are older than the one that forgets, which is not."""
+    publishers = Publishers(2)
+    for number in range(1, 5):
+        publishers.apply(entry("p", number, 10 + number), number)
+    publishers.committed([entry("p", 4)], forgetting=["p"])
+    assert publishers.verdict("p", 3)[2] == Position(4, 13)
+    assert len(publishers.table["p"].positions) == 4

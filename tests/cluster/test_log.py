@@ -100,3 +100,45 @@ def test_tables_follow_from_the_entries_alone(steps: list[tuple[str, str, object
     assert msgspec.msgpack.encode(log.tables(), order="sorted") == msgspec.msgpack.encode(
         Tables(everything.numbering, everything.publishers.told()), order="sorted"
     )
+
+
+def test_runs_of_a_log_that_is_taken_over_stand_where_its_entries_do() -> None:
+    """What is committed here stays with its runs, and the other log brings those after it."""
+    log, other = GroupLog(10), GroupLog(10)
+    for one in (log, other):
+        one.number(1, [publication("/a/b")] * 3, Run(0, 3, "c", 1))
+    log.commit(2)
+    log.take_over(2, 0, other.entries, other.runs)
+    assert log.runs == [Run(0, 2, "c", 1), Run(2, 1, "c", 3)]
+
+
+def test_a_log_with_another_entry_at_the_last_committed_place_does_not_agree() -> None:
+    log = GroupLog(10)
+    log.number(1, [publication("/a/b")] * 2, None)
+    log.commit(2)
+    first, last = log.entries
+    content = msgspec.structs.replace(last.publication, content=b"y")
+    subject = msgspec.structs.replace(last.publication, subject="/a/c")
+    assert log.agrees(0, [first, last])
+    assert not log.agrees(0, [first, msgspec.structs.replace(last, epoch=2)])
+    assert not log.agrees(0, [first, msgspec.structs.replace(last, seq=3)])
+    assert not log.agrees(0, [first, msgspec.structs.replace(last, publication=content)])
+    assert not log.agrees(0, [first, msgspec.structs.replace(last, publication=subject)])
+
+
+def test_what_a_committed_entry_forgot_is_remembered_no_longer() -> None:
+    log = GroupLog(10)
+    log.number(1, [publication("/a/b", "p", 1), publication(FORGET, "p")], None)
+    log.commit(2)
+    assert log.forgot
+    log.number(1, [publication("/a/b")], None)
+    log.commit(3)
+    assert not log.forgot, "nothing that could be taken back forgets anybody"
+
+
+def test_every_entry_that_is_held_has_a_checksum() -> None:
+    log = GroupLog(10)
+    log.number(1, [publication("/a/b")] * 2, None)
+    assert log.checksum_at(-1) == log.checksum_at(2) == 0
+    assert log.checksum_at(0)
+    assert log.checksum_at(0) != log.checksum_at(1)

@@ -216,3 +216,13 @@ def test_that_others_are_missed_than_before_is_news() -> None:
     assert found.heartbeat(A, heartbeat(misses=[B]))
     assert not found.heartbeat(A, heartbeat(misses=[B]))
     assert found.heartbeat(A, heartbeat())
+
+
+def test_the_number_of_a_start_is_remembered_of_the_incarnation_that_is_known_only() -> None:
+    """A member that lost its record says a lower incarnation: its start is none of the known."""
+    found = Membership(SETTINGS)
+    found.up(A, NOW)
+    assert found.hello(A, Hello(5, True, "c", {}, (), 77))
+    assert found.peers[A].start == 77
+    assert found.hello(A, Hello(1, False, "c", {}, (), 88))
+    assert (found.peers[A].incarnation, found.peers[A].start) == (5, 0)

@@ -22,8 +22,8 @@ from mdserver.cluster.wal import WalBuffer, WalCommitted, WriteWal
 ME, ONE, TWO = "m1:1", "m2:1", "m3:1"
 
 
-def outgoing(wal: WalBuffer | None = None) -> Outgoing:
-    record = VoteRecord(ME, "test", 3, True, [Vote()])
+def outgoing(wal: WalBuffer | None = None, record: VoteRecord | None = None) -> Outgoing:
+    record = record or VoteRecord(ME, "test", 3, True, [Vote()])
     wal = wal or WalBuffer(enabled=False, acks_wait=False)
     made = Outgoing(ME, record, PendingPublications(f"{ME}#3"), wal)
     made.linked = (ONE, TWO)

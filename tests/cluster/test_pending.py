@@ -16,6 +16,7 @@ from mdserver.limits import (
     MB,
     PENDING_BYTES_MAX,
     PENDING_BYTES_PER_GROUP_MAX,
+    PENDING_PER_GROUP_MAX,
     PUBLISHER_NUMBERS_KEPT,
 )
 from mdserver.limits import NS_PER_S as S
@@ -200,3 +201,20 @@ def test_what_was_given_up_makes_way_for_what_waits_behind_it() -> None:
     sent = [output.message for output in outputs if isinstance(output, SendPeer)]
     (forward,) = [message for message in sent if isinstance(message, Forward)]
     assert [(item.first, len(item.publications)) for item in forward.items] == [(2, 1)]
+
+
+def test_publications_that_wait_in_a_group_are_bounded_by_number() -> None:
+    queue = GroupQueue(PendingPublications(NAME))
+    refused = queue.take([proposal(b"")] * (PENDING_PER_GROUP_MAX + 2))
+    assert [one.reason for one in refused] == ["too many publications wait here"] * 2
+    assert len(queue.proposals) == PENDING_PER_GROUP_MAX
+
+
+def test_as_many_numbers_of_a_session_wait_as_are_kept_and_not_one_more() -> None:
+    queue = GroupQueue(PendingPublications(NAME, numbers_max=3))
+    numbered = [
+        Proposal(Origin(1, None, None), Publication(SUBJECT, b"", publisher="p", number=number))
+        for number in range(1, 6)
+    ]
+    assert len(queue.take(numbered)) == 2
+    assert len(queue.proposals) == 3

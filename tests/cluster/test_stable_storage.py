@@ -11,9 +11,9 @@ from tests.cluster.test_outgoing import ME, ONE, TWO, outgoing
 
 def storage(*, acks_wait: bool = False) -> tuple[StableStorage, Outgoing, WalBuffer]:
     wal = WalBuffer(enabled=acks_wait, acks_wait=acks_wait)
-    out = outgoing(wal)
-    settings = ClusterSettings(ME, (ME, ONE, TWO))
     record = VoteRecord(ME, "test", 3, True, [Vote()])
+    out = outgoing(wal, record)
+    settings = ClusterSettings(ME, (ME, ONE, TWO))
     return StableStorage(record, settings, out, wal, start=1), out, wal
 
 
@@ -67,3 +67,58 @@ def test_an_incarnation_that_is_news_is_stored() -> None:
     assert stable.votes.known == {ONE: 4}, "of itself it knows better"
     assert not stable.note({ONE: 3})
     assert [type(one) for one in out.out] == [Persist]
+    assert not stable.note({ONE: 4}), "the second time it is none"
+    assert [type(one) for one in out.out] == [Persist]
+
+
+def test_the_first_ack_of_an_epoch_waits_for_the_vote_that_it_implies() -> None:
+    stable, out, _ = storage()
+    stable.ack(ONE, AckItem(0, 5, 1), changed=True)
+    assert [type(one) for one in out.out] == [Persist]
+    assert sent(out) == []
+    stable.stored(1)
+    assert sent(out) == [Ack(3, [AckItem(0, 5, 1)])]
+
+
+def test_an_ack_that_waits_for_both_writes_leaves_with_the_later_one() -> None:
+    stable, out, wal = storage(acks_wait=True)
+    wal.entries.append(WalCommitted(0, 1))
+    stable.ack(ONE, AckItem(0, 5, 1), changed=True)
+    stable.stored(1)
+    assert sent(out) == []
+    stable.wal_synced(1)
+    assert sent(out) == [Ack(3, [AckItem(0, 5, 1)])]
+
+
+def test_an_ack_of_an_earlier_incarnation_stays_one() -> None:
+    stable, out, _ = storage()
+    stable.ack(ONE, AckItem(0, 5, 1), changed=True)
+    stable.votes.incarnation = 9
+    stable.ack(TWO, AckItem(0, 6, 1), changed=False)
+    stable.stored(1)
+    assert sent(out) == [Ack(3, [AckItem(0, 5, 1)]), Ack(9, [AckItem(0, 6, 1)])]
+
+
+def test_with_a_newer_incarnation_the_number_of_the_earlier_start_goes() -> None:
+    stable, _, _ = storage()
+    stable.votes.starts = {ONE: 77, TWO: 78}
+    stable.note({ONE: 4})
+    assert stable.votes.starts == {TWO: 78}
+
+
+def test_a_seed_says_that_others_know_it_once_its_record_says_so_on_the_disk() -> None:
+    stable, _, _ = storage()
+    stable.votes.admitted = False
+    stable.store()
+    stable.stored(1)
+    assert not stable.hello().admitted
+    stable.votes.admitted = True
+    stable.store()
+    assert not stable.hello().admitted
+    stable.stored(2)
+    assert stable.hello().admitted
+
+
+def test_tickets_are_of_one_incarnation() -> None:
+    stable, _, _ = storage()
+    assert stable.contact_name == f"{ME}#3"

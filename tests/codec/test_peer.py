@@ -24,6 +24,7 @@ from mdserver.codec.peer import (
     messages,
     refusal,
 )
+from mdserver.codec.peer import TERMS as TERMS_KIND
 from mdserver.errors import RemoteProtocolError
 
 A = Greeting("a:1", b"a" * 32)
@@ -215,3 +216,24 @@ def test_parts_that_never_end_are_refused() -> None:
     assert together.take([(PART, b"x" * 6)]) == []
     with pytest.raises(RemoteProtocolError, match="longer than 10 bytes"):
         together.take([(PART, b"x" * 6)])
+
+
+def test_terms_of_a_member_that_proved_nothing_are_not_looked_at() -> None:
+    left = Handshake(Side.DIALER, A, TERMS, "p")
+    right = Handshake(Side.LISTENER, B, TERMS, "p")
+    right.feed(left.begin())
+    with pytest.raises(RemoteProtocolError, match="out of place"):
+        right.feed(frame(TERMS_KIND, msgspec.json.encode(TERMS)))
+
+
+def test_a_second_proof_is_out_of_place() -> None:
+    left = Handshake(Side.DIALER, A, TERMS, "p")
+    right = Handshake(Side.LISTENER, B, TERMS, "p")
+    greeting = right.begin()
+    right.feed(left.begin())
+    proof = left.feed(greeting)
+    right.feed(proof)
+    assert right.proven
+    assert not right.done
+    with pytest.raises(RemoteProtocolError, match="out of place"):
+        right.feed(proof)

@@ -255,3 +255,59 @@ def test_a_bug_in_the_thread_does_not_go_unnoticed(tmp_path: Path) -> None:
     writer.start(heard.put)
     assert heard.next(Broken) == Broken("ValueError: a is wrong")
     writer.close()
+
+
+def test_a_queue_at_its_bound_drops_nothing_of_a_stream_whose_owner_bounds_it(
+    tmp_path: Path,
+) -> None:
+    settings = WriterSettings(
+        queue_bytes_high=10, queue_bytes_max=20, disk_full=JournalDiskFull.REFUSE
+    )
+    writer = JournalWriter(tmp_path, ("a", "b"), settings, last="b", kept=("b",))
+    writer.write("b", [b"x" * 30])
+    assert (writer.lost_lines, writer.waiting_bytes) == (0, 30)
+    writer.write("a", [b"y" * 30])
+    assert (writer.lost_lines, writer.waiting_bytes) == (1, 30)
+    writer.start(Heard().put)
+    writer.close()
+    assert texts(tmp_path / "b")[1:] == [b"x" * 30]
+
+
+def test_after_lines_of_the_last_stream_were_dropped_it_takes_none_until_it_is_opened(
+    tmp_path: Path,
+) -> None:
+    settings = WriterSettings(queue_bytes_high=10, queue_bytes_max=20)
+    writer = JournalWriter(tmp_path, ("a",), settings, last="a")
+    heard, held, entered = Heard(), threading.Event(), threading.Event()
+    writer.write("a", [lambda _: entered.set(), lambda _: held.wait(TIMEOUT_S) and None])
+    writer.start(heard.put)
+    assert entered.wait(TIMEOUT_S)
+    writer.write("a", [b"x" * 8, b"y" * 8])
+    heard.next(Blocked)
+    writer.write("a", [b"z" * 8])
+    held.set()
+    assert heard.next(Unblocked) == Unblocked(3, True)
+    writer.write("a", [b"behind the gap"])
+    writer.open_last()
+    writer.write("a", [b"anew"])
+    writer.close()
+    assert texts(tmp_path / "a")[-1] == b"anew"
+    assert b"behind the gap" not in texts(tmp_path / "a")
+
+
+def test_what_comes_behind_withdrawn_lines_is_dropped_until_the_stream_is_opened(
+    tmp_path: Path,
+) -> None:
+    settings = WriterSettings(disk_full=JournalDiskFull.REFUSE)
+    writer = JournalWriter(tmp_path, ("a",), settings, last="a", withdraws=True)
+    heard, disk = Heard(), Disk()
+    writer.start(heard.put)
+    writer.write("a", [b"1", disk, b"2"])
+    assert heard.next(Blocked) == Blocked("No space left on device", True)
+    writer.write("a", [b"3"])
+    disk.room.set()
+    writer.open_last()
+    writer.write("a", [b"4"])
+    heard.next(Unblocked)
+    writer.close()
+    assert texts(tmp_path / "a")[1:] == [b"1", b"4"]

@@ -55,6 +55,7 @@ def test_a_torn_last_line_is_cut_off_and_counted(tmp_path: Path, torn: bytes) ->
         writer.append([b"three"])
     assert list(segments.lines(tmp_path)) == [b"one", b"two", b"three"]
     assert [segment.number for segment in segments.sealed(tmp_path)] == [4, 5]
+    assert (tmp_path / "seg-000000000004.jsonl").read_bytes() == b"one\ntwo\n"
 
 
 def test_a_segment_with_nothing_but_a_torn_line_goes(tmp_path: Path) -> None:
@@ -102,6 +103,8 @@ def test_a_full_disk_leaves_the_lines_before(tmp_path: Path) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
             signal.signal(signal.SIGXFSZ, ignored)
+        (opened,) = tmp_path.glob("seg-*.open")
+        assert opened.read_bytes() == b"kept\n", "nothing of the refused line stays"
         writer.append([b"goes on"])
         writer.sync()
     assert list(segments.lines(tmp_path)) == [b"kept", b"goes on"]
@@ -271,3 +274,20 @@ def test_a_gap_is_known_by_whoever_opens_the_stream_until_it_ends(tmp_path: Path
         writer.end_gap()
     with StreamWriter(tmp_path, LARGE) as writer:
         assert (writer.gap, writer.identifier) == (False, identifier)
+
+
+def test_a_segment_is_on_the_disk_before_its_name_says_that_it_is_final(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bool] = []
+    with StreamWriter(tmp_path, LARGE) as writer:
+        writer.append([b"a"])
+        fdatasync = segments.os.fdatasync
+
+        def recorded(file: int) -> None:
+            fdatasync(file)
+            synced.append(not list(tmp_path.glob("seg-*.jsonl")))
+
+        monkeypatch.setattr(segments.os, "fdatasync", recorded)
+        writer.seal()
+        assert synced == [True]

@@ -1,14 +1,21 @@
 """The vote file: one incarnation more at each start, whole or not there, damage is kept aside."""
 
+import errno
+import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
+import trio
 
 from mdserver.cluster.identity import Identity
+from mdserver.cluster.messages import Persist, Persisted
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.errors import StartError
-from mdserver.server.disk.votes import VoteFile
+from mdserver.server.disk.votes import VoteFile, VoteWriter
+from mdserver.server.engine import Engine
 
 ME = "127.0.0.1:8901"
 OTHERS = "127.0.0.1:8902", "127.0.0.1:8903"
@@ -154,3 +161,61 @@ def test_a_file_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="was written by another process meanwhile"):
         third.begin(late)
     assert first.path.read_bytes() == stored
+
+
+def test_after_a_failed_sync_the_next_attempt_begins_with_a_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows what of the file is on the disk, and a second sync of it may say all is."""
+    file = VoteFile(tmp_path, ME)
+    record = file.read(IDENTITY)
+    file.begin(record)
+
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            file.write(record.encode())
+    assert not file.path.with_suffix(".spare").exists()
+    file.write(record.encode())
+
+
+class Told:
+    """The member that a writer tells what is on the disk."""
+
+    def __init__(self) -> None:
+        self.requests: list[int] = []
+        self.last = trio.Event()
+
+    def dispatch(self, persisted: Persisted) -> None:
+        self.requests.append(persisted.request)
+        if persisted.request == 2:
+            self.last.set()
+
+
+async def test_a_record_that_comes_while_another_is_written_is_written_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go = threading.Event(), threading.Event()
+    original = VoteFile.write
+
+    def write(self: VoteFile, content: bytes) -> None:
+        began.set()
+        assert go.wait(60)
+        original(self, content)
+
+    monkeypatch.setattr(VoteFile, "write", write)
+    told = Told()
+    writer = VoteWriter(VoteFile(tmp_path, ME), cast(Engine, told))
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            writer.persist(Persist(1, content()))
+            await trio.to_thread.run_sync(began.wait, 60)
+            writer.persist(Persist(2, content()))
+            go.set()
+            await told.last.wait()
+            nursery.cancel_scope.cancel()
+    assert told.requests == [1, 2]

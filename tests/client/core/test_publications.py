@@ -1,0 +1,77 @@
+"""Lines of publications: numbers, and what a repeat's failure says."""
+
+from mdserver.client.core.publications import Publications
+from mdserver.core.commands import Publish
+from mdserver.core.events import Connected, Status, StatusName
+from mdserver.core.message import Qos
+
+GROUPS = 4
+
+
+def session() -> Connected:
+    return Connected("s1", "m1", 1, "history", GROUPS, 10_000, 1_000, "p", "key")
+
+
+def opened() -> Publications:
+    lines = Publications(numbered=True, publications_max=100)
+    lines.connected(session())
+    return lines
+
+
+def sent(lines: Publications, **more: object) -> Publish:
+    _, command = lines.add(Publish(subject="/a/b", content="x", **more))  # type: ignore[arg-type]
+    assert isinstance(command, Publish)
+    return command
+
+
+def ok(command: Publish) -> Status:
+    return Status(StatusName.PUBLISH_OK, id=command.id, epoch=1, seq=command.number)
+
+
+def repeated(lines: Publications) -> list[Publish]:
+    """Lose the session and begin another; return what is sent again."""
+    lines.lost()
+    lines.connected(session())
+    return list(lines.ready())
+
+
+def test_the_failure_of_a_repeat_says_nothing_of_the_first_attempt() -> None:
+    lines = opened()
+    first = sent(lines)
+    (again,) = repeated(lines)
+    assert again.number == first.number == 1
+
+    result = lines.answered(Status(StatusName.PUBLISH_DENIED, id=again.id))
+
+    assert result is not None
+    assert result.certain is False, "the first attempt may have been taken"
+    assert sent(lines).number == 2, "its number may be taken"
+
+
+def test_the_failure_of_a_first_attempt_is_certain() -> None:
+    lines = opened()
+
+    result = lines.answered(Status(StatusName.PUBLISH_DENIED, id=sent(lines).id))
+
+    assert result is not None
+    assert result.certain is True
+    assert sent(lines).number == 1
+
+
+def test_a_late_answer_to_an_earlier_number_takes_nothing_back() -> None:
+    lines = opened()
+    first, second = sent(lines), sent(lines)
+    lines.answered(ok(second))
+    lines.answered(ok(first))
+    (taken,) = lines.numbering.taken.values()
+    assert taken == 2
+
+
+def test_publications_without_a_number_are_no_part_of_the_numbering() -> None:
+    lines = opened()
+    standard = sent(lines, qos=Qos.STANDARD)
+    assert standard.number is None
+    lines.answered(ok(standard))
+    assert lines.numbering.taken == {}
+    lines.answered(ok(sent(lines)))
+    assert list(lines.numbering.taken.values()) == [1]
