@@ -206,6 +206,9 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 chaos: $(VENV)/.dev networks ## a minute of kills, pauses and partitions of real processes
 	$(BIN)/python -m simulation chaos --seconds 60
 
+bench-check: $(VENV)/.dev ## compare costs of publications with docs/performance.json; fails at 10 % more
+	$(BIN)/python -m tests.guard
+
 SOAK_SECONDS ?= 600
 soak-web: $(VENV)/.dev browser ## 10,000 messages a second into one page for ten minutes (SOAK_SECONDS=)
 	$(BIN)/python -m tests.browser.soak --seconds $(SOAK_SECONDS)
@@ -220,4 +223,4 @@ clean: ## remove everything that make made
 .PHONY: help jars run cluster dist-client demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
 	roots site dist verify-packages \
 	test test-pure test-server test-pipeline \
-	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos soak-web fuzz clean
+	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos bench-check soak-web fuzz clean

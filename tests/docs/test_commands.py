@@ -39,7 +39,7 @@ KINDS = {
 }
 RECIPES = re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE)
 TARGETS = set(RECIPES)
-MODULES = {"spec", "simulation", "mdserver.bench"}
+MODULES = {"spec", "simulation", "mdserver.bench", "tests.guard"}
 PLACEHOLDER = re.compile(r"\[[^\]]*\]|\.\.\.")
 
 
