@@ -150,8 +150,8 @@ class SubscriberPool:
         self.cuts = 0
         self.reconnects = 0
 
-    def open(self) -> None:
-        """Open all connections.
+    def open(self, told: Callable[[], None]) -> None:
+        """Open all connections; `told` is called again and again meanwhile.
 
         Raises BenchError if one is refused, or if none makes progress for 30 s.
         """
@@ -159,6 +159,7 @@ class SubscriberPool:
         there = 0
         while self.there < len(self._subscribers):
             self.step(0.1)
+            told()
             if self.there > there:
                 there, deadline_ns = self.there, now_ns() + int(OPEN_TIMEOUT_S * NS_PER_S)
             if now_ns() > deadline_ns:

@@ -161,9 +161,10 @@ def _run(crowd: Crowd, end: Connection, cores: set[int] | None) -> None:
     clients = SubscriberPool(crowd)
     try:
         until(crowd.open_at_ns)
-        clients.open()
+        reporter = _Reporter(clients, end)
+        clients.open(reporter.report)
         end.send("open")
-        _serve(clients, end)
+        _serve(clients, end, reporter)
     except (MdserverError, OSError) as error:
         _tell(end, BenchError(str(error)))
     except EOFError:
@@ -173,33 +174,49 @@ def _run(crowd: Crowd, end: Connection, cores: set[int] | None) -> None:
         end.close()
 
 
-def _serve(clients: SubscriberPool, end: Connection) -> None:
-    look_at_ns = report_at_ns = 0
+class _Reporter:
+    """Reports how the clients of a process do, four times a second at most."""
+
+    def __init__(self, clients: SubscriberPool, end: Connection) -> None:
+        self._clients = clients
+        self._end = end
+        self._next_ns = 0
+
+    def report(self) -> None:
+        """Report if it is time to."""
+        now = now_ns()
+        if now >= self._next_ns:
+            self._next_ns = now + int(_REPORT_EVERY_S * NS_PER_S)
+            clients = self._clients
+            self._end.send(LoadReport(clients.arrived, clients.there, clients.reconnects))
+
+
+def _serve(clients: SubscriberPool, end: Connection, reporter: _Reporter) -> None:
+    look_at_ns = 0
     while True:
         clients.step(_STEP_S)
         now = now_ns()
         if now < look_at_ns:
             continue
         look_at_ns = now + int(_STEP_S * NS_PER_S)
-        if now >= report_at_ns:
-            report_at_ns = now + int(_REPORT_EVERY_S * NS_PER_S)
-            end.send(LoadReport(clients.arrived, clients.there, clients.reconnects))
+        reporter.report()
         if not end.poll():
             continue
         order = end.recv()
         if isinstance(order, BeginPhase):
             clients.begin(order.phase, order.moment_ns)
         elif isinstance(order, FinishRun):
-            _finish(clients, order.published)
+            _finish(clients, order.published, reporter)
             end.send(clients.tally(order.published))
 
 
-def _finish(clients: SubscriberPool, published: tuple[int, ...]) -> None:
+def _finish(clients: SubscriberPool, published: tuple[int, ...], reporter: _Reporter) -> None:
     clients.end_cuts()
     missing = clients.missing(published)
     deadline_ns = now_ns() + int(ARRIVAL_TIMEOUT_S * NS_PER_S)
     while missing and now_ns() < deadline_ns:
         clients.step(_STEP_S)
+        reporter.report()
         left = clients.missing(published)
         if left < missing:
             missing, deadline_ns = left, now_ns() + int(ARRIVAL_TIMEOUT_S * NS_PER_S)
