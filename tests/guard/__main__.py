@@ -2,8 +2,8 @@
 
 Two kinds of figures: counts of the instructions and calls of a publication, which are the same on
 any computer with the same Python, and ratios of processor time to a floor in C that takes turns
-with the server. A figure that is worse by more than 10 % fails. A ratio that seems so is measured again,
-since other load on the computer changes it.
+with the server. A figure that is worse by more than 10 % fails. A ratio that seems so is measured
+again, since other load on the computer changes it.
 """
 
 import argparse
