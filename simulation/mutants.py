@@ -212,7 +212,7 @@ def asking_everybody(original: Callable[..., None]) -> Any:
         original(self, peer, message)
         recovering = [self.groups[index] for index in self.groups.not_voting]
         for group in recovering:
-            group.sync_requested_until = 0
+            group.transfer.requested_until = 0
         self.ask(peer, {group.index: group.leadership.epoch for group in recovering})
 
     return heartbeat
@@ -228,7 +228,7 @@ def answered_by_anybody(original: Callable[..., None]) -> Any:
             if item.recovering and group.votes_here and group.coordinator is None:
                 seeds = self._settings.seeds
                 mine = Coordinator(item.group, group.log.epoch, group.log, seeds, 0)
-                synced = self.synced(mine, 0, message.incarnation)
+                synced = group.transfer.synced(mine, 0, message.incarnation)
                 self._outgoing.send((peer,), Sync([synced]))
 
     return need

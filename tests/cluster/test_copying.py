@@ -4,11 +4,11 @@ import msgspec
 
 from mdserver.cluster.messages import (
     AnyPeerMessage,
+    CopyItem,
     CopyReply,
     CopyRequest,
     PeerReceived,
     Sync,
-    SyncItem,
 )
 from mdserver.limits import NS_PER_MS as MS
 from mdserver.limits import NS_PER_S as S
@@ -154,7 +154,7 @@ def test_a_copy_that_comes_too_late_leaves_the_log_of_a_candidate_alone() -> Non
     node = cluster.members["m4:1"].node
     log = node.group_statistics(group)
     donor = cluster.members["m1:1"].node.groups[group]
-    late = SyncItem(
+    late = CopyItem(
         group,
         log.log_epoch,
         donor.history,

@@ -1,11 +1,13 @@
 """What one member holds of one group, alone: results, what is forwarded, what stands for a log."""
 
 import random
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
-from mdserver.cluster.group import SYNC_REQUESTED_FOR, Group
+from mdserver.cluster import messages
+from mdserver.cluster.group import Group, GroupItem
 from mdserver.cluster.groups import new_history
 from mdserver.cluster.node import Node
 from mdserver.core.commands import Connect, Publish
@@ -76,16 +78,21 @@ def test_a_cleared_group_tells_those_who_wait_that_nothing_is_known() -> None:
     assert cluster.statistics("m1:1").waiting == 0
 
 
-def test_what_is_missing_is_asked_for_once_in_a_while_or_of_a_newer_epoch() -> None:
-    node, group = single()
-    outgoing = node.outgoing
-    outgoing.now = 10 * S
-    assert group.request_sync(3)
-    assert not group.request_sync(3)
-    assert not group.request_sync(2)
-    assert group.request_sync(4), "a new coordinator may give what the last one could not"
-    outgoing.now += SYNC_REQUESTED_FOR
-    assert group.request_sync(4)
+def test_every_message_about_groups_goes_through_the_one_step() -> None:
+    """In Standard mode leaderships have no votes: what is said of them is for that mode alone."""
+    items: set[type] = set()
+    for message in get_args(messages.AnyPeerMessage):
+        for field in msgspec.structs.fields(message):
+            items |= {one for one in get_args(field.type) if of_a_group(one)}
+    assert len(items) > 12
+    taken = set(get_args(GroupItem)) | {messages.CopyItem}  # which is a SyncItem
+    assert items - taken == {messages.BeginItem, messages.YieldItem}
+
+
+def of_a_group(one: object) -> bool:
+    """Return whether something is a kind of item: a struct with the number of its group."""
+    structs = isinstance(one, type) and issubclass(one, msgspec.Struct)
+    return structs and "group" in one.__struct_fields__  # type: ignore[attr-defined]
 
 
 def test_publications_wait_until_a_coordinator_is_active_and_go_to_each_new_one() -> None:

@@ -10,13 +10,14 @@ from mdserver.cluster.messages import (
     Accept,
     AcceptItem,
     AnyPeerMessage,
-    Ballot,
+    CopyItem,
     CopyReply,
     HandOver,
     Hello,
     PeerReceived,
     PeerUp,
     Prepare,
+    PrepareItem,
     Promise,
     PromiseItem,
     Sync,
@@ -40,7 +41,7 @@ def test_a_refused_prepare_is_counted() -> None:
     assert not any(node.refused.values())
 
     hello = Hello(1, False, "b:2", {}, (), 1, "b")
-    node.step(PeerReceived("b:1", [hello, Prepare([Ballot(0, 1, 0, "")], {}, False)]), 2)
+    node.step(PeerReceived("b:1", [hello, Prepare([PrepareItem(0, 1, 0, "")], {}, False)]), 2)
 
     assert {guard for guard, count in node.refused.items() if count} == {Guard.PREPARE_NOT_VOTING}
 
@@ -148,7 +149,7 @@ def test_a_copy_older_than_what_is_here_changes_nothing() -> None:
     learner = cluster.names[3]
     source = next(name for name in others if name != learner)
     group = cluster.statistics(learner).groups[0]
-    older = SyncItem(
+    older = CopyItem(
         0,
         group.epoch,
         group.history,

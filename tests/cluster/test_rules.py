@@ -4,13 +4,14 @@ from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.log import GroupLog
 from mdserver.cluster.messages import (
     AnyPeerMessage,
-    Ballot,
     CopyReply,
     CopyRequest,
     PeerReceived,
     Prepare,
+    PrepareItem,
     PreVote,
     PreVoteGranted,
+    PreVoteItem,
     SendPeer,
     SyncRequest,
     SyncRequestItem,
@@ -81,7 +82,7 @@ def test_a_seed_supports_no_candidate_right_after_a_promise() -> None:
         cluster.disconnect(seed, name)
     cluster.connect(seed, candidate)
     cluster.run(20 * MS)
-    prepare = Prepare([Ballot(0, epoch + 1, 0, "")], {}, False)
+    prepare = Prepare([PrepareItem(0, epoch + 1, 0, "")], {}, False)
     cluster.feed(seed, PeerReceived(candidate, [prepare]))
 
     granted = supported(cluster, seed, candidate, epoch + 2)
@@ -95,8 +96,8 @@ def test_a_seed_supports_no_candidate_right_after_a_promise() -> None:
 
 def supported(cluster: Cluster, seed: str, candidate: str, epoch: int) -> list[str]:
     """Return the candidates that a seed supports when one asks it."""
-    ballot = Ballot(0, epoch, 0, "")
-    outputs = cluster.feed(seed, PeerReceived(candidate, [PreVote([ballot])]))
+    asked = PreVoteItem(0, epoch, 0, "")
+    outputs = cluster.feed(seed, PeerReceived(candidate, [PreVote([asked])]))
     return [
         peer
         for output in outputs

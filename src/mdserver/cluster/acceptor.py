@@ -36,12 +36,12 @@ from attrs import define
 
 from mdserver.cluster.guards import Guard, Refusals
 from mdserver.cluster.messages import (
-    Ballot,
     Nack,
     NackItem,
     Prepare,
     PreVote,
     PreVoteGranted,
+    PreVoteGrantedItem,
     Promise,
     PromiseItem,
     portions,
@@ -220,39 +220,24 @@ class Acceptor:
 
 @define(eq=False)
 class Voter(MemberPart):
-    """Answers candidates as the seed of this member, for all its groups."""
+    """Answers candidates as the seed of this member, for many groups in one message."""
 
     _storage: "StableStorage"
 
     def pre_vote(self, candidate: str, pre_vote: PreVote) -> None:
-        """Say which of these candidacies this seed would promise, without promising anything.
-
-        It grants none while it sees a coordinator, or expects to hear of one soon: a member with a
-        bad link must not depose a coordinator that works for the others. A candidacy of this member
-        itself began because it sees no coordinator, so that is not asked again.
-        """
-        yes: list[Ballot] = []
+        """Say which of these candidacies this seed would promise, without promising anything."""
+        granted: list[PreVoteGrantedItem] = []
         newer: list[NackItem] = []
-        for ballot in pre_vote.ballots:
-            group = self.groups[ballot.group]
-            if group.acceptor is None:
-                continue
-            if group.acceptor.refuses(ballot.epoch, cold=False):
-                pass
-            elif candidate != self._settings.me and group.led:
-                self._outgoing.refuse(Guard.PRE_VOTE_LED)
-            elif group.no_vote_until > self._outgoing.now:
-                self._outgoing.refuse(Guard.PRE_VOTE_EARLY)
-            else:
-                yes.append(ballot)
-            # A candidate behind the promise learns of the newer epoch, and stands above it next.
-            vote = group.acceptor.promised
-            if vote.epoch >= ballot.epoch:
-                newer.append(NackItem(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
+        for item in pre_vote.items:
+            reply = self.groups[item.group].step(candidate, item)
+            if isinstance(reply, PreVoteGrantedItem):
+                granted.append(reply)
+            elif isinstance(reply, NackItem):
+                newer.append(reply)
         if newer:
             self._outgoing.send((candidate,), Nack(newer))
-        if yes:
-            self._outgoing.send((candidate,), PreVoteGranted(yes))
+        if granted:
+            self._outgoing.send((candidate,), PreVoteGranted(granted))
 
     def prepare(self, candidate: str, prepare: Prepare) -> None:
         """Promise what may be promised; refuse the rest, and name the newer epoch.
@@ -273,33 +258,13 @@ class Voter(MemberPart):
             self._outgoing.refuse(Guard.PREPARE_COLD_EARLY)
             return
         refused: list[NackItem] = []
-        promised: list[Ballot] = []
-        for ballot in prepare.ballots:
-            group = groups[ballot.group]
-            acceptor = group.acceptor
-            assert acceptor is not None
-            if acceptor.refuses(ballot.epoch, cold=prepare.cold):
-                vote = acceptor.promised
-                below = ballot.epoch <= vote.epoch
-                self._outgoing.refuse(Guard.PREPARE_PROMISED if below else Guard.PREPARE_NOT_VOTING)
-                refused.append(NackItem(ballot.group, ballot.epoch, vote.epoch, vote.candidate))
-                continue
-            if candidate != self._settings.me:
-                # A candidate or coordinator here shares its log with the seed: it stops before the
-                # seed promises that log to another one.
-                groups.depose(ballot.group, ballot.epoch)
-            acceptor.promise(ballot.epoch, candidate, cold=prepare.cold)
-            # The candidate can go on only once this promise and those of a majority are on their
-            # disks, so other candidates wait for a suspicion time and a write longer.
-            group.no_vote_until = self._outgoing.now + self._settings.suspect + storage.write_time
-            group.trace(
-                "Promise",
-                ballot.epoch,
-                candidate=candidate,
-                cold=prepare.cold,
-                readmit=",".join(f"{seed}={start}" for seed, start in prepare.readmit.items()),
-            )
-            promised.append(ballot)
+        promised: list[PromiseItem] = []
+        for item in prepare.items:
+            reply = groups[item.group].step(candidate, item, prepare)
+            if isinstance(reply, PromiseItem):
+                promised.append(reply)
+            elif isinstance(reply, NackItem):
+                refused.append(reply)
         if refused:
             self._outgoing.send((candidate,), Nack(refused))
         if not promised:
@@ -309,30 +274,6 @@ class Voter(MemberPart):
             storage.votes.admitted = True
         if not storage.note(prepare.readmit):
             storage.store()
-        for items in portions(self._promised(ballot) for ballot in promised):
+        for items in portions(promised):
             message = Promise(storage.votes.incarnation, dict(storage.votes.known), items)
             storage.send_stored(candidate, message)
-
-    def _promised(self, ballot: Ballot) -> PromiseItem:
-        """Return a promise with the part of the log that the candidate may lack.
-
-        The best log holds all that the candidate has committed (I1), so only what comes after that
-        is sent.
-        """
-        group = self.groups[ballot.group]
-        log = group.log
-        held = ballot.committed if ballot.history == group.history else 0
-        start, state = group.tail_or_state(min(held, log.length))
-        return PromiseItem(
-            group.index,
-            ballot.epoch,
-            log.epoch,
-            log.length,
-            log.committed,
-            group.history,
-            start,
-            log.since(start),
-            log.runs_since(start),
-            state,
-            group.acceptor is not None and group.acceptor.unverified,
-        )

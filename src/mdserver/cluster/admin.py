@@ -319,7 +319,7 @@ class AdminCommands(MemberPart):
         self._outgoing.log("readmit", incarnation=self._storage.votes.incarnation)
         self.groups.readmit()
         for index in self.groups.not_voting:
-            self.groups[index].sync_requested_until = 0
+            self.groups[index].transfer.requested_until = 0
         return None
 
     # Cold start

@@ -22,7 +22,6 @@ from attrs import define, field
 
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.guards import Guard
-from mdserver.cluster.log import MISSING
 from mdserver.cluster.messages import (
     Ack,
     HandOver,
@@ -30,11 +29,11 @@ from mdserver.cluster.messages import (
     Sync,
     SyncItem,
     SyncRequest,
-    SyncRequestItem,
     portions,
 )
 from mdserver.cluster.part import MemberPart
 from mdserver.cluster.placement import ranking
+from mdserver.cluster.replies import Consequence, Unregistered
 from mdserver.cluster.settings import delay
 from mdserver.limits import NS_PER_S
 
@@ -75,7 +74,10 @@ class Coordinators(MemberPart):
                 known |= coordinator.incarnations
             self._renew([coordinator.group for coordinator in cold])
             self._storage.note(known)
-        logs = (self.synced(coordinator, self._common(coordinator)) for coordinator in won)
+        logs = (
+            self.groups[coordinator.group].transfer.synced(coordinator, self._common(coordinator))
+            for coordinator in won
+        )
         for items in portions(logs):
             self._outgoing.send(self._outgoing.linked, Sync(items, known))
         for coordinator in won:
@@ -102,37 +104,15 @@ class Coordinators(MemberPart):
             self.groups.rename(self._election.round_history, groups)
         for index in groups:
             self._wal.checkpoint(self.groups[index])
-        if self.groups.admit():
+        if self._storage.admit():
             self._storage.store()
-
-    def synced(self, coordinator: Coordinator, start: int, register: int = 0) -> SyncItem:
-        """Return the coordinator's log from `start` on, after a state if entries there are gone.
-
-        A negative start asks for a state of all that is committed. `register` is the incarnation of
-        the receiver that counts from now on, 0 if it is no seed that is taken back.
-        """
-        group, log = self.groups[coordinator.group], coordinator.log
-        start, state = group.tail_or_state(start)
-        return SyncItem(
-            group.index,
-            coordinator.epoch,
-            group.history,
-            start,
-            log.since(start),
-            log.runs_since(start),
-            log.committed,
-            coordinator.state is CoordinatorState.ACTIVE,
-            coordinator.cold and coordinator.state is CoordinatorState.SYNCING,
-            register,
-            state,
-        )
 
     # Acks
 
     def ack(self, seed: str, ack: Ack) -> None:
         """Count what a seed holds of the logs of coordinators here."""
         for item in ack.items:
-            self.groups[item.group].step(seed, item, ack.incarnation)
+            self.groups[item.group].step(seed, item, ack)
 
     # Publications
 
@@ -186,45 +166,23 @@ class Coordinators(MemberPart):
     # Members that lack something
 
     def sync_request(self, peer: str, request: SyncRequest) -> None:
-        """Give a member what it lacks of groups, and take recovering seeds back with it.
-
-        Before that, what the member says is compared with what is known here. In the order of the
-        checks: it may have promised a newer epoch, hold less than it acked, hold as committed what
-        is missing here, or be an incarnation that may not count again. In the specification a seed
-        that is taken back is `Register`, after a readmission `Readmit`.
-        """
+        """Give a member what it lacks of groups, and take recovering seeds back with it."""
         items: list[SyncItem] = []
         returning: list[Coordinator] = []
         least = 0
         for item in request.items:
             group = self.groups[item.group]
-            coordinator = group.coordinator
-            # Before it is active its log may lack a majority, and nobody may recover from it.
-            if coordinator is None or coordinator.state is not CoordinatorState.ACTIVE:
-                continue
-            if item.promised > coordinator.epoch:
-                # The seed promised a candidate that was not elected. It takes no lower epoch any
-                # more, so this epoch could never count it again: only a newer one can.
-                self._outgoing.refuse(Guard.SEED_PROMISED_NEWER)
-                self._election.outbid(item.group, item.promised)
-                continue
-            if not item.recovering:
-                if self._holds_less(coordinator, peer, request.incarnation, item):
-                    least = max(least, request.incarnation + 1)
-                    continue
-                if self._lacks(coordinator, peer, item):
-                    continue
-            register = self._register(coordinator, peer, request, item)
-            if item.recovering and not register:
-                # Its record is lost, or older than what was noted. With an operator's word it needs
-                # an epoch that was elected for this very loss (spec: "readmission elects anew").
-                least = max(least, coordinator.known.get(peer, 0))
-                if request.returning and coordinator.lacks(peer, request.incarnation):
-                    returning.append(coordinator)
-                continue
-            same = item.history == group.history
-            start = min(item.committed, coordinator.log.committed) if same else 0
-            items.append(self.synced(coordinator, start, register))
+            reply = group.step(peer, item, request)
+            if isinstance(reply, SyncItem):
+                items.append(reply)
+            elif isinstance(reply, Unregistered):
+                least = max(least, reply.least)
+                if reply.readmit and group.coordinator is not None:
+                    returning.append(group.coordinator)
+            elif reply is Consequence.STAND:
+                self._election.force([group.index])
+            elif reply is Consequence.RENEW:
+                self._election.renew(group.index)
         for portion in portions(items):
             self._outgoing.send((peer,), Sync(portion))
         if request.incarnation < least:
@@ -248,68 +206,6 @@ class Coordinators(MemberPart):
             rounds.setdefault(tuple(readmit.items()), []).append(coordinator.group)
         for named, groups in rounds.items():
             self._election.force(groups, readmit=dict(named))
-
-    def _holds_less(
-        self, coordinator: Coordinator, peer: str, incarnation: int, item: SyncRequestItem
-    ) -> bool:
-        """Return whether a seed holds less than it acked, and log that.
-
-        Its disk is an older copy then (docs/cluster.md, "Older copies").
-        """
-        if not coordinator.holds_less(peer, incarnation, item.accepted, item.length):
-            return False
-        self._outgoing.refuse(Guard.SEED_HOLDS_LESS)
-        self._outgoing.log(
-            "seed is an older copy",
-            seed=peer,
-            group=item.group,
-            acked=coordinator.acked[peer],
-            holds=item.length,
-        )
-        return True
-
-    def _lacks(self, coordinator: Coordinator, peer: str, item: SyncRequestItem) -> bool:
-        """Return whether a member has as committed what is not in this log; if so, renew it.
-
-        Acknowledged messages are missing here then: older copies elected this log. Clients have to
-        learn that by a new history id.
-        """
-        same = item.history == self.groups[item.group].history
-        if not same or not coordinator.lacking(item.accepted, item.committed, item.last):
-            return False
-        self._outgoing.refuse(Guard.LEARNER_HOLDS_MORE)
-        self._outgoing.log(
-            MISSING,
-            member=peer,
-            group=item.group,
-            committed=item.committed,
-            base=coordinator.base,
-        )
-        self._election.renew(item.group)
-        return True
-
-    def _register(
-        self, coordinator: Coordinator, peer: str, request: SyncRequest, item: SyncRequestItem
-    ) -> int:
-        """Count a recovering seed from now on (spec: `Register`, after a readmission `Readmit`).
-
-        Return its incarnation, 0 if it does not count. It counts before it holds the log: its old
-        acks are dropped at the same time, and it acks anew once it has taken the log.
-        """
-        if not item.recovering or peer not in coordinator.seeds:
-            return 0
-        known = self._storage.votes.known
-        if not coordinator.may_register(peer, request.incarnation, request.admitted, known):
-            return 0
-        readmitted = coordinator.readmit.get(peer) == request.incarnation
-        coordinator.register(peer, request.incarnation)
-        self.groups[item.group].trace(
-            "Readmit" if readmitted else "Register",
-            coordinator.epoch,
-            seed=peer,
-            registered=request.incarnation,
-        )
-        return request.incarnation
 
     # Where groups are coordinated
 
@@ -337,7 +233,7 @@ class Coordinators(MemberPart):
             return
         for group in self.groups.coordinated:
             self._outgoing.refuse(Guard.QUORUM_LOST)
-            self.groups.depose(group.index)
+            group.ballots.depose()
 
     def hurry(self) -> None:
         """Look at the next tick whether groups are to be handed over."""

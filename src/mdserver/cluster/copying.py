@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from mdserver.cluster.guards import Guard
-from mdserver.cluster.messages import CopyReply, CopyRequest, SyncItem, portions
+from mdserver.cluster.messages import CopyReply, CopyRequest, portions
 from mdserver.cluster.part import MemberPart
+from mdserver.cluster.replies import Gap
 
 if TYPE_CHECKING:
     from mdserver.cluster.group import Group
 
-Gaps = dict[int, tuple[int, int]]
-"""Groups that lack entries -> the coordinator's epoch, and how much it says is committed."""
+Gaps = dict[int, Gap]
+"""The gaps of groups, by their numbers."""
 
 
 @define(eq=False)
@@ -48,12 +49,12 @@ class Copying(MemberPart):
             group = self.groups[index]
             if (
                 not ready
-                or group.copy_requested_epoch >= epoch
+                or group.transfer.copy_requested_epoch >= epoch
                 or not self._lacks_much(group, committed)
             ):
                 left[index] = epoch
-            elif group.request_sync(epoch):
-                group.copy_requested_epoch = epoch
+            elif group.transfer.may_request(epoch):
+                group.transfer.copy_requested_epoch = epoch
                 sources.setdefault(ready[index % len(ready)], []).append(index)
         for peer, groups in sources.items():
             self._outgoing.send((peer,), CopyRequest(groups))
@@ -69,26 +70,9 @@ class Copying(MemberPart):
 
     def give(self, peer: str, request: CopyRequest) -> None:
         """Give a member the committed part of groups, as far as it is here."""
-        copies = (self._copy_of(self.groups[index]) for index in request.groups)
+        copies = (self.groups[index].transfer.copy() for index in request.groups)
         for items in portions(copies):
             self._outgoing.send((peer,), CopyReply(items))
-
-    def _copy_of(self, group: "Group") -> SyncItem:
-        """Return a group's committed part as a state, without entries and without a coordinator."""
-        log = group.log
-        return SyncItem(
-            group.index,
-            log.epoch,
-            group.history,
-            log.committed,
-            [],
-            [],
-            log.committed,
-            active=False,
-            cold=False,
-            register=0,
-            state=group.state(),
-        )
 
     def take(self, peer: str, reply: CopyReply) -> None:
         """Take copies that hold more than is here; what comes after them, the coordinator gives.
@@ -104,19 +88,11 @@ class Copying(MemberPart):
             self._outgoing.refuse(Guard.COPY_CANDIDATE)
         for item in items:
             group = self.groups[item.group]
-            group.sync_requested_until = 0  # the coordinator may be asked for the rest at once
+            group.transfer.requested_until = 0  # the coordinator may be asked for the rest at once
             if not group.history and item.history:
                 first.setdefault(item.history, []).append(item.group)
         for history, groups in first.items():
             self.groups.reset(history, groups)
         self._outgoing.log("copied", source=peer, groups=len(items))
         for item in items:
-            group = self.groups[item.group]
-            same = item.history == group.history
-            if same and item.state is not None and item.start > group.log.committed:
-                group.install(item.start, item.state)
-                # The epochs of copied entries say nothing of whose log this is a prefix of, so the
-                # member claims no accepted epoch until a coordinator gave it entries.
-                group.log_is_copy = True
-            else:
-                self._outgoing.refuse(Guard.COPY_OLDER)
+            self.groups[item.group].step(peer, item)

@@ -28,30 +28,28 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from mdserver.cluster.acceptor import STEP_TRACES
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.groups import new_history
 from mdserver.cluster.guards import Guard
-from mdserver.cluster.log import MISSING
 from mdserver.cluster.messages import (
-    Ballot,
     Nack,
     Prepare,
+    PrepareItem,
     PreVote,
     PreVoteGranted,
+    PreVoteItem,
     Promise,
     PromiseItem,
 )
 from mdserver.cluster.part import MemberPart
 from mdserver.cluster.placement import ranking
-from mdserver.cluster.settings import delay
+from mdserver.cluster.replies import Consequence
 
 if TYPE_CHECKING:
     import random
 
     from mdserver.cluster.group import Group
     from mdserver.cluster.stable_storage import StableStorage
-    from mdserver.cluster.wal import WalBuffer
 
 COLD_GRACE = 4
 """Suspicion times of full attendance before a cold start: a surviving coordinator speaks first."""
@@ -73,7 +71,6 @@ class Election(MemberPart):
     """
 
     _storage: "StableStorage"
-    _wal: "WalBuffer"
     _rng: "random.Random"
     _attended_since: int | None = field(init=False, default=None)
     _awaiting_since: int | None = field(init=False, default=None)
@@ -89,9 +86,9 @@ class Election(MemberPart):
         leaderless: list[Group] = []
         for group in self.groups:
             if group.coordinator is not None or group.led:
-                group.leaderless_since = 0
+                group.ballots.leaderless_since = 0
                 if group.leadership.active:
-                    group.candidacies_timed_out = 0
+                    group.ballots.timed_out = 0
             else:
                 leaderless.append(group)
         if not leaderless:
@@ -104,15 +101,15 @@ class Election(MemberPart):
             weights = {seed: 1 for seed in settings.seeds if members.alive(seed, now)}
         mine: list[int] = []
         for group in leaderless:
-            group.leaderless_since = group.leaderless_since or now
+            group.ballots.leaderless_since = group.ballots.leaderless_since or now
             # A seed's candidacy needs its own promise, which it cannot give while it does not vote.
-            if group.index in not_voting or group.retry_at > now:
+            if group.index in not_voting or group.ballots.retry_at > now:
                 continue
             # Those before this member in the order have their turn first, at each new try too.
             rank = self._rank(group.index, weights)
             turn = max(
-                group.leaderless_since + rank * settings.suspect,
-                group.no_vote_until + 2 * rank * settings.heartbeat,
+                group.ballots.leaderless_since + rank * settings.suspect,
+                group.ballots.no_vote_until + 2 * rank * settings.heartbeat,
             )
             # Without a majority that votes a candidacy cannot succeed. A group without a history id
             # has no log yet: it begins with a cold start.
@@ -151,7 +148,7 @@ class Election(MemberPart):
         A pre-vote may have been refused by a seed that saw the old coordinator a moment longer. To
         repeat it is free of consequences, as it changes nothing at the seeds.
         """
-        again: list[Ballot] = []
+        again: list[PreVoteItem] = []
         for group in self.groups.coordinated:
             coordinator = group.coordinator
             assert coordinator is not None
@@ -159,42 +156,22 @@ class Election(MemberPart):
                 continue
             if coordinator.deadline <= self._outgoing.now:
                 if coordinator.state is not CoordinatorState.PRE_VOTING:  # which waits for no disk
-                    group.candidacies_timed_out = min(group.candidacies_timed_out + 1, LATE_MAX)
-                self.groups.depose(group.index)
+                    group.ballots.timed_out = min(group.ballots.timed_out + 1, LATE_MAX)
+                group.ballots.depose()
             elif coordinator.state is CoordinatorState.PRE_VOTING:
-                again.append(self._ballot(coordinator))
+                again.append(group.ballots.ballot(PreVoteItem, coordinator))
         if again:
             self._outgoing.send(self._settings.seeds, PreVote(again))
 
     # The candidate
 
-    def _stand(self, index: int) -> Coordinator:
-        """Begin a candidacy for a group, and end an earlier one."""
-        settings = self._settings
-        self.groups.depose(index)
-        group = self.groups[index]
-        # Above everything heard of, so that no seed that hears of this candidacy has to refuse it.
-        epoch = 1 + max(
-            group.newest_epoch, group.log.epoch, group.leadership.epoch, group.promised_epoch
-        )
-        group.newest_epoch = epoch
-        patience = (settings.suspect + delay(settings, self._rng, 3)) << group.candidacies_timed_out
-        deadline = self._outgoing.now + patience
-        coordinator = Coordinator(index, epoch, group.log, settings.seeds, deadline)
-        coordinator.own = settings.me if settings.is_seed else ""
-        coordinator.refusals = self._outgoing.refusals
-        group.coordinator = coordinator
-        return coordinator
-
     def pre_vote(self, groups: list[int]) -> None:
         """Ask the seeds whether they would promise these groups; nothing changes at the seeds."""
-        ballots = [self._ballot(self._stand(group)) for group in groups]
-        self._outgoing.send(self._settings.seeds, PreVote(ballots))
-
-    def _ballot(self, coordinator: Coordinator) -> Ballot:
-        """Return a candidacy as seeds see it, with how much they need not send of their logs."""
-        history = self.groups[coordinator.group].history
-        return Ballot(coordinator.group, coordinator.epoch, coordinator.log.committed, history)
+        items: list[PreVoteItem] = []
+        for index in groups:
+            ballots = self.groups[index].ballots
+            items.append(ballots.ballot(PreVoteItem, ballots.stand()))
+        self._outgoing.send(self._settings.seeds, PreVote(items))
 
     def force(
         self,
@@ -211,29 +188,28 @@ class Election(MemberPart):
         ordered the cold start; `readmit`: seeds that lost their record -> the incarnations that
         this election takes back.
         """
-        ballots: list[Ballot] = []
-        for group in groups:
-            coordinator = self._stand(group)
+        items: list[PrepareItem] = []
+        for index in groups:
+            ballots = self.groups[index].ballots
+            coordinator = ballots.stand()
             coordinator.cold = cold
             coordinator.needed = needed or coordinator.majority
             coordinator.readmit = readmit or {}
             coordinator.prepare_at_once()
-            ballots.append(self._ballot(coordinator))
-        if ballots:
-            prepare = Prepare(ballots, readmit or {}, cold, ordered)
+            items.append(ballots.ballot(PrepareItem, coordinator))
+        if items:
+            prepare = Prepare(items, readmit or {}, cold, ordered)
             self._outgoing.send(self._settings.seeds, prepare)
 
     def pre_vote_granted(self, seed: str, granted: PreVoteGranted) -> None:
         """Ask for promises in the groups in which a majority of seeds would give them."""
-        ballots: list[Ballot] = []
-        for ballot in granted.ballots:
-            coordinator = self.groups[ballot.group].coordinator
-            if coordinator is None or coordinator.epoch != ballot.epoch:
-                continue
-            if coordinator.pre_voted(seed):
-                ballots.append(self._ballot(coordinator))
-        if ballots:
-            self._outgoing.send(self._settings.seeds, Prepare(ballots, {}, False))
+        items: list[PrepareItem] = []
+        for item in granted.items:
+            reply = self.groups[item.group].step(seed, item)
+            if isinstance(reply, PrepareItem):
+                items.append(reply)
+        if items:
+            self._outgoing.send(self._settings.seeds, Prepare(items, {}, False))
 
     def promise(self, seed: str, promise: Promise) -> list[Coordinator]:
         """Count a seed's promises; return the coordinators that thereby adopted the best log.
@@ -243,99 +219,19 @@ class Election(MemberPart):
         won: list[Coordinator] = []
         for item in promise.items:
             group = self.groups[item.group]
-            coordinator = group.coordinator
-            # A promise is of one epoch: for another one it says nothing.
-            if coordinator is None or coordinator.epoch != item.epoch:
-                self._outgoing.refuse(Guard.PROMISE_LATE)
-                continue
-            if item.unverified:
-                # The log may be an older copy: every seed in sight has to promise, so that a newer
-                # copy is found if there is one (docs/cluster.md, "Older copies").
-                coordinator.awaited = group.voting()
-            best = coordinator.promised(seed, promise.incarnation, promise.known, item)
-            if best is None:
-                continue
-            if best.history != group.history and best.start and best.state is None:
-                # This member took a log under another history id after it asked. The seed left out
-                # the part that this member held then, and no longer holds. The next candidacy will
-                # say what this member holds now.
-                self._outgoing.refuse(Guard.ELECTED_LACKS_BEGINNING)
-                self.groups.depose(item.group)
-                continue
-            if self._contradicts(coordinator, best):
-                self.groups.depose(item.group)
-                group.retry_at = 0  # `renew` is no new try: it does not wait as one
-                self.renew(item.group)
-                continue
-            self._adopt(coordinator, best)
-            won.append(coordinator)
+            reply = group.step(seed, item, promise)
+            if isinstance(reply, PromiseItem):
+                if reply.history and reply.history != group.history:
+                    self.groups.reset(reply.history, [group.index])
+                won.append(group.ballots.adopt(reply))
+            elif reply is Consequence.RENEW:
+                self.renew(group.index)
         return won
 
-    def _contradicts(self, coordinator: Coordinator, best: PromiseItem) -> bool:
-        """Return whether the best log lacks what is committed here.
-
-        A majority always holds what was committed (I1), so some seed's disk must be an older copy.
-        A cold start is exempt: its log gets a new history id, under which nothing is committed yet.
-        """
-        if coordinator.cold or best.history != self.groups[coordinator.group].history:
-            return False
-        if coordinator.log.agrees(best.start, best.entries):
-            return False
-        self._outgoing.refuse(Guard.ELECTED_LACKS_COMMITTED)
-        self._outgoing.log(
-            MISSING,
-            group=coordinator.group,
-            member=self._settings.me,
-            committed=coordinator.log.committed,
-            base=best.length,
-        )
-        return True
-
-    def outbid(self, group: int, promised: int) -> None:
-        """Stand again with an epoch above the one that a seed promised to another candidate."""
-        self.groups[group].newest_epoch = max(self.groups[group].newest_epoch, promised)
-        self.force([group])
-
-    def _adopt(self, coordinator: Coordinator, best: PromiseItem) -> None:
-        """Put the best log among the promises in place of the one here (spec: `Elect`)."""
-        group, log = self.groups[coordinator.group], coordinator.log
-        if best.history and best.history != group.history:
-            self.groups.reset(best.history, [group.index])
-        if best.state is not None and best.start > log.committed:
-            group.install(best.start, best.state)
-        log.take_over(coordinator.epoch, best.start, best.entries, best.runs)
-        coordinator.adopted()
-        group.trace(
-            "Elect",
-            coordinator.epoch,
-            promises=",".join(coordinator.incarnations),
-            cold=coordinator.cold,
-        )
-        group.leadership.follow(self._settings.me, coordinator.epoch)
-        if group.acceptor is not None:
-            # The log is the candidate's own, so its seed takes it here and not by a message. Its
-            # promise of this epoch is on the disk: it was counted (`Coordinator.promised`).
-            step = group.acceptor.takes(coordinator.epoch, 0, cold=coordinator.cold)
-            assert step is not None, "a candidate's own seed promised it"
-            group.acceptor.take(step, coordinator.epoch, self._settings.me)
-            group.trace(STEP_TRACES[step], coordinator.epoch)
-            self._wal.replaced(group, best.start, best.entries, best.runs, best.state)
-
-    def nack(self, nack: Nack) -> None:
-        """Give up candidacies and coordinators for whose groups a newer epoch is known.
-
-        A seed that refuses because it does not vote names an epoch below this one, which deposes
-        nothing. Nor does an epoch that was promised to this member itself.
-        """
+    def nack(self, seed: str, nack: Nack) -> None:
+        """Give up candidacies and coordinators for whose groups a newer epoch is known."""
         for item in nack.items:
-            group = self.groups[item.group]
-            group.newest_epoch = max(group.newest_epoch, item.promised)
-            coordinator = group.coordinator
-            if coordinator is None or coordinator.epoch != item.epoch:
-                continue
-            if item.promised >= item.epoch and item.candidate != self._settings.me:
-                self._outgoing.refuse(Guard.NACKED)
-                self.groups.depose(item.group, item.promised)
+            self.groups[item.group].step(seed, item)
 
     # Cold start
 
@@ -348,12 +244,14 @@ class Election(MemberPart):
         """
         group = self.groups[index]
         lost = any(peer.up and peer.record_lost for peer in self._members.peers.values())
-        if lost or group.retry_at > self._outgoing.now:
+        if lost or group.ballots.retry_at > self._outgoing.now:
             # The promise of a seed that lost its record says too little. What led here comes again,
             # and with it this call.
             return
-        group.newest_epoch = max(group.newest_epoch, self._highest_promise(ordered=False))
-        self.round_history = new_history(self._rng, group.newest_epoch + 1)
+        group.ballots.newest_epoch = max(
+            group.ballots.newest_epoch, self._highest_promise(ordered=False)
+        )
+        self.round_history = new_history(self._rng, group.ballots.newest_epoch + 1)
         self.force([index], cold=True, needed=self._settings.majority)
 
     def _look_for_cold_start(self, leaderless: list[int]) -> None:
@@ -392,8 +290,8 @@ class Election(MemberPart):
             index
             for index in groups
             if not self._stands(index)
-            and self.groups[index].retry_at <= now
-            and self.groups[index].no_vote_until <= now
+            and self.groups[index].ballots.retry_at <= now
+            and self.groups[index].ballots.no_vote_until <= now
             and not self.groups[index].votable
         ]
         if silent:
@@ -401,7 +299,7 @@ class Election(MemberPart):
             highest = self._highest_promise(ordered)
             for index in silent:
                 group = self.groups[index]
-                group.newest_epoch = max(group.newest_epoch, highest)
+                group.ballots.newest_epoch = max(group.ballots.newest_epoch, highest)
             # No seed promised any epoch above: the id is newer than those of all earlier rounds.
             self.round_history = self.first_history or new_history(self._rng, highest + 1)
             needed = needed or len(self._settings.seeds)

@@ -10,21 +10,25 @@ epochs of its own. On each member a `Group` is one of them:
 - `acceptor`: the vote and standing of this member, if it is a seed (`mdserver.cluster.acceptor`).
 - `coordinator`: the candidate or coordinator on this member, if there is one
   (`mdserver.cluster.coordinator`).
+- `ballots`: its elections (`mdserver.cluster.ballots`).
+- `transfer`: how its log is handed on as a whole (`mdserver.cluster.transfer`).
 
-What others say of the group's log comes through `step`, one item of a message at a time, as in
-etcd's raft. What is about many groups at once (elections, catching up, hand-overs) is in the parts
-of the member, which read and change its groups.
+What others say of the group comes through `step`, one item of a message at a time, as in etcd's
+raft. A step answers with a value (`mdserver.cluster.replies`), and the part of the member that took
+the message puts the answers of all its groups together. When something is to be done (to stand, to
+catch up, to hand over) is decided for all groups by the parts of the member.
 
 One rule ties the parts together: the learner of a member and its coordinator share one log, so a
 coordinator is stopped before the log takes anything of a newer epoch.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mdserver.cluster.acceptor import Acceptor, Standing
+from mdserver.cluster.ballots import BallotItem, Ballots
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.guards import Guard
 from mdserver.cluster.leadership import Leadership
@@ -35,16 +39,22 @@ from mdserver.cluster.messages import (
     AnswerItem,
     CommitItem,
     ForwardItem,
+    LedGroup,
     Nack,
     NackItem,
     State,
+    SyncItem,
+    SyncRequestItem,
 )
 from mdserver.cluster.pending import GroupQueue
+from mdserver.cluster.replies import Gap, Reply
+from mdserver.cluster.transfer import Transfer, TransferItem
 from mdserver.core.cache import GroupImage
 from mdserver.core.outputs import Committed, Trace
-from mdserver.limits import NS_PER_S
 
 if TYPE_CHECKING:
+    import random
+
     from mdserver.cluster.forgetting import Forgetting
     from mdserver.cluster.membership import Membership
     from mdserver.cluster.outgoing import Outgoing
@@ -58,25 +68,12 @@ if TYPE_CHECKING:
 
 # To look up a member of an enum takes CPython 3.11 as long as a call, and this is for each batch.
 _ACTIVE = CoordinatorState.ACTIVE
-SYNC_REQUESTED_FOR = 2 * NS_PER_S
-"""The time (ns) that a coordinator has to answer a request for what is missing, before the next."""
-
-LogItem = ForwardItem | AcceptItem | AckItem | CommitItem | AnswerItem
-"""The items that `Group.step` takes: of the log of one group, and of publications for it."""
+GroupItem = ForwardItem | AcceptItem | AckItem | CommitItem | AnswerItem | TransferItem | BallotItem
+"""What `Group.step` takes: the items of all messages that are about groups."""
 
 
 class Group:
     """One subject group of one member. Times are in nanoseconds.
-
-    For elections: `no_vote_until`, until when this seed supports no candidate, since it expects to
-    hear of a coordinator; `leaderless_since`, since when nobody coordinates the group, 0 while
-    somebody does; `retry_at`, when this member may stand again; `newest_epoch`, the highest that
-    it heard of; `candidacies_timed_out`, how many of its candidacies in a row did.
-
-    For what is missing: `sync_requested_until`, until when the coordinator of
-    `sync_requested_epoch` is not asked again; `copy_requested_epoch`, the newest epoch in which
-    another member was asked for a copy; `log_is_copy`: the log came so, of an epoch that is not
-    known.
 
     For clients: `followed_at`, when this member last followed the group, and `followed_length`,
     how much was committed here then.
@@ -95,26 +92,19 @@ class Group:
         "_storage",
         "_wal",
         "acceptor",
-        "candidacies_timed_out",
+        "ballots",
         "coordinator",
-        "copy_requested_epoch",
         "followed_at",
         "followed_length",
         "history",
         "index",
-        "leaderless_since",
         "leadership",
         "log",
         "log_incomplete",
-        "log_is_copy",
-        "newest_epoch",
-        "no_vote_until",
         "queue",
         "raised_at",
-        "retry_at",
-        "sync_requested_epoch",
-        "sync_requested_until",
         "tracing",
+        "transfer",
     )
 
     def __init__(
@@ -128,6 +118,7 @@ class Group:
         storage: "StableStorage",
         wal: "WalBuffer",
         forgetting: "Forgetting",
+        rng: "random.Random",
     ) -> None:
         votes = storage.votes
         self.index = index
@@ -149,15 +140,8 @@ class Group:
             Acceptor(index, votes, self.log, outgoing.refusals) if settings.is_seed else None
         )
         self.coordinator: Coordinator | None = None
-        self.no_vote_until = 0
-        self.leaderless_since = 0
-        self.retry_at = 0
-        self.newest_epoch = votes.promised[index].epoch if votes.promised else 0
-        self.candidacies_timed_out = 0
-        self.sync_requested_until = 0
-        self.sync_requested_epoch = 0
-        self.copy_requested_epoch = 0
-        self.log_is_copy = False
+        self.ballots = Ballots(self, settings, outgoing, storage, wal, rng)
+        self.transfer = Transfer(self, settings, outgoing, storage, wal)
         self.followed_at = 0
         self.followed_length = 0
         self.raised_at = 0
@@ -195,25 +179,13 @@ class Group:
         """Return whether a majority of seeds is in sight and votes."""
         return 2 * len(self.voting()) > len(self._settings.seeds)
 
-    def request_sync(self, epoch: int) -> bool:
-        """Return whether it is time to ask for what is missing; if so, note that it was asked.
+    # What others say
 
-        A newer epoch is asked at once: its coordinator may give what the last one could not.
-        """
-        now = self._outgoing.now
-        if self.sync_requested_until > now and self.sync_requested_epoch >= epoch:
-            return False
-        self.sync_requested_until = now + SYNC_REQUESTED_FOR
-        self.sync_requested_epoch = epoch
-        return True
-
-    # What others say of the log
-
-    def step(self, sender: str, item: LogItem, incarnation: int = 0) -> bool:
-        """Take an item about the log; return False if what stands before it is missing here.
+    def step(self, sender: str, item: GroupItem, message: Any = None) -> Reply:
+        """Take an item that is about the group; return what this group answers to it.
 
         `sender` is the contact (`address#incarnation`) if the item brings publications, otherwise a
-        member, and `incarnation` is that of a seed that acks.
+        member. `message` is what brought the item, if it says anything about all of its items.
         """
         match item:
             case ForwardItem():
@@ -221,14 +193,18 @@ class Group:
             case AcceptItem():
                 return self._extend(sender, item)
             case AckItem():
-                self._count(sender, incarnation, item)
+                self._count(sender, message.incarnation, item)
             case CommitItem():
                 return self._learn(item)
             case AnswerItem():
                 outcome = self.queue.answered(item)
                 if outcome is not None:
                     self.resolve((outcome,))
-        return True
+            case LedGroup() | SyncRequestItem() | SyncItem():
+                return self.transfer.step(sender, item, message)
+            case _:
+                return self.ballots.step(sender, item, message)
+        return None
 
     # Publications of this member's clients
 
@@ -411,22 +387,23 @@ class Group:
 
     # The learner here: take, acknowledge, apply
 
-    def _extend(self, coordinator: str, item: AcceptItem) -> bool:
+    def _extend(self, coordinator: str, item: AcceptItem) -> Gap | None:
         """Take new entries, and ack them if this member is a seed (spec: `Accept`).
 
-        Return False if entries before them are missing here.
+        Return the gap if entries before them are missing here.
         """
         log, acceptor = self.log, self.acceptor
         if item.epoch != log.epoch or item.start > log.length:
             self._outgoing.refuse(Guard.ENTRIES_GAP)
             # An older epoch is answered with the newer one; only a newer one shows a gap here.
-            return not self.is_current(coordinator, item.epoch)
+            current = self.is_current(coordinator, item.epoch)
+            return Gap(item.epoch, item.committed) if current else None
         if acceptor is not None and not acceptor.accepts(item.epoch):
             # A newer epoch was promised (its candidate is named), or the seed does not vote yet.
             below = item.epoch < acceptor.promised.epoch
             self._outgoing.refuse(Guard.ENTRIES_PROMISED if below else Guard.ENTRIES_NOT_VOTING)
             self.is_current(coordinator, item.epoch)
-            return True
+            return None
         # Entries from an earlier place are here already: a link was lost, and they came again. In
         # the same epoch they are the same, as a coordinator only appends.
         if item.start == log.length:
@@ -440,7 +417,7 @@ class Group:
             self._storage.ack(
                 coordinator, AckItem(self.index, item.epoch, log.length), changed=False
             )
-        return True
+        return None
 
     def is_current(self, coordinator: str, epoch: int) -> bool:
         """Return whether an epoch is not below what is known here; a seed refuses older ones.
@@ -463,22 +440,22 @@ class Group:
             self._outgoing.send((coordinator,), Nack([NackItem(self.index, epoch, known, newer)]))
         return epoch >= known
 
-    def _learn(self, item: CommitItem) -> bool:
-        """Commit what a majority holds; return False if the log here does not reach so far."""
+    def _learn(self, item: CommitItem) -> Gap | None:
+        """Commit what a majority holds; return the gap if the log does not reach so far."""
         log, leadership = self.log, self.leadership
         if item.epoch < log.epoch:
             self._outgoing.refuse(Guard.COMMIT_OLDER)
-            return True
+            return None
         if item.epoch > log.epoch or item.length > log.length:
             self._outgoing.refuse(Guard.COMMIT_GAP)
-            return False
+            return Gap(item.epoch, item.length)
         if item.length > log.committed:
             self.commit(item.length)
         # The first commit of an epoch says that its coordinator is active. After a lost link
         # entries may be missing here, so then a heartbeat decides, which states the length.
         if not leadership.active and not leadership.maybe_behind:
             self.follow()
-        return True
+        return None
 
     def commit(self, length: int) -> None:
         """Commit the log up to a length: subscribers get the entries, publishers their results.

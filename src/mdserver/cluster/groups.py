@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from mdserver.cluster.acceptor import AcceptorEvent, Standing
 from mdserver.cluster.group import Group
-from mdserver.cluster.settings import delay
 
 if TYPE_CHECKING:
     import random
@@ -60,6 +59,7 @@ class Groups(list[Group]):
         self._wal = wal
         self._rng = rng
         self._histories_told = 0
+        storage.groups = self
 
     # History ids
 
@@ -141,17 +141,6 @@ class Groups(list[Group]):
         peers = self._members.peers
         return all(peers[seed].greeted for seed in settings.seeds if seed != settings.me)
 
-    def admit(self) -> bool:
-        """Mark the vote record as one that others rely on, once this seed votes in every group.
-
-        Return whether it changed; the caller stores the record.
-        """
-        votes = self._storage.votes
-        if not self._settings.is_seed or votes.admitted or self.not_voting:
-            return False
-        votes.admitted = True
-        return True
-
     def lose(self) -> None:
         """Stop voting until readmitted: others know more of this seed than its record does.
 
@@ -172,20 +161,6 @@ class Groups(list[Group]):
                 group.acceptor.transition(AcceptorEvent.READMIT)
 
     # Coordinators
-
-    def depose(self, index: int, epoch: int = 0) -> None:
-        """Stop being a group's candidate or coordinator, and wait a little before a new try.
-
-        `epoch` is the newer one that is the reason, 0 if there is none. The wait is random, so that
-        two candidates that stopped each other do not meet again.
-        """
-        group = self[index]
-        coordinator, group.coordinator = group.coordinator, None
-        group.newest_epoch = max(group.newest_epoch, epoch)
-        if coordinator is not None:
-            coordinator.stop()
-            group.trace("Stop", coordinator.epoch)
-            group.retry_at = self._outgoing.now + delay(self._settings, self._rng, 0)
 
     @property
     def coordinated(self) -> list[Group]:

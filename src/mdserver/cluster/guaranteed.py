@@ -57,8 +57,8 @@ class Guaranteed(MemberPart):
             msg.PreVoteGranted: election.pre_vote_granted,
             msg.Prepare: voter.prepare,
             msg.Promise: self._promise,
-            msg.Nack: lambda _, message: election.nack(message),
-            msg.Sync: self._sync,
+            msg.Nack: election.nack,
+            msg.Sync: learner.sync,
             msg.Accept: learner.accept,
             msg.Ack: coordinators.ack,
             msg.Commit: learner.commit,
@@ -124,7 +124,7 @@ class Guaranteed(MemberPart):
     def _lose(self, peer: str, known: int) -> None:
         """Wait to be readmitted: others know more of this seed than its record does."""
         for group in self.groups.coordinated:
-            self.groups.depose(group.index)
+            group.ballots.depose()
         self._outgoing.refuse(Guard.RECORD_OLDER)
         self._outgoing.log("vote record lost", known=known, told_by=peer)
         self.groups.lose()
@@ -152,16 +152,6 @@ class Guaranteed(MemberPart):
                 votes.starts[peer] = told.start
                 storage.store()
         self._learner.heartbeat(peer, heartbeat)
-
-    def _sync(self, peer: str, sync: msg.Sync) -> None:
-        """Take the logs of a coordinator, after coordinators of older epochs here have stopped."""
-        # A coordinator shares its log with the learner of its member: the one has to stop before
-        # the other takes a newer epoch. One that is no seed hears of that epoch here first.
-        for item in sync.items:
-            coordinator = self.groups[item.group].coordinator
-            if coordinator is not None and coordinator.epoch < item.epoch:
-                self.groups.depose(item.group, item.epoch)
-        self._learner.sync(peer, sync)
 
     def _promise(self, peer: str, promise: msg.Promise) -> None:
         """Count promises, and establish the logs of the candidacies that they decide."""

@@ -28,12 +28,10 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from mdserver.cluster.acceptor import STEP_TRACES, AcceptorEvent
 from mdserver.cluster.copying import Copying, Gaps
 from mdserver.cluster.guards import Guard
 from mdserver.cluster.messages import (
     Accept,
-    AckItem,
     Commit,
     Heartbeat,
     Nack,
@@ -44,9 +42,9 @@ from mdserver.cluster.messages import (
     SyncRequestItem,
 )
 from mdserver.cluster.part import MemberPart
+from mdserver.cluster.replies import Gap, Reply
 
 if TYPE_CHECKING:
-    from mdserver.cluster.group import Group
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.cluster.wal import WalBuffer
 
@@ -66,114 +64,43 @@ class Learner(MemberPart):
 
     def sync(self, peer: str, sync: Sync) -> None:
         """Take the logs of a coordinator (spec: `Sync`, `Install`; in a cold start `ColdSync`)."""
+        # A coordinator shares its log with the learner of its member: the one has to stop before
+        # the other takes a newer epoch. One that is no seed hears of that epoch here first.
+        for item in sync.items:
+            group = self.groups[item.group]
+            if group.coordinator is not None and group.coordinator.epoch < item.epoch:
+                group.ballots.depose(item.epoch)
         # Stored before anything of a cold start is acked. A majority thus knows the incarnations of
         # all seeds before anything is committed, and notices if one of them loses its record later.
         self._storage.note(sync.known)
-        taken: list[tuple[SyncItem, AcceptorEvent | None]] = []
-        for item in sync.items:
-            group = self.groups[item.group]
-            # The coordinator of this member shares its log: there is nothing to take.
-            if peer == self._settings.me or not group.is_current(peer, item.epoch):
-                continue
-            step: AcceptorEvent | None = None
-            if group.acceptor is not None:
-                step = group.acceptor.takes(item.epoch, item.register, cold=item.cold)
-                if step is None:
-                    continue
-            if not self.lacks_beginning(peer, item):
-                taken.append((item, step))
-        self.renew(item for item, _ in taken)
-        for item, step in taken:
-            self.take(peer, item, step)
+        taken = [item for item in sync.items if self.groups[item.group].transfer.takes(peer, item)]
+        self.take(peer, self.renew(peer, taken))
 
-    def lacks_beginning(self, peer: str, item: SyncItem) -> bool:
-        """Return whether a log under another history id came without its beginning.
-
-        If so, ask the coordinator for the whole log.
-
-        Nothing that is held here belongs to that history, so the missing beginning is not here. The
-        group keeps what it holds until it can take the other log as a whole: a seed that dropped
-        its log now would vote with an empty one (in the specification `ColdSync` and `Sync` replace
-        a log in one step).
-        """
-        renews = item.history != self.groups[item.group].history
-        if not renews or not item.start or item.state is not None:
-            return False
-        self._refuse(peer, item, Guard.LOG_GAP)
-        return True
-
-    def renew(self, items: Iterable[SyncItem]) -> None:
+    def renew(self, peer: str, items: Iterable[SyncItem]) -> list[SyncItem]:
         """Start the groups over whose logs come under another history id: drop what they hold.
 
-        All groups of one history id start over together, so that clients receive one reset.
+        All groups of one history id start over together, so that clients receive one reset. Returns
+        the logs that can be taken now; the others came without their beginning, and the coordinator
+        is asked for them as a whole.
         """
+        whole: list[SyncItem] = []
         renewed: dict[str, list[int]] = {}
         for item in items:
-            if item.history != self.groups[item.group].history:
+            group = self.groups[item.group]
+            if group.transfer.lacks_beginning(item):
+                self._request(peer, group.transfer.refuse(item, Guard.LOG_GAP))
+                continue
+            whole.append(item)
+            if item.history != group.history:
                 renewed.setdefault(item.history, []).append(item.group)
         for history, groups in renewed.items():
             self.groups.reset(history, groups)
+        return whole
 
-    def _refuse(self, peer: str, item: SyncItem, guard: Guard) -> None:
-        """Refuse a log, and ask its coordinator for one that can be taken.
-
-        A coordinator answers only once it is active. Its heartbeats say when that is, and
-        `heartbeat` asks then.
-        """
-        self._outgoing.refuse(guard)
-        self.groups[item.group].sync_requested_until = 0
-        if item.active:
-            self.ask(peer, {item.group: item.epoch})
-
-    def take(self, peer: str, item: SyncItem, step: AcceptorEvent | None) -> None:
-        """Take what a coordinator sent of its log; `step` is what a seed does with it."""
-        group = self.groups[item.group]
-        log = group.log
-        # A log of the same epoch is a prefix of the coordinator's, tail included. Of another epoch
-        # only the committed part surely is, so the entries have to begin within that.
-        follows_on = log.epoch == item.epoch and item.start <= log.length
-        gap = item.state is None and item.start > log.committed and not follows_on
-        # Seeds whose disks are older copies elected a log that lacks what a majority held. Taking
-        # it would take back what was delivered (I7): the coordinator has to learn of it instead.
-        lacks = (
-            self._compares(group, step)
-            and item.history == group.history
-            and not log.agrees(item.start, item.entries)
-        )
-        if gap or lacks:
-            self._refuse(peer, item, Guard.LOG_GAP if gap else Guard.LOG_LACKS_COMMITTED)
-            return
-        if item.state is not None and item.start > log.committed:
-            group.install(item.start, item.state)
-        log.take_over(item.epoch, item.start, item.entries, item.runs)
-        group.log_is_copy = False
-        changed = False
-        if group.acceptor is not None and step is not None:
-            changed = group.acceptor.take(step, item.epoch, peer)
-            group.trace(STEP_TRACES[step], item.epoch)
-            changed = self.groups.admit() or changed
-            self._wal.replaced(group, item.start, item.entries, item.runs, item.state)
-        group.leadership.follow(peer, item.epoch)
-        group.sync_requested_until = 0
-        # Until the coordinator is active its heartbeats do not name the group: without this a
-        # pre-vote of another member could be granted, and would depose it.
-        group.no_vote_until = self._outgoing.now + self._settings.suspect
-        if group.acceptor is not None:
-            self._storage.ack(peer, AckItem(item.group, item.epoch, log.length), changed)
-        if item.committed > log.committed:
-            group.commit(min(item.committed, log.length))
-        if item.active:
-            group.follow()
-
-    def _compares(self, group: "Group", step: AcceptorEvent | None) -> bool:
-        """Return whether what is committed here has to be in the log that a coordinator sends.
-
-        It does not for a seed that recovers: what it holds counts for nothing until the coordinator
-        has given it a log. Nor does it in Standard mode, in which no majority guards a log.
-        """
-        if group.acceptor is None:
-            return self._settings.guaranteed
-        return step is AcceptorEvent.SYNC
+    def take(self, peer: str, items: Iterable[SyncItem]) -> None:
+        """Take logs of a coordinator whose history ids their groups have."""
+        for item in items:
+            self._request(peer, self.groups[item.group].step(peer, item))
 
     # Its entries, as they come
 
@@ -185,73 +112,40 @@ class Learner(MemberPart):
         if self._wal.unsynced_bytes > self._settings.behind_bytes:
             self._outgoing.refuse(Guard.ENTRIES_DISK_BEHIND)
             return
-        gaps: Gaps = {
-            item.group: (item.epoch, item.committed)
-            for item in accept.items
-            if not self.groups[item.group].step(peer, item)
-        }
+        gaps: Gaps = {}
+        for item in accept.items:
+            gap = self.groups[item.group].step(peer, item)
+            if isinstance(gap, Gap):
+                gaps[item.group] = gap
         if gaps:
             self._fill(peer, gaps)
 
     def commit(self, peer: str, commit: Commit) -> None:
         """Commit what a majority holds (spec: `Learn`)."""
-        gaps: Gaps = {
-            item.group: (item.epoch, item.length)
-            for item in commit.items
-            if not self.groups[item.group].step(peer, item)
-        }
+        gaps: Gaps = {}
+        for item in commit.items:
+            gap = self.groups[item.group].step(peer, item)
+            if isinstance(gap, Gap):
+                gaps[item.group] = gap
         if gaps:
             self._fill(peer, gaps)
 
     # What may be missing
 
     def heartbeat(self, peer: str, heartbeat: Heartbeat) -> None:
-        """Compare what a coordinator says of its groups with what is held here.
-
-        A link that breaks loses the end of what was sent, so only the lengths in heartbeats show
-        that nothing is missing.
-        """
-        not_voting = self.groups.not_voting
+        """Compare what a coordinator says of its groups with what is held here."""
         behind: Gaps = {}
         over: list[NackItem] = []
         for led in heartbeat.leads:
-            group = self.groups[led.group]
-            log, leadership = group.log, group.leadership
-            if led.epoch < log.epoch:
-                # Its epoch is over and it does not know. Without publications no Accept would be
-                # refused, and while its heartbeats say that it leads no member stands.
-                self._outgoing.refuse(Guard.HEARTBEAT_OLDER)
-                over.append(NackItem(led.group, led.epoch, log.epoch, leadership.coordinator))
-                continue
-            if (
-                led.epoch > log.epoch
-                or led.length > log.length
-                or led.group in not_voting
-                or self._differs(group, led.length)
-            ):
-                behind[led.group] = led.epoch, led.committed
-            elif leadership.coordinator in (peer, "") and leadership.epoch == led.epoch:
-                leadership.coordinator = peer  # a log from the disk knows its epoch only
-                # The epochs are equal and the log reaches `led.length`, so it holds these entries.
-                if led.committed > log.committed:
-                    group.commit(led.committed)
-                leadership.maybe_behind = False
-                if not leadership.active:
-                    group.follow()
+            reply = self.groups[led.group].step(peer, led)
+            if isinstance(reply, Gap):
+                behind[led.group] = reply
+            elif isinstance(reply, NackItem):
+                over.append(reply)
         if over:
             self._outgoing.send((peer,), Nack(over))
         if behind:
             self._fill(peer, behind)
-
-    def _differs(self, group: "Group", length: int) -> bool:
-        """Return whether this member has to ask although its log seems long enough.
-
-        It has to if its log was read from a disk and no coordinator has compared it yet, or if more
-        is committed here than the coordinator holds (docs/cluster.md, "Older copies").
-        """
-        if group.acceptor is not None and group.acceptor.unverified:
-            return True
-        return group.log.committed > length
 
     def _fill(self, peer: str, gaps: Gaps) -> None:
         """Have gaps filled: by a copy of what is committed, or by the coordinator."""
@@ -268,23 +162,14 @@ class Learner(MemberPart):
         """
         items: list[SyncRequestItem] = []
         for index, epoch in groups.items():
-            group = self.groups[index]
-            log = group.log
-            if not group.request_sync(epoch):
-                continue
-            recovering = group.acceptor is not None and not group.votes_here
-            items.append(
-                SyncRequestItem(
-                    index,
-                    log.committed,
-                    group.history,
-                    group.promised_epoch,
-                    recovering,
-                    0 if group.log_is_copy else log.epoch,  # a copy is of an unknown epoch
-                    log.length,
-                    log.checksum_at(log.committed - 1),
-                )
-            )
+            item = self.groups[index].transfer.request(epoch)
+            if item is not None:
+                items.append(item)
+        self._request(peer, *items)
+
+    def _request(self, peer: str, *replies: Reply) -> None:
+        """Send a coordinator what groups have to ask it, if anything."""
+        items = [item for item in replies if isinstance(item, SyncRequestItem)]
         if items:
             votes = self._storage.votes
             request = SyncRequest(votes.incarnation, votes.admitted, self.groups.returning, items)
@@ -302,5 +187,5 @@ class Learner(MemberPart):
                 leadership.active = False
                 leadership.maybe_behind = True
                 leadership.forwarded_epoch = 0
-                group.sync_requested_until = 0
-                group.no_vote_until = 0
+                group.transfer.requested_until = 0
+                group.ballots.no_vote_until = 0

@@ -94,16 +94,28 @@ class Ballot(Item, frozen=True):
     history: str
 
 
+class PreVoteItem(Ballot, frozen=True):
+    """A candidacy of which a seed is asked whether it would promise it."""
+
+
 class PreVote(PeerMessage, frozen=True, tag=3):
     """A candidate asks, before a PREPARE, whether a seed would promise; nothing changes there."""
 
-    ballots: list[Ballot]
+    items: list[PreVoteItem]
+
+
+class PreVoteGrantedItem(Ballot, frozen=True):
+    """A candidacy that a seed would promise."""
 
 
 class PreVoteGranted(PeerMessage, frozen=True, tag=4):
     """A seed would promise these; it is not bound by that."""
 
-    ballots: list[Ballot]
+    items: list[PreVoteGrantedItem]
+
+
+class PrepareItem(Ballot, frozen=True):
+    """A candidacy for which a promise is asked."""
 
 
 class Prepare(PeerMessage, frozen=True, tag=5):
@@ -113,7 +125,7 @@ class Prepare(PeerMessage, frozen=True, tag=5):
     an operator, and may be one without all seeds.
     """
 
-    ballots: list[Ballot]
+    items: list[PrepareItem]
     readmit: dict[str, int]
     cold: bool
     ordered: bool = False
@@ -184,7 +196,11 @@ class SyncItem(LogSlice, frozen=True):
     state: State | None
 
 
-L = TypeVar("L", PromiseItem, SyncItem)
+class CopyItem(SyncItem, frozen=True):
+    """The committed part of a group: only `state`, and the length that it stands for."""
+
+
+L = TypeVar("L", PromiseItem, SyncItem, CopyItem)
 
 
 def portions(logs: Iterable[L]) -> Iterator[list[L]]:
@@ -393,9 +409,9 @@ class CopyRequest(PeerMessage, frozen=True, tag=22):
 
 
 class CopyReply(PeerMessage, frozen=True, tag=23):
-    """The committed part of groups: of each item only `state` and the length it stands for."""
+    """The committed part of groups."""
 
-    items: list[SyncItem]
+    items: list[CopyItem]
 
 
 AnyPeerMessage = (

@@ -138,11 +138,19 @@ class Node:
         self.outgoing = out = Outgoing(cluster.me, votes, pending, self.wal)
         self.storage = storage = StableStorage(votes, cluster, out, self.wal, start)
         forgetting = Forgetting((), cluster.publishers_max)
+        common_to_groups = (
+            cluster,
+            broker,
+            members,
+            pending,
+            out,
+            storage,
+            self.wal,
+            forgetting,
+            rng,
+        )
         self.groups = groups = Groups(
-            [
-                Group(index, cluster, broker, members, pending, out, storage, self.wal, forgetting)
-                for index in range(settings.groups)
-            ],
+            [Group(index, *common_to_groups) for index in range(settings.groups)],
             cluster,
             broker,
             members,
@@ -155,7 +163,7 @@ class Node:
         common = (groups, cluster, members, out)  # of all parts, see `MemberPart`
         self.following = Following(*common)
         self._rng = rng
-        self._election = election = Election(*common, storage, self.wal, rng)
+        self._election = election = Election(*common, storage, rng)
         learner = Learner(*common, storage, self.wal)
         sequencer = Coordinators(*common, storage, self.wal, election, rng)
         self.mode: Mode

@@ -21,12 +21,14 @@ written first".
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.guards import Guard
 from mdserver.cluster.messages import Ack, AckItem, AnyPeerMessage, Hello, Persist
 
 if TYPE_CHECKING:
+    from mdserver.cluster.group import Group
     from mdserver.cluster.outgoing import Outgoing
     from mdserver.cluster.settings import ClusterSettings
     from mdserver.cluster.votes import VoteRecord
@@ -36,9 +38,10 @@ if TYPE_CHECKING:
 class StableStorage:
     """The vote record of a member, and the messages that wait until it is on the disk.
 
-    `start` is a random number of this start of the member. `record_on_disk`: the newest vote record
-    is on the disk. `write_time`: how long the vote record last took to get there (ns); elections
-    allow candidates that much longer.
+    `groups` are the groups for which this member votes, if it is a seed. `start` is a random number
+    of this start of the member. `record_on_disk`: the newest vote record is on the disk.
+    `write_time`: how long it last took to get there (ns); elections allow candidates that much
+    longer.
     """
 
     __slots__ = (
@@ -50,6 +53,7 @@ class StableStorage:
         "_stored",
         "_waiting",
         "_wal",
+        "groups",
         "record_on_disk",
         "start",
         "votes",
@@ -65,6 +69,7 @@ class StableStorage:
         start: int,
     ) -> None:
         self.votes = votes
+        self.groups: Sequence[Group] = ()
         self.start = start
         self.write_time = 0
         self.record_on_disk = True
@@ -137,6 +142,16 @@ class StableStorage:
         could pass for a new one although others rely on its promises.
         """
         return self._admitting is not None and self._admitting <= self._stored
+
+    def admit(self) -> bool:
+        """Mark the vote record as one that others rely on, once this seed votes in every group.
+
+        Return whether it changed; the caller stores the record.
+        """
+        if self.votes.admitted or not all(group.votes_here for group in self.groups):
+            return False
+        self.votes.admitted = True
+        return True
 
     def stored(self, request: int) -> None:
         """Send what waited for the vote record of a request, which is on the disk now."""

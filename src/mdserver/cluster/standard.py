@@ -127,9 +127,9 @@ class Standard(MemberPart):
         leaderless: list[Group] = []
         for group in self.groups:
             if group.index in claimed:
-                group.leaderless_since = 0
+                group.ballots.leaderless_since = 0
             else:
-                group.leaderless_since = group.leaderless_since or now
+                group.ballots.leaderless_since = group.ballots.leaderless_since or now
                 leaderless.append(group)
         if not leaderless:
             return
@@ -208,7 +208,7 @@ class Standard(MemberPart):
         """
         rank = ranking(group.index, weights).index(self._settings.me)
         rank += len(weights) if group.log_incomplete else 0
-        return group.leaderless_since + PATIENCE + rank * self._settings.suspect
+        return group.ballots.leaderless_since + PATIENCE + rank * self._settings.suspect
 
     # Leaderships of this member
 
@@ -223,7 +223,9 @@ class Standard(MemberPart):
         begun: list[msg.BeginItem] = []
         for index in groups:
             group = self.groups[index]
-            epoch = max(group.leadership.epoch, group.log.epoch, group.newest_epoch) + in_sight
+            epoch = (
+                max(group.leadership.epoch, group.log.epoch, group.ballots.newest_epoch) + in_sight
+            )
             begun.append(msg.BeginItem(index, epoch, history, group.history, group.log.length))
         self._rename(history, groups)
         self._note_raised(begun)
@@ -311,7 +313,7 @@ class Standard(MemberPart):
 
     def _stop(self, index: int, epoch: int) -> None:
         """End a leadership of this member; `epoch` is the one that is known then."""
-        self.groups.depose(index, epoch)
+        self.groups[index].ballots.depose(epoch)
         self.groups[index].leadership.active = False
 
     # Leaderships of others
@@ -413,15 +415,9 @@ class Standard(MemberPart):
 
     def _on_sync(self, peer: str, sync: msg.Sync) -> None:
         """Take a coordinator's log, or what this member lacks of it."""
-        taken = [
-            item
-            for item in sync.items
-            if self._prevails(peer, item.group, item.epoch)
-            and not self._learner.lacks_beginning(peer, item)
-        ]
-        self._learner.renew(taken)
-        for item in taken:
-            self._learner.take(peer, item, None)
+        prevailing = [item for item in sync.items if self._prevails(peer, item.group, item.epoch)]
+        taken = self._learner.renew(peer, prevailing)
+        self._learner.take(peer, taken)
         self._note_leads(peer, taken)
 
     def _note_leads(self, peer: str, items: "Iterable[msg.BeginItem | msg.SyncItem]") -> None:
@@ -466,7 +462,7 @@ class Standard(MemberPart):
                 continue
             same = item.history == group.history
             start = min(item.committed, coordinator.log.committed) if same else -1
-            items.append(self.sequencer.synced(coordinator, start))
+            items.append(group.transfer.synced(coordinator, start))
         for portion in msg.portions(items):
             self._outgoing.send((peer,), msg.Sync(portion))
 
