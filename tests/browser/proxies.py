@@ -1,6 +1,7 @@
-"""A proxy as there are in offices: HTTP gets through, WebSockets do not."""
+"""Proxies as there are in offices: HTTP gets through, WebSockets do not."""
 
 import contextlib
+import re
 import socket
 import socketserver
 import threading
@@ -10,13 +11,20 @@ from attrs import define, field
 
 REFUSAL = b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 HEAD_BYTES_MAX = 65536
+STREAM = re.compile(rb"^POST /stream (?s:.*)^accept: *application/x-ndjson", re.I | re.M)
 
 
 @define(eq=False)
 class Proxy:
-    """Carries connections to a port of 127.0.0.1, but refuses to switch protocols."""
+    """Carries connections to a port of 127.0.0.1, but refuses to switch protocols.
+
+    With `keeps` it gives answers back only when they are whole, but for server-sent events: of a
+    stream the client gets nothing.
+    """
 
     target: int
+    keeps: bool = False
+    kept: int = 0
     port: int = 0
     refused: int = 0
     carried: int = 0
@@ -38,16 +46,29 @@ class Proxy:
             ends = {client, server}
             self._open |= ends
             server.sendall(head)
-            back = threading.Thread(target=self._copy, args=(server, client), daemon=True)
+            kept = threading.Event()
+            self._look(head, kept)
+            back = threading.Thread(target=self._copy, args=(server, client, kept), daemon=True)
             back.start()
-            self._copy(client, server)
+            self._copy(client, server, kept)
             back.join()
             self._open -= ends
 
-    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+    def _look(self, asked: bytes, kept: threading.Event) -> None:
+        """Note that the answers of a connection are kept from here on."""
+        if self.keeps and STREAM.search(asked):
+            self.kept += 1
+            kept.set()
+
+    def _copy(self, source: socket.socket, sink: socket.socket, kept: threading.Event) -> None:
+        """Carry requests, or answers as long as none is kept."""
         with contextlib.suppress(OSError):
+            is_answer = source.getpeername()[1] == self.target
             while part := source.recv(HEAD_BYTES_MAX):
-                sink.sendall(part)
+                if not is_answer:
+                    self._look(part, kept)
+                if not (is_answer and kept.is_set()):
+                    sink.sendall(part)
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -65,9 +86,9 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 @contextlib.contextmanager
-def no_websockets(target: int) -> Iterator[Proxy]:
+def no_websockets(target: int, *, keeps: bool = False) -> Iterator[Proxy]:
     """Run a proxy in front of a server until the end of the `with` block."""
-    proxy = Proxy(target)
+    proxy = Proxy(target, keeps)
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:

@@ -67,6 +67,21 @@ def test_http_when_no_websocket_gets_through(
         browser.get("about:blank")
 
 
+def test_server_sent_events_when_no_stream_gets_through(
+    browser: webdriver.Chrome, server: LiveServer, tmp_path: Path
+) -> None:
+    with no_websockets(server.port, keeps=True) as proxy:
+        browser.get(page_by(proxy.port, tmp_path, "200"))
+        shown(browser, "ready")
+        assert (proxy.refused, proxy.kept) == (1, 1)
+        pub(server, 100)
+        proxy.cut()
+        pub(server, 100)
+        shown(browser, "200 seen, 0 wrong")
+        assert (proxy.refused, proxy.kept) == (1, 1)
+        browser.get("about:blank")
+
+
 def test_the_memory_of_a_page_is_flat(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """The short form of `make soak-web`."""
     taken = soak(browser, tmp_path, messages=60_000, rate=10_000, looks=4)

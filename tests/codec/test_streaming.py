@@ -11,6 +11,7 @@ from mdserver.codec.streaming import (
     END,
     FRAMES_TYPE,
     NDJSON_TYPE,
+    EventStreamForm,
     SseForm,
     StreamForm,
     chunk,
@@ -78,6 +79,27 @@ def test_a_stream_of_frames_is_read_by_a_client() -> None:
     connected, event = BinaryClient().stream(unchunked(wire) + unchunked(form.alive()))
     assert isinstance(connected, Connected)
     assert connected.path == "/stream/secret"
+    assert event.subject == "/a/b"  # type: ignore[union-attr]
+
+
+def test_a_stream_may_be_server_sent_events() -> None:
+    form = EventStreamForm(NDJSON_TYPE, "/stream/secret")
+    frames = [form.event(CONNECTED), form.delivery(update("/a/b", 1, "two\nlines"))]
+    connected, message, rest = unchunked(form.wire(frames)).split(b"\n\n")
+    assert rest == b""
+    assert msgspec.json.decode(fields(connected + b"\n\n")["data"])["path"] == "/stream/secret"
+    assert msgspec.json.decode(fields(message + b"\n\n")["data"])["content"] == "two\nlines"
+    assert unchunked(form.alive()).startswith(b":")
+
+
+def test_frames_in_server_sent_events_are_base64() -> None:
+    form = EventStreamForm(FRAMES_TYPE, "/stream/secret")
+    delivery = update("/a/b", 1)
+    message = form.delivery(delivery)
+    wire = form.wire([form.event(CONNECTED), form.alias_frame(delivery.alias), message])
+    data = base64.b64decode(fields(unchunked(wire))["data"])
+    connected, event = BinaryClient().stream(data)
+    assert isinstance(connected, Connected)
     assert event.subject == "/a/b"  # type: ignore[union-attr]
 
 

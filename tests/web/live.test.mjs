@@ -35,6 +35,8 @@ const forms = [
   { transport: "websocket", codec: BinaryCodec },
   { transport: "http" },
   { transport: "http", codec: BinaryCodec },
+  { transport: "sse" },
+  { transport: "sse", codec: BinaryCodec },
 ];
 for (const options of forms) {
   const form = `${options.transport}, ${options.codec ? "binary" : "JSON"}`;
@@ -183,18 +185,18 @@ test("a slow application misses nothing and holds back nobody", async (t) => {
   assert.deepEqual(contents, Array.from({ length: 100 }, (_, i) => i));
 });
 
-test("a proxy that lets no WebSocket through is passed over HTTP", async () => {
-  let [upgrades, others] = [0, 0];
+/** Carries connections to the server but those whose first bytes are refused, which it counts. */
+async function proxyRefusing(t, isRefused) {
   const { host, port } = new URL(`http://${server}`);
   const proxy = net.createServer((near) => {
     near.on("error", () => {});
     near.once("data", (head) => {
-      if (/^upgrade:/im.test(head.toString("latin1"))) {
-        upgrades += 1;
+      if (isRefused(head.toString("latin1"))) {
+        proxy.refused += 1;
         near.end("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         return;
       }
-      others += 1;
+      proxy.carried += 1;
       const far = net.connect({ host: host.split(":")[0], port: Number(port) });
       far.on("error", () => near.destroy());
       near.on("close", () => far.destroy());
@@ -202,22 +204,56 @@ test("a proxy that lets no WebSocket through is passed over HTTP", async () => {
       near.pipe(far).pipe(near);
     });
   });
+  Object.assign(proxy, { refused: 0, carried: 0 });
   proxy.listen(0, "127.0.0.1");
   await once(proxy, "listening");
-  const client = await connect(`127.0.0.1:${proxy.address().port}`);
+  t.after(() => proxy.close());
+  return proxy;
+}
+
+const isUpgrade = (head) => /^upgrade:/im.test(head);
+const isStream = (head) => /^accept: *application\/x-ndjson/im.test(head);
+for (const { name, isRefused, refused } of [
+  { name: "no WebSocket is passed over HTTP", isRefused: isUpgrade, refused: 1 },
+  {
+    name: "neither a WebSocket nor a stream is passed by server-sent events",
+    isRefused: (head) => isUpgrade(head) || isStream(head),
+    refused: 2,
+  },
+]) {
+  test(`a proxy that lets through ${name}`, async (t) => {
+    const proxy = await proxyRefusing(t, isRefused);
+    const client = await connect(`127.0.0.1:${proxy.address().port}`, { reconnect: "service" });
+    t.after(() => client.close());
+    const subject = fresh();
+    const subscription = client.subscribe(subject);
+    await subscription.confirmed();
+    await client.publish(subject, "passed");
+    assert.equal((await subscription.next()).value.content, "passed");
+    assert.equal(proxy.refused, refused);
+    assert(proxy.carried > 1);
+    client.disconnect();
+    client.connect();
+    await client.connected();
+    assert.equal(proxy.refused, refused, "what has worked is tried first");
+  });
+}
+
+test("any number may wait until a subscription has caught up, by few questions", async (t) => {
+  let questions = 0;
+  class Counting extends WebSocket {
+    send(payload) {
+      questions += payload.split('"caught_up":true').length - 1;
+      super.send(payload);
+    }
+  }
+  const client = await begin(t, { WebSocket: Counting });
   const subject = fresh();
+  await client.publish(subject, "there");
   const subscription = client.subscribe(subject);
-  await subscription.confirmed();
-  await client.publish(subject, "passed");
-  assert.equal((await subscription.next()).value.content, "passed");
-  assert.equal(upgrades, 1);
-  assert(others > 1);
-  client.disconnect();
-  client.connect();
-  await client.connected();
-  assert.equal(upgrades, 1, "what has worked is tried first");
-  await client.close();
-  proxy.close();
+  await Promise.all(Array.from({ length: 60 }, () => subscription.caughtUp()));
+  assert.equal((await subscription.next()).value.content, "there");
+  assert(questions <= 2, `${questions} questions, of which a server takes 16 at once`);
 });
 
 test("statuses are events", async () => {

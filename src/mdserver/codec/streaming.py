@@ -105,6 +105,22 @@ class StreamForm:
         return self.wire([self.event(Closed(code=code, reason=reason))]) + END
 
 
+class EventStreamForm(StreamForm):
+    """An HTTP stream as server-sent events, which some proxies pass on that keep others back.
+
+    The data of an event is one JSON event, or in base64 whole binary frames.
+    """
+
+    def wire(self, frames: Sequence[bytes]) -> bytes:
+        """Return all frames in one chunk."""
+        parts = [base64.b64encode(b"".join(frames))] if self.aliased else frames
+        return chunk(b"".join(b"data: %b\n\n" % part for part in parts))
+
+    def alive(self) -> bytes:
+        """Return a comment, which every client skips."""
+        return chunk(b":\n\n")
+
+
 class _Telling(bytes):
     """An event without its id, and what it adds to the knowledge of a client that received it.
 

@@ -15,7 +15,9 @@ from mdserver.codec.json_form import JSON
 from mdserver.codec.streaming import (
     FRAMES_TYPE,
     NDJSON_TYPE,
+    SSE_TYPE,
     STREAM_PATH,
+    EventStreamForm,
     StreamAnswer,
     StreamForm,
     stream_headers,
@@ -28,7 +30,7 @@ from mdserver.server.http.answers import text_answer
 
 SECRET_BYTES = 24
 _JSON_TYPE = "application/json"
-_STREAM_TYPES = (NDJSON_TYPE, FRAMES_TYPE)
+_STREAM_TYPES = (NDJSON_TYPE, FRAMES_TYPE, SSE_TYPE)
 _BODY_TYPES = (NDJSON_TYPE, FRAMES_TYPE, _JSON_TYPE)
 
 
@@ -38,9 +40,14 @@ async def open_stream(request: Request, _exchange: Exchange) -> StreamAnswer:
         raise RequestRefusedError(400, "A stream needs HTTP/1.1.")
     accepted = _accepted(request)
     secret = secrets.token_urlsafe(SECRET_BYTES)
+    path = f"{STREAM_PATH}/{secret}"
+    if accepted == SSE_TYPE:
+        form: StreamForm = EventStreamForm(_body_type(request), path)
+    else:
+        form = StreamForm(accepted, path)
     return StreamAnswer(
         headers=stream_headers(accepted),
-        form=StreamForm(accepted, f"{STREAM_PATH}/{secret}"),
+        form=form,
         transport="http-stream",
         commands=read_commands(request) or [Connect()],
         secret=secret,
@@ -63,7 +70,7 @@ def read_commands(request: Request) -> Sequence[AnyCommand]:
 
     Raises RequestRefusedError: 415 for another media type, 400 for a malformed body.
     """
-    kind = (request.header(b"content-type") or NDJSON_TYPE).partition(";")[0].strip().lower()
+    kind = _body_type(request)
     if kind not in _BODY_TYPES:
         known = ", ".join(_BODY_TYPES)
         raise RequestRefusedError(
@@ -79,6 +86,10 @@ def read_commands(request: Request) -> Sequence[AnyCommand]:
         raise RequestRefusedError(400, error.reason) from None
 
 
+def _body_type(request: Request) -> str:
+    return (request.header(b"content-type") or NDJSON_TYPE).partition(";")[0].strip().lower()
+
+
 def _accepted(request: Request) -> str:
     """Return the media type for the answer: the first in `Accept` (RFC 9110, section 12.5.1).
 
@@ -91,5 +102,5 @@ def _accepted(request: Request) -> str:
             return kind
         if kind in ("*/*", "application/*", _JSON_TYPE):
             return NDJSON_TYPE
-    known = " and ".join(_STREAM_TYPES)
-    raise RequestRefusedError(406, f"A stream comes as {known}, none of which is accepted.")
+    known = ", ".join(_STREAM_TYPES)
+    raise RequestRefusedError(406, f"A stream comes as one of {known}, none of which is accepted.")

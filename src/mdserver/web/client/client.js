@@ -44,8 +44,8 @@ import { Subscription } from "./subscription.js";
  *   that gets one; it is called again when the token is about to expire
  * @property {new () => import("./codec/events.js").Codec} [codec] the encoding, by default JSON;
  *   `BinaryCodec` of `mdserver-client/binary` for very many messages
- * @property {"auto" | "websocket" | "http"} [transport] by default auto: WebSocket, and HTTP when
- *   no WebSocket gets through
+ * @property {"auto" | "websocket" | "http" | "sse"} [transport] by default auto: WebSocket, HTTP when
+ *   no WebSocket gets through, and server-sent events when no stream does
  * @property {boolean} [encryption] TLS for servers without a scheme; by default as the page came
  * @property {string | null} [publisher] a name, by default made up; null: publications that are
  *   repeated after a lost connection without the server telling repeats apart
@@ -67,8 +67,8 @@ const CLIENT_OPTIONS = {
   token: [(value) => isText(value) || isFunction(value), "a string, or a function that gives one"],
   codec: [isFunction, "a class such as BinaryCodec"],
   transport: [
-    (value) => ["auto", "websocket", "http"].includes(value),
-    "'auto', 'websocket' or 'http'",
+    (value) => ["auto", "websocket", "http", "sse"].includes(value),
+    "'auto', 'websocket', 'http' or 'sse'",
   ],
   encryption: [isFlag, "true or false"],
   publisher: [(value) => isText(value) || value === null, "a name, or null"],

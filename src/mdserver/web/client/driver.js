@@ -2,13 +2,15 @@
 
 import { CLOSE_WITHOUT_HANDSHAKE, JOIN_CHARS_MAX } from "./core/limits.js";
 import { authority } from "./core/servers.js";
-import { openHttpStream, openWebSocket } from "./transports.js";
+import { openWebSocket } from "./transports.js";
 
 /**
  * @typedef {import("./core/machine.js").Output} Output
- * @typedef {"auto" | "websocket" | "http"} TransportName
+ * @typedef {"websocket" | "http" | "sse"} TransportName
  */
 
+/** In this order they are tried, as long as none was of use. @type {TransportName[]} */
+const TRANSPORTS = ["websocket", "http", "sse"];
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
 /** Return the time in milliseconds; it never goes back. */
@@ -23,12 +25,11 @@ export class Driver {
   #codec;
   #take;
   #Socket;
-  /** @type {TransportName} */
-  transport;
-  /** The transport that the last connection came about by. @type {"websocket" | "http" | null} */
-  #proven = null;
-  /** Whether the last attempt by WebSocket was given up before it opened. */
-  #blocked = false;
+  /** The transports that may be used. */
+  #all;
+  /** The same in the order in which they are tried; the one alone that a connection came about by. */
+  #transports;
+  #proven = false;
   /** @type {Link | null} */
   #link = null;
   /** @type {Map<string, ReturnType<typeof setTimeout>>} */
@@ -40,7 +41,7 @@ export class Driver {
   /**
    * @param {import("./core/machine.js").ClientCore} core
    * @param {() => import("./codec/events.js").Codec} newCodec
-   * @param {TransportName} transport
+   * @param {TransportName | "auto"} transport
    * @param {typeof WebSocket | undefined} Socket
    * @param {(output: Output) => void} take gets what is for the application
    */
@@ -48,7 +49,7 @@ export class Driver {
     this.#core = core;
     this.#newCodec = newCodec;
     this.#codec = newCodec(); // joins frames; no state of a connection is touched by that
-    this.transport = transport;
+    this.#all = this.#transports = transport === "auto" ? TRANSPORTS.slice(Socket ? 0 : 1) : [transport];
     this.#Socket = Socket;
     this.#take = take;
   }
@@ -84,7 +85,7 @@ export class Driver {
         this.#open(output);
         break;
       case "close":
-        this.#blocked = this.#link?.isWebSocketOpening ?? false;
+        if (this.#link) this.#pass(this.#link.by);
         this.#link?.close(output.code, output.reason);
         this.#link = null;
         break;
@@ -123,46 +124,58 @@ export class Driver {
   #open(opening) {
     const link = new Link(this.#codec);
     this.#link = link;
-    this.#connect(link, opening, this.#first());
+    this.#connect(link, opening);
   }
 
-  /** Return by which transport to try first. */
-  #first() {
-    if (this.transport !== "auto") return this.transport;
-    if (this.#Socket === undefined || this.#proven === "http") return "http";
-    return this.#blocked && this.#proven === null ? "http" : "websocket";
+  /**
+   * Leave a transport that came to nothing until all others have been tried.
+   *
+   * @param {TransportName} by
+   */
+  #pass(by) {
+    if (!this.#proven && this.#transports[0] === by) {
+      this.#transports = [...this.#transports.slice(1), by];
+    }
+  }
+
+  /** @param {TransportName} by */
+  #prove(by) {
+    if (this.#transports.length > 1) this.#transports = [by];
+    this.#proven = true;
   }
 
   /**
    * Open a transport for a link; whatever happens becomes `opened`, `received` and `closed`.
    *
-   * When no WebSocket can be opened, and none ever was, the same attempt is made over HTTP.
+   * What cannot be opened is followed by the next transport, in the same attempt.
    *
    * @param {Link} link
    * @param {Extract<Output, {kind: "open"}>} opening
-   * @param {"websocket" | "http"} by
+   * @param {number} [tried] how many transports came to nothing in this attempt
    */
-  #connect(link, { attempt, server, secure }, by) {
-    const isCurrent = () => this.#link === link;
+  #connect(link, opening, tried = 0) {
+    const { attempt, server, secure } = opening;
+    const [by] = this.#transports;
     let isOpen = false;
+    const isCurrent = () => this.#link === link;
     const handlers = {
       opened: () => {
         if (!isCurrent()) return;
         isOpen = true;
-        link.isWebSocketOpening = false;
-        if (by === "websocket") this.#proven = by;
+        if (by === "websocket") this.#prove(by);
         this.perform(this.#core.opened(attempt, now()));
       },
       received: (/** @type {any} */ payload) => {
         if (!isCurrent()) return;
-        this.#proven = by;
+        this.#prove(by);
         this.perform(this.#core.received(attempt, payload, now()));
       },
-      closed: (/** @type {number} */ code, /** @type {string} */ reason) => {
+      closed: (/** @type {number} */ code, /** @type {string} */ reason, isReached = true) => {
         if (!isCurrent()) return;
-        const isBlocked = by === "websocket" && !isOpen;
-        if (isBlocked && this.transport === "auto" && this.#proven === null) {
-          this.#connect(link, { kind: "open", attempt, server, secure }, "http");
+        if (isReached) this.#pass(by);
+        else if (!this.#proven) this.#transports = this.#all; // no transport is to blame
+        if (!isOpen && !this.#proven && tried + 1 < this.#all.length) {
+          this.#connect(link, opening, tried + 1);
           return;
         }
         this.#link = null;
@@ -170,20 +183,22 @@ export class Driver {
         this.perform(this.#core.closed(attempt, code, reason, now()));
       },
     };
-    link.isWebSocketOpening = by === "websocket";
+    link.by = by;
     const at = authority(server);
+    const failed = (/** @type {any} */ { message }) => handlers.closed(CLOSE_WITHOUT_HANDSHAKE, message);
+    if (by !== "websocket") {
+      import("./streaming.js").then(({ openHttpStream }) => {
+        if (!isCurrent()) return;
+        link.transport = openHttpStream(at, secure, this.#newCodec, handlers, by === "sse");
+      }).catch(failed);
+      return;
+    }
     try {
-      if (by === "http") {
-        link.transport = openHttpStream(at, secure, this.#newCodec, handlers);
-      } else if (this.#Socket !== undefined) {
-        link.transport = openWebSocket(at, secure, this.#newCodec, handlers, this.#Socket);
-      } else {
-        throw new Error("this runtime has no WebSocket: give its class, or use HTTP");
-      }
+      if (!this.#Socket) throw new Error("this runtime has no WebSocket: give its class, or use HTTP");
+      link.transport = openWebSocket(at, secure, this.#newCodec, handlers, this.#Socket);
     } catch (error) {
       // A page over TLS may not speak without it; the constructor says so by an exception.
-      const reason = /** @type {Error} */ (error).message;
-      queueMicrotask(() => handlers.closed(CLOSE_WITHOUT_HANDSHAKE, reason));
+      queueMicrotask(() => failed(error));
     }
   }
 }
@@ -192,7 +207,8 @@ export class Driver {
 class Link {
   /** @type {import("./transports.js").Transport | null} */
   transport = null;
-  isWebSocketOpening = false;
+  /** @type {TransportName} */
+  by = "websocket";
   #codec;
   /** @type {any[]} */
   #frames = [];

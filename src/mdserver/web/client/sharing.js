@@ -199,13 +199,22 @@ export class SharedSubscriptions {
     return this.#routes.held(subscription.subjects);
   }
 
-  /** Ask the server to say when it has brought that of all subscriptions; gives a mark. */
+  /**
+   * Ask the server to say when it has brought that of all subscriptions; gives a mark.
+   *
+   * One question is under way, as a server takes few at once. The next one is put when it is
+   * answered, and serves all who asked meanwhile: each is about all subscriptions.
+   */
   askCaughtUp() {
-    this.#marks += 1;
-    const mark = this.#marks;
-    this.#asked.add(mark);
-    this.#perform(this.#core.mark(mark, { caughtUp: true }));
-    return mark;
+    if (this.#asked.size < 2) {
+      this.#asked.add(++this.#marks);
+      if (this.#asked.size < 2) this.#ask();
+    }
+    return /** @type {number} */ ([...this.#asked].pop());
+  }
+
+  #ask() {
+    for (const mark of this.#asked) this.#perform(this.#core.mark(mark, { caughtUp: true }));
   }
 
   /**
@@ -265,7 +274,7 @@ export class SharedSubscriptions {
     const joined = this.#joining.get(mark);
     this.#joining.delete(mark);
     if (joined) joined.started = true;
-    this.#asked.delete(mark);
+    if (this.#asked.delete(mark)) this.#ask();
     if (this.#finishing?.mark === mark) {
       for (const subscription of this.#finishing.joins) this.#forgetJoin(subscription);
       this.#finishing = null;

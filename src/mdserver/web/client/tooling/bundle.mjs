@@ -20,6 +20,16 @@ const shared = {
   },
 };
 
+/** Leaves out what is loaded only when no WebSocket gets through. */
+const onDemand = {
+  name: "on demand",
+  setup(plugin) {
+    plugin.onResolve({ filter: /\/streaming\.js$/ }, ({ kind, path }) =>
+      kind === "dynamic-import" ? { path, external: true } : undefined,
+    );
+  },
+};
+
 const common = {
   absWorkingDir: root,
   outdir: folder,
@@ -29,11 +39,12 @@ const common = {
   target: "es2022",
 };
 await rm(folder, { recursive: true, force: true });
-await build({ ...common, entryPoints: { mdserver: "index.js" } });
+await build({ ...common, entryPoints: { mdserver: "index.js" }, plugins: [onDemand] });
 const smaller = {
   binary: "codec/binary.js",
   compression: "compression.js",
   components: "components.js",
+  streaming: "streaming.js",
 };
 await build({ ...common, entryPoints: smaller, plugins: [shared] });
 
