@@ -500,8 +500,10 @@ class KafkaMode:
         """Refuse publications while Kafka is away; subscribers are served from the cache."""
         before, self._away = self._away, reachability.reason
         self._broker.publications.refusing = self._away
-        if (before is None) != (self._away is None):
-            self._outgoing.log("kafka away" if self._away else "kafka back", reason=self._away)
+        if self._away is not None and before is None:
+            self._outgoing.log("kafka away", reason=self._away)
+        elif self._away is None and before is not None and self._topics:
+            self._outgoing.log("kafka back")
 
     def _give_up(self, reason: str) -> None:
         """Answer all that waits: nobody knows whether it was taken."""

@@ -15,6 +15,7 @@ from attrs import field, frozen
 
 from mdserver import limits
 from mdserver.config.parameter import Parameter
+from mdserver.config.sections.kafka import Engine
 from mdserver.config.sections.rights import Entitlement
 from mdserver.config.table import PARAMETERS, Config
 from mdserver.config.values import Kind
@@ -155,6 +156,7 @@ def _absolute(value: Any, folder: Path) -> Any:
 def _contradictions(loaded: Loaded) -> Iterator[str]:
     """Yield a sentence for each value that makes no sense beside another one."""
     config, origins = loaded.config, loaded.origins
+    yield from _beside_kafka(loaded)
     for name in PARAMETERS:
         on = name.startswith("Extension.") and getattr(config, PARAMETERS[name].attribute) is True
         told = name == "Extension.Presence" and config.presence_class
@@ -191,6 +193,22 @@ def _contradictions(loaded: Loaded) -> Iterator[str]:
                 f"{origins[f'KeyStore.{address}']}: KeyStore.{address}: "
                 "this address does not stand in ListenEncrypted"
             )
+
+
+def _beside_kafka(loaded: Loaded) -> Iterator[str]:
+    """Yield a sentence for each value that makes no sense if Kafka is the log."""
+    config, where = loaded.config, f"{loaded.origins['ClusterEngine']}: ClusterEngine = kafka: "
+    if config.cluster_engine is not Engine.KAFKA:
+        return
+    if config.cluster_members:
+        yield f"{where}members know nothing of each other, so leave ClusterMembers out"
+    if config.journal:
+        yield f"{where}Kafka keeps the messages, so leave Journal off"
+    if len(config.cluster_password) < limits.PASSWORD_CHARS_MIN:
+        yield (
+            f"{where}it needs a ClusterPassword of at least {limits.PASSWORD_CHARS_MIN} "
+            "characters, the same on every member, so that publishers may go from one to another"
+        )
 
 
 def file_settings(file: Path) -> Iterator[Setting]:

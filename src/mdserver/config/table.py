@@ -12,6 +12,7 @@ import attrs
 from mdserver.config.parameter import Parameter, section_parameters
 from mdserver.config.sections.clients import Clients
 from mdserver.config.sections.journal import Journals
+from mdserver.config.sections.kafka import Kafka
 from mdserver.config.sections.listening import Encryption, Listening
 from mdserver.config.sections.logs import Audit, Logs
 from mdserver.config.sections.members import Members
@@ -32,6 +33,7 @@ SECTIONS: tuple[type[Any], ...] = (
     Journals,
     Monitoring,
     Members,
+    Kafka,
 )
 
 
@@ -49,6 +51,7 @@ class Config(
     Journals,
     Monitoring,
     Members,
+    Kafka,
 ):
     """All parameters with their values; times in nanoseconds, sizes in bytes."""
 

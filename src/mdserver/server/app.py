@@ -32,6 +32,7 @@ from mdserver.server.disk.journalling import Journal
 from mdserver.server.disk.statistics_file import StatisticsFile
 from mdserver.server.engine import OutputRoutes, ignore, refuse
 from mdserver.server.http.router import Router
+from mdserver.server.kafka.opening import connect, open_kafka
 from mdserver.server.logs import audit_logs, set_level
 from mdserver.server.member import Links, Member, open_member
 from mdserver.server.monitor.cluster_statistics import ClusterStatistics, ClusterStatisticsPage
@@ -59,6 +60,7 @@ from mdserver.server.store import build_node, open_store
 from mdserver.server.tracing import tracing
 
 if TYPE_CHECKING:
+    from mdserver.server.kafka.backplane import Backplane
     from mdserver.server.monitor.otel import OpenTelemetry
 
 log = structlog.get_logger()
@@ -86,8 +88,9 @@ def build(
     what has to be changed.
     """
     member = open_member(config, trace=trace is not None)
+    kafka = open_kafka(config)
     store = open_store(config, member)
-    node = build_node(config, member, store)
+    node = build_node(config, member, store, None if kafka is None else kafka.partitioner)
 
     # These are called with requests, when `app` exists. The parts below need them before that.
     def unready() -> str | None:
@@ -153,6 +156,7 @@ def build(
         telemetry=None if reported is None else connect_telemetry(reported, server, node, metrics),
         member=member,
         links=None if member is None else member.connect(node, server.engine, log),
+        kafka=connect(kafka, node, server.engine),
         journal=None if store is None else store.journal(node, server.engine),
         authorizer=build_authorizer(config, server),
         presence=build_presence_hook(config),
@@ -204,6 +208,7 @@ class App:
     telemetry: "OpenTelemetry | None"
     member: Member | None
     links: Links | None
+    kafka: "Backplane | None"
     journal: Journal | None
     authorizer: TokenAuthorizer | CustomAuthorizer | None
     presence: PresenceHook | None
@@ -250,6 +255,8 @@ class App:
                 self._keep_statistics(nursery)
                 if self.links is not None:
                     await nursery.start(self.links.run)
+                if self.kafka is not None:
+                    nursery.start_soon(self.kafka.run)
                 task_status.started(urls)
                 log.info("ready", urls=urls, monitor=server.monitor_urls)
                 possible = lowered(config.max_connections)
@@ -259,16 +266,25 @@ class App:
 
     def _routes(self, traced: Callable[[Trace], None]) -> OutputRoutes:
         """Return the function for each kind of output: the wiring of the whole server."""
-        sessions, journal, links, member = (
+        sessions, journal, links, member, kafka = (
             self.server.sessions,
             self.journal,
             self.links,
             self.member,
+            self.kafka,
         )
         authorizer, wal = self.authorizer, None if journal is None else journal.wal
         takers = [
             part.take
-            for part in (self._audit, self.presence, journal, member, self.statistics, self.push)
+            for part in (
+                self._audit,
+                self.presence,
+                journal,
+                member,
+                kafka,
+                self.statistics,
+                self.push,
+            )
             if part is not None
         ]
         self.orders.takers = takers
@@ -292,6 +308,8 @@ class App:
             persist=refuse if votes is None else votes.persist,
             write_wal=refuse if wal is None else wal.write,
             admin_reply=self.commands.replied,
+            produce=refuse if kafka is None else kafka.produce,
+            consume=refuse if kafka is None else kafka.consume,
             after_dispatch=(*flush_peers, sessions.flusher.wake),
         )
 

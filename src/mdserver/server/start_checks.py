@@ -8,6 +8,7 @@ from mdserver.config import Config, Entitlement
 from mdserver.config.keys import token_verifier
 from mdserver.errors import MdserverError
 from mdserver.server.clients.admission import DESCRIPTORS_KEPT_BACK, lowered
+from mdserver.server.kafka.opening import open_kafka
 from mdserver.server.member import open_member
 from mdserver.server.plugins.custom import load_class
 from mdserver.server.plugins.presence import METHODS
@@ -66,3 +67,4 @@ def _checks(config: Config) -> Iterator[Callable[[], object]]:
             load_class, config.presence_class, "Extension.Presence.Class", METHODS.values()
         )
     yield partial(open_member, config)
+    yield partial(open_kafka, config)

@@ -22,6 +22,7 @@ import attrs
 import structlog
 from attrs import define
 
+from mdserver.cluster.kafka_node import KafkaNode
 from mdserver.cluster.node import Node
 from mdserver.cluster.settings import alone
 from mdserver.cluster.votes import Vote, VoteRecord
@@ -184,14 +185,21 @@ def writes_wal(config: Config, member: Member | None) -> bool:
     return seed and config.journal_fsync is JournalFsync.COMMIT
 
 
-def build_node(config: Config, member: Member | None, store: Store | None) -> Node:
-    """Make the node, with the logs that the journal holds. Raises StartError."""
+def build_node(
+    config: Config, member: Member | None, store: Store | None, partitioner: str | None = None
+) -> Node:
+    """Make the node, with the logs that the journal holds. Raises StartError.
+
+    With a `partitioner` its log is Kafka.
+    """
     cluster = alone(config.node_name) if member is None else member.cluster
     votes = None if member is None else member.votes
     rng = random.SystemRandom()
     with acting_as(config.run_as_user):
         secret = publisher_secret(config)
     broker = attrs.evolve(broker_settings(config), publisher_secret=secret)
+    if partitioner is not None:
+        return KafkaNode(broker, rng, cluster, partitioner)
     if store is None or store.begun is None:
         return Node(broker, rng, cluster, votes)
     if votes is None:

@@ -1,0 +1,79 @@
+"""Makes the clients of a Kafka cluster, with the settings on which the engine's promises rest."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from mdserver.errors import ConfigError
+from mdserver.server.kafka.properties import KafkaSettings, Properties
+
+ErrorCallback = Callable[[KafkaError], None]
+
+CONSUMER: Properties = {
+    "group.id": "mdserver",  # asked for; nothing is committed and no group is joined
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "auto.offset.reset": "error",  # what retention removed must not be passed over silently
+    "enable.partition.eof": "true",
+}
+CONSUMER_DEFAULTS: Properties = {
+    "isolation.level": "read_committed",
+    # A full queue stops fetching, which is how a busy member slows its partitions down. The
+    # default would then wait for a second.
+    "fetch.queue.backoff.ms": "10",
+    "queued.max.messages.kbytes": "32768",
+    "allow.auto.create.topics": "false",
+}
+PRODUCER: Properties = {"acks": "all", "enable.idempotence": "true"}
+PRODUCER_DEFAULTS: Properties = {
+    "compression.type": "lz4",
+    "linger.ms": "2",
+    "delivery.timeout.ms": "30000",
+}
+
+_SILENT = logging.getLogger("mdserver.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False  # errors come by callbacks, and are logged once
+
+
+def _ignored(_: KafkaError) -> None:
+    """Do nothing: the next request shows whether Kafka can be reached."""
+
+
+def consumer(settings: KafkaSettings) -> Consumer:
+    """Make a consumer. Raises ConfigError."""
+    properties = {**CONSUMER_DEFAULTS, **settings.consumer, **CONSUMER, "error_cb": _ignored}
+    made: Consumer = _made("consumer.properties", Consumer, properties)
+    return made
+
+
+def producer(settings: KafkaSettings, failed: ErrorCallback) -> Producer:
+    """Make a producer; `failed` is called with errors in `poll`. Raises ConfigError."""
+    properties = {**PRODUCER_DEFAULTS, **settings.producer, **PRODUCER, "error_cb": failed}
+    made: Producer = _made("producer.properties", Producer, properties)
+    return made
+
+
+def admin(settings: KafkaSettings) -> AdminClient:
+    """Make a client that asks for topics. Raises ConfigError."""
+    properties = {**settings.admin, "error_cb": _ignored}
+    made: AdminClient = _made("consumer.properties", AdminClient, properties)
+    return made
+
+
+def _made(what: str, made: Callable[..., Any], properties: Mapping[str, object]) -> Any:
+    try:
+        return made(properties, logger=_SILENT)
+    except (KafkaException, ValueError, TypeError) as error:
+        reason = error.args[0] if error.args else error
+        text = reason.str() if isinstance(reason, KafkaError) else str(reason)
+        raise ConfigError(f"{what}: {text}") from None
+
+
+def described(error: BaseException) -> str:
+    """Return what went wrong in a few words."""
+    reason = error.args[0] if error.args else error
+    return reason.str() if isinstance(reason, KafkaError) else str(reason)

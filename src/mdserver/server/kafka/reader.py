@@ -1,0 +1,180 @@
+"""Reads all partitions, in one thread with one consumer, and gives the records to the node."""
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+
+from mdserver.cluster.kafka_mode import Consume, ReadingBegun, RecordsRead, RecordsRemoved
+from mdserver.cluster.kafka_records import KafkaRecord
+from mdserver.limits import (
+    KAFKA_BATCH_RECORDS_MAX,
+    KAFKA_CALL_TIMEOUT_S,
+    KAFKA_POLL_S,
+    NS_PER_MS,
+)
+from mdserver.server.kafka import clients
+from mdserver.server.kafka.thread import EngineThread
+
+if TYPE_CHECKING:
+    from mdserver.cluster.kafka_progress import Partition
+    from mdserver.server.engine import Engine
+    from mdserver.server.kafka.properties import KafkaSettings
+
+log = structlog.get_logger()
+
+
+class Reader(EngineThread):
+    """The thread that reads; `consume` says what, from the thread of the server."""
+
+    def __init__(self, settings: "KafkaSettings", engine: "Engine") -> None:
+        super().__init__(engine)
+        self._settings = settings
+        self._wanted: deque[Consume] = deque()
+        self._next: dict[Partition, int] = {}
+        """The partitions that are read -> the next offset of each."""
+
+    def consume(self, output: Consume) -> None:
+        """Read partitions, instead of all others or beside them."""
+        self._wanted.append(output)
+
+    def work(self) -> None:
+        """Read until the server ends."""
+        consumer = clients.consumer(self._settings)
+        try:
+            while not self._stopping.is_set():
+                if self._wanted:
+                    self._begin(consumer)
+                # `consume` alone would wait until its batch is full, or for all of its time.
+                first = consumer.poll(KAFKA_POLL_S)
+                if first is not None:
+                    self._take(consumer, [first, *consumer.consume(KAFKA_BATCH_RECORDS_MAX - 1, 0)])
+        finally:
+            consumer.close()
+
+    # Where to begin
+
+    def _begin(self, consumer: Consumer) -> None:
+        """Assign the partitions that are wanted, or try again at the next turn."""
+        wanted = self._wanted[0]
+        try:
+            offsets = self._offsets(consumer, wanted)
+        except KafkaException as error:
+            log.warning("kafka offsets unknown", reason=clients.described(error))
+            self._stopping.wait(KAFKA_POLL_S)
+            return
+        self._wanted.popleft()
+        following = {} if wanted.anew else dict(self._next)
+        following |= {one: start for one, (start, _) in offsets.items()}
+        self._next = following
+        self.give(ReadingBegun(offsets))
+        consumer.assign([TopicPartition(*one, offset) for one, offset in following.items()])
+
+    def _offsets(self, consumer: Consumer, wanted: Consume) -> "dict[Partition, tuple[int, int]]":
+        """Return where to begin with each partition, and where it ends. Raises KafkaException."""
+        compacted = self._compacted([topic for topic, _ in wanted.partitions])
+        since: list[TopicPartition] = []
+        found: dict[Partition, tuple[int, int]] = {}
+        recover_ms = self._settings.recover_ms
+        for one in wanted.partitions:
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(*one), timeout=KAFKA_CALL_TIMEOUT_S
+            )
+            whole = one[0] in wanted.whole or one[0] in compacted
+            found[one] = (low if whole else high, high)
+            if not whole and recover_ms is not None:
+                at = max(0, time.time_ns() // NS_PER_MS - recover_ms)
+                since.append(TopicPartition(*one, at))
+        for place in consumer.offsets_for_times(since, KAFKA_CALL_TIMEOUT_S) if since else ():
+            if place.error is not None:
+                raise KafkaException(place.error)
+            if place.offset >= 0:  # -1: everything is older
+                one = place.topic, place.partition
+                found[one] = (place.offset, found[one][1])
+        return found
+
+    def _compacted(self, topics: list[str]) -> dict[str, None]:
+        """Return the topics that are compacted: they are snapshots, and read from the beginning."""
+        admin = clients.admin(self._settings)
+        asked = admin.describe_configs(
+            [ConfigResource("topic", name) for name in dict.fromkeys(topics)],
+            request_timeout=KAFKA_CALL_TIMEOUT_S,
+        )
+        found: dict[str, None] = {}
+        for resource, answer in asked.items():
+            policy = answer.result(KAFKA_CALL_TIMEOUT_S)["cleanup.policy"].value
+            if "compact" in policy:
+                found[resource.name] = None
+        return found
+
+    # Records
+
+    def _take(self, consumer: Consumer, messages: list[Any]) -> None:
+        """Give the node what was read."""
+        records: list[KafkaRecord] = []
+        reached: dict[Partition, int] = {}
+        failed: list[Any] = []
+        for message in messages:
+            one = message.topic(), message.partition()
+            error = message.error()
+            if error is None:
+                offset = message.offset()
+                reached[one] = offset + 1
+                records.append(
+                    KafkaRecord(
+                        *one,
+                        offset,
+                        message.timestamp()[1] * NS_PER_MS,
+                        message.key(),
+                        message.value(),
+                        message.headers(),
+                    )
+                )
+            elif error.code() == KafkaError._PARTITION_EOF:
+                reached[one] = message.offset()
+            else:
+                failed.append(message)
+        self._next |= reached
+        if reached:
+            self.give(RecordsRead(records, reached))
+        for message in failed:
+            self._fail(consumer, message)
+
+    def _fail(self, consumer: Consumer, message: Any) -> None:
+        """Handle an error of a partition: what comes next may have been removed by retention."""
+        error, one = message.error(), (message.topic(), message.partition())
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and one in self._next:
+            self._go_on(consumer, one)
+        elif not error.retriable() and error.code() not in _LOOKED_AT:
+            log.warning("kafka consumer", reason=error.str(), topic=one[0], partition=one[1])
+
+    def _go_on(self, consumer: Consumer, one: "Partition") -> None:
+        """Go on with a partition of which the next offset is not there."""
+        try:
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(*one), timeout=KAFKA_CALL_TIMEOUT_S
+            )
+        except KafkaException as error:
+            log.warning("kafka offsets unknown", reason=clients.described(error))
+            low = high = self._next[one]
+        if self._next[one] < low:
+            self._next[one] = low
+            self.give(RecordsRemoved(one, low))
+        elif self._next[one] > high:
+            # Either the topic was created again, which `Watcher` sees, or brokers lost its end.
+            log.error("kafka records lost", topic=one[0], partition=one[1], offset=high)
+            self._next[one] = high
+        consumer.assign([TopicPartition(*each, offset) for each, offset in self._next.items()])
+
+
+_LOOKED_AT = (
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
+"""Errors about which `Watcher` says more."""
