@@ -36,11 +36,22 @@ class LiveKafka:
 
     process: subprocess.Popen[bytes]
     servers: str
+    folder: Path
     admin: AdminClient = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         settings = {"bootstrap.servers": self.servers, "socket.connection.setup.timeout.ms": 30_000}
         self.admin = AdminClient(settings, logger=SILENT)
+
+    def kill(self) -> None:
+        """Kill the broker, as a crash does."""
+        self.process.kill()
+        self.process.wait()
+
+    def start_again(self) -> None:
+        """Start the killed broker on its log, and wait until it answers."""
+        self.process = _launch(self.folder)
+        assert _wait_ready(self.process, self.servers, self.folder)
 
     def create(self, topic: str, partitions: int = 2) -> None:
         """Make a topic; one of that name that is still being deleted is waited for."""
@@ -65,7 +76,7 @@ class LiveKafka:
         place = TopicPartition(topic, partition, offset)
         self.admin.delete_records([place])[place].result(CALL_TIMEOUT_S)
 
-    def produce(self, topic: str, records: Iterable[tuple[str, bytes]]) -> None:
+    def produce(self, topic: str, records: Iterable[tuple[str, bytes | None]]) -> None:
         """Append records (key, value) and wait until all are acknowledged, in order for each key.
 
         Keys go to the partitions that a Java producer would choose.
@@ -105,45 +116,51 @@ def live_kafka(folder: Path) -> Iterator[LiveKafka]:
     if not list((JARS / "broker").glob("kafka_*.jar")):
         raise KafkaMissingError("no jars of a Kafka broker in build/jvm: run `make jars`")
     for attempt in range(1, ATTEMPTS + 1):
-        process, servers = _start(folder / f"kafka-{attempt}")
+        running = _start(folder / f"kafka-{attempt}")
         try:
             # Another process may have taken a port meanwhile; then it is tried with others.
-            if _wait_ready(process, servers, folder) or attempt == ATTEMPTS:
-                yield LiveKafka(process, servers)
+            if _wait_ready(running.process, running.servers, folder) or attempt == ATTEMPTS:
+                yield running
                 return
         finally:
-            process.kill()
-            process.wait()
+            running.kill()
 
 
-def _start(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+def _start(folder: Path) -> LiveKafka:
     folder.mkdir()
     ports = dict(zip(("@BROKER@", "@CONTROLLER@"), free_ports(2), strict=True))
     text = (JVM / "server.properties").read_text(encoding="utf-8")
     (folder / "server.properties").write_text(_filled(text, ports), encoding="utf-8")
-    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
-    quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    program = [str(java), *quick, "-Xmx256m", "-cp", f"{JARS}/broker/*"]
     # An identifier must not begin with a dash.
     cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
     formatting = ["format", "-t", cluster, "--standalone", "-c", "server.properties"]
-    with (folder / "kafka.log").open("wb") as log:
+    with (folder / "kafka.log").open("ab") as log:
         subprocess.run(
-            [*program, "kafka.tools.StorageTool", *formatting],
+            [*_program(), "kafka.tools.StorageTool", *formatting],
             cwd=folder,
             stdout=log,
             stderr=log,
             timeout=START_TIMEOUT_S,
             check=True,
         )
-        process = subprocess.Popen(
-            [*program, "kafka.Kafka", "server.properties"],
+    return LiveKafka(_launch(folder), f"127.0.0.1:{ports['@BROKER@']}", folder)
+
+
+def _program() -> list[str]:
+    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
+    quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [str(java), *quick, "-Xmx256m", "-cp", f"{JARS}/broker/*"]
+
+
+def _launch(folder: Path) -> subprocess.Popen[bytes]:
+    with (folder / "kafka.log").open("ab") as log:
+        return subprocess.Popen(
+            [*_program(), "kafka.Kafka", "server.properties"],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
         )
-    return process, f"127.0.0.1:{ports['@BROKER@']}"
 
 
 def _filled(text: str, values: Mapping[str, object]) -> str:
@@ -162,7 +179,5 @@ def _wait_ready(process: subprocess.Popen[bytes], servers: str, folder: Path) ->
                 return True
         except KafkaException:
             if time.monotonic() > deadline:
-                raise AssertionError(
-                    f"no answer from Kafka, see {folder}/kafka-*/kafka.log"
-                ) from None
+                raise AssertionError(f"no answer from Kafka, see kafka.log in {folder}") from None
     return False

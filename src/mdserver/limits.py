@@ -326,6 +326,7 @@ KAFKA_COMPLAINTS_MAX = 5  # records that are not as they should be, in the serve
 KAFKA_BATCH_RECORDS_MAX = 1_000  # of one step: a few milliseconds
 KAFKA_POLL_S = 0.1  # after which the threads look whether the server ends
 KAFKA_CALL_TIMEOUT_S = 10  # for an answer about topics and offsets
+KAFKA_LOOK_TIMEOUT_S = 3  # after which Kafka counts as away, and publications are refused
 KAFKA_LOOK_S = 2  # how often topics are looked at, and whether Kafka can be reached
 KAFKA_CLOSE_TIMEOUT_S = 5  # for what still waits to be acknowledged when the server ends
 KAFKA_PROPERTIES_BYTES_MAX = 1 * MB

@@ -5,7 +5,7 @@ from confluent_kafka.admin import AdminClient
 
 from mdserver.cluster.kafka_mode import Reachability, TopicsSeen
 from mdserver.cluster.kafka_progress import TopicSeen
-from mdserver.limits import KAFKA_CALL_TIMEOUT_S, KAFKA_LOOK_S
+from mdserver.limits import KAFKA_CALL_TIMEOUT_S, KAFKA_LOOK_S, KAFKA_LOOK_TIMEOUT_S
 from mdserver.server.engine import Engine
 from mdserver.server.kafka import clients
 from mdserver.server.kafka.properties import KafkaSettings
@@ -37,7 +37,7 @@ class Watcher(EngineThread):
     def _look(self, admin: AdminClient) -> TopicsSeen:
         """Return the topics that are to be read. Raises KafkaException."""
         settings = self._settings
-        metadata = admin.list_topics(timeout=KAFKA_CALL_TIMEOUT_S)
+        metadata = admin.list_topics(timeout=KAFKA_LOOK_TIMEOUT_S)
         names = sorted(
             name
             for name, topic in metadata.topics.items()

@@ -1,0 +1,175 @@
+"""Properties files of Java clients: what is taken, translated and refused, each in one sentence."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mdserver.config import load
+from mdserver.errors import ConfigError
+from mdserver.server.kafka.opening import open_kafka
+from mdserver.server.kafka.properties import KafkaSettings
+
+SERVERS = "bootstrap.servers = 127.0.0.1:1\n"
+TOPICS = SERVERS + "topics = vehicles, prices\n"
+
+
+def files(folder: Path, consumer: str = TOPICS, producer: str = SERVERS) -> list[str]:
+    """Write both files; return the settings that name them."""
+    (folder / "consumer.properties").write_text(consumer)
+    (folder / "producer.properties").write_text(producer)
+    return [
+        "ClusterEngine=kafka",
+        "ClusterPassword=0123456789abcdef",
+        f"Kafka.ConsumerProperties={folder}/consumer.properties",
+        f"Kafka.ProducerProperties={folder}/producer.properties",
+    ]
+
+
+def settings(folder: Path, consumer: str = TOPICS, producer: str = SERVERS) -> KafkaSettings:
+    found = open_kafka(load(overrides=files(folder, consumer, producer)).config)
+    assert found is not None
+    return found
+
+
+def test_names_of_java_are_those_of_librdkafka(tmp_path: Path) -> None:
+    consumer = TOPICS + (
+        "# a comment\n"
+        "fetch.max.wait.ms : 20\n"
+        "key.deserializer=org.apache.kafka.common.serialization.StringDeserializer\n"
+        "group.id=other\n"
+        "enable.auto.commit=true\n"
+        "client.id=caf\\u00e9\n"
+    )
+    producer = SERVERS + "buffer.memory=2097152\nacks=all\nmax.request.size = 2000000\n"
+    found = settings(tmp_path, consumer, producer)
+    assert found.topics == ("vehicles", "prices")
+    assert found.consumer == {
+        "bootstrap.servers": "127.0.0.1:1",
+        "fetch.wait.max.ms": "20",
+        "client.id": "café",
+    }
+    assert found.admin == {"bootstrap.servers": "127.0.0.1:1", "client.id": "café"}
+    assert found.producer == {
+        "bootstrap.servers": "127.0.0.1:1",
+        "queue.buffering.max.kbytes": "2048",
+        "message.max.bytes": "2000000",
+        "partitioner": "murmur2_random",
+    }
+    assert found.recover_ms == 180_000
+
+
+def test_sasl_is_passed_through(tmp_path: Path) -> None:
+    jaas = (
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="me" password="se\\\\"cret";\n'
+    )
+    found = settings(tmp_path, TOPICS + jaas)
+    assert found.admin == {
+        "bootstrap.servers": "127.0.0.1:1",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "me",
+        "sasl.password": 'se"cret',
+    }
+
+
+def test_topics_by_an_expression(tmp_path: Path) -> None:
+    found = settings(tmp_path, SERVERS + "topics.regex=veh.*|_.*\nrecovery.on.start=false\n")
+    wanted = ["vehicles", "prices", "_one", "__consumer_offsets"]
+    assert [name for name in wanted if found.wants(name)] == ["vehicles", "_one"]
+    assert found.recover_ms is None
+
+
+@pytest.mark.parametrize(
+    ("consumer", "producer", "sentence"),
+    [
+        (SERVERS, SERVERS, "set exactly one of topics and topics.regex"),
+        (TOPICS + "topics.regex=a", SERVERS, "set exactly one of topics and topics.regex"),
+        (SERVERS + "topics=a b", SERVERS, "a b is no name of a topic"),
+        (SERVERS + "topics.regex=(", SERVERS, "topics.regex = (: "),
+        ("topics=a", SERVERS, "bootstrap.servers is missing"),
+        (TOPICS + "recovery.on.start=maybe", SERVERS, "expected true or false"),
+        (TOPICS + "consumers.size=4", SERVERS, "consumers.size = 4: this server has one"),
+        (TOPICS + "ssl.truststore.type=JKS", SERVERS, "export it as PEM"),
+        (TOPICS + "ssl.truststore.password=x", SERVERS, "export the trust store as PEM"),
+        (TOPICS + "sasl.jaas.config=nothing", SERVERS, 'expected username="..."'),
+        (TOPICS + "no.such=1", SERVERS, "consumer.properties: "),
+        (TOPICS, SERVERS + "acks=1", "acks = 1: this server decides it"),
+        (TOPICS, SERVERS + "transactional.id=x", "transactional.id = x: this server decides it"),
+        (TOPICS, SERVERS + "partitioner=random", "expected one of murmur2_random"),
+        (TOPICS, SERVERS + "buffer.memory=much", "expected a number of bytes"),
+        (TOPICS, SERVERS + "linger.ms=soon", "producer.properties: "),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    tmp_path: Path, consumer: str, producer: str, sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(tmp_path, consumer, producer)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_check_config_tells_them(tmp_path: Path) -> None:
+    arguments = ["check-config"]
+    for one in files(tmp_path, consumer=SERVERS):
+        arguments += ["--set", one]
+    command = [sys.executable, "-m", "mdserver.cli.main", *arguments]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert "set exactly one of topics and topics.regex" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("Journal=on", "leave Journal off"),
+        ("ClusterMembers=127.0.0.1:1", "leave ClusterMembers out"),
+        ("ClusterPassword=short", "at least 16 characters"),
+    ],
+)
+def test_what_makes_no_sense_beside_kafka(tmp_path: Path, more: str, sentence: str) -> None:
+    overrides = [one for one in files(tmp_path) if one.partition("=")[0] not in more]
+    with pytest.raises(ConfigError, match=sentence):
+        load(overrides=[*overrides, more])
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    overrides = files(tmp_path)
+    (tmp_path / "consumer.properties").unlink()
+    config = load(overrides=overrides).config
+    with pytest.raises(ConfigError, match=r"Kafka.ConsumerProperties = .*: No such file"):
+        open_kafka(config)
+
+
+def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['confluent_kafka'] = None\n"
+        "from mdserver.cli.main import main; main()"
+    )
+    arguments = ["run"]
+    for one in files(tmp_path):
+        arguments += ["--set", one]
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    told = [line for line in done.stderr.splitlines() if "ClusterEngine" in line]
+    assert len(told) == 1
+    assert "confluent_kafka is not installed" in told[0]
+    assert "pip install 'mdserver[kafka]'" in told[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_without_kafka_loads_nothing_of_it() -> None:
+    program = (
+        "import sys\n"
+        "from mdserver.config import load\n"
+        "from mdserver.server.app import build\n"
+        "build(load(overrides=['Listen=127.0.0.1:0', 'Entitlement=None']).config)\n"
+        "assert not [n for n in sys.modules if n in ('confluent_kafka', 'javaproperties')]\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
