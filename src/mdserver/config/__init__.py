@@ -4,7 +4,7 @@ from mdserver.config.parameter import Parameter
 from mdserver.config.reading import Loaded, load
 from mdserver.config.sections.clients import SlowConsumerPolicy
 from mdserver.config.sections.journal import JournalDiskFull, JournalFsync
-from mdserver.config.sections.kafka import Engine
+from mdserver.config.sections.kafka import ClusterEngine
 from mdserver.config.sections.logs import LogFormat, LogLevel
 from mdserver.config.sections.members import DeliveryMode
 from mdserver.config.sections.monitoring import MonitorKind
@@ -15,9 +15,9 @@ from mdserver.config.values import Address
 __all__ = [
     "PARAMETERS",
     "Address",
+    "ClusterEngine",
     "Config",
     "DeliveryMode",
-    "Engine",
     "Entitlement",
     "JournalDiskFull",
     "JournalFsync",

@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from mdserver import limits
 from mdserver.config.parameter import Parameter
-from mdserver.config.sections.kafka import Engine
+from mdserver.config.sections.kafka import ClusterEngine
 from mdserver.config.sections.rights import Entitlement
 from mdserver.config.table import PARAMETERS, Config
 from mdserver.config.values import Kind
@@ -198,7 +198,7 @@ def _contradictions(loaded: Loaded) -> Iterator[str]:
 def _beside_kafka(loaded: Loaded) -> Iterator[str]:
     """Yield a sentence for each value that makes no sense if Kafka is the log."""
     config, where = loaded.config, f"{loaded.origins['ClusterEngine']}: ClusterEngine = kafka: "
-    if config.cluster_engine is not Engine.KAFKA:
+    if config.cluster_engine is not ClusterEngine.KAFKA:
         return
     if config.cluster_members:
         yield f"{where}members know nothing of each other, so leave ClusterMembers out"

@@ -10,7 +10,7 @@ import os
 import secrets
 from pathlib import Path
 
-from mdserver.config import Config, Engine
+from mdserver.config import ClusterEngine, Config
 from mdserver.errors import StartError
 from mdserver.limits import PUBLISHER_SECRET_BYTES
 
@@ -20,7 +20,7 @@ _SALT = b"mdserver keys of publishers"
 
 def publisher_secret(config: Config) -> bytes:
     """Return the secret of this server; the journal's folder must be there. Raises StartError."""
-    if config.cluster_members or config.cluster_engine is Engine.KAFKA:
+    if config.cluster_members or config.cluster_engine is ClusterEngine.KAFKA:
         return shared(config.cluster_password)
     if config.journal:
         return kept(config.journal_folder / FILE)

@@ -6,7 +6,14 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from mdserver import limits
-from mdserver.config import Address, Config, Engine, Entitlement, MonitorKind, SlowConsumerPolicy
+from mdserver.config import (
+    Address,
+    ClusterEngine,
+    Config,
+    Entitlement,
+    MonitorKind,
+    SlowConsumerPolicy,
+)
 from mdserver.config.sections.listening import ProxyProtocol
 from mdserver.config.values import Network, loopback
 from mdserver.core.entitlement import Policy
@@ -118,7 +125,7 @@ def broker_settings(config: Config) -> BrokerSettings:
         member=config.node_name,
         # `/topic` is the subject of records without a key.
         subject_segments_min=1
-        if config.cluster_engine is Engine.KAFKA
+        if config.cluster_engine is ClusterEngine.KAFKA
         else config.subject_min_segments,
         subject_segments_max=config.subject_max_segments,
         groups=config.cluster_subject_groups,

@@ -9,7 +9,7 @@ from mdserver.config import values
 from mdserver.config.parameter import parameter
 
 
-class Engine(enum.Enum):
+class ClusterEngine(enum.Enum):
     """What keeps the messages, and brings them from one member to the others."""
 
     BUILTIN = "builtin"
@@ -20,10 +20,10 @@ class Engine(enum.Enum):
 class Kafka:
     """Kafka"""
 
-    cluster_engine: Engine = parameter(
+    cluster_engine: ClusterEngine = parameter(
         "ClusterEngine",
-        values.choice(Engine),
-        Engine.BUILTIN,
+        values.choice(ClusterEngine),
+        ClusterEngine.BUILTIN,
         """What brings messages from one member to the others. `builtin`: the members themselves, or
         this server alone. `kafka`: the topics of a Kafka cluster, whose records are the messages of
         subjects `/topic/key` (docs/kafka.md); it needs the extra `mdserver[kafka]` and a

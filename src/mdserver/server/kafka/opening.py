@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from mdserver.config import Config, Engine
+from mdserver.config import ClusterEngine, Config
 from mdserver.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def open_kafka(config: Config) -> "KafkaSettings | None":
     """Return the settings of the Kafka engine; None if it is not used. Raises ConfigError."""
-    if config.cluster_engine is not Engine.KAFKA:
+    if config.cluster_engine is not ClusterEngine.KAFKA:
         return None
     try:
         from mdserver.server.kafka.backplane import try_clients
