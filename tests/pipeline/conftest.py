@@ -20,6 +20,12 @@ from mdserver.pipeline.common.sources import JournalSource
 from tests.live_kafka import JARS, KafkaMissingError, LiveKafka, live_kafka
 
 BASE = 1_764_000_000_000_000_000
+QUICK_TO_START = {"spark.sql.codegen.wholeStage": "false"}
+"""Queries of few rows take longer to compile than to run. Jobs in processes of their own have the
+settings of users."""
+
+# Before the first session: Spark reads it when its JVM starts, also in processes of tests.
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark")))
 
 
 def cannot_run(reason: object) -> NoReturn:
@@ -42,7 +48,7 @@ def spark(connector: list[Path]) -> Iterator[SparkSession]:
         requirements.check_java(os.environ)
     except requirements.PipelineError as error:
         cannot_run(error)
-    started = session.start("tests", jars=connector)
+    started = session.start("tests", jars=connector, given=QUICK_TO_START)
     yield started
     started.stop()
 

@@ -57,14 +57,25 @@ def receipt(seqs: Sequence[int], **changed: Any) -> tuple[Any, ...]:
     return tuple((row | changed).values())
 
 
+def once(spark: Any, receipts: Sequence[tuple[Any, ...]]) -> Any:
+    return audit.each_once(spark.createDataFrame(list(receipts), RECEIPT))
+
+
 def judge(spark: Any, *receipts: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-    return judge_with(messages(spark), spark.createDataFrame(list(receipts), RECEIPT))
+    return verdicts(spark, *receipts), gaps_of(spark, *receipts)
 
 
-def judge_with(archived: Any, receipts: Any) -> tuple[list[Any], list[Any]]:
-    once, promised = audit.each_once(receipts), audit.promised(archived)
-    judged = audit.judge_ranges(promised, once).orderBy("session", "owner", "seq_lo")
-    return judged.collect(), audit.find_gaps(promised, once).collect()
+def verdicts(spark: Any, *receipts: tuple[Any, ...]) -> list[Any]:
+    judged = audit.judge_ranges(audit.promised(messages(spark)), once(spark, receipts))
+    rows: list[Any] = judged.collect()
+    return sorted(rows, key=lambda row: (row.session, row.owner, row.seq_lo))
+
+
+def gaps_of(spark: Any, *receipts: tuple[Any, ...]) -> list[Any]:
+    found: list[Any] = audit.find_gaps(
+        audit.promised(messages(spark)), once(spark, receipts)
+    ).collect()
+    return found
 
 
 def test_whole_ranges_are_exact_and_leave_no_gap(spark: Any) -> None:
@@ -94,7 +105,7 @@ DAMAGED = {
 
 
 def test_each_damage_has_its_verdict(spark: Any) -> None:
-    judged, _ = judge(spark, *(row for row, _ in DAMAGED.values()))
+    judged = verdicts(spark, *(row for row, _ in DAMAGED.values()))
     assert {row.session: row.verdict for row in judged} == {
         session: verdict for session, (_, verdict) in DAMAGED.items()
     }
@@ -103,13 +114,26 @@ def test_each_damage_has_its_verdict(spark: Any) -> None:
     assert named == DAMAGED.keys() - {"conflated", "exchanged"}
 
 
-@pytest.mark.parametrize("seq", [40, 77, 100])
-def test_one_altered_message_is_found_by_the_sums(spark: Any, seq: int) -> None:
+def test_one_altered_message_is_found_by_the_sums(spark: Any) -> None:
     seqs, difference = range(40, 101), -12345
     sum_, at = sum(crc(each) for each in seqs), sum(crc(each) * (each - 40) for each in seqs)
-    altered = receipt(seqs, crc_sum=sum_ + difference, crc_at=at + difference * (seq - 40))
-    judged, _ = judge(spark, altered)
-    assert [(row.verdict, row.first_bad_seq) for row in judged] == [("dup_or_corrupt", seq)]
+    judged = verdicts(
+        spark,
+        *(
+            receipt(
+                seqs,
+                session=f"s{seq}",
+                crc_sum=sum_ + difference,
+                crc_at=at + difference * (seq - 40),
+            )
+            for seq in (40, 77, 100)
+        ),
+    )
+    assert {row.session: (row.verdict, row.first_bad_seq) for row in judged} == {
+        "s40": ("dup_or_corrupt", 40),
+        "s77": ("dup_or_corrupt", 77),
+        "s100": ("dup_or_corrupt", 100),
+    }
 
 
 def test_a_gap_between_two_ranges_is_placed_exactly(spark: Any) -> None:
@@ -122,7 +146,7 @@ def test_a_gap_between_two_ranges_is_placed_exactly(spark: Any) -> None:
 
 def test_what_came_long_before_the_end_of_the_last_range_is_a_gap(spark: Any) -> None:
     closed = START + timedelta(seconds=60)
-    _, gaps = judge(spark, receipt(range(1, 51), closed_ts=closed))
+    gaps = gaps_of(spark, receipt(range(1, 51), closed_ts=closed))
     assert [(g.seq_lo, g.seq_hi, g.n) for g in gaps] == [(51, 54, 4)]
 
 
@@ -157,38 +181,31 @@ def test_what_a_conflated_subscription_left_out_is_no_gap(spark: Any) -> None:
     assert gaps == []
 
 
-@pytest.mark.parametrize(
-    ("received", "verdict", "first_bad"),
-    [
-        ([11, 12, 14, 15], "loss", 13),
-        ([11, 15], "loss", None),
-        ([*range(61, 66)], "not_archived", 63),
-        ([*range(61, 81)], "not_archived", None),
-        ([70, 71, 72], "exact", None),
-    ],
-    ids=["one lost", "three lost", "one not archived", "two not archived", "whole"],
-)
-def test_whose_fault_it_is_and_where(
-    spark: Any, received: list[int], verdict: str, first_bad: int | None
-) -> None:
+FAULTS = {
+    "one lost": ([11, 12, 14, 15], "loss", 13),
+    "three lost": ([11, 15], "loss", None),
+    "one not archived": ([*range(61, 66)], "not_archived", 63),
+    "two not archived": ([*range(61, 81)], "not_archived", None),
+    "whole": ([70, 71, 72], "exact", None),
+}
+
+
+def test_whose_fault_it_is_and_where(spark: Any) -> None:
     """The archive lacks 63 and 75: that is no fault of any delivery."""
     archived = messages(spark).where("seq not in (63, 75)")
-    judged, _ = judge_with(archived, spark.createDataFrame([receipt(received)], RECEIPT))
-    assert [(row.verdict, row.first_bad_seq) for row in judged] == [(verdict, first_bad)]
-    kinds = findings.of_receipts(
-        audit.judge_ranges(
-            archived, audit.each_once(spark.createDataFrame([receipt(received)], RECEIPT))
-        )
-    )
-    assert [(row.kind in findings.DELIVERY) for row in kinds.collect()] == (
-        [] if verdict == "exact" else [verdict == "loss"]
-    )
+    rows = [receipt(received, session=name) for name, (received, _, _) in FAULTS.items()]
+    judged = audit.judge_ranges(audit.promised(archived), once(spark, rows)).localCheckpoint()
+    assert {row.session: (row.verdict, row.first_bad_seq) for row in judged.collect()} == {
+        name: (verdict, first_bad) for name, (_, verdict, first_bad) in FAULTS.items()
+    }
+    assert {
+        row.session: row.kind in findings.DELIVERY for row in findings.of_receipts(judged).collect()
+    } == {name: verdict == "loss" for name, (_, verdict, _) in FAULTS.items() if verdict != "exact"}
 
 
 def test_receipts_that_the_server_left_out_make_a_gap_that_nobody_can_judge(spark: Any) -> None:
     rows = [receipt(range(1, 41)), receipt(range(44, 101), left_out=2)]
-    once = audit.each_once(spark.createDataFrame(rows, RECEIPT))
-    gaps = audit.find_gaps(audit.promised(messages(spark)), once)
+    gaps = audit.find_gaps(audit.promised(messages(spark)), once(spark, rows))
     (found,) = findings.of_gaps(gaps).collect()
     assert (found.kind, found.seq_lo, found.seq_hi) == ("unjudged", 41, 43)
     assert found.reason == "the server left out 2 receipts of this owner"
@@ -232,7 +249,7 @@ def test_a_session_that_got_nothing_is_found(spark: Any) -> None:
     ]
     found = find_silent(
         audit.promised(spark.createDataFrame(rows, MESSAGE)),
-        audit.each_once(spark.createDataFrame(receipts, RECEIPT)),
+        once(spark, receipts),
         spark.createDataFrame(access, ACCESS),
     )
     assert {
@@ -256,7 +273,7 @@ def test_the_cost_is_that_of_messages_and_receipts_not_of_one_times_the_other(sp
         for seqs in (range(1, 11), range(900, 911))
     ]
     archived = audit.promised(messages(spark, 1_000))
-    gaps = audit.find_gaps(archived, audit.each_once(spark.createDataFrame(sessions, RECEIPT)))
+    gaps = audit.find_gaps(archived, once(spark, sessions))
     execution = gaps._jdf.queryExecution()
     assert execution.toRdd().count() == 300
     most = max(rows_made(execution.executedPlan()))
