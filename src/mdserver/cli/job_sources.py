@@ -1,0 +1,156 @@
+"""What a job of `mdserver pipeline` reads and writes, and the start of Spark for it.
+
+Everything that a job needs is checked before Spark starts, so that a mistake costs one line and not
+ten seconds. For the same reason modules that import Spark are imported in functions.
+"""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from attrs import field, frozen
+
+from mdserver.cli.job_options import parsed_setting
+from mdserver.journal import segments
+from mdserver.pipeline.common import requirements
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mdserver.pipeline.common import sources
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+def tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--tables`, the folder of Delta tables that every job has."""
+    return click.option(
+        "--tables", type=FOLDER, required=True, help="The folder of the archive's Delta tables."
+    )(function)
+
+
+@frozen
+class JobSource:
+    """The source of a job: a journal, or topics of Kafka.
+
+    Raises UsageError unless exactly one of them is given.
+    """
+
+    journal: Path | None
+    kafka: str | None
+    topics: str | None
+    kafka_settings: Mapping[str, str] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        if (self.journal is None) == (self.kafka is None):
+            raise click.UsageError("Give either --journal or --kafka.")
+        if self.kafka is not None and not self.topics:
+            raise click.UsageError("--kafka needs --topics, such as mdserver.messages.")
+        if self.journal is not None and not self.journal.is_dir():
+            raise click.BadParameter(f"{self.journal} is no folder.", param_hint="--journal")
+
+    def jars(self) -> list[Path]:
+        """Return the jars that Spark needs to read the source.
+
+        Raises PipelineError if one is missing.
+        """
+        from mdserver.pipeline.common import session
+
+        # spark-submit gets the jars by its own option.
+        if self.kafka is None or session.submitted():
+            return []
+        return requirements.kafka_jars(os.environ)
+
+    def source(self) -> "sources.Source":
+        """Return the source; imports Spark."""
+        from mdserver.pipeline.common import sources
+
+        if self.journal is not None:
+            return sources.JournalSource(self.journal.resolve())
+        return self.kafka_source()
+
+    def attend(self, reader: str, streams: Iterable[str]) -> None:
+        """Have the journal kept until this job has read it, before Spark takes its time to start.
+
+        If the folder cannot be written to, only the limits of the server decide what is kept.
+        """
+        for stream in streams:
+            if self.journal is not None and (self.journal / stream).is_dir():
+                with contextlib.suppress(OSError):
+                    segments.attend(self.journal / stream, reader)
+
+    def kafka_source(self) -> "sources.KafkaSource":
+        """Return the source for the topics of --kafka."""
+        from mdserver.pipeline.common import sources
+
+        assert self.kafka is not None
+        topics = (self.topics or "").split(",")
+        return sources.KafkaSource(self.kafka, topics, self.kafka_settings)
+
+
+def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the source; the function gets them as `where`."""
+
+    @click.option("--journal", type=FOLDER, help="A journal folder: one folder a stream.")
+    @click.option("--kafka", metavar="SERVERS", help="Bootstrap servers, in place of a journal.")
+    @click.option("--topics", help="A comma list; the part after the last dot names the stream.")
+    @click.option(
+        "--kafka-option",
+        "settings",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A setting of the Kafka client, such as security.protocol=SSL; repeatable.",
+    )
+    @functools.wraps(function)
+    def with_source(
+        journal: Path | None,
+        kafka: str | None,
+        topics: str | None,
+        settings: tuple[str, ...],
+        **others: Any,
+    ) -> Any:
+        parsed = dict(parsed_setting(text) for text in settings)
+        return function(where=JobSource(journal, kafka, topics, parsed), **others)
+
+    return with_source
+
+
+def check_tables(tables: Path) -> None:
+    """Raise BadParameter unless the folder exists."""
+    if not tables.is_dir():
+        raise click.BadParameter(
+            f"{tables} is no folder; `mdserver pipeline archive` makes it.", param_hint="--tables"
+        )
+
+
+def check_writable(tables: Path) -> None:
+    """Create the folder; raise PipelineError if a job cannot write its tables there."""
+    try:
+        tables.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise requirements.PipelineError(f"{tables} cannot be made: {error.strerror}") from None
+    if not os.access(tables, os.W_OK | os.X_OK):
+        raise requirements.PipelineError(
+            f"{tables} cannot be written to: give a folder that can be"
+        )
+
+
+@contextlib.contextmanager
+def started(
+    job: str, settings: Mapping[str, str], where: JobSource | None = None
+) -> "Iterator[SparkSession]":
+    """Start Spark for a job, after checking everything that it needs; stop it at the end.
+
+    What Spark, the tables or the disk fail with becomes a PipelineError of one sentence.
+    """
+    requirements.check_extra()
+    requirements.check_java(os.environ)
+    jars = where.jars() if where is not None else []
+    from mdserver.pipeline.common import session, spark_errors
+
+    with session.running(job, jars=jars, given=settings) as spark, spark_errors.told(job):
+        yield spark
