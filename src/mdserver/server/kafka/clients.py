@@ -76,4 +76,5 @@ def _made(what: str, made: Callable[..., Any], properties: Mapping[str, object])
 def described(error: BaseException) -> str:
     """Return what went wrong in a few words."""
     reason = error.args[0] if error.args else error
-    return reason.str() if isinstance(reason, KafkaError) else str(reason)
+    text = reason.str() if isinstance(reason, KafkaError) else str(reason)
+    return text or type(error).__name__

@@ -70,13 +70,13 @@ class KafkaSettings:
     does not recover anything, otherwise how old the messages are that it reads.
     """
 
-    consumer: Properties
-    producer: Properties
+    consumer: Properties = field(repr=False)  # with passwords, as `producer` and `admin`
+    producer: Properties = field(repr=False)
     topics: tuple[str, ...]
     regex: re.Pattern[str] | None
     recover_ms: int | None
     partitioner: str = "murmur2_random"
-    admin: Properties = field(factory=dict)
+    admin: Properties = field(factory=dict, repr=False)
 
     def wants(self, topic: str) -> bool:
         """Return whether a topic is to be read; those of Kafka itself never are."""

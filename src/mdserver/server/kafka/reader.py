@@ -13,6 +13,7 @@ from mdserver.cluster.kafka_records import KafkaRecord
 from mdserver.limits import (
     KAFKA_BATCH_RECORDS_MAX,
     KAFKA_CALL_TIMEOUT_S,
+    KAFKA_LOOK_S,
     KAFKA_POLL_S,
     NS_PER_MS,
 )
@@ -36,6 +37,8 @@ class Reader(EngineThread):
         self._wanted: deque[Consume] = deque()
         self._next: dict[Partition, int] = {}
         """The partitions that are read -> the next offset of each."""
+        self._again_at = 0.0
+        """Until when nothing is assigned, since Kafka did not say where to begin."""
 
     def consume(self, output: Consume) -> None:
         """Read partitions, instead of all others or beside them."""
@@ -58,13 +61,17 @@ class Reader(EngineThread):
     # Where to begin
 
     def _begin(self, consumer: Consumer) -> None:
-        """Assign the partitions that are wanted, or try again at the next turn."""
+        """Assign the partitions that are wanted, or try again a little later."""
+        if time.monotonic() < self._again_at:
+            return
+        while len(self._wanted) > 1 and any(later.anew for later in list(self._wanted)[1:]):
+            self._wanted.popleft()  # its topics may not be there any more
         wanted = self._wanted[0]
         try:
             offsets = self._offsets(consumer, wanted)
-        except KafkaException as error:
+        except (KafkaException, TimeoutError) as error:
             log.warning("kafka offsets unknown", reason=clients.described(error))
-            self._stopping.wait(KAFKA_POLL_S)
+            self._again_at = time.monotonic() + KAFKA_LOOK_S
             return
         self._wanted.popleft()
         following = {} if wanted.anew else dict(self._next)
@@ -74,7 +81,10 @@ class Reader(EngineThread):
         consumer.assign([TopicPartition(*one, offset) for one, offset in following.items()])
 
     def _offsets(self, consumer: Consumer, wanted: Consume) -> "dict[Partition, tuple[int, int]]":
-        """Return where to begin with each partition, and where it ends. Raises KafkaException."""
+        """Return where to begin with each partition, and where it ends.
+
+        Raises KafkaException and TimeoutError.
+        """
         compacted = self._compacted([topic for topic, _ in wanted.partitions])
         since: list[TopicPartition] = []
         found: dict[Partition, tuple[int, int]] = {}

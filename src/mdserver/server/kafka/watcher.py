@@ -26,7 +26,7 @@ class Watcher(EngineThread):
             admin.poll(0)
             try:
                 seen = self._look(admin)
-            except KafkaException as error:
+            except (KafkaException, TimeoutError) as error:
                 reason = f"Kafka cannot be reached: {clients.described(error)}"
                 self.give(Reachability(reason))
             else:
@@ -35,7 +35,7 @@ class Watcher(EngineThread):
             self._stopping.wait(KAFKA_LOOK_S)
 
     def _look(self, admin: AdminClient) -> TopicsSeen:
-        """Return the topics that are to be read. Raises KafkaException."""
+        """Return the topics that are to be read. Raises KafkaException and TimeoutError."""
         settings = self._settings
         metadata = admin.list_topics(timeout=KAFKA_LOOK_TIMEOUT_S)
         names = sorted(
