@@ -239,3 +239,29 @@ def test_a_member_that_goes_is_told_and_asked_again(page: webdriver.Chrome, tmp_
         wait_for(page, "event-rows", "this member does not answer")
         cluster.start(0)
         wait_for(page, "event-rows", "this member answers again")
+
+
+def test_every_server_has_an_overview_for_those_with_the_right(
+    page: webdriver.Chrome, tmp_path: Path
+) -> None:
+    settings = ("Listen=127.0.0.1:0", "Entitlement=Basic", "EntitlementAllowToken=t0ken")
+    words = [word for one in (*settings, "MonitorPush.Interval=1s") for word in ("--set", one)]
+    with live_server(tmp_path, *words) as server:
+        page.get(server.url)
+        page.find_element(By.LINK_TEXT, "Overview").click()
+        wait_for(page, "state", "needs a right that names '/__mdserver__")
+        page.find_element(By.ID, "token").send_keys("t0ken", Keys.ENTER)
+        wait_for(page, "state", "Live: 1 member publishes figures")
+        wait_for(page, "member-rows", "mdserver")
+        wait_for(page, "member-rows", "ready")
+        label = "return document.getElementById('connected').getAttribute('aria-label') || ''"
+        WebDriverWait(page, WAIT_S).until(lambda _: "connected 1" in page.execute_script(label))
+        asked = page.execute_script(
+            "return performance.getEntriesByType('resource').map(({ name }) => name)"
+        )
+        assert asked
+        assert all(name.startswith(server.url) for name in asked), "no monitor is asked"
+        page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+        assert page.execute_script("return document.documentElement.scrollWidth") <= 390
+        server.stop()
+        wait_for(page, "state", "No member publishes its figures now")

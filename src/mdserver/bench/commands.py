@@ -104,7 +104,7 @@ def encrypted(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
 
 @measurement(bench, SUBSCRIBERS, BYTES, BURSTS, SECONDS)
 def monitored(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
-    """Deliveries a second while metrics and statistics are read, compared with no monitor at all.
+    """Deliveries a second while all monitors are read, compared with no monitor at all.
 
     Two servers take turns under the same load; `floor` and `ratio` are about the one without.
     """

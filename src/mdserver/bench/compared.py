@@ -5,7 +5,7 @@ Because they take turns, other load on the computer affects both alike. Each bur
 
 import gc
 import http.client
-import time
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 
@@ -17,7 +17,8 @@ from mdserver.bench.fanout import Load, Side, Turn, compare, mode_of, row_of, se
 from mdserver.bench.results import Latencies, Row
 
 TURNS = 20
-READ_EVERY_S = 2.0  # by the clock; a server has every other turn, so once a second of its turns
+MONITOR_PATHS = ("/metrics", "/statistics", "/jolokia/read/mdserver:*")
+READ_EVERY_S = 1.0  # of the server's processor time, so that other load does not add to its part
 
 
 def stalled(load: Load, count: int, progress: Callable[[str], None]) -> list[Row]:
@@ -54,29 +55,34 @@ def encrypted(load: Load, progress: Callable[[str], None]) -> list[Row]:
 
 
 def monitored(load: Load, progress: Callable[[str], None]) -> list[Row]:
-    """Compare a server without a monitor with one whose metrics and statistics are read.
+    """Compare a server without a monitor with one that has all of them, each of which is read.
 
-    Both pages are read about once in each second of its turns. Raises BenchError if a server cannot
-    be started or disconnects a subscriber.
+    HTTP, Prometheus and JMX (Jolokia, all MBeans) are read once in each second of its processor
+    time, PUSH publishes, and the bridge for RMI runs if there is Java. Raises BenchError if a
+    server cannot be started or disconnects a subscriber.
     """
     with ExitStack() as stack:
         stack.enter_context(processes.running_on(processes.cores()[1]))
         progress(f"{load.subscribers:,} subscribers connect to each of two servers")
         (port,) = processes.free_ports(1)
         without = evolve(load, settings=[*load.settings, "Monitor="])
-        listen = f"MonitorHTTP.Listen=127.0.0.1:{port}"
-        with_monitor = evolve(load, settings=[*load.settings, listen])
+        added = ["Monitor=HTTP, PROMETHEUS, PUSH, JMX", f"MonitorHTTP.Listen=127.0.0.1:{port}"]
+        if shutil.which("java") is not None:
+            added.append("MonitorJMX.Listen=127.0.0.1:0")
+        with_monitor = evolve(load, settings=[*load.settings, *added])
         sides = [stack.enter_context(server_side(one)) for one in (without, with_monitor)]
-        monitor = stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", port)))
-        publish, read_at = sides[1].publish, 0.0
+        publish, pid, read_at = sides[1].publish, sides[1].pid, 0.0
+        assert pid is not None  # it is started here
 
         def publish_and_read(numbers: Sequence[int]) -> None:
             nonlocal read_at
-            if time.monotonic() >= read_at:
-                read_at = time.monotonic() + READ_EVERY_S
-                for path in ("/metrics", "/statistics"):
-                    monitor.request("GET", path)
-                    monitor.getresponse().read()
+            if processes.cpu_s(pid) >= read_at:
+                read_at = processes.cpu_s(pid) + READ_EVERY_S
+                # The reads are far apart on a busy machine: the server ends idle connections.
+                with closing(http.client.HTTPConnection("127.0.0.1", port)) as monitor:
+                    for path in MONITOR_PATHS:
+                        monitor.request("GET", path)
+                        monitor.getresponse().read()
             publish(numbers)
 
         sides[1].publish = publish_and_read

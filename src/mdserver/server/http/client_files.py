@@ -1,11 +1,13 @@
-"""Serves files of the package `mdserver.web`: the JavaScript client, the welcome page, the demos.
+"""Serves files of the package `mdserver.web`: the JavaScript client, and pages for people.
 
 The client (docs/javascript.md) is below `/client/`, and again below a path with the version of this
 server, such as `/client/0.1.0/`. Browsers keep the latter for a year without asking, because files
-of a version never change. The demos are below `/demo/`, the welcome page is at `/`.
+of a version never change. The demos are below `/demo/`, the welcome page is at `/`, and
+`/overview/` is for looking at what members publish of themselves (docs/monitoring.md, "Messages").
 """
 
 import importlib.resources
+from collections.abc import Sequence
 from importlib.resources.abc import Traversable
 
 from mdserver import __version__
@@ -15,7 +17,10 @@ from mdserver.server.http.answers import Path, text_answer
 
 CLIENT = "/client/"
 DEMO = "/demo/"
-PREFIXES = (CLIENT, DEMO)
+OVERVIEW = "/overview/"
+PREFIXES = (CLIENT, DEMO, OVERVIEW)
+OF_DASHBOARD = ("dashboard.css", "dom.js", "live.js", "plots.js")
+"""The files that the overview has in common with the dashboard of the monitor."""
 INDEX = "index.html"
 _WELCOME = {"/": "welcome.html", "/welcome.css": "welcome.css", "/welcome.js": "welcome.js"}
 _TYPES = {
@@ -67,12 +72,14 @@ class Folder:
     """Answers with a file of a folder. The files are read once; a 404 lists them.
 
     With `versioned` each file is also served below the version of this server; browsers keep that
-    one.
+    one. `more` are files of other folders.
     """
 
-    def __init__(self, prefix: str, *path: str, versioned: bool = False) -> None:
+    def __init__(
+        self, prefix: str, *path: str, versioned: bool = False, more: Sequence[Traversable] = ()
+    ) -> None:
         folder = web().joinpath(*path)
-        files = [file for file in folder.iterdir() if file.is_file()]
+        files = [*more, *(file for file in folder.iterdir() if file.is_file())]
         self._answers = {prefix + file.name: answer_of(file) for file in files}
         if versioned:
             for file in files:
@@ -98,6 +105,11 @@ def routes() -> dict[str, dict[str, Path]]:
     folders = {
         CLIENT: Folder(CLIENT, "client", "bundle", versioned=True),
         DEMO: Folder(DEMO, "demo"),
+        OVERVIEW: Folder(
+            OVERVIEW,
+            "overview",
+            more=[web().joinpath("dashboard", name) for name in OF_DASHBOARD],
+        ),
     }
     return {
         **{route_below(prefix): {"GET": folder} for prefix, folder in folders.items()},

@@ -85,6 +85,8 @@ class Statistics:
         self._node = node
         self._before = totals(server, node)
         self._sampled_at = server.engine.clock()
+        self._summaries: dict[str, dict[str, WindowSummary]] = {}
+        self._summaries_at = 0
 
     def take(self, line: Log) -> None:
         """Count the groups of which this member became coordinator."""
@@ -130,9 +132,15 @@ class Statistics:
         self._before, self._sampled_at = counted, now
 
     def summaries(self) -> dict[str, dict[str, WindowSummary]]:
-        """Return indicator -> window -> summary of the indicator in that window."""
-        now = self._server.engine.clock()
-        return {name: self.windows.summaries(name, now) for name in INDICATORS}
+        """Return indicator -> window -> summary of the indicator in that window.
+
+        They are computed once for each sample, however many read them.
+        """
+        if self._summaries_at != self._sampled_at or not self._summaries:
+            now = self._server.engine.clock()
+            self._summaries = {name: self.windows.summaries(name, now) for name in INDICATORS}
+            self._summaries_at = self._sampled_at
+        return self._summaries
 
     def gauges(self) -> dict[str, Any]:
         """Return the gauges now; takes time in proportion to sessions and subject groups."""

@@ -1,0 +1,123 @@
+/**
+ * The page at `/overview/` of every server: what its members publish of themselves, to look at.
+ *
+ * It is a client like any other: it asks no monitor, orders nothing, and sees what its rights name.
+ */
+
+import { Client } from "../client/mdserver.js";
+import { count, element, fillTable, find } from "./dom.js";
+import { Live, eventsInWords } from "./live.js";
+import { TimePlot, short } from "./plots.js";
+
+const SHOWN_MS = 5 * 60_000;
+const EVENTS_MAX = 200;
+const LOOK_MS = 1000;
+const SUMS = {
+  sessions: "sessions",
+  slow_consumers: "slow",
+  subscriptions: "subscriptions",
+  waiting_publications: "publications without a result",
+};
+const COPIES = { // of which every member has its own
+  subjects: "subjects",
+  cached_messages: "messages in the cache",
+  cache_bytes: "bytes in the cache",
+};
+
+const pair = (first, second) => [
+  { label: first, colour: "--first" },
+  { label: second, colour: "--second" },
+];
+const plots = {
+  messages: new TimePlot(find("messages"), pair("in", "out"), "a second", SHOWN_MS),
+  bytes: new TimePlot(find("bytes"), pair("in", "out"), "B a second", SHOWN_MS),
+  connected: new TimePlot(find("connected"), pair("connected", "slow"), "", SHOWN_MS),
+  latency: new TimePlot(find("latency"), pair("to commit", "to socket"), "ms", SHOWN_MS),
+};
+let isStale = false; // reports came that are not shown yet
+let shown = 0; // members
+let isRefused = false;
+
+const live = new Live(Client, {
+  report() {
+    isStale = true;
+    isRefused = false;
+  },
+  events(member, events) {
+    for (const text of eventsInWords(member, events)) happened(text);
+  },
+  refused(reason) {
+    isRefused = true;
+    find("state").textContent = reason;
+    find("state").className = "warning";
+  },
+});
+
+function happened(text) {
+  const item = element("li");
+  item.append(element("time", new Date().toLocaleTimeString()), ` ${text}`);
+  const rows = find("event-rows");
+  rows.prepend(item);
+  while (rows.children.length > EVENTS_MAX) rows.lastChild.remove();
+}
+
+const sum = (reports, part, name) => reports.reduce((all, one) => all + (one[part][name] ?? 0), 0);
+const most = (values) => Math.max(0, ...values);
+
+function show(reports) {
+  const gauges = [
+    ...Object.entries(SUMS).map(([name, label]) => [label, sum(reports, "now", name)]),
+    ...Object.entries(COPIES).map(([name, label]) => [label, most(reports.map(({ now }) => now[name]))]),
+    ["members", reports.length],
+  ];
+  find("gauges").replaceChildren(
+    ...gauges.map(([label, value]) => {
+      const made = document.createElement("div");
+      made.append(element("dt", label), element("dd", short(value)));
+      return made;
+    }),
+  );
+  fillTable(find("member-rows"), reports.map(({ member, node, now, rates, unready, warning }) => [
+    member === node ? node : `${node} ${member}`,
+    count(now.sessions),
+    short(rates.messages_in),
+    short(rates.messages_out),
+    count(now.coordinated_groups),
+    count(now.behind_entries ?? 0),
+    unready ?? warning ?? "ready",
+  ]));
+}
+
+function plot(reports) {
+  const time = Date.now();
+  const rate = (name) => sum(reports, "rates", name);
+  const slowest = (name) => 1000 * most(reports.map(({ latency }) => latency[name].p99_s));
+  plots.messages.add(time, [rate("messages_in"), rate("messages_out")]);
+  plots.bytes.add(time, [rate("bytes_in"), rate("bytes_out")]);
+  plots.connected.add(time, [sum(reports, "now", "sessions"), sum(reports, "now", "slow_consumers")]);
+  plots.latency.add(time, [slowest("publication_to_commit"), slowest("commit_to_socket")]);
+}
+
+/** Show once a second what came, however many members there are. */
+function look() {
+  const reports = live.current();
+  if (!isStale && reports.length === shown) return;
+  isStale = false;
+  shown = reports.length;
+  show(reports);
+  if (reports.length) plot(reports);
+  if (isRefused) return;
+  find("state").className = reports.length ? "" : "warning";
+  find("state").textContent = reports.length
+    ? `Live: ${count(reports.length)} ${reports.length === 1 ? "member publishes" : "members publish"} figures`
+    : "No member publishes its figures now";
+}
+
+find("access").onsubmit = (event) => {
+  event.preventDefault();
+  isRefused = false;
+  find("state").textContent = "Connecting";
+  live.follow(location.origin, find("token").value || undefined);
+};
+live.follow(location.origin);
+setInterval(look, LOOK_MS);
