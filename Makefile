@@ -182,7 +182,7 @@ verify-traces: $(VENV)/.dev ## traces of simulated runs against the specificatio
 	$(BIN)/python -m spec traces --spoilt build/traces/*.jsonl
 
 verify-mutation: $(VENV)/.dev ## a tenth of the small bugs, another one with each commit
-	$(BIN)/python -m tests.mutation --turn --jobs $(JOBS) --seconds 10 --budget 150 --least 10
+	$(BIN)/python -m tests.mutation --turn --jobs $(JOBS) --seconds 10 --budget 150 --least 60
 
 mutation: $(VENV)/.dev ## put small bugs in, one at a time, and see what finds each; an hour (TENTH=0 to 9 for a part)
 	$(BIN)/python -m tests.mutation --jobs $(JOBS) $(if $(TENTH),--tenth $(TENTH))

@@ -24,6 +24,7 @@ from mdserver.cluster.membership import Membership
 from mdserver.cluster.messages import (
     Accept,
     AcceptItem,
+    AckItem,
     AnswerItem,
     Heartbeat,
     PromiseItem,
@@ -315,6 +316,39 @@ def readmitted_by_seeds_only(original: Callable[..., None]) -> Any:
     return sync_request
 
 
+def own_vote_at_once(original: Callable[..., None]) -> Any:
+    def send_stored(self: StableStorage, peer: str, message: Any) -> None:
+        if peer == self._settings.me:
+            self._outgoing.send((peer,), message)
+        else:
+            original(self, peer, message)
+
+    return send_stored
+
+
+def own_ack_at_once(original: Callable[..., None]) -> Any:
+    def ack(self: StableStorage, coordinator: str, item: AckItem, changed: bool) -> None:
+        if coordinator != self._settings.me:
+            original(self, coordinator, item, changed)
+            return
+        if changed:
+            self.store()
+        self._outgoing.ack(coordinator, item)
+
+    return ack
+
+
+def sent_from_what_is_committed_here(original: Callable[..., int]) -> Any:
+    def common(self: Coordinators, coordinator: Coordinator) -> int:
+        history = self.groups[coordinator.group].history
+        promised = [item.history for _, item in coordinator.promises.values()]
+        if coordinator.cold or any(one != history for one in promised):
+            return original(self, coordinator)
+        return coordinator.log.committed
+
+    return common
+
+
 def stored(name: str) -> Callable[[int], Plan]:
     """Return the plans of a stored one: how long messages take is drawn anew in each."""
 
@@ -413,5 +447,18 @@ MUTANTS = (
         "a coordinator that is no seed takes no seed back",
         ((Coordinators, "sync_request", readmitted_by_seeds_only),),
         stored("lost-under-a-non-seed"),
+    ),
+    Mutant(
+        "a coordinator counts its own seed's vote before that is on the disk",
+        (
+            (StableStorage, "send_stored", own_vote_at_once),
+            (StableStorage, "ack", own_ack_at_once),
+        ),
+        stored("own-vote"),
+    ),
+    Mutant(
+        "a new log is sent from beyond what some seeds have",
+        ((Coordinators, "_common", sent_from_what_is_committed_here),),
+        stored("log-from-beyond"),
     ),
 )

@@ -142,3 +142,12 @@ def test_every_entry_that_is_held_has_a_checksum() -> None:
     assert log.checksum_at(-1) == log.checksum_at(2) == 0
     assert log.checksum_at(0)
     assert log.checksum_at(0) != log.checksum_at(1)
+
+
+def test_as_many_committed_entries_stay_as_members_that_were_away_may_lack() -> None:
+    log = GroupLog(2)
+    for length in range(1, 12):
+        log.number(1, [publication("/a/b")], None)
+        log.commit(length)
+        assert log.base <= max(0, length - 2)
+        assert len(log.entries) == length - log.base <= 5

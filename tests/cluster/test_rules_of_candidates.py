@@ -263,6 +263,24 @@ def test_a_seed_that_does_not_vote_does_not_stand() -> None:
     assert seed not in stood
 
 
+def test_a_seed_that_does_not_vote_has_no_turn() -> None:
+    cluster, _, _ = published(5)
+    cluster.run(2 * S)
+    coordinator = str(cluster.coordinator(0))
+    seed, other, *_ = (name for name in cluster.names if name != coordinator)
+    lose(cluster, seed, other)
+    cluster.kill(coordinator)
+    node = cluster.members[seed].running
+    for member in cluster.members.values():
+        group = member.running.groups[0]
+        group.leaderless_since, group.no_vote_until, group.retry_at = 1, 0, 0
+        member.running._election.look()
+    assert node.groups[0].votable
+    assert node.groups[0].coordinator is None
+    running = [member.running for member in cluster.members.values()]
+    assert any(member.groups[0].coordinator is not None for member in running), "others have"
+
+
 def test_a_seed_that_lost_its_record_says_so_under_a_new_incarnation() -> None:
     cluster = Recorded(3, groups=1)
     cluster.start()
