@@ -10,7 +10,6 @@ from mdserver.cluster.log import GroupLog
 from mdserver.cluster.messages import (
     Ack,
     AckItem,
-    Ballot,
     HandOver,
     Hello,
     Nack,
@@ -19,6 +18,7 @@ from mdserver.cluster.messages import (
     Prepare,
     PreVote,
     PreVoteGranted,
+    PreVoteGrantedItem,
     Promise,
     PromiseItem,
     SendPeer,
@@ -200,7 +200,7 @@ def test_a_candidate_gives_way_to_a_newer_epoch_of_another() -> None:
     assert group.coordinator is not None, "that is an older one"
     cluster.feed(name, PeerReceived("m1:1", [Nack([NackItem(0, epoch, epoch + 1, "m2:1")])]))
     assert group.coordinator is None
-    assert group.newest_epoch == epoch + 1
+    assert group.ballots.newest_epoch == epoch + 1
 
 
 def test_pre_votes_of_another_epoch_do_not_count() -> None:
@@ -212,12 +212,12 @@ def test_pre_votes_of_another_epoch_do_not_count() -> None:
     epoch = coordinator.epoch
 
     def granted(of: int) -> list[Any]:
-        ballots = [Ballot(0, of, 0, "")]
+        ballots = [PreVoteGrantedItem(0, of, 0, "")]
         said = [told(cluster, name, seed, PreVoteGranted(ballots)) for seed in ("m1:1", "m2:1")]
         return [one for messages in said for one in messages if isinstance(one, Prepare)]
 
     assert granted(epoch - 1) == []
-    assert [[ballot.epoch for ballot in one.ballots] for one in granted(epoch)] == [[epoch]]
+    assert [[ballot.epoch for ballot in one.items] for one in granted(epoch)] == [[epoch]]
 
 
 def test_a_hand_over_counts_from_the_coordinator_only() -> None:
@@ -272,8 +272,8 @@ def test_a_seed_that_does_not_vote_has_no_turn() -> None:
     cluster.kill(coordinator)
     node = cluster.members[seed].running
     for member in cluster.members.values():
-        group = member.running.groups[0]
-        group.leaderless_since, group.no_vote_until, group.retry_at = 1, 0, 0
+        ballots = member.running.groups[0].ballots
+        ballots.leaderless_since, ballots.no_vote_until, ballots.retry_at = 1, 0, 0
         member.running._election.look()
     assert node.groups[0].votable
     assert node.groups[0].coordinator is None

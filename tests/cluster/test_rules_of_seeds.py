@@ -10,12 +10,13 @@ from mdserver.cluster.messages import (
     Accept,
     AcceptItem,
     Ack,
-    Ballot,
+    CopyItem,
     CopyReply,
     Forward,
     LedGroup,
     PeerReceived,
     Prepare,
+    PrepareItem,
     Promise,
     Sync,
     SyncItem,
@@ -39,7 +40,7 @@ from tests.cluster.test_rules_of_candidates import told
 def promise_of(cluster: Recorded, seed: str, candidate: str, **ballot: Any) -> tuple[Promise, Any]:
     """Return what a seed promises a candidate of the next epoch."""
     epoch = cluster.statistics(seed).groups[0].epoch
-    asked = msgspec.structs.replace(Ballot(0, epoch + 1, 0, ""), **ballot)
+    asked = msgspec.structs.replace(PrepareItem(0, epoch + 1, 0, ""), **ballot)
     cluster.feed(seed, PeerReceived(candidate, [Prepare([asked], {}, False)]))
     cluster.run(20 * MS)
     (promise,) = (
@@ -107,7 +108,7 @@ def test_a_seed_that_has_not_heard_every_other_promises_no_cold_start() -> None:
     cluster = Cluster(3, groups=1)
     cluster.start("m1:1", "m2:1")
     cluster.run(S)
-    prepare = Prepare([Ballot(0, 1, 0, "")], {}, True)
+    prepare = Prepare([PrepareItem(0, 1, 0, "")], {}, True)
     assert refused(cluster, "m1:1", "m2:1", prepare) == {Guard.PREPARE_COLD_EARLY}
     assert cluster.members["m1:1"].running.groups[0].promised_epoch == 0
 
@@ -264,10 +265,10 @@ def test_publishers_whose_publications_a_state_may_cover_are_told_so() -> None:
 def test_a_new_coordinator_is_asked_at_once() -> None:
     cluster, _, (name, _) = published()
     group = cluster.members[name].running.groups[0]
-    group.sync_requested_until = 0
-    assert group.request_sync(5)
-    assert not group.request_sync(5)
-    assert group.request_sync(6)
+    group.transfer.requested_until = 0
+    assert group.transfer.may_request(5)
+    assert not group.transfer.may_request(5)
+    assert group.transfer.may_request(6)
 
 
 # Copies
@@ -283,7 +284,7 @@ def test_a_copy_of_another_history_is_not_taken() -> None:
         cluster.until(lambda: group.coordinator is None)
     state = cluster.members[source].running.groups[0].state()
     more: dict[str, Any] = {"active": False, "cold": False, "register": 0, "state": state}
-    copy = SyncItem(0, group.log.epoch, "another", 9, [], [], 9, **more)
+    copy = CopyItem(0, group.log.epoch, "another", 9, [], [], 9, **more)
     assert refused(cluster, learner, source, CopyReply([copy])) == {Guard.COPY_OLDER}
     assert group.log.committed == 1
 
@@ -297,7 +298,7 @@ def test_a_member_is_asked_for_a_copy_once_in_an_epoch() -> None:
     group = node.groups[0]
     copying = node.mode._learner.copying  # type: ignore[attr-defined]
     epoch = group.log.epoch + 1
-    group.sync_requested_until = 0
+    group.transfer.requested_until = 0
     assert copying.ask("m1:1", {0: (epoch, 100)}) == {}
-    group.sync_requested_until = 0
+    group.transfer.requested_until = 0
     assert copying.ask("m1:1", {0: (epoch, 100)}) == {0: epoch}

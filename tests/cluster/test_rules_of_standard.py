@@ -102,7 +102,7 @@ def test_a_log_as_long_of_another_history_is_asked_for() -> None:
 
     assert asks("e" * 28)
     assert group.log_incomplete
-    group.sync_requested_until = 0
+    group.transfer.requested_until = 0
     assert not asks(group.history)
 
 
