@@ -209,6 +209,11 @@ chaos: $(VENV)/.dev networks ## a minute of kills, pauses and partitions of real
 bench-check: $(VENV)/.dev ## compare costs of publications with docs/performance.json; fails at 10 % more
 	$(BIN)/python -m tests.guard
 
+screenshots: $(VENV)/.dev browser ## take the pictures of the dashboard in the docs anew, in a real browser
+	$(BIN)/python -m pytest -q tests/browser/test_dashboard.py
+	mkdir -p docs/images
+	cp build/screenshots/dashboard.png build/screenshots/dashboard-cluster.png docs/images/
+
 SOAK_SECONDS ?= 600
 soak-web: $(VENV)/.dev browser ## 10,000 messages a second into one page for ten minutes (SOAK_SECONDS=)
 	$(BIN)/python -m tests.browser.soak --seconds $(SOAK_SECONDS)
@@ -223,4 +228,4 @@ clean: ## remove everything that make made
 .PHONY: help jars run cluster dist-client demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
 	roots site dist verify-packages \
 	test test-pure test-server test-pipeline \
-	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos bench-check soak-web fuzz clean
+	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos bench-check screenshots soak-web fuzz clean

@@ -123,6 +123,9 @@ def test_one_sees_ones_own_messages_in_plots(page: webdriver.Chrome, watched: Wa
     )
     wait_for(page, "source", "Live: this member publishes its figures every 1.0 s.")
     wait_for(page, "members", "nothing behind")
+    for number in range(100):
+        post(watched.server.url, f"/prices/{number % 7}", content=str(number))
+    wait_for(page, "subject-rows", "/prices/")
     screenshot(page, "dashboard")
 
 
@@ -233,6 +236,7 @@ def test_a_member_that_goes_is_told_and_asked_again(page: webdriver.Chrome, tmp_
         cluster.kill(2)
         wait_for(page, "event-rows", "member-3: NORMAL → unreachable")
         wait_for(page, "event-rows", "election: ")
+        page.execute_script("document.getElementById('cluster').scrollIntoView()")
         screenshot(page, "dashboard-cluster")
         cluster.kill(0)
         wait_for(page, "health", "No answer from this member")
@@ -254,6 +258,7 @@ def test_every_server_has_an_overview_for_those_with_the_right(
         wait_for(page, "state", "Live: 1 member publishes figures")
         wait_for(page, "member-rows", "mdserver")
         wait_for(page, "member-rows", "ready")
+        screenshot(page, "overview")
         label = "return document.getElementById('connected').getAttribute('aria-label') || ''"
         WebDriverWait(page, WAIT_S).until(lambda _: "connected 1" in page.execute_script(label))
         asked = page.execute_script(
