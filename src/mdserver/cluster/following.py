@@ -26,6 +26,10 @@ from mdserver.limits import UNFOLLOWED_AFTER_SUSPICIONS
 
 if TYPE_CHECKING:
     from mdserver.cluster.group import Group
+    from mdserver.cluster.messages import LedGroup
+
+Leads = dict[str, "dict[int, LedGroup]"]
+"""Members -> the groups that each coordinates, by their numbers."""
 
 
 @define(eq=False)
@@ -71,15 +75,16 @@ class Following(MemberPart):
             self.follows_all = False
             return
         self.follows_all = True
+        leads = self._leads_in_sight()
         for group in self.groups:
-            if self._follows(group):
+            if self._follows(group, leads):
                 group.followed_at = now
             elif group.followed_at + suspect <= now:
                 self.follows_all = False
                 if group.followed_at + UNFOLLOWED_AFTER_SUSPICIONS * suspect <= now:
                     self.late_groups.append(group.index)
 
-    def _follows(self, group: "Group") -> bool:
+    def _follows(self, group: "Group", leads: Leads) -> bool:
         """Return whether a group goes on here; a group that catches up does.
 
         What the coordinator has committed is known from its heartbeat, which is a little old: so a
@@ -87,10 +92,10 @@ class Following(MemberPart):
         """
         leadership, log = group.leadership, group.log
         if leadership.coordinator == self._settings.me:
-            return self.behind(group) is not None
+            return self._behind(group, leads) is not None
         if not leadership.active:
             return False
-        behind = self.behind(group)
+        behind = self._behind(group, leads)
         if behind is None:
             return False
         moved = log.committed != group.followed_length
@@ -103,20 +108,37 @@ class Following(MemberPart):
         Returns None if no coordinator is in sight, because nobody says then how many there are. The
         number is as old as the coordinator's last heartbeat.
         """
+        return self._behind(group, self._leads_in_sight())
+
+    def _leads_in_sight(self) -> Leads:
+        """Return what each member in sight coordinates, by its last heartbeat.
+
+        Looked up once for all groups: there may be very many more of them than members.
+        """
+        members, now = self._members, self._outgoing.now
+        return {
+            name: peer.leads for name, peer in members.peers.items() if members.alive(name, now)
+        }
+
+    def _behind(self, group: "Group", leads: Leads) -> int | None:
         coordinator = group.leadership.coordinator
         if coordinator == self._settings.me:
             here = group.coordinator
             return 0 if here is not None and here.state is CoordinatorState.ACTIVE else None
-        if not self._members.alive(coordinator, self._outgoing.now):
+        if coordinator not in leads:
             return None
-        led = self._members.peers[coordinator].leads.get(group.index)
-        return None if led is None else max(led.committed - group.log.committed, 0)
+        led = leads[coordinator].get(group.index)
+        if led is None:
+            return None
+        behind = led.committed - group.log.committed
+        return behind if behind > 0 else 0
 
     def behind_in_all(self) -> int | None:
         """Return the sum of `behind` over all groups, None if it is None of one of them."""
         total = 0
+        leads = self._leads_in_sight()
         for group in self.groups:
-            behind = self.behind(group)
+            behind = self._behind(group, leads)
             if behind is None:
                 return None
             total += behind

@@ -257,11 +257,10 @@ class Group:
 
         What was never forwarded surely was not taken, and the answer says so.
         """
-        if self.queue.proposals:
-            given_up = self.queue.expired(self._outgoing.now, timeout)
-            if given_up:
-                self.resolve(given_up)
-                self.propose()
+        given_up = self.queue.expired(self._outgoing.now, timeout)
+        if given_up:
+            self.resolve(given_up)
+            self.propose()
 
     def resolve(self, outcomes: "Iterable[Outcome]") -> None:
         """Tell publishers at this member what became of their publications."""

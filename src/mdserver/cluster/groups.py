@@ -107,7 +107,8 @@ class Groups(list[Group]):
     @property
     def record_lost(self) -> bool:
         """Return whether this seed lost its vote record, and waits for an operator."""
-        return any(group.acceptor and group.acceptor.standing is Standing.LOST for group in self)
+        lost = Standing.LOST  # asked a few times in each tick, of all groups: no call for each
+        return lost in [group.acceptor.standing for group in self if group.acceptor is not None]
 
     @property
     def returning(self) -> bool:
@@ -119,7 +120,7 @@ class Groups(list[Group]):
     @property
     def unverified(self) -> bool:
         """Return whether a log here is as the disk had it, and may be an older copy."""
-        return any(group.acceptor and group.acceptor.unverified for group in self)
+        return True in [group.acceptor.unverified for group in self if group.acceptor is not None]
 
     @property
     def standing_known(self) -> bool:

@@ -490,7 +490,8 @@ class Node:
             self.broker.timer(due, self.outgoing.now, self.outgoing.out)
             return
         for group in self.groups:
-            group.give_up(self.settings.publish_timeout)
+            if group.queue.proposals:
+                group.give_up(self.settings.publish_timeout)
         self.mode.sequencer.forget_idle()
         self.wal.note_committed(self.outgoing.now)
         if self.settings.single:

@@ -113,8 +113,13 @@ class Transfer:
         if (
             led.epoch > log.epoch
             or led.length > log.length
-            or (acceptor is not None and acceptor.standing is not Standing.NORMAL)
-            or self._differs(led.length)
+            # More is committed here than the coordinator holds (docs/cluster.md, "Older copies").
+            or log.committed > led.length
+            # It was read from a disk and no coordinator has compared it yet, or it does not count.
+            or (
+                acceptor is not None
+                and (acceptor.unverified or acceptor.standing is not Standing.NORMAL)
+            )
         ):
             return Gap(led.epoch, led.committed)
         if leadership.coordinator in (peer, "") and leadership.epoch == led.epoch:
@@ -126,17 +131,6 @@ class Transfer:
             if not leadership.active:
                 group.follow()
         return None
-
-    def _differs(self, length: int) -> bool:
-        """Return whether this member has to ask although its log seems long enough.
-
-        It has to if its log was read from a disk and no coordinator has compared it yet, or if more
-        is committed here than the coordinator holds (docs/cluster.md, "Older copies").
-        """
-        group = self._group
-        if group.acceptor is not None and group.acceptor.unverified:
-            return True
-        return group.log.committed > length
 
     def may_request(self, epoch: int) -> bool:
         """Return whether it is time to ask for what is missing; if so, note that it was asked.
