@@ -1,9 +1,14 @@
 """What a member reads: records of others, and the end of what retention left."""
 
+import base64
+import json
+import time
+import urllib.request
+
 import pytest
 
 from tests.kafka.conftest import Members
-from tests.kafka.talking import client, contents, new_topic, produce, subscribed, take
+from tests.kafka.talking import PATIENCE_S, client, contents, new_topic, produce, subscribed, take
 from tests.live import wait_for_line
 from tests.live_kafka import LiveKafka
 
@@ -48,3 +53,34 @@ def test_what_retention_removed_is_missing_by_name(kafka: LiveKafka, members: Me
         [sync, *recovered] = subscribed(here, subject, epoch=1, seq=19)
         assert sync["status"] == "DATA_SYNC"
         assert [message["content"] for message in recovered] == ["19"]
+
+
+def test_statistics_count_records_and_tell_the_lag(kafka: LiveKafka, members: Members) -> None:
+    topic = new_topic(kafka, 1)
+    kafka.produce(topic, [("k", b"1"), ("a//b", b"poison"), ("k", b"2")])
+    password = "a password for operators"
+    monitored = (
+        "MonitorHTTP.Listen=127.0.0.1:0",
+        f"MonitorPassword={password}",
+        "MonitorUsername=admin",
+    )
+    with members.start(kafka, f"topics={topic}", *monitored) as here:
+        wait_for_line(here.log, "joined")
+        [address] = wait_for_line(here.log, '"ready"')["monitor"]
+        request = urllib.request.Request(f"{address}/statistics")  # noqa: S310
+        secret = base64.b64encode(f"admin:{password}".encode()).decode()
+        request.add_header("Authorization", f"Basic {secret}")
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
+                found = json.loads(answer.read())["kafka"]
+            if found["lag"] or time.monotonic() > deadline:
+                break
+        assert found == {
+            "records": 3,
+            "poison": 1,
+            "strays": 0,
+            "repeats": 0,
+            "waiting": 0,
+            "lag": {f"{topic}/0": 0},
+        }

@@ -347,6 +347,8 @@ class App:
             nursery.start_soon(self.telemetry.run)
         if self._audit is not None and config.audit_stats:
             nursery.start_soon(statistics.write_lines, self._audit.take, config.stats_log_interval)
+        if self.kafka is not None:
+            statistics.kafka = self.kafka.statistics
         if self.journal is not None:
             nursery.start_soon(
                 statistics.write_lines, self.journal.take, JOURNAL_STATS_S * NS_PER_S

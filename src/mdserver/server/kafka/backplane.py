@@ -1,7 +1,8 @@
 """The I/O of a member whose log is Kafka: three threads, and what the node wants of them."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 from attrs import define
 
@@ -15,7 +16,7 @@ from mdserver.server.kafka.writer import Writer
 
 if TYPE_CHECKING:
     from mdserver.cluster.kafka_mode import Consume, Produce
-    from mdserver.cluster.node import Node
+    from mdserver.cluster.kafka_node import KafkaNode
     from mdserver.core.outputs import Log
     from mdserver.server.engine import Engine
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class Backplane:
     """The connection of a node to Kafka; `run` it."""
 
-    node: "Node"
+    node: "KafkaNode"
     watcher: Watcher
     reader: Reader
     writer: Writer
@@ -41,6 +42,12 @@ class Backplane:
         """Write an event of the node to the server log."""
         write_to_log(line)
 
+    def statistics(self) -> dict[str, Any]:
+        """Return counts since the start, what waits, and the lag of each partition."""
+        counts = attrs.asdict(self.node.mode.counts())
+        counts["lag"] = dict(self.reader.lag)
+        return counts
+
     async def run(self) -> None:
         """Run until cancelled; then wait for what is on its way to Kafka, at most some seconds."""
         async with trio.open_nursery() as nursery:
@@ -49,7 +56,7 @@ class Backplane:
                 nursery.start_soon(part.run)
 
 
-def connected(settings: KafkaSettings, node: "Node", engine: "Engine") -> Backplane:
+def connected(settings: KafkaSettings, node: "KafkaNode", engine: "Engine") -> Backplane:
     """Make the connection of a node. Raises ConfigError."""
     parts = Watcher(settings, engine), Reader(settings, engine), Writer(settings, engine)
     return Backplane(node, *parts)

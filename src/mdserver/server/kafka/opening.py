@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from mdserver.cluster.kafka_node import KafkaNode
 from mdserver.config import ClusterEngine, Config
 from mdserver.errors import ConfigError
 
@@ -33,7 +34,7 @@ def connect(
     settings: "KafkaSettings | None", node: "Node", engine: "engine.Engine"
 ) -> "Backplane | None":
     """Make the connection of a node to Kafka; None without settings."""
-    if settings is None:
+    if settings is None or not isinstance(node, KafkaNode):
         return None
     from mdserver.server.kafka.backplane import connected
 

@@ -37,6 +37,9 @@ class Reader(EngineThread):
         self._wanted: deque[Consume] = deque()
         self._next: dict[Partition, int] = {}
         """The partitions that are read -> the next offset of each."""
+        self.lag: dict[str, int] = {}
+        """Partitions (`topic/number`) -> how many offsets are not read yet, as last looked at."""
+        self._look_at = 0.0
         self._again_at = 0.0
         """Until when nothing is assigned, since Kafka did not say where to begin."""
 
@@ -51,6 +54,9 @@ class Reader(EngineThread):
             while not self._stopping.is_set():
                 if self._wanted:
                     self._begin(consumer)
+                if time.monotonic() >= self._look_at:
+                    self._look_at = time.monotonic() + KAFKA_LOOK_S
+                    self._look(consumer)
                 # `consume` alone would wait until its batch is full, or for all of its time.
                 first = consumer.poll(KAFKA_POLL_S)
                 if first is not None:
@@ -119,6 +125,15 @@ class Reader(EngineThread):
             if "compact" in policy:
                 found[resource.name] = None
         return found
+
+    def _look(self, consumer: Consumer) -> None:
+        """Note how far this member is behind, by what the last fetches said of the ends."""
+        lag: dict[str, int] = {}
+        for (topic, number), following in self._next.items():
+            ends = consumer.get_watermark_offsets(TopicPartition(topic, number), cached=True)
+            # An end that is not known yet is negative.
+            lag[f"{topic}/{number}"] = max(0, ends[1] - following) if ends else 0
+        self.lag = lag
 
     # Records
 

@@ -75,12 +75,14 @@ class Statistics:
     """Samples a server and returns the results in several forms.
 
     `windows` may be filled with those of an earlier process before `run`. `journal` returns the
-    state of the journal; it stays None without a journal.
+    state of the journal; it stays None without a journal. `kafka` returns what is known of the
+    topics, as plain values, if Kafka is the log.
     """
 
     def __init__(self, server: Server, node: Node) -> None:
         self.windows = Windows(INDICATORS)
         self.journal: Callable[[], JournalState] | None = None
+        self.kafka: Callable[[], dict[str, Any]] | None = None
         self._server = server
         self._node = node
         self._before = totals(server, node)
@@ -186,6 +188,7 @@ class Statistics:
                 for name, found in self.summaries().items()
             },
             "latency": {name: latency(found) for name, found in self._measured().items()},
+            "kafka": None if self.kafka is None else self.kafka(),
             **self.incidents(),
         }
 

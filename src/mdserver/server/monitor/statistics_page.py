@@ -49,6 +49,8 @@ def text(document: dict[str, Any]) -> str:
         lines += ["", title, *pairs(values)]
     if document["journal"] is not None:
         lines += ["", "journal", *(f"  {name}  {one}" for name, one in document["journal"].items())]
+    if document["kafka"] is not None:
+        lines += ["", "kafka", *(f"  {name}  {one}" for name, one in document["kafka"].items())]
     lines += ["", "latency in seconds"]
     for name, one in document["latency"].items():
         shown = "  ".join(f"{key} {value:g}" for key, value in one.items())
