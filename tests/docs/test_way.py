@@ -50,7 +50,8 @@ def test_in_a_cluster_of_one_it_meets_the_links_as_well(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_in_a_cluster_of_three_it_meets_the_modules_of_both_pictures() -> None:
     assert not set(drawn()) & set(drawn(1)), "a module is drawn twice"
-    assert set(cluster_way.measured()) == {*drawn(), *drawn(1)}
+    shortcut = {"cluster/single.py"}  # of a single server
+    assert set(cluster_way.measured()) == {*drawn(), *drawn(1)} - shortcut
 
 
 @pytest.mark.parametrize(

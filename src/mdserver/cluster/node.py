@@ -159,7 +159,7 @@ class Node:
             self.wal,
             rng,
         )
-        self._short_way = ShortWay(groups, cluster, broker, out, pending, self.wal)
+        self._short_way = ShortWay(groups, cluster, broker, out, pending)
         common = (groups, cluster, members, out)  # of all parts, see `MemberPart`
         self.following = Following(*common)
         self._rng = rng

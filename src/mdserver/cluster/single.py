@@ -10,9 +10,8 @@ and the same outcome, and the shortcut takes it: its entry is committed as soon 
 
 The shortcut is closed to
 
-- a server whose acks wait for the disk, because nothing is committed before it is acked;
-- a server whose disk is behind by more than `hold_bytes`, because the coordinator then holds
-  publications back, and later ones must not overtake them;
+- a server that writes its logs down, because its acks wait for the disk, and nothing is committed
+  before it is acked;
 - all publications of a step if one of them has a number, because it may be a repeat;
 - a group in which an earlier publication waits or is not committed, because publications of one
   group are taken in order;
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from mdserver.cluster.outgoing import Outgoing
     from mdserver.cluster.pending import PendingPublications
     from mdserver.cluster.settings import ClusterSettings
-    from mdserver.cluster.wal import WalBuffer
     from mdserver.core.broker import Broker
     from mdserver.core.message import Entry
     from mdserver.core.proposal import Proposal
@@ -45,7 +43,7 @@ _ACTIVE = CoordinatorState.ACTIVE
 
 
 class ShortWay:
-    """The shortcut of one server; it takes publications without a number."""
+    """The shortcut of one server; it takes publications without a number, if it is `open`."""
 
     def __init__(
         self,
@@ -54,23 +52,12 @@ class ShortWay:
         broker: "Broker",
         outgoing: "Outgoing",
         pending: "PendingPublications",
-        wal: "WalBuffer",
     ) -> None:
         self._groups = groups
-        self._hold_bytes = settings.hold_bytes
         self._broker = broker
         self._outgoing = outgoing
         self._pending = pending
-        self._wal = wal
-        self._allowed = settings.single and not settings.trace and not wal.acks_wait
-
-    @property
-    def open(self) -> bool:
-        """Whether publications may take the shortcut now, without waiting for the disk."""
-        wal = self._wal
-        if not wal.enabled:
-            return self._allowed
-        return self._allowed and not wal.held_back and wal.unsynced_bytes <= self._hold_bytes
+        self.open = settings.single and not settings.trace and not settings.writes_wal
 
     def publish(self, by_group: "Mapping[int, Sequence[Proposal]]") -> None:
         """Commit publications, deliver them, and answer their publishers.
@@ -113,7 +100,4 @@ class ShortWay:
             or log.committed != log.length
         ):
             return None
-        entries = log.append_committed(coordinator.epoch, proposals)
-        if self._wal.enabled:
-            self._wal.appended_committed(group, entries)
-        return entries
+        return log.append_committed(coordinator.epoch, proposals)

@@ -228,13 +228,6 @@ class WalBuffer:
             self.entries.append(WalAppended(group.index, start, entries, runs))
             self._bytes += _content_bytes(entries)
 
-    def appended_committed(self, group: "Group", entries: list[Entry]) -> None:
-        """Note entries at the end of a group's log that are already committed, and of no run."""
-        length = group.log.length
-        self.entries.append(WalAppended(group.index, length - len(entries), entries, []))
-        self._bytes += _content_bytes(entries)
-        self.committed(group.index, length)
-
     def checkpoint(self, group: "Group") -> None:
         """Note all that is held of a group, so that older entries of it can be deleted.
 
