@@ -86,6 +86,8 @@ lock: ## resolve the lock files in requirements/ anew
 	$(LOCK) -c requirements/run.txt -o requirements/server.txt
 	$(LOCK) --extra build --extra dev --extra kafka --extra otel --extra pipeline -o requirements/dev.txt
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet packaging/site/requirements.in -o requirements/site.txt
+	$(BIN)/uv pip compile --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet tests/fuzz/requirements.in -o requirements/fuzz.txt
+	$(LOCK) packaging/requirements.in -c requirements/server.txt -o requirements/release.txt
 	$(LOCK) --extra build --extra demo -c requirements/dev.txt -o requirements/demo.txt
 
 quick: $(VENV)/.dev ## the tests that take under two minutes together
@@ -117,10 +119,21 @@ $(SITE)/.done: requirements/site.txt | $(VENV)/bin/python
 site: $(SITE)/.done ## the documentation as pages to read in a browser, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet -f packaging/site/mkdocs.yml
 
-dist: $(VENV)/.dev roots ## what is released, in dist/: sdist, wheel, .deb, .rpm, tarball
+# What makes the single file and the list of parts, beside what the server depends on.
+RELEASE := build/release-venv
+$(RELEASE)/.done: requirements/release.txt | $(VENV)/bin/python
+	$(VENV)/bin/python -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
+	@touch $@
+
+.PHONY: audit fuzz-parsers
+audit: $(RELEASE)/.done ## ask a database whether a dependency has a known weakness
+	$(RELEASE)/bin/python packaging/audit.py
+
+dist: $(VENV)/.dev $(RELEASE)/.done roots ## what is released, in dist/: packages, a single file, what is in them
 	$(BIN)/python packaging/build.py
 
-verify-packages: $(VENV)/.dev roots ## the packages in a clean root; minutes, and root's rights
+verify-packages: $(VENV)/.dev $(RELEASE)/.done roots ## the packages in a clean root; minutes, and root's rights
 	$(BIN)/python -m pytest -q packaging/tests
 
 javascript: $(CLIENT)/node_modules/.package-lock.json ## make what servers serve of the JavaScript client
@@ -221,6 +234,14 @@ soak-web: $(VENV)/.dev browser ## 10,000 messages a second into one page for ten
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.dev ## drive a live server with hostile input for ten minutes (FUZZ_SECONDS=, FUZZ_SEED=)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
+
+PARSER_SECONDS ?= 60
+$(VENV)/.fuzz: requirements/fuzz.txt $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.txt
+	@touch $@
+
+fuzz-parsers: $(VENV)/.fuzz ## look for bytes that break a parser, a minute each (PARSER_SECONDS=)
+	$(BIN)/python -m tests.fuzz.guided --seconds $(PARSER_SECONDS)
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
