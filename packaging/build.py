@@ -1,11 +1,14 @@
-"""Build what is released into dist/: sdist, wheel, .deb, .rpm, a tarball, and their checksums.
+"""Build what is released into dist/: packages, a single file, what they hold, their checksums.
 
-    python packaging/build.py [--only sdist|wheel|tar|deb|rpm]... [--output dist]
+    python packaging/build.py [--only KIND]... [--output dist]
 
 The same commit gives the same bytes: every file has the time of the commit (`SOURCE_DATE_EPOCH`,
 reproducible-builds.org), root as its owner, and a place in sorted order. The packages bring the
 dependencies of requirements/server.txt along, for the Python that builds them, because no
-distribution has all of them; what they need from the system is that Python alone.
+distribution has all of them; what they need from the system is that Python alone. The single file
+brings Python along as well.
+
+With MDSERVER_SIGNING_KEY, the file of an SSH key, SHA256SUMS is signed: `SHA256SUMS.sig`.
 """
 
 import argparse
@@ -24,6 +27,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 HERE = Path(__file__).parent
 BUILD = ROOT / "build" / "packages"
+# Where cyclonedx-py and pyinstaller are, with what the server depends on (`make dist` makes it).
+RELEASE = Path(os.environ.get("MDSERVER_RELEASE_TOOLS", ROOT / "build" / "release-venv")) / "bin"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 NEXT_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor + 1}"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -218,14 +223,58 @@ def rpm(output: Path) -> Path:
     return Path(shutil.copyfile(built, output / built.name))
 
 
+def single(output: Path) -> Path:
+    """Build one file that runs without a Python: it unpacks itself, and loads what it brings."""
+    tree = BUILD / "single"
+    shutil.rmtree(tree, ignore_errors=True)
+    place(tree / "start.py", "from mdserver.cli.main import main\n\nmain()\n")
+    name = f"mdserver-{version()}-linux-{os.uname().machine}"
+    words: tuple[str | Path, ...] = ("--onefile", "--name", name, "--log-level", "ERROR")
+    words += ("--paths", library(output), "--collect-all", "mdserver")
+    for module in ("mdserver.pipeline", "setuptools", "pip", "PyInstaller"):
+        words += ("--exclude-module", module)
+    words += ("--distpath", output, "--workpath", tree / "work", "--specpath", tree)
+    # Sets of names are written in the order of their hashes.
+    run(
+        RELEASE / "pyinstaller",
+        *words,
+        tree / "start.py",
+        PYTHONHASHSEED="0",
+        PYTHONPATH=str(library(output)),
+    )
+    return output / name
+
+
+def sbom(output: Path) -> Path:
+    """Write down what the packages hold, as CycloneDX has it: names, versions, hashes."""
+    file = output / f"mdserver-{version()}.cdx.json"
+    words = ("--output-reproducible", "--short-PURLs", "--pyproject", ROOT / "pyproject.toml")
+    words += ("--mc-type", "application", "--of", "JSON", "-o", file)
+    run(RELEASE / "cyclonedx-py", "requirements", *words, ROOT / "requirements" / "server.txt")
+    return file
+
+
+def sign(sums: Path, key: str) -> None:
+    """Sign the checksums with an SSH key; docs/install.md says how to verify that."""
+    Path(f"{sums}.sig").unlink(missing_ok=True)
+    run("ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", "mdserver-release", sums)
+
+
 KINDS: dict[str, Callable[[Path], Path]] = {
     "sdist": sdist,
     "wheel": wheel,
     "tar": tar,
     "deb": deb,
     "rpm": rpm,
+    "single": single,
+    "sbom": sbom,
 }
-NEEDS = {"deb": "dpkg-deb", "rpm": "rpmbuild"}
+NEEDS = {
+    "deb": "dpkg-deb",
+    "rpm": "rpmbuild",
+    "single": str(RELEASE / "pyinstaller"),
+    "sbom": str(RELEASE / "cyclonedx-py"),
+}
 
 
 def main() -> None:
@@ -239,14 +288,18 @@ def main() -> None:
     for kind in given.only or KINDS:
         if not shutil.which(NEEDS.get(kind, "true")):
             if given.only:
-                sys.exit(f"packaging: {kind} needs {NEEDS[kind]} (Debian: apt-get install rpm)")
+                sys.exit(f"packaging: {kind} needs {NEEDS[kind]} (make dist)")
             print(f"{kind}: left out, there is no {NEEDS[kind]}", file=sys.stderr)
             continue
         file = KINDS[kind](given.output.resolve())
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         sums.append(f"{digest}  {file.name}\n")
         print(f"{file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}")
-    (given.output / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
+    file = given.output / "SHA256SUMS"
+    file.write_text("".join(sums), encoding="utf-8")
+    key = os.environ.get("MDSERVER_SIGNING_KEY")
+    if key:
+        sign(file.resolve(), key)
 
 
 if __name__ == "__main__":

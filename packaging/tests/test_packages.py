@@ -25,6 +25,9 @@ CONFIG = "/etc/mdserver/mdserver.conf"
 EXPOSURE_MAX = 2.0
 START_MAX_S = 5
 PATIENCE_S = 60
+KINDS = ("sdist", "wheel", "tar", "deb", "rpm", "single", "sbom")
+RELEASE = ROOT / "build" / "release-venv"
+SINGLE_START_MAX_S = 1  # of processor time, so that a busy machine counts for nothing
 TOOLS = ("debootstrap", "rpm", "systemd-analyze", "dpkg-deb")
 
 pytestmark = [
@@ -51,7 +54,8 @@ def run(*command: object, **options: object) -> str:
 def built(source: Path, output: Path, *kinds: str) -> Path:
     only = [word for kind in kinds for word in ("--only", kind)]
     build = source / "packaging" / "build.py"
-    run(sys.executable, build, *only, "--output", output, cwd=source)
+    environment = {**os.environ, "MDSERVER_RELEASE_TOOLS": str(RELEASE)}
+    run(sys.executable, build, *only, "--output", output, cwd=source, env=environment)
     return output
 
 
@@ -115,7 +119,7 @@ def serving(*command: object) -> Iterator[str]:
 
 def test_two_builds_of_one_commit_are_the_same(dist: Path, tmp_path: Path) -> None:
     run("git", "clone", "-q", ROOT, tmp_path / "clone")
-    again = built(tmp_path / "clone", tmp_path / "again", "sdist", "wheel", "tar", "deb", "rpm")
+    again = built(tmp_path / "clone", tmp_path / "again", *KINDS)
     assert (again / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
     run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=dist)
 
@@ -185,6 +189,92 @@ def test_the_rpm_has_what_the_debian_package_has(dist: Path) -> None:
     assert f"python(abi) = {python}" in run("rpm", "-qRp", package)
     assert CONFIG in run("rpm", "-qcp", package)
     assert "useradd --system" in run("rpm", "-qp", "--scripts", package)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with the C library and nothing else: no Python, no shell."""
+    root = tmp_path_factory.mktemp("bare")
+    said = run("ldd", sys.executable)
+    for library in {*re.findall(r"(/lib\S+/(?:libc|libm|libdl|libpthread|ld-\S+)\.so\S*)", said)}:
+        place = root / library[1:]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, place)
+    loader = re.search(r"(/lib64/ld-\S+)", said)
+    assert loader
+    (root / "lib64").mkdir(exist_ok=True)
+    shutil.copy(loader[1], root / loader[1][1:])
+    for name in ("libdl.so.2", "libpthread.so.0", "libm.so.6", "librt.so.1", "libz.so.1"):
+        for found in Path("/lib").glob(f"*-linux-gnu/{name}"):
+            shutil.copy(found, root / found.relative_to("/"))
+    (root / "tmp").mkdir(mode=0o1777)
+    return root
+
+
+def test_the_single_file_publishes_and_subscribes_without_a_python(dist: Path, bare: Path) -> None:
+    (single,) = dist.glob("mdserver-*-linux-*[!z]")
+    shutil.copy(single, bare / "mdserver")
+    assert not list(bare.rglob("*python*"))
+    command = ("chroot", "--userspec=65534:65534", bare, "/mdserver")
+    with serving(*command, "run") as url:
+        run(*command, "pub", "/a/b", "hello", "--server", url)
+        said = run(*command, "sub", "/a/b", "--count", 1, "--quiet", "--server", url)
+        assert said == "/a/b hello\n"
+    run(*command, "check-config")
+    assert list((bare / "tmp").iterdir()) == []
+
+
+def test_the_single_file_starts_soon(dist: Path) -> None:
+    (single,) = dist.glob("mdserver-*-linux-*[!z]")
+    before = os.times()
+    run(single, "--version")
+    after = os.times()
+    spent = after.children_user - before.children_user
+    assert spent + after.children_system - before.children_system < SINGLE_START_MAX_S
+
+
+def test_the_list_of_parts_names_what_the_packages_hold(dist: Path) -> None:
+    (file,) = dist.glob("*.cdx.json")
+    document = json.loads(file.read_text())
+    assert document["bomFormat"] == "CycloneDX"
+    assert document["metadata"]["component"]["name"] == "mdserver"
+    held = {part["name"]: part["version"] for part in document["components"]}
+    locked = (ROOT / "requirements" / "server.txt").read_text()
+    assert held == dict(re.findall(r"^(\S+)==(\S+)", locked, re.MULTILINE))
+    assert "timestamp" not in document["metadata"]
+
+
+def test_checksums_are_signed_with_a_key_that_is_given(tmp_path: Path) -> None:
+    key = tmp_path / "release"
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+    os.environ["MDSERVER_SIGNING_KEY"] = str(key)
+    try:
+        built(ROOT, tmp_path / "signed", "wheel")
+    finally:
+        del os.environ["MDSERVER_SIGNING_KEY"]
+    signers = tmp_path / "signers"
+    signers.write_text(f"release {key.with_suffix('.pub').read_text()}")
+    words = ("-f", signers, "-I", "release", "-n", "mdserver-release")
+    sums = tmp_path / "signed" / "SHA256SUMS"
+    command = ["ssh-keygen", "-Y", "verify", *map(str, words), "-s", f"{sums}.sig"]
+    with sums.open() as file:
+        run(*command, stdin=file)
+    sums.write_text(sums.read_text() + "\n")
+    with sums.open() as file:
+        changed = subprocess.run(command, stdin=file, capture_output=True, check=False)
+    assert changed.returncode != 0
+
+
+def test_an_audit_says_when_it_could_ask_nobody() -> None:
+    done = subprocess.run(
+        [RELEASE / "bin" / "python", ROOT / "packaging" / "audit.py"],
+        env={**os.environ, "HTTPS_PROXY": f"http://127.0.0.1:{free_port()}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "could not be reached, nothing was checked" in done.stderr
 
 
 def test_the_wheel_is_installed_and_carries_the_pages(dist: Path, tmp_path: Path) -> None:
