@@ -13,9 +13,13 @@ import yaml
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-MOVED = {"../SECURITY.md": "reporting.md", "../CHANGELOG.md": "changelog.md"}
+MOVED = {
+    "../README.md": "index.md",
+    "../SECURITY.md": "reporting.md",
+    "../CHANGELOG.md": "changelog.md",
+}
 TEXTS = ("conf/mdserver.conf", "conf/loopback.conf")
-LINK = re.compile(r"\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
+LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -43,13 +47,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     up = "../" * page.file.src_uri.count("/")
 
     def lead(match: re.Match[str]) -> str:
-        target = match[1].removeprefix(up)
+        target = match[2].removeprefix(up)
         if not target.startswith("../"):
             return match[0]
         if target in MOVED:
-            return f"]({up}{MOVED[target]}{match[2] or ''})"
-        assert target.removeprefix("../") in TEXTS, f"{page.file.src_uri} links to {target}"
-        return f"]({up}{Path(target).name})"
+            return f"[{match[1]}]({up}{MOVED[target]})"
+        if target.removeprefix("../") in TEXTS:
+            return f"[{match[1]}]({up}{Path(target).name})"
+        return match[1]
 
     return LINK.sub(lead, markdown)
 
