@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tests.live import post
 
 DEMO = Path(__file__).parents[2] / "docs" / "examples" / "demo.py"
 WAIT_S = 60
+CROWD = 100
+BEAT_PAUSE_S = 1
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 DARK = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
 
@@ -87,6 +90,15 @@ def test_the_market_changes_many_cells_a_second(page: webdriver.Chrome, url: str
     WebDriverWait(page, WAIT_S).until(
         lambda _: (page.execute_script(figures) or [0, 0])[1] > 500, "few cells change"
     )
+    # What a cell shows changes the width of no column, and so the place of nothing else.
+    assert page.execute_script(
+        "return [...document.querySelectorAll('#market table')].every((table) =>"
+        " getComputedStyle(table).tableLayout === 'fixed')"
+    )
+    assert page.execute_script(
+        "return [...document.querySelectorAll('#market td')].every((cell) =>"
+        " cell.scrollWidth <= cell.clientWidth)"
+    )
     # Fewer messages come when each cell changes once a second at most.
     select = page.find_element(By.ID, "conflation")
     select.send_keys("once a second")
@@ -118,6 +130,28 @@ def test_what_is_no_route_does_not_stop_the_buses(page: webdriver.Chrome, url: s
     drawn = "return document.getElementById('map').toDataURL()"
     before = page.execute_script(drawn)
     WebDriverWait(page, WAIT_S).until(lambda _: page.execute_script(drawn) != before)
+
+
+def test_very_many_people_at_once_are_answered_together(page: webdriver.Chrome, url: str) -> None:
+    page.get(f"{url}chat.html")
+    wait_for(page, "#state", "Connected")
+    page.execute_script(
+        "window.beats = 0;"
+        "const send = WebSocket.prototype.send;"
+        "WebSocket.prototype.send = function (payload) {"
+        "  beats += payload.split('\"/presence/lobby/').length - 1;"
+        "  return send.call(this, payload);"
+        "};"
+    )
+    began = time.monotonic()
+    for number in range(CROWD):
+        post(url.removesuffix("/demo/"), f"/presence/lobby/crowd{number}", content="Somebody")
+    WebDriverWait(page, WAIT_S).until(
+        lambda _: len(page.find_elements(By.CSS_SELECTOR, "#people li")) > CROWD // 2, "nobody came"
+    )
+    beats = page.execute_script("return beats")
+    took_s = time.monotonic() - began
+    assert 1 <= beats <= took_s / BEAT_PAUSE_S + 2
 
 
 def test_two_people_chat(page: webdriver.Chrome, url: str) -> None:

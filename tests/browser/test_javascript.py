@@ -16,7 +16,7 @@ from tests.cluster.live_cluster import LiveCluster
 from tests.live import LiveServer, live_server, post
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "javascript.md"
-WAIT_S = 30
+WAIT_S = 60
 # A page that is too slow for a while is disconnected, and finds here all that it missed.
 CACHE = "MaxCachedMessagesPerSubject=100000"
 COUNTING = """<!doctype html><meta charset="utf-8"><output id="state">not begun</output>
