@@ -227,6 +227,14 @@ screenshots: $(VENV)/.dev browser ## take the pictures of the dashboard in the d
 	mkdir -p docs/images
 	cp build/screenshots/dashboard.png build/screenshots/dashboard-cluster.png docs/images/
 
+bench-web: $(CLIENT)/node_modules/.package-lock.json ## messages a second into the JavaScript client, beside centrifuge and nats.ws
+	@npm install --silent --no-save --no-audit --no-fund --prefix build/bench-web centrifuge@5.8.0 nats.ws@1.30.3
+	@node --experimental-websocket tests/web/clients.bench.mjs
+
+REPLAYED_SEEDS ?= 500
+replay-web: $(VENV)/.dev $(CLIENT)/node_modules/.package-lock.json ## what Python clients did in 500 simulated clusters, done by the JavaScript core
+	REPLAYED_SEEDS=$(REPLAYED_SEEDS) $(BIN)/python -m pytest -q tests/web/test_core.py
+
 SOAK_SECONDS ?= 600
 soak-web: $(VENV)/.dev browser ## 10,000 messages a second into one page for ten minutes (SOAK_SECONDS=)
 	$(BIN)/python -m tests.browser.soak --seconds $(SOAK_SECONDS)
@@ -249,4 +257,4 @@ clean: ## remove everything that make made
 .PHONY: help jars run cluster dist-client demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
 	roots site dist verify-packages \
 	test test-pure test-server test-pipeline \
-	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos bench-check screenshots soak-web fuzz clean
+	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos bench-check screenshots bench-web replay-web soak-web fuzz clean

@@ -1,6 +1,7 @@
 """The JavaScript core does what the Python core does, call by call."""
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.web.conversations import Conversation
 from tests.web.recorded import RecordedCore
 
 Node = Callable[..., str]
+SEEDS = int(os.environ.get("REPLAYED_SEEDS", "60"))
 
 
 def write(file: Path, conversations: Iterable[tuple[str, dict[str, Any]]]) -> None:
@@ -44,7 +46,7 @@ def test_in_simulated_clusters_with_faults(
 ) -> None:
     monkeypatch.setattr(simulation.clients, "ClientCore", RecordedCore)
     file = tmp_path / "conversations"
-    write(file, simulated(range(200)))
+    write(file, simulated(range(SEEDS)))
     assert "the same" in node("replay.mjs", file)
 
 

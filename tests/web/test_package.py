@@ -21,6 +21,12 @@ def test_scenarios(node: Node) -> None:
     assert "# fail 0" in node("--test", "--test-reporter=tap", "scenarios.test.mjs")
 
 
+def test_the_benchmark_hands_every_message_over(node: Node) -> None:
+    few = ("--messages", "2000", "--rounds", "1", "--only", "mdserver")
+    told = node("--experimental-websocket", "clients.bench.mjs", *few).splitlines()
+    assert [line.split()[:2] for line in told] == [["mdserver", "binary"], ["mdserver", "JSON"]]
+
+
 def test_types(node: Node) -> None:
     node(
         COMPILER,
