@@ -66,3 +66,17 @@ def test_addresses_that_are_idle_are_forgotten() -> None:
     busy.take(bytes_=100)
     rates.of("one more")
     assert set(rates._addresses) == {"a0", "one more"}
+
+
+def test_an_address_that_is_forgotten_while_it_is_connected_has_no_second_rate() -> None:
+    clock = Clock()
+    rates = Rates(RateLimits(commands_per_address=10), clock)
+    first = rates.of("192.0.2.1")
+    assert first is not None
+    for number in range(RATED_ADDRESSES_KEPT):
+        rates.of(f"a{number}")
+    second = rates.of("192.0.2.1")
+    assert second is not None
+    first.take(20)
+    second.take(10)
+    assert waits(second, clock) == 2

@@ -8,6 +8,7 @@ time at which all that was taken is paid for. It is one number, however much was
 """
 
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -38,7 +39,7 @@ class Rate:
 class Pair:
     """The rates of commands and bytes of one session, or of one address."""
 
-    __slots__ = ("bytes", "commands")
+    __slots__ = ("__weakref__", "bytes", "commands")
 
     def __init__(self, commands: int, bytes_: int) -> None:
         self.commands = Rate(commands)
@@ -54,12 +55,17 @@ class Pair:
 
 
 class Rates:
-    """The rates of all addresses. They outlive connections, so reconnecting does not reset them."""
+    """The rates of all addresses. They outlive connections, so reconnecting does not reset them.
+
+    `_used` has those of open connections: an address whose connections are idle is forgotten in
+    `_addresses`, but its next connection shares its rates with them all the same.
+    """
 
     def __init__(self, limits: RateLimits, clock: Callable[[], int]) -> None:
         self._limits = limits
         self._clock = clock
         self._addresses: dict[str, Pair] = {}
+        self._used: WeakValueDictionary[str, Pair] = WeakValueDictionary()
 
     def of(self, address: str) -> "Meter | None":
         """Return the meter of a new connection from this address, None if there is no limit."""
@@ -74,7 +80,11 @@ class Rates:
                     address: pair for address, pair in known.items() if not pair.idle(now)
                 }
             limits = self._limits
-            pair = known[address] = Pair(limits.commands_per_address, limits.bytes_per_address)
+            pair = self._used.get(address)
+            if pair is None:
+                pair = Pair(limits.commands_per_address, limits.bytes_per_address)
+                self._used[address] = pair
+            known[address] = pair
         own = Pair(self._limits.commands, self._limits.bytes)
         return Meter(own, pair, self._clock)
 
