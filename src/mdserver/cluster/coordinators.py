@@ -155,13 +155,13 @@ class Coordinators(MemberPart):
             group.ack_here()
 
     def forget_idle(self) -> None:
-        """Forget publishers that were idle for long."""
+        """Have each group forget the publishers that were idle for long, every `FORGET_EVERY`."""
         now = self._outgoing.now
         if now < self._next_forget:
             return
         self._next_forget = now + FORGET_EVERY
         for coordinator in self._active():
-            self.groups[coordinator.group].append()
+            self.groups[coordinator.group].append()  # no publications: idle publishers alone
 
     # Members that lack something
 

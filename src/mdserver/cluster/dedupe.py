@@ -150,7 +150,7 @@ class Publishers:
         return self.table.pop(publisher, None)
 
     def remember(self, publisher: str, known: Publisher) -> None:
-        """Restore a publisher that an entry forgot which is now taken back."""
+        """Restore a publisher, because the entry that had it forgotten is taken back."""
         self.table[publisher] = known
         if len(known.positions) >= 2 * self.kept:
             self.long[publisher] = None

@@ -85,7 +85,7 @@ class Following(MemberPart):
                     self.late_groups.append(group.index)
 
     def _follows(self, group: "Group", leads: Leads) -> bool:
-        """Return whether a group goes on here; a group that catches up does.
+        """Return whether this member keeps up with a group, or at least is catching up.
 
         What the coordinator has committed is known from its heartbeat, which is a little old: so a
         member that is behind follows as long as its own log moves.
@@ -147,7 +147,7 @@ class Following(MemberPart):
     def unready(self) -> str | None:
         """Return why clients are better served by another member; None if none is known to be.
 
-        If nobody follows all groups, nothing is won by sending clients back and forth.
+        If nobody follows all groups, sending clients back and forth would not help them.
         """
         if not self.late_groups or not self.servers():
             return None

@@ -286,7 +286,7 @@ class Group:
             self.append(contact, item)
 
     def refuse(self, contact: str, item: ForwardItem, reason: str) -> None:
-        """Tell a contact that nothing of what it forwarded was taken."""
+        """Refuse each publication that a contact forwarded, for the same reason."""
         for ticket in range(item.first, item.first + len(item.publications)):
             answer = AnswerItem(self.index, ticket, 0, 0, False, reason, None)
             self._outgoing.answer(contact, answer)

@@ -156,7 +156,7 @@ class Groups(list[Group]):
             self.readmit()
 
     def readmit(self) -> None:
-        """Take this seed back, by an operator's word, in the groups in which it waits for that."""
+        """Let this seed recover in the groups in which it is LOST: an operator ordered that."""
         for group in self:
             if group.acceptor is not None and group.acceptor.standing is Standing.LOST:
                 group.acceptor.transition(AcceptorEvent.READMIT)

@@ -109,7 +109,7 @@ class Conflation:
         self._ends.clear()
 
     def due(self, now: int, out: list[Output]) -> list[Subscription]:
-        """Send what is in the windows that end now; what exceeds a step's share follows soon.
+        """Send what the windows that end now hold, up to a step's share; the rest follows soon.
 
         Returns the subscriptions for which nothing is held back any more.
         """

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 def tell(address: str, status: str | int, reason: object, **values: object) -> None:
-    """Write a line about a client that was refused, if the log has that level."""
+    """Log, at level debug, that a client was refused, and why."""
     log.debug("client refused", address=address, status=status, reason=safe_text(reason), **values)
 
 
