@@ -127,6 +127,7 @@ def test_geofence_speaks_when_the_border_is_crossed(tmp_path: Path) -> None:
         (SPEEDING.replace("threshold", "bound"), 3, "unknown kind 'bound'"),
         (SPEEDING.replace("above: 90", "above: high"), 6, "`above` is a number, not 'high'"),
         (SPEEDING.replace("    above: 90\n", ""), 2, "the rule lacks `above`"),
+        (SPEEDING.replace("clear: 80", "clear: 91"), 7, "`clear` is at most `above`, which is 90"),
         (SPEEDING.replace("clear: 80", "cleer: 80"), 7, "threshold has no `cleer`"),
         (SPEEDING.replace("/vehicles/*/speed", "vehicles"), 4, "does not start with '/'"),
         (SPEEDING.replace("{1}\n", "{7}\n"), 5, "the subject has 3 segments"),

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -12,6 +13,13 @@ from types import FrameType
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
+
+from mdserver.limits import MB
+
+TASK_BYTES = 36 * MB
+"""How much of a file one task reads: a little more than half of a full segment of the journal, so
+that a segment is two tasks of nearly the same size. With whole segments, three of them on two
+processors leave one idle for a third of the time."""
 
 SETTINGS = {
     # Spark's default of 200 costs seconds a batch on a machine of a few cores, and the first batch
@@ -24,11 +32,18 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.files.maxPartitionBytes": str(TASK_BYTES),
 }
 LOGGING = Path(__file__).with_name("log4j2.properties")
 DRIVER_MEMORY = "1g"
 STOP_S = 30.0
 """How long a job waits for Spark to stop. The JVM ends with this process in any case."""
+COLLECTOR = "-XX:+UseParallelGC"
+"""It takes less processor time than Java's default, for longer pauses."""
+PROMPT_JOBS = ("derive",)
+"""Jobs for which pauses matter more than processor time."""
+JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+"""Variables of the environment from which every JVM takes options."""
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -59,7 +74,7 @@ def start(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= LOOPBACK | {
             "spark.driver.memory": DRIVER_MEMORY,
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+            "spark.driver.extraJavaOptions": _java_options(job, given or {}),
         }
         builder = builder.master("local[*]")
         if jars:
@@ -74,6 +89,18 @@ def start(
     # What Ctrl-C interrupts while py4j waits for an answer, it logs to the root logger instead.
     logging.getLogger().addFilter(_is_no_interrupt)
     return spark
+
+
+def _java_options(job: str, given: Mapping[str, str]) -> str:
+    """Return the options of an embedded JVM.
+
+    A JVM that is told of two garbage collectors does not start, so a user's choice is left alone.
+    """
+    logs = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+    others = [os.environ.get(name, "") for name in JAVA_OPTIONS]
+    others.append(given.get("spark.driver.defaultJavaOptions", ""))
+    chosen = any(re.search(r"-XX:\+Use\w+GC\b", text) for text in others)
+    return logs if chosen or job in PROMPT_JOBS else f"{logs} {COLLECTOR}"
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:

@@ -38,7 +38,7 @@ class JournalSource:
     """The segments of a journal, whose folder holds one folder for each stream."""
 
     folder: Path
-    batch_bytes: int = 256 * MB
+    batch_bytes: int = 512 * MB
     """The most bytes of a batch of the archive, which has one segment at least."""
 
     def frame(self, spark: SparkSession, stream: str, numbers: Sequence[int]) -> DataFrame:

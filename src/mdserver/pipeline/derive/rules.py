@@ -177,6 +177,11 @@ def _rule(node: yaml.Node) -> Rule:
     except InvalidSubjectError as error:
         raise _MistakeError(keys["from"], str(error)) from None
     subjects = len(segments_of(watched))
+    values = {name: read(keys.get(name), node, name) for name, read in options.items()}
+    if values.get("clear") is not None and values["clear"] > values["above"]:
+        raise _MistakeError(
+            keys["clear"], f"`clear` is at most `above`, which is {values['above']:g}"
+        )
     return Rule(
         name=_text(keys["name"]),
         kind=kind,
@@ -186,7 +191,7 @@ def _rule(node: yaml.Node) -> Rule:
         value=_text(keys["value"]) if "value" in keys else "content",
         group=_text(keys["group"]) if "group" in keys else None,
         message=_text(keys["message"]) if "message" in keys else None,
-        options={name: read(keys.get(name), node, name) for name, read in options.items()},
+        options=values,
     )
 
 

@@ -1,0 +1,40 @@
+"""The settings of Spark that jobs have by default."""
+
+import math
+
+import pytest
+
+from mdserver.limits import JOURNAL_SEGMENT_BYTES_MAX
+from mdserver.pipeline.common import session
+
+pytestmark = pytest.mark.pipeline
+
+
+def test_the_tasks_of_a_full_segment_are_two_of_nearly_the_same_size() -> None:
+    """Three segments on two processors would otherwise take as long as four."""
+    tasks = math.ceil(JOURNAL_SEGMENT_BYTES_MAX / session.TASK_BYTES)
+    assert tasks == 2
+    assert JOURNAL_SEGMENT_BYTES_MAX - session.TASK_BYTES > 0.75 * session.TASK_BYTES
+    assert session.SETTINGS["spark.sql.files.maxPartitionBytes"] == str(session.TASK_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("job", "environment", "given", "collector"),
+    [
+        ("archive", "", {}, True),
+        ("archive", "-Xmx2g", {}, True),
+        ("archive", "-XX:+UseG1GC", {}, False),
+        ("archive", "", {"spark.driver.defaultJavaOptions": "-XX:+UseZGC -Xss1m"}, False),
+        ("derive", "", {}, False),
+    ],
+)
+def test_a_collector_is_chosen_unless_the_user_chose_one(
+    monkeypatch: pytest.MonkeyPatch,
+    job: str,
+    environment: str,
+    given: dict[str, str],
+    collector: bool,
+) -> None:
+    """A JVM with two collectors does not start."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", environment)
+    assert (session.COLLECTOR in session._java_options(job, given)) == collector
