@@ -19,7 +19,12 @@ CONSUMER: Properties = {
     "auto.offset.reset": "error",  # what retention removed must not be passed over silently
     "enable.partition.eof": "true",
 }
+DEFAULTS: Properties = {
+    # A broker that was away is tried again within a second, and not within ten.
+    "reconnect.backoff.max.ms": "1000",
+}
 CONSUMER_DEFAULTS: Properties = {
+    **DEFAULTS,
     "isolation.level": "read_committed",
     # A full queue stops fetching, which is how a busy member slows its partitions down. The
     # default would then wait for a second.
@@ -29,6 +34,7 @@ CONSUMER_DEFAULTS: Properties = {
 }
 PRODUCER: Properties = {"acks": "all", "enable.idempotence": "true"}
 PRODUCER_DEFAULTS: Properties = {
+    **DEFAULTS,
     "compression.type": "lz4",
     "linger.ms": "2",
     "delivery.timeout.ms": "30000",
@@ -59,7 +65,7 @@ def producer(settings: KafkaSettings, failed: ErrorCallback) -> Producer:
 
 def admin(settings: KafkaSettings) -> AdminClient:
     """Make a client that asks for topics. Raises ConfigError."""
-    properties = {**settings.admin, "error_cb": _ignored}
+    properties = {**DEFAULTS, **settings.admin, "error_cb": _ignored}
     made: AdminClient = _made("consumer.properties", AdminClient, properties)
     return made
 
