@@ -17,6 +17,7 @@ from mdserver.cluster.acceptor import Acceptor, AcceptorEvent, Standing
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.dedupe import FORGOTTEN, Numbers, Publishers, Verdict
+from mdserver.cluster.election import UNKNOWN_EPOCHS, Election
 from mdserver.cluster.following import Following
 from mdserver.cluster.group import Group
 from mdserver.cluster.learner import Learner
@@ -349,6 +350,14 @@ def sent_from_what_is_committed_here(original: Callable[..., int]) -> Any:
     return common
 
 
+def leaps_are_forgotten(original: Callable[..., int]) -> Any:
+    def highest(self: Election, ordered: bool) -> int:
+        found = original(self, ordered)
+        return found if found < UNKNOWN_EPOCHS else UNKNOWN_EPOCHS + found % UNKNOWN_EPOCHS
+
+    return highest
+
+
 def stored(name: str) -> Callable[[int], Plan]:
     """Return the plans of a stored one: how long messages take is drawn anew in each."""
 
@@ -460,5 +469,10 @@ MUTANTS = (
         "a new log is sent from beyond what some seeds have",
         ((Coordinators, "_common", sent_from_what_is_committed_here),),
         stored("log-from-beyond"),
+    ),
+    Mutant(
+        "a second cold start after losses leaps as far as the first",
+        ((Election, "_highest_promise", leaps_are_forgotten),),
+        stored("lost-again"),
     ),
 )

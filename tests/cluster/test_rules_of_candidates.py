@@ -424,3 +424,15 @@ def test_the_first_coordinator_notes_who_promised_before_it_is_active() -> None:
     assert name is not None
     known = cluster.members[name].running.storage.votes.known
     assert known == {seed: 1 for seed in cluster.names if seed != name}
+
+
+def test_a_cold_start_after_a_second_loss_is_above_the_one_after_the_first() -> None:
+    """The record is the older copy both times, so it does not know the epoch of the first."""
+    cluster = Cluster(3, groups=1)
+    cluster.start()
+    cluster.until(cluster.ready)
+    election = cluster.members["m2:1"].running._election
+    lose(cluster, "m2:1", "m1:1")
+    first = election._highest_promise(ordered=True)
+    lose(cluster, "m2:1", "m1:1")
+    assert election._highest_promise(ordered=True) >= first + 2**20

@@ -44,6 +44,7 @@ from mdserver.cluster.messages import (
 from mdserver.cluster.part import MemberPart
 from mdserver.cluster.placement import ranking
 from mdserver.cluster.replies import Consequence
+from mdserver.cluster.votes import RESTARTS_MAX
 
 if TYPE_CHECKING:
     import random
@@ -326,7 +327,13 @@ class Election(MemberPart):
             for seed in self._settings.seeds
         ]
         whole = all(admitted) or not (any(admitted) or ordered)
-        return highest if whole else highest + UNKNOWN_EPOCHS
+        if whole:
+            return highest
+        # A record that is an older copy, or a new one, forgot the leaps of earlier losses as well.
+        # Each loss that others know of raised the incarnation, so their number tells those leaps.
+        incarnations = [storage.votes.incarnation, *(peer.incarnation for peer in peers.values())]
+        losses = max(incarnation // RESTARTS_MAX for incarnation in incarnations)
+        return highest + UNKNOWN_EPOCHS * (1 + losses)
 
     def _full_attendance(self) -> bool:
         """Return whether every seed is in sight, has said how it stands, and has its record."""
