@@ -136,6 +136,14 @@ dist: $(VENV)/.dev $(RELEASE)/.done roots ## what is released, in dist/: package
 verify-packages: $(VENV)/.dev $(RELEASE)/.done roots ## the packages in a clean root; minutes, and root's rights
 	$(BIN)/python -m pytest -q packaging/tests
 
+# Helm is built from source: its version and sums stand in the Go checksum database.
+build/go/helm:
+	GOBIN=$(CURDIR)/build/go go install helm.sh/helm/v3/cmd/helm@v3.19.0
+
+.PHONY: verify-chart
+verify-chart: $(VENV)/.dev $(RELEASE)/.done build/go/helm ## the container's file and the Helm chart against rules and schemas
+	$(BIN)/python -m pytest -q packaging/tests/test_container.py
+
 javascript: $(CLIENT)/node_modules/.package-lock.json ## make what servers serve of the JavaScript client
 	@cd $(CLIENT) && npm run --silent bundle
 

@@ -207,7 +207,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("libdl.so.2", "libpthread.so.0", "libm.so.6", "librt.so.1", "libz.so.1"):
         for found in Path("/lib").glob(f"*-linux-gnu/{name}"):
             shutil.copy(found, root / found.relative_to("/"))
-    (root / "tmp").mkdir(mode=0o1777)
+    (root / "tmp").mkdir()
+    (root / "tmp").chmod(0o1777)
+    root.chmod(0o755)
     return root
 
 
