@@ -85,7 +85,7 @@ def read(content: bytes) -> VoteRecord:
     """Return what was stored. Raises DamagedError."""
     try:
         record = msgspec.json.decode(content, type=VoteRecord)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DamagedError(str(error)) from None
     if record.format != FORMAT:
         raise DamagedError(f"its format is {record.format}, and only {FORMAT} is known here")
