@@ -6,7 +6,7 @@ says, in order.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attrs import define, field
 from hypothesis import Phase
@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mdserver.core.cache import entry_bytes
-from mdserver.core.commands import PositionAfter, Publish, Subscribe, Unsubscribe
+from mdserver.core.commands import AnyCommand, PositionAfter, Publish, Subscribe, Unsubscribe
 from mdserver.core.events import Connected, Delivery, Reset, Status
 from mdserver.core.message import MessageType, Qos
 from mdserver.core.outputs import Deliver, Output, Send
+from mdserver.core.replica import ANY_SUBJECT
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import NS_PER_S
 from tests.core.one_seed import OneSeed
@@ -75,6 +76,7 @@ class Client:
     session: int
     wanted: list[str] = field(factory=list)
     seen: dict[str, tuple[str, int, int]] = field(factory=dict)
+    connected: bool = False  # a command connects
 
 
 def is_match(pattern: str, subject: str) -> bool:
@@ -213,6 +215,10 @@ class BrokerMachine(RuleBasedStateMachine):
         assert event.session == f"mdserver-{session}"
         return ()
 
+    def receive(self, client: Client, commands: Sequence[AnyCommand]) -> list[Output]:
+        client.connected = True
+        return self.seed.receive(client.session, commands)
+
     def check(self, outputs: list[Output], expected: dict[int, list[Event]]) -> None:
         observed = self.observe(outputs)
         assert observed == {session: events for session, events in expected.items() if events}
@@ -241,7 +247,7 @@ class BrokerMachine(RuleBasedStateMachine):
             assert command.content is not None
             if self.is_beyond(command):
                 failed: list[Event] = [("PUBLISH_FAILED", subject)]
-                outputs = self.seed.receive(publisher.session, [command])
+                outputs = self.receive(publisher, [command])
                 self.check(outputs, {publisher.session: failed})
                 continue
             if command.qos is Qos.GUARANTEED:
@@ -254,7 +260,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 client.session: [update] for client in self.clients if self.way(client, subject)
             }
             expected.setdefault(publisher.session, []).append(("PUBLISH_OK", subject))
-            self.check(self.seed.receive(publisher.session, [command]), expected)
+            self.check(self.receive(publisher, [command]), expected)
 
     @rule(
         data=st.data(),
@@ -267,7 +273,7 @@ class BrokerMachine(RuleBasedStateMachine):
         if wanted not in client.wanted:
             client.wanted.append(wanted)
         expected = list(self.first(client, wanted, history, recover=False))
-        outputs = self.seed.receive(client.session, [Subscribe(subjects=[wanted], history=history)])
+        outputs = self.receive(client, [Subscribe(subjects=[wanted], history=history)])
         self.check_unordered(client, outputs, expected)
 
     @rule(data=st.data())
@@ -277,7 +283,7 @@ class BrokerMachine(RuleBasedStateMachine):
             st.lists(st.sampled_from(client.wanted or SUBJECTS), min_size=1, max_size=5)
         )
         client.wanted = [other for other in client.wanted if other not in ended]
-        self.check(self.seed.receive(client.session, [Unsubscribe(subjects=ended)]), {})
+        self.check(self.receive(client, [Unsubscribe(subjects=ended)]), {})
 
     @rule(data=st.data(), history=st.sampled_from([0, 2]), forgotten=st.integers(0, 4))
     def reconnect(self, data: st.DataObject, history: int, forgotten: int) -> None:
@@ -289,7 +295,7 @@ class BrokerMachine(RuleBasedStateMachine):
         }
         self.seed.close(client.session, "lost")
         self.opened += 1
-        client.session = self.opened
+        client.session, client.connected = self.opened, False
         self.seed.open(client.session)
         wanted, client.wanted = client.wanted, []
         for subject in wanted:
@@ -305,7 +311,7 @@ class BrokerMachine(RuleBasedStateMachine):
             for known in foreign:
                 del client.seen[known]
             command = Subscribe(subjects=[subject], history=history, positions=positions)
-            outputs = self.seed.receive(client.session, [command])
+            outputs = self.receive(client, [command])
             self.check_unordered(client, outputs, expected)
 
     def check_unordered(self, client: Client, outputs: list[Output], expected: list[Event]) -> None:
@@ -325,9 +331,9 @@ class BrokerMachine(RuleBasedStateMachine):
         self.seed.epoch += 1
         self.messages = {subject: [] for subject in SUBJECTS}
         expected: dict[int, list[Event]] = {
-            client.session: [("reset", tuple(sorted(client.wanted)))]
+            client.session: [("reset", tuple(sorted(client.wanted or [ANY_SUBJECT])))]
             for client in self.clients
-            if client.wanted
+            if client.connected
         }
         # Those who are told forget their positions; who is away learns of it later.
         for client in self.clients:

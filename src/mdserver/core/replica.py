@@ -31,6 +31,8 @@ from mdserver.core.session import Session, SessionState
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import EXPIRE_PAUSE_MS, NS_PER_MS, NS_PER_S
 
+ANY_SUBJECT = "/**"
+
 _UPDATE = MessageType.UPDATE
 EXPIRE_TIMER = ("broker", "expire")
 EXPIRE_STEP = NS_PER_S
@@ -211,12 +213,20 @@ class Replica:
     def _begin_history(
         self, history: str, groups: Iterable[int], now: int, out: list[Output]
     ) -> None:
-        """Give these groups a history id, and send a reset to the subscribers of their subjects."""
+        """Give these groups a history id, and send resets.
+
+        A reset names the subscriptions that start over. A session without subscriptions is told
+        as well when the id changes that new sessions are given: the positions of its publications
+        are under that id from now on. `ANY_SUBJECT` then stands for the subjects of which its
+        client may know positions from before.
+        """
         # The messages that conflation holds have positions of the old history, so they have to be
         # sent before the resets.
         self._conflation.flush(out)
         affected = dict.fromkeys(groups)
+        before = self._histories.current
         self._histories.begin(history, tuple(affected))
+        renamed = self._histories.current != before
         for session in self._sessions.values():
             if session.state is SessionState.CONNECTED:
                 subjects = [
@@ -225,6 +235,8 @@ class Replica:
                     if subscription.pattern is not None
                     or self._histories.group(subject) in affected
                 ]
+                if renamed and not session.subscriptions:
+                    subjects.append(ANY_SUBJECT)
                 self._catch_up.reset(session, subjects, affected, out)
         self._marks.began_anew()
         self._catch_up.compare_again(now, out)

@@ -16,7 +16,7 @@ from mdserver.codec.http import Headers, Request
 from mdserver.codec.reading import mistakes_in, too_many_malformed
 from mdserver.codec.streaming import PartedAnswer, StreamAnswer
 from mdserver.core.commands import AnyCommand, Connect, Publish
-from mdserver.core.events import AnyEvent, Connected, Status, StatusName
+from mdserver.core.events import AnyEvent, Connected, Reset, Status, StatusName
 from mdserver.core.inputs import Opened
 from mdserver.limits import (
     CLOSE_PROTOCOL_ERROR,
@@ -148,7 +148,7 @@ class Exchange:
 
     def put(self, event: AnyEvent) -> bool:
         """Keep an answer. One without an `id` answers all commands that have no answer."""
-        if isinstance(event, Connected) or (
+        if isinstance(event, Connected | Reset) or (
             isinstance(event, Status) and event.status in _NO_ANSWER
         ):
             return False
