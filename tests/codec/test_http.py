@@ -96,6 +96,15 @@ def test_requests_after_each_other_on_one_connection() -> None:
     assert not connection.begun
 
 
+def test_a_head_behind_another_request_is_checked_as_well() -> None:
+    """It came in the same read, so no further byte may come to have it looked at."""
+    connection = HttpConnection()
+    connection.receive(GET + b"GET / HTTP/1.1\nHost: h\n\nx")
+    connection.respond(200)
+    with pytest.raises(RequestRefusedError, match="LF alone"):
+        connection.receive(b"")
+
+
 def test_what_comes_during_an_answer_waits() -> None:
     connection = HttpConnection()
     connection.receive(GET)

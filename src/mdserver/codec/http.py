@@ -147,8 +147,9 @@ class HttpConnection:
         """
         if self._h11 is None:
             # A line end may be divided between the buffer's last byte and these bytes. Without a
-            # line end among them the buffer need not be checked again.
-            at_end = self._buffer[-1:] + received
+            # line end among them the buffer need not be checked again. Without any bytes, what came
+            # behind the request before is in the buffer, and nothing of it was checked.
+            at_end = self._buffer[-1:] + received if received else self._buffer
             self._buffer += received
             head_end = self._find_head(b"\n" in at_end or b"\r" in at_end)
             if head_end is None:
