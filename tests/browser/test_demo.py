@@ -149,6 +149,7 @@ def test_very_many_people_at_once_are_answered_together(page: webdriver.Chrome, 
     WebDriverWait(page, WAIT_S).until(
         lambda _: len(page.find_elements(By.CSS_SELECTOR, "#people li")) > CROWD // 2, "nobody came"
     )
+    WebDriverWait(page, WAIT_S).until(lambda _: page.execute_script("return beats"), "no answer")
     beats = page.execute_script("return beats")
     took_s = time.monotonic() - began
     assert 1 <= beats <= took_s / BEAT_PAUSE_S + 2
