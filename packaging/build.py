@@ -256,7 +256,6 @@ def sbom(output: Path) -> Path:
 
 def sign(sums: Path, key: str) -> None:
     """Sign the checksums with an SSH key; docs/install.md says how to verify that."""
-    Path(f"{sums}.sig").unlink(missing_ok=True)
     run("ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", "mdserver-release", sums)
 
 
@@ -297,6 +296,7 @@ def main() -> None:
         print(f"{file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}")
     file = given.output / "SHA256SUMS"
     file.write_text("".join(sums), encoding="utf-8")
+    Path(f"{file}.sig").unlink(missing_ok=True)
     key = os.environ.get("MDSERVER_SIGNING_KEY")
     if key:
         sign(file.resolve(), key)

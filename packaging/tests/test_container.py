@@ -27,8 +27,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def rendered(*values: str, version: str = KUBERNETES[-1]) -> str:
+def rendered(*values: str, version: str = KUBERNETES[-1], file: Path | None = None) -> str:
     words = [word for value in values for word in ("--set", value)]
+    if file is not None:
+        words += ["--values", str(file)]
     done = subprocess.run(
         [HELM, "template", "there", CHART, "--kube-version", f"{version}.0", "-n", "here", *words],
         capture_output=True,
@@ -67,6 +69,15 @@ def test_the_objects_of_the_chart_fit_the_schemas(
     assert done.returncode == 0, done.stdout + done.stderr
     unknown = [line for line in done.stdout.splitlines() if "Couldn't find schema" in line]
     assert all("PodMonitor" in line for line in unknown)
+
+
+def test_parameters_of_a_file_of_values_reach_the_server_as_they_are(tmp_path: Path) -> None:
+    """Helm reads numbers as floats, and would write a million with an exponent."""
+    file = tmp_path / "values.yaml"
+    file.write_text("config: {MaxMessageSize: 1048576, Monitor: HTTP}\n", encoding="utf-8")
+    lines = [line.strip() for line in rendered(file=file).splitlines()]
+    assert "MaxMessageSize = 1048576" in lines
+    assert [line for line in lines if line.startswith("Monitor =")] == ["Monitor = HTTP"]
 
 
 @pytest.mark.parametrize("role", ["seed", "member"])

@@ -23,7 +23,7 @@ from tests.live import post
 ROOT = Path(__file__).parents[2]
 CONFIG = "/etc/mdserver/mdserver.conf"
 EXPOSURE_MAX = 2.0
-START_MAX_S = 5
+START_MAX_S = 60
 PATIENCE_S = 60
 KINDS = ("sdist", "wheel", "tar", "deb", "rpm", "single", "sbom")
 RELEASE = ROOT / "build" / "release-venv"

@@ -34,5 +34,10 @@ def test_what_is_no_server_is_refused_in_a_sentence(urls: list[str]) -> None:
         Running.at(urls, Path("/nowhere"))
 
 
+def test_an_address_of_version_6_stands_in_brackets() -> None:
+    [address] = Running.at(["http://[::1]:8800"]).addresses
+    assert (address.host, str(address)) == ("::1", "[::1]:8800")
+
+
 def test_subjects_of_measurements_do_not_meet() -> None:
     assert len({own_subject() for _ in range(100)}) == 100

@@ -66,7 +66,7 @@ spec:
         - name: MDSERVER_CLUSTERMEMBERLISTEN
           value: {{ if eq .role "seed" }}$(POD_NAME).{{ include "mdserver.name" .root }}-peers.{{ .root.Release.Namespace }}.svc:8900{{ else }}$(POD_IP):8900{{ end }}
         - name: MDSERVER_CLIENTADDRESS
-          value: $(POD_IP):8800
+          value: {{ $values.clientAddress | default "$(POD_IP):8800" | quote }}
         - name: MDSERVER_CLUSTERPASSWORD
           valueFrom: {secretKeyRef: {name: {{ $values.clusterPasswordSecret }}, key: password}}
         # The image has this one in its environment, which goes before the file.

@@ -132,14 +132,14 @@ class Connections:
         return [self._by_fd[fd] for fd, _ in events]
 
     def _connect(self, opening: Opening) -> None:
-        connecting = socket.socket()
+        subscriber = len(self._by_fd)
+        address = self._addresses[subscriber % len(self._addresses)]
+        connecting = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
         connecting.setblocking(False)
         connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        subscriber = len(self._by_fd)
         stream = Stream(subscriber, self._make_codec(), connecting.send)
         talk = opening(stream, self._verifier)
         self._by_fd[connecting.fileno()] = Connection(connecting, stream, talk)
-        address = self._addresses[subscriber % len(self._addresses)]
         if subscriber >= PER_SOURCE_ADDRESS and address.loopback:
             connecting.bind((f"127.0.0.{1 + subscriber // PER_SOURCE_ADDRESS}", 0))
         self._check(connecting.connect_ex((address.host, address.port)))

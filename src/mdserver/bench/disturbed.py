@@ -14,10 +14,17 @@ from mdserver.bench.clients import Crowd
 from mdserver.bench.cluster import Member, cluster
 from mdserver.bench.connections import Connections
 from mdserver.bench.crowds import crowds, shares
-from mdserver.bench.open_loop import BenchProgress, Found, Loop, OpenLoad, opened_loop
+from mdserver.bench.open_loop import (
+    BEGIN_AFTER_S,
+    BenchProgress,
+    Found,
+    Loop,
+    OpenLoad,
+    opened_loop,
+)
 from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Row
-from mdserver.bench.stamps import now_ns
+from mdserver.bench.stamps import now_ns, until
 from mdserver.bench.target import Running, ServersUnderTest, local, opened, own_subject
 from mdserver.bench.verify import Verifier
 from mdserver.core.commands import Subscribe
@@ -57,6 +64,7 @@ def storm(load: OpenLoad, newcomers: int, progress: BenchProgress) -> list[Row]:
             open_at_ns=start_ns,
         )
         storming = stack.enter_context(crowds(shares(crowd, load.processes)))
+        until(start_ns - int(BEGIN_AFTER_S * NS_PER_S))  # the phase begins with the storm
         ended_ns = 0
 
         def all_there(now: int) -> bool:

@@ -5,6 +5,7 @@ server. Latencies count from the time at which a message was to be sent (`stamps
 """
 
 import os
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -186,9 +187,11 @@ def opened_loop(
             if load.running is None:
                 stack.enter_context(processes.running_on(load_cores()))
             target = stack.enter_context(opened(load.running, load.settings))
-        hello: list[WireCommand] = [Connect(publisher="bench")] if exact else []
+        # Under a user's token the numbers of a name go on from run to run, so each run has its own.
+        name = f"bench-{secrets.token_hex(5)}"
+        hello: list[WireCommand] = [Connect(publisher=name)] if exact else []
         if exact and target.running.token is not None:
-            hello = [Connect(publisher="bench", token=target.running.token)]
+            hello = [Connect(publisher=name, token=target.running.token)]
         own = own_subject()
         subjects = tuple(f"{own}/{at}" for at in range(load.subjects))
         connection = publisher(stack, target, load.encoding, hello)

@@ -123,7 +123,11 @@ class Pacer:
             next_ns = tend_at_ns
             if self._count < count:
                 next_ns = timetable.at_ns(self._count - self._first)
-            if self._receive(min(next_ns, tend_at_ns)) or not self._intended:
+            known = self.results.count
+            heard = self._receive(min(next_ns, tend_at_ns))
+            # When all is published only results count, since failures are repeated without end.
+            got = heard and (self._count < count or self.results.count > known)
+            if got or not self._intended:
                 heard_ns = now_ns()
             elif now_ns() - heard_ns > RESULT_TIMEOUT_S * NS_PER_S:
                 raise BenchError(f"a publication got no result within {RESULT_TIMEOUT_S:g} s")

@@ -453,6 +453,7 @@ class KafkaMode:
         self._missing = seen.missing
         what = change(self._topics, topics) if self._topics else Change.RENUMBERED
         if what is Change.NONE or not topics:
+            self._look_ready()
             return
         now, out, first = self._outgoing.now, self._outgoing.out, not self._topics
         fresh = [topic for topic in seen.topics if topic.name not in self._topics]
@@ -465,7 +466,9 @@ class KafkaMode:
                 if topic.name not in self._topics or self._topics[topic.name].id != topic.id
             )
         )
-        self._topics = {**self._topics, **topics}
+        # A topic that was deleted goes with the next renumbering: nobody could begin to read it.
+        self._topics = {**self._topics, **topics} if what is Change.ADDED else topics
+        self._partitions.clear()
         self._partitions.update({name: topic.partitions for name, topic in self._topics.items()})
         self._places.forget()
         history = history_of(seen.cluster, self._topics.values())

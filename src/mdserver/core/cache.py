@@ -203,6 +203,11 @@ class Cache:
         """Return all subjects."""
         return list(self._subjects)
 
+    @property
+    def is_half_full(self) -> bool:
+        """Whether half of the subjects that may be known are."""
+        return 2 * len(self._subjects) >= self._settings.subjects_max
+
     def make_room(self, publication: Publication, now: int) -> str | None:
         """Make room for a publication that is about to be proposed.
 

@@ -292,9 +292,12 @@ class Replica:
         """Note that the log has nothing of an unknown subject from `floor` to a position.
 
         So a client that comes with this position does not wait for this member to reach it. What is
-        known of a subject stays as it is: a client's word must not change it.
+        known of a subject stays as it is: a client's word must not change it. Subjects that are
+        known by such words alone take half of the room at most, or a client could use it all up.
         """
         known = self._cache.find(subject)
+        if known is None and self._cache.is_half_full:
+            return
         if known is None or known.seq == 0:
             self._cache.advance(subject, at, floor, now)
 

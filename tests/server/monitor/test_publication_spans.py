@@ -7,6 +7,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mdserver.core.commands import Publish
 from mdserver.core.message import Publication, Qos
 from mdserver.limits import NS_PER_S as S
 from mdserver.limits import TRACED_OPEN_MAX, TRACED_PUBLICATIONS_PER_SECOND
@@ -106,6 +107,33 @@ def test_each_member_adds_its_spans_to_the_trace_of_the_client(contact: int) -> 
         assert span.attributes["mdserver.seq"] == 1
         if span.name == "fan-out":
             assert span.attributes["mdserver.sessions"] == 2, "by name and by pattern"
+
+
+def test_publications_of_one_read_have_all_their_spans() -> None:
+    """They have the same time, and may have no number to tell them apart."""
+    cluster, spans = watched()
+    other = SAMPLED.replace(f"{ABOVE:016x}", f"{ABOVE + 1:016x}")
+    commands = [
+        Publish(subject=SUBJECT, content=content, id=content, fields={"traceparent": parent})
+        for content, parent in (("one", SAMPLED), ("two", SAMPLED), ("one", other))
+    ]
+    cluster.say("m1:1", 1, *commands)
+    flush(cluster)
+    names = [span.name for of_member in spans.values() for span in of_member]
+    assert names.count("publish") == names.count("commit") == 3
+    assert names.count("fan-out") == 9
+
+
+def test_what_is_conflated_has_no_spans_of_its_window() -> None:
+    cluster, spans = watched(1)
+    cluster.open("m1:1", 3)
+    cluster.subscribe("m1:1", 3, SUBJECT, conflation_ms=1000)
+    cluster.publish("m1:1", 1, SUBJECT, "one", qos=Qos.STANDARD, fields={"traceparent": SAMPLED})
+    flush(cluster)
+    cluster.run(2 * S)
+    flush(cluster)
+    found = check_tree(spans, ABOVE)
+    assert sorted(span.name for span in found) == ["fan-out", "publish"]
 
 
 def test_members_decide_alike_which_publications_without_a_trace_are_traced() -> None:

@@ -130,7 +130,10 @@ class Reader(EngineThread):
         """Note how far this member is behind, by what the last fetches said of the ends."""
         lag: dict[str, int] = {}
         for (topic, number), following in self._next.items():
-            ends = consumer.get_watermark_offsets(TopicPartition(topic, number), cached=True)
+            try:
+                ends = consumer.get_watermark_offsets(TopicPartition(topic, number), cached=True)
+            except KafkaException:
+                continue  # the topic was deleted
             # An end that is not known yet is negative.
             lag[f"{topic}/{number}"] = max(0, ends[1] - following) if ends else 0
         self.lag = lag
@@ -155,7 +158,7 @@ class Reader(EngineThread):
                         message.timestamp()[1] * NS_PER_MS,
                         message.key(),
                         message.value(),
-                        message.headers(),
+                        _headers(message),
                     )
                 )
             elif error.code() == KafkaError._PARTITION_EOF:
@@ -203,3 +206,12 @@ _LOOKED_AT = (
     KafkaError._UNKNOWN_PARTITION,
 )
 """Errors about which `Watcher` says more."""
+
+
+def _headers(message: Any) -> Any:
+    """Return the headers of a record; none if one has a name that is no UTF-8."""
+    try:
+        return message.headers()
+    except (UnicodeDecodeError, SystemError):
+        # What the wrapper of librdkafka raises for such a name, which brokers do not check.
+        return None

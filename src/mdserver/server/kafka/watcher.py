@@ -43,7 +43,6 @@ class Watcher(EngineThread):
             for name, topic in metadata.topics.items()
             if settings.wants(name) and topic.error is None and topic.partitions
         )
-        missing = tuple(name for name in settings.topics if name not in metadata.topics)
         seen: list[TopicSeen] = []
         if names:
             asked = admin.describe_topics(
@@ -55,4 +54,6 @@ class Watcher(EngineThread):
                 except KafkaException:
                     continue  # deleted meanwhile
                 seen.append(TopicSeen(name, str(told.topic_id), len(told.partitions)))
+        there = {topic.name for topic in seen}
+        missing = tuple(name for name in settings.topics if name not in there)
         return TopicsSeen(metadata.cluster_id or "", tuple(seen), missing)

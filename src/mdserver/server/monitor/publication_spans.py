@@ -26,8 +26,10 @@ from zlib import crc32
 
 from attrs import field, frozen
 
+from mdserver.cluster.kafka_mode import RecordsRead
 from mdserver.cluster.messages import Accept, Forward, PeerReceived, SendPeer
 from mdserver.cluster.node import Node
+from mdserver.core.inputs import TimerDue
 from mdserver.core.message import Entry, MessageType, Publication, Qos
 from mdserver.core.outputs import Committed, Deliver, Output
 from mdserver.core.subjects import is_servers_own
@@ -154,12 +156,14 @@ class Traced:
         )
 
 
-Key = tuple[str, int, str, int]
+Key = tuple[str, int, str, int, str, int]
 
 
 def key_of(publication: Publication) -> Key:
     """Return what a publication is found by when it comes back with its position."""
-    return publication.subject, publication.time, publication.publisher, publication.number
+    one = publication  # those of one read have the same time
+    parent = (one.fields or {}).get(FIELD, "")
+    return one.subject, one.time, one.publisher, one.number, parent, crc32(one.content)
 
 
 class NotedTimes:
@@ -206,12 +210,13 @@ class SpanNode:
                 self._note_sent(output.message, now)
             elif isinstance(output, Deliver):
                 entry = output.delivery.entry
-                if entry.publication.qos is _STANDARD:
+                # What a timer hands out was conflated, and published in an earlier step.
+                if entry.publication.qos is _STANDARD and not isinstance(input, TimerDue):
                     standard.setdefault(id(entry), []).append(output)
         if committed:
             self._note_committed(committed, outputs, now)
         for delivered in standard.values():
-            self._standard(delivered, isinstance(input, PeerReceived), now)
+            self._standard(delivered, isinstance(input, PeerReceived | RecordsRead), now)
         return outputs
 
     def flushed(self, now: int) -> None:

@@ -13,7 +13,8 @@ export class Live {
 
   /**
    * `Client` is the class of the JavaScript client. `handlers` are functions: `report` gets each
-   * report, `events` the member and its events, and `refused` why nothing can be followed.
+   * report, `events` the member and its events, `refused` why nothing can be followed, and
+   * `status`, if there is one, the statuses of the client.
    */
   constructor(Client, handlers) {
     this.Client = Client;
@@ -31,6 +32,9 @@ export class Live {
       return;
     }
     this.#client = client;
+    client.addEventListener("status", ({ detail }) => {
+      if (this.#client === client) this.#handlers.status?.(detail);
+    });
     this.#read(client, STATISTICS, (report) => {
       this.reports.set(report.member, { report, at: performance.now() });
       this.#handlers.report(report);

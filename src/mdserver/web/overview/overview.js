@@ -37,6 +37,7 @@ const plots = {
 let isStale = false; // reports came that are not shown yet
 let shown = 0; // members
 let isRefused = false;
+let down = null; // why there is no connection
 
 const live = new Live(Client, {
   report() {
@@ -45,6 +46,12 @@ const live = new Live(Client, {
   },
   events(member, events) {
     for (const text of eventsInWords(member, events)) happened(text);
+  },
+  status({ status, info }) {
+    if (status === "SERVER_UP") down = null;
+    else if (status === "SERVER_DOWN") down = info ?? "";
+    else return;
+    isStale = true;
   },
   refused(reason) {
     isRefused = true;
@@ -107,6 +114,11 @@ function look() {
   show(reports);
   if (reports.length) plot(reports);
   if (isRefused) return;
+  if (down !== null) {
+    find("state").className = "warning";
+    find("state").textContent = `No connection: ${down}`;
+    return;
+  }
   find("state").className = reports.length ? "" : "warning";
   find("state").textContent = reports.length
     ? `Live: ${count(reports.length)} ${reports.length === 1 ? "member publishes" : "members publish"} figures`
