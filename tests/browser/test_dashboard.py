@@ -269,4 +269,4 @@ def test_every_server_has_an_overview_for_those_with_the_right(
         page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
         assert page.execute_script("return document.documentElement.scrollWidth") <= 390
         server.stop()
-        wait_for(page, "state", "No member publishes its figures now")
+        wait_for(page, "state", "No connection")
