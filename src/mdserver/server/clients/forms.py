@@ -84,7 +84,11 @@ class WebSocketForm:
         """Join frames in WebSocket messages, in one unless that would be long."""
         payload = frames[0] if len(frames) == 1 else self._join(frames)
         if len(payload) > WEBSOCKET_MESSAGE_BYTES and len(frames) > 1:
-            return b"".join(map(self.wire, portions(frames, WEBSOCKET_MESSAGE_BYTES)))
+            return b"".join(map(self._message, portions(frames, WEBSOCKET_MESSAGE_BYTES)))
+        return frame_header(len(payload), self._text) + payload
+
+    def _message(self, frames: Sequence[bytes]) -> bytes:
+        payload = frames[0] if len(frames) == 1 else self._join(frames)
         return frame_header(len(payload), self._text) + payload
 
     def alive(self) -> bytes:
@@ -97,15 +101,18 @@ class WebSocketForm:
 
 
 def portions(frames: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
-    """Yield the frames in order, in runs of `size` bytes at most; a longer frame is alone."""
+    """Yield the frames in order, in runs of `size` bytes at most; a longer frame is alone.
+
+    What joins n frames counts as well: n + 1 bytes as JSON, which is the most (`[a,b]`).
+    """
     run: list[bytes] = []
-    left = size
+    left = size - 1
     for frame in frames:
-        if run and len(frame) > left:
+        if run and len(frame) + 1 > left:
             yield run
-            run, left = [], size
+            run, left = [], size - 1
         run.append(frame)
-        left -= len(frame)
+        left -= len(frame) + 1
     yield run
 
 
