@@ -1,3 +1,3 @@
 """mdserver: a real-time messaging server that loses nothing."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -1,7 +1,7 @@
 """Serves files of the package `mdserver.web`: the JavaScript client, and pages for people.
 
 The client (docs/javascript.md) is below `/client/`, and again below a path with the version of this
-server, such as `/client/0.1.0/`. Browsers keep the latter for a year without asking, because files
+server, such as `/client/0.2.0/`. Browsers keep the latter for a year without asking, because files
 of a version never change. The demos are below `/demo/`, the welcome page is at `/`, and
 `/overview/` is for looking at what members publish of themselves (docs/monitoring.md, "Messages").
 """

@@ -152,7 +152,7 @@ export class Client extends EventTarget {
     this.#core = new ClientCore(
       serversOf(servers),
       {
-        client: "mdserver-js/0.1.0",
+        client: "mdserver-js/0.2.0",
         publisher: options.publisher === null ? undefined : (options.publisher ?? this.#name),
         publisherKey: options.publisherKey,
         numbering: options.numbering,
