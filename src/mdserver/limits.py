@@ -141,6 +141,7 @@ RECHECKS_AT_ONCE = 16  # subscriptions of a session that are checked again after
 VERDICT_DEADLINE_S = 5
 HELD_COMMANDS_MAX = 10_000  # commands of one session that wait for an entitlement verdict
 WORK_AT_ONCE = 5000  # subjects and patterns visited in a step for new subscriptions: some 3 ms
+SUBJECTS_COMPARED = 1000  # for the one to be forgotten first, once there are too many: some 0.5 ms
 SUBJECTS_AT_ONCE = 1000  # of one command, or of a session that ends, handled in one step
 CONFLATED_AT_ONCE = 2000  # messages whose windows end in one step
 BROUGHT_AT_ONCE = 1000  # outputs of a step beyond which new subscriptions wait for the next step
@@ -327,7 +328,14 @@ KAFKA_BATCH_RECORDS_MAX = 1_000  # of one step: a few milliseconds
 KAFKA_POLL_S = 0.1  # after which the threads look whether the server ends
 KAFKA_CALL_TIMEOUT_S = 10  # for an answer about topics and offsets
 KAFKA_LOOK_TIMEOUT_S = 3  # after which Kafka counts as away, and publications are refused
-KAFKA_LOOK_S = 2  # how often topics are looked at, and whether Kafka can be reached
+KAFKA_LOOK_S = 2  # how often topics are listed, and whether Kafka can be reached
+KAFKA_DESCRIBE_S = 10  # how often topics are described that list as before: a request for all
+KAFKA_GONE_S = (
+    5  # a topic that is missing for so long was deleted: brokers that start know it by then
+)
+KAFKA_SUBJECTS_SHARE = 0.95  # of MaxSubjects for what is read; the rest is for what is published
+KAFKA_ABSENT_MAX = 25_000  # subjects known by positions of clients alone, and 2.5 % of MaxSubjects
+KAFKA_IDLE_AT_ONCE = 1_000  # subjects a second that are looked at, whether anything is left of them
 KAFKA_CLOSE_TIMEOUT_S = 5  # for what still waits to be acknowledged when the server ends
 KAFKA_PROPERTIES_BYTES_MAX = 1 * MB
 

@@ -2,16 +2,18 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from attrs import define, field
 
-from mdserver.cluster.kafka_mode import (
+from mdserver.cluster.kafka_messages import (
     Consume,
     Produce,
     ProductionReport,
     ProductionReports,
     Reachability,
     ReadingBegun,
+    RecordsLost,
     RecordsRead,
     RecordsRemoved,
     TopicsSeen,
@@ -19,12 +21,13 @@ from mdserver.cluster.kafka_mode import (
 from mdserver.cluster.kafka_node import KafkaNode
 from mdserver.cluster.kafka_progress import Partition, TopicSeen
 from mdserver.cluster.kafka_records import KafkaRecord, ProducedRecord
+from mdserver.cluster.kafka_sweep import SWEEP
 from mdserver.cluster.settings import alone
 from mdserver.core.commands import Connect, Publish, Subscribe
 from mdserver.core.entitlement import Policy
 from mdserver.core.events import Delivery, Status
 from mdserver.core.inputs import Opened, Received, TimerDue
-from mdserver.core.outputs import Deliver, Log, Output, Send
+from mdserver.core.outputs import Deliver, Log, Output, Send, SetTimer
 from mdserver.core.settings import BrokerSettings
 
 CLIENT = 1
@@ -73,6 +76,17 @@ class SimulatedLog:
         self.lows[at] = max(self.lows[at], min(low, self.ends[at]))
         self.records[at] = [one for one in self.records[at] if one.offset >= self.lows[at]]
 
+    def lose(self, at: Partition, high: int) -> None:
+        """Lose the records from an offset on, as brokers do that lose their disks."""
+        self.ends[at] = min(high, self.ends[at])
+        self.records[at] = [one for one in self.records[at] if one.offset < high]
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        del self.topics[topic]
+        for at in [at for at in self.records if at[0] == topic]:
+            del self.records[at], self.ends[at], self.lows[at]
+
     def compact(self, at: Partition) -> None:
         """Keep the last record of each key only; the last record of all stays where it is."""
         latest = {record.key: record.offset for record in self.records[at]}
@@ -82,7 +96,7 @@ class SimulatedLog:
 class SimulatedMember:
     """A member that reads the log when it is told to, with one subscriber."""
 
-    def __init__(self, log: SimulatedLog, name: str = "m") -> None:
+    def __init__(self, log: SimulatedLog, name: str = "m", **settings: Any) -> None:
         self.log = log
         self.now = 1
         self.node = KafkaNode(
@@ -92,6 +106,7 @@ class SimulatedMember:
                 policy=Policy.NONE,
                 subject_segments_min=1,
                 publisher_secret=b"the same at all members",
+                **settings,
             ),
             random.Random(1),
             alone(name),
@@ -103,6 +118,7 @@ class SimulatedMember:
         self.statuses: list[Status] = []
         self.sent: list[object] = []
         self.logged: list[Log] = []
+        self.sweeping = False
         self.step(Reachability(None))
         self.look()
 
@@ -126,11 +142,21 @@ class SimulatedMember:
                         self.statuses.append(output.event)
                 case Log():
                     self.logged.append(output)
+                case SetTimer(timer=timer) if timer == SWEEP:
+                    self.sweeping = True
         return outputs
+
+    def sweep(self, most: int = 1_000_000) -> None:
+        """Let the work on all subjects go on, for at most so many steps."""
+        while self.sweeping and most:
+            most -= 1
+            self.sweeping = False
+            self.step(TimerDue(SWEEP))
 
     def _consume(self, output: Consume) -> None:
         if output.anew:
             self.at.clear()
+        self.at = {one: at for one, at in self.at.items() if one[0] not in output.ended}
         self.at |= {one: self.log.lows[one] for one in output.partitions}
         self.step_later = ReadingBegun(
             {one: (self.log.lows[one], self.log.ends[one]) for one in output.partitions}
@@ -148,7 +174,12 @@ class SimulatedMember:
         batch: list[KafkaRecord] = []
         reached: dict[Partition, int] = {}
         for one, at in self.at.items():
+            if one not in self.log.lows:
+                continue
             low = self.log.lows[one]
+            if at > self.log.ends[one]:
+                at = self.log.ends[one]  # noqa: PLW2901
+                self.step(RecordsLost(one, at))
             if at < low:
                 self.step(RecordsRemoved(one, low))
                 at = low  # noqa: PLW2901

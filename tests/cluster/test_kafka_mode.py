@@ -8,7 +8,7 @@ from attrs import Factory, define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdserver.cluster.kafka_mode import (
+from mdserver.cluster.kafka_messages import (
     ProductionReport,
     ProductionReports,
     Reachability,
@@ -18,8 +18,10 @@ from mdserver.cluster.kafka_records import murmur2
 from mdserver.cluster.mode import Mode, Sequencer
 from mdserver.core.commands import PositionAfter
 from mdserver.core.events import Connected, Reset, StatusName
-from mdserver.core.inputs import Closed
+from mdserver.core.inputs import Closed, TimerDue
 from mdserver.core.message import MessageType, Position
+from mdserver.core.replica import EXPIRE_TIMER
+from mdserver.core.settings import BrokerSettings
 from tests.cluster.kafka_log import CLIENT, PARTITIONS, SimulatedLog, SimulatedMember
 
 SUBJECT, KEY = "/t/k", b"k"
@@ -36,12 +38,12 @@ def log() -> SimulatedLog:
     return made
 
 
-def ready(log: SimulatedLog, *, numbers: bool = False) -> SimulatedMember:
+def ready(log: SimulatedLog, *, numbers: bool = False, **settings: Any) -> SimulatedMember:
     """Return a member that has read the log, with a connected client.
 
     With `numbers` the client is a publisher, the same one at all members.
     """
-    member = SimulatedMember(log)
+    member = SimulatedMember(log, **settings)
     member.read()
     member.connect(publisher="me" if numbers else None)
     if numbers:
@@ -323,6 +325,112 @@ def test_subscribers_learn_what_retention_removed_before_it_was_read(log: Simula
     assert missing is not None
     assert (missing.first.seq, missing.last.seq) == (2, 7)
     assert here.contents[-2:] == ["7", "8"]
+    here.sweep()
+    assert len(here.statuses) == 1
+
+
+def home_of(key: str) -> int:
+    return (murmur2(key.encode()) & 0x7FFFFFFF) % PARTITIONS
+
+
+def test_what_brokers_lost_is_told_by_a_new_history(log: SimulatedLog) -> None:
+    members = [ready(log), ready(log)]
+    for number in range(6):
+        log.append("t", HOME, KEY, str(number).encode())
+    for member in members:
+        member.read()
+        member.subscribe(SUBJECT)
+    before = members[0].node.history
+    log.lose(("t", HOME), 3)
+    for number in range(2):
+        log.append("t", HOME, KEY, f"new {number}".encode())
+    for member in members:
+        member.read()
+        member.look()
+        member.read()
+    assert members[0].node.history == members[1].node.history != before
+    for member in members:
+        assert [event.history for event in member.sent if isinstance(event, Reset)] == [
+            member.node.history
+        ]
+        assert member.contents[-2:] == ["new 0", "new 1"]
+        assert member.node.unready() is None
+        assert "records lost" in [line.name for line in member.logged]
+    members[0].look()
+    assert len([event for event in members[0].sent if isinstance(event, Reset)]) == 1
+
+
+def test_a_topic_created_again_is_no_loss(log: SimulatedLog) -> None:
+    here = ready(log)
+    for number in range(6):
+        log.append("t", HOME, KEY, str(number).encode())
+    here.read()
+    log.create("t", "again")
+    log.append("t", HOME, KEY, b"new")
+    here.read()
+    here.look()
+    here.read()
+    assert "records lost" not in [line.name for line in here.logged]
+    assert here.node.history == ready(log).node.history
+
+
+# Subjects that are too many
+
+
+def test_records_of_ever_new_keys_take_no_more_room_than_subjects_may(log: SimulatedLog) -> None:
+    here = ready(log, subjects_max=100)
+    for number in range(1000):
+        log.append("t", home_of(str(number)), str(number).encode(), b"1")
+        here.read()
+    assert len(here.node.broker.statistics().cache.subjects) <= 100
+    assert "subjects forgotten" in [line.name for line in here.logged]
+    here.publish("/t/a-further-one", "1")
+    assert len(here.produced) == 1
+
+
+def test_a_client_that_comes_with_a_forgotten_subject_is_told(log: SimulatedLog) -> None:
+    here = ready(log, subjects_max=40)
+    log.append("t", HOME, KEY, b"1")
+    log.append("t", HOME, KEY, b"2")
+    here.read()
+    for number in range(100):
+        log.append("t", home_of(str(number)), str(number).encode(), b"1")
+        here.read()
+    here.subscribe(SUBJECT, positions=after(here, 1))
+    [status] = here.statuses
+    assert status.status is StatusName.DATA_RESYNC
+    assert status.missing is not None
+    assert status.missing.first.seq == 2
+
+
+def test_nothing_is_kept_of_a_subject_without_messages(log: SimulatedLog) -> None:
+    here = ready(log)
+    log.append("t", HOME, KEY, b"1")
+    log.append("t", HOME, KEY, None)
+    here.read()
+    here.tick()
+    assert here.node.broker.subject_statistics(SUBJECT) is not None  # its messages may be recovered
+    here.now += BrokerSettings().cache_expire
+    here.step(TimerDue(EXPIRE_TIMER))
+    here.tick()
+    assert here.node.broker.subject_statistics(SUBJECT) is None
+    here.subscribe(SUBJECT, positions=after(here, 2))
+    assert [one.status for one in here.statuses] == [StatusName.DATA_SYNC]
+
+
+def test_positions_that_clients_claim_do_not_spoil_those_of_others(log: SimulatedLog) -> None:
+    here = ready(log)
+    for _ in range(9):
+        log.append("t", HOME, KEY, b"1")
+    here.read()
+    other = next(f"{n}" for n in range(9) if home_of(str(n)) == HOME)
+    position = PositionAfter(here.node.history, HOME + 1, 9)
+    here.subscribe(f"/t/{other}", positions={f"/t/{other}": position})
+    here.tick()
+    third = next(f"{n}" for n in range(9, 99) if home_of(str(n)) == HOME)
+    position = PositionAfter(here.node.history, HOME + 1, 1)
+    here.subscribe(f"/t/{third}", positions={f"/t/{third}": position})
+    assert here.statuses[-1].status is StatusName.DATA_SYNC
 
 
 def test_a_member_that_starts_reads_before_it_serves(log: SimulatedLog) -> None:

@@ -1,6 +1,7 @@
 """Subjects and records: both ways, and what cannot be a publication."""
 
 from collections.abc import Sequence
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,9 @@ TOPIC = st.from_regex(r"[a-z0-9._-]{1,20}", fullmatch=True)
 
 def places(partitions: int = 8, partitioner: str = "murmur2_random") -> Places:
     return Places({"t": partitions}, partitioner, 16)
+
+
+PLACE = places().of("t", b"k")
 
 
 def read(
@@ -70,7 +74,8 @@ def test_records_of_the_servers_own_name_are_poison() -> None:
 
 
 def test_without_a_key_the_order_is_in_partition_0() -> None:
-    assert places().of("t", None) == KeyPlace("/t", "t", None, 0, places().of("t", None).group)
+    found = places().of("t", None)
+    assert found == KeyPlace("/t", "t", None, 0, found.group, f"{crc32(b'/t'):08x}")
 
 
 def test_partitions_are_those_of_the_partitioner() -> None:
@@ -122,38 +127,47 @@ def test_a_publication_comes_back_as_it_was(published: Publication) -> None:
         record.headers,
     )
     assert record.ticket == 3
-    assert publication(back, "/t/k", 1_000_000, stray=False) == published
+    assert publication(back, PLACE, 1_000_000, stray=False) == published
 
 
 def test_bytes_come_back_as_bytes() -> None:
     published = Publication("/t/k", b"plain", text=False)
     record = record_of(1, places().of("t", b"k"), published)
-    assert not publication(read(headers=record.headers), "/t/k", MAX, stray=False).text
+    assert not publication(read(headers=record.headers), PLACE, MAX, stray=False).text
 
 
 def test_headers_of_other_producers_are_fields() -> None:
     headers = [("unit", b"km/h"), ("id", b"\xff"), ("md-other", b"x"), ("md-id", b"nonsense")]
-    found = publication(read(headers=headers), "/t/k", MAX, stray=False)
+    found = publication(read(headers=headers), PLACE, MAX, stray=False)
     assert (found.fields, found.publisher, found.number) == ({"unit": "km/h"}, "", 0)
 
 
+def test_an_identity_that_was_copied_from_another_subject_is_none() -> None:
+    numbered = Publication("/t/k", b"", publisher="me at home", number=7)
+    header = record_of(1, PLACE, numbered).headers
+    assert publication(read(headers=header), PLACE, MAX, stray=False).number == 7
+    other = places().of("t", b"l")
+    found = publication(read(key=b"l", headers=header), other, MAX, stray=False)
+    assert (found.publisher, found.number) == ("", 0)
+
+
 def test_a_value_that_is_no_utf8_is_bytes() -> None:
-    assert not publication(read(value=b"\xff\x00"), "/t/k", MAX, stray=False).text
-    assert publication(read(value="ü".encode()), "/t/k", MAX, stray=False).text
+    assert not publication(read(value=b"\xff\x00"), PLACE, MAX, stray=False).text
+    assert publication(read(value="ü".encode()), PLACE, MAX, stray=False).text
 
 
 def test_a_tombstone_is_empty_and_not_retained() -> None:
-    found = publication(read(value=None), "/t/k", MAX, stray=False)
+    found = publication(read(value=None), PLACE, MAX, stray=False)
     assert (found.content, found.retained) == (b"", False)
 
 
 def test_a_stray_is_at_most_once() -> None:
-    assert publication(read(), "/t/k", MAX, stray=True).qos is Qos.STANDARD
+    assert publication(read(), PLACE, MAX, stray=True).qos is Qos.STANDARD
 
 
 def test_a_record_beyond_the_limit_of_messages_is_poison() -> None:
     with pytest.raises(PoisonError, match="MaxMessageSize allows 9"):
-        publication(read(value=b"x" * 9, headers=[("a", b"b")]), "/t/k", 9, stray=False)
+        publication(read(value=b"x" * 9, headers=[("a", b"b")]), PLACE, 9, stray=False)
 
 
 def test_fields_must_not_have_the_names_of_our_headers() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mdserver.config import load
+from mdserver.config.concerns import concerns
 from mdserver.errors import ConfigError
 from mdserver.server.kafka.opening import open_kafka
 from mdserver.server.kafka.properties import KafkaSettings
@@ -31,6 +32,35 @@ def settings(folder: Path, consumer: str = TOPICS, producer: str = SERVERS) -> K
     found = open_kafka(load(overrides=files(folder, consumer, producer)).config)
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(
+    ("secret", "warned"),
+    [
+        ('sasl.jaas.config=x username="a" password="b";', True),
+        ("ssl.key.password : abc", True),
+        ("# ssl.key.password = abc", False),
+        ("client.id = password", False),
+    ],
+)
+def test_a_secret_that_everybody_may_read_is_a_warning(
+    tmp_path: Path, secret: str, warned: bool
+) -> None:
+    overrides = [*files(tmp_path, TOPICS + secret + "\n"), "Entitlement=None", "AllowedOrigins=x"]
+    (tmp_path / "consumer.properties").chmod(0o644)
+    (tmp_path / "producer.properties").chmod(0o644)
+    told = [one for one in concerns(load(overrides=overrides)) if "Kafka" in one]
+    expected = f"Kafka.ConsumerProperties: every user of this machine may read {tmp_path}"
+    assert [one.startswith(expected) for one in told] == [True] * warned
+    (tmp_path / "consumer.properties").chmod(0o600)
+    assert not [one for one in concerns(load(overrides=overrides)) if "Kafka" in one]
+
+
+def test_how_often_topics_are_described(tmp_path: Path) -> None:
+    assert settings(tmp_path).describe_s == 10
+    assert settings(tmp_path, TOPICS + "metadata.max.age.ms=500\n").describe_s == 0.5
+    with pytest.raises(ConfigError, match=r"metadata.max.age.ms = soon: expected milliseconds"):
+        settings(tmp_path, TOPICS + "metadata.max.age.ms=soon\n")
 
 
 def test_names_of_java_are_those_of_librdkafka(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Topics that come and go while a member runs."""
 
+import shutil
+
 import pytest
 
 from tests.kafka.conftest import Members
@@ -26,3 +28,39 @@ def test_a_topic_that_is_made_again_begins_a_new_history(
         assert post(here.url, f"/{topic}-more/k")["status"] == "OK"
         found = subscribed(here, f"/{topic}/k", epoch=1, seq=0)
         assert found[-1]["content"] == "new"
+
+
+def test_what_the_broker_lost_is_told_by_a_reset(kafka: LiveKafka, members: Members) -> None:
+    """The log of a partition is put back, as a disk does that forgot what was not flushed."""
+    topic = new_topic(kafka, 1)
+    log = kafka.folder / "kafka-data" / f"{topic}-0"
+    kafka.produce(topic, [("k", b"0"), ("k", b"1")])
+    copied = shutil.copytree(log, kafka.folder / f"copy-of-{topic}")
+    kafka.produce(topic, [("k", b"lost")] * 3)
+    with members.start(kafka, f"topics={topic}") as here:
+        wait_for_line(here.log, "joined")
+        kafka.kill()
+        shutil.rmtree(log)
+        shutil.copytree(copied, log)
+        kafka.start_again()
+        kafka.produce(topic, [("k", b"new")])
+        lost = wait_for_line(here.log, "records lost")
+        assert (lost["topic"], lost["partition"], lost["level"]) == (topic, 0, "error")
+        wait_for_line(here.log, '"joined"', earlier=1)
+        found = subscribed(here, f"/{topic}/k", epoch=1, seq=2)
+        assert (found[-1]["content"], found[-1]["seq"]) == ("new", 3)
+
+
+@pytest.mark.soak
+def test_members_agree_after_a_topic_was_deleted(kafka: LiveKafka, members: Members) -> None:
+    """One member saw the topic, the other starts later: both have the same history id."""
+    topic = new_topic(kafka, 1)
+    kafka.create(f"{topic}-more", 1)
+    with members.start(kafka, f"topics.regex={topic}(-.*)?\nmetadata.max.age.ms=500") as here:
+        wait_for_line(here.log, "joined")
+        kafka.delete(f"{topic}-more")
+        removed = wait_for_line(here.log, '"removed"')
+        assert post(here.url, f"/{topic}/k")["status"] == "OK"
+        assert post(here.url, f"/{topic}-more/k")["status"] == "FAILED"
+        with members.start(kafka, f"topics.regex={topic}(-.*)?") as there:
+            assert wait_for_line(there.log, '"topics"')["history"] == removed["history"]

@@ -11,18 +11,38 @@ was read here: only then it is known whether it is a repeat (`mdserver.cluster.k
     READING                everything was read that was there     READY
     READY                  further topics                         READING them, new history id
     any                    a topic was created again, or has      READING, new history id, empty
-                           more partitions                        cache
+                           more partitions, or brokers lost       cache
+                           the end of one
+    any                    a topic was deleted                    the same, new history id, without
+                                                                  its subjects
+
+Subjects of records come by themselves, so their number is bounded here: beyond `MaxSubjects` those
+that are idle for longest are forgotten. A client that comes with a position of a forgotten subject
+is told that it may have missed something (`Span.forgotten`).
 
 This is the only one of the modes that numbers nothing. What is said of elections, votes and links
 has no meaning here.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from attrs import frozen
 
+from mdserver.cluster.kafka_messages import (
+    Consume,
+    KafkaCounts,
+    KafkaInput,
+    Produce,
+    ProductionReports,
+    Reachability,
+    ReadingBegun,
+    RecordsLost,
+    RecordsRead,
+    RecordsRemoved,
+    TopicsSeen,
+)
 from mdserver.cluster.kafka_progress import (
     Change,
     Consumption,
@@ -43,13 +63,17 @@ from mdserver.cluster.kafka_records import (
     split,
 )
 from mdserver.cluster.kafka_repeats import FORGOTTEN, Line, Repeats
+from mdserver.cluster.kafka_sweep import Sweep
 from mdserver.core.message import Entry, Position, Qos
-from mdserver.core.outputs import ClusterOutput
 from mdserver.core.proposal import Origin, Outcome
 from mdserver.limits import (
+    KAFKA_ABSENT_MAX,
     KAFKA_COMPLAINTS_MAX,
+    KAFKA_GONE_S,
+    KAFKA_IDLE_AT_ONCE,
     KAFKA_PENDING_BYTES_MAX,
     KAFKA_PENDING_MAX,
+    KAFKA_SUBJECTS_SHARE,
     NS_PER_S,
 )
 
@@ -63,93 +87,6 @@ if TYPE_CHECKING:
     from mdserver.core.proposal import Proposal
 
 
-# Inputs
-
-
-@frozen
-class TopicsSeen:
-    """The configured topics that exist, and the id of their cluster."""
-
-    cluster: str
-    topics: tuple[TopicSeen, ...]
-    missing: tuple[str, ...] = ()
-
-
-@frozen
-class ReadingBegun:
-    """Partitions are read from these offsets on, and end at these: (start, end) of each."""
-
-    offsets: dict[Partition, tuple[int, int]]
-
-
-@frozen
-class RecordsRead:
-    """Records in the order of their partitions; everything before `reached` was read."""
-
-    records: Sequence[KafkaRecord]
-    reached: dict[Partition, int]
-
-
-@frozen
-class RecordsRemoved:
-    """What would have been read next was removed by retention; a partition goes on at `low`."""
-
-    partition: Partition
-    low: int
-
-
-class ProductionReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What became of a produced record: its place, or the reason why it has none."""
-
-    ticket: int
-    partition: int = 0
-    offset: int = -1
-    reason: str | None = None
-    certain: bool = False
-
-
-@frozen
-class ProductionReports:
-    """Reports of deliveries."""
-
-    reports: Sequence[ProductionReport]
-
-
-@frozen
-class Reachability:
-    """Kafka cannot be reached, for this reason; None: it can."""
-
-    reason: str | None
-
-
-KafkaInput = (
-    TopicsSeen | ReadingBegun | RecordsRead | RecordsRemoved | ProductionReports | Reachability
-)
-
-
-# Outputs
-
-
-@frozen
-class Produce(ClusterOutput):
-    """Produce these records, in order; each is answered by a `ProductionReport`."""
-
-    records: list[ProducedRecord]
-
-
-@frozen
-class Consume(ClusterOutput):
-    """Read these partitions, and say where with `ReadingBegun`.
-
-    `anew`: stop reading all others. The topics of `whole` are read from their beginning, since they
-    were made while this member ran; the others from where a start begins.
-    """
-
-    partitions: list[Partition]
-    anew: bool
-    whole: tuple[str, ...]
-
-
 class Waiting(msgspec.Struct, gc=False):
     """A publication without a result: who waits for it, since when, its size, and its number."""
 
@@ -158,18 +95,6 @@ class Waiting(msgspec.Struct, gc=False):
     size: int
     line: Line | None
     number: int
-
-
-@frozen
-class KafkaCounts:
-    """What a member counted since its start, and what it waits for."""
-
-    records: int
-    poison: int
-    strays: int
-    repeats: int
-    waiting: int
-    lag: int
 
 
 class KafkaMode:
@@ -190,10 +115,22 @@ class KafkaMode:
         self._broker = broker
         self._outgoing = outgoing
         self._pending = pending
+        self._cluster = ""
         self._topics: dict[str, TopicSeen] = {}
         self._partitions: dict[str, int] = {}
         self._places = Places(self._partitions, partitioner, broker.settings.groups)
         self._missing: tuple[str, ...] = ()
+        self._gone: dict[str, int] = {}
+        """Topics that are missing, though they were there -> since when (ns)."""
+        self._losses: dict[tuple[str, int, int], None] = {}
+        """Topic, partition and end of each loss that this member saw; part of the history id."""
+        self._lost: dict[Partition, int] = {}
+        """Losses that may as well mean that a topic was created again."""
+        self._sweep = Sweep(broker.replica, self._places, outgoing)
+        self._subjects_max = int(broker.settings.subjects_max * KAFKA_SUBJECTS_SHARE)
+        self._absent: OrderedDict[str, None] = OrderedDict()
+        """Subjects that may be known by the word of a client alone, oldest first."""
+        self._absent_max = min(KAFKA_ABSENT_MAX, broker.settings.subjects_max // 40)
         self._consumption = Consumption()
         self._repeats = Repeats()
         self._ready = False
@@ -210,6 +147,7 @@ class KafkaMode:
             ReadingBegun: self._reading_begun,
             RecordsRead: self._records_read,
             RecordsRemoved: self._records_removed,
+            RecordsLost: self._records_lost,
             ProductionReports: self._reported,
             Reachability: self._reachability,
         }
@@ -346,7 +284,19 @@ class KafkaMode:
         self._resolve(outcomes)
         for partition, following in read.reached.items():
             self._consumption.reach(partition, following)
+        self._forget(self._broker.replica.forget_oldest(self._subjects_max), complain=True)
         self._look_ready()
+
+    def _forget(self, forgotten: Sequence[tuple[str, Position]], *, complain: bool = False) -> None:
+        """Note which subjects were forgotten: nobody can say what they missed of these."""
+        for subject, at in forgotten:
+            topic, key = split(subject)
+            if topic in self._partitions:
+                span = self._consumption.spans.get((topic, self._places.of(topic, key).partition))
+                if span is not None:
+                    span.forgotten = max(span.forgotten, at.seq)
+        if forgotten and complain and self._complains():
+            self._outgoing.log("subjects forgotten", subjects=len(forgotten))
 
     def _read_one(
         self, record: KafkaRecord, by_group: dict[int, list[Entry]], outcomes: list[Outcome]
@@ -354,7 +304,7 @@ class KafkaMode:
         place = self._places.of(record.topic, record.key)
         stray = place.partition != record.partition
         settings = self._broker.settings
-        published = publication(record, place.subject, settings.message_bytes_max, stray=stray)
+        published = publication(record, place, settings.message_bytes_max, stray=stray)
         position = position_of(record.partition, record.offset)
         if stray:
             self._strays += 1
@@ -371,6 +321,9 @@ class KafkaMode:
             position = FORGOTTEN
             if not self._ready:
                 return  # at most once, and these were sent before this member began
+        if self._sweep.lows and not stray:
+            self._show(by_group)
+            self._sweep.tell(place)
         entry = Entry(position.epoch, position.seq, published)
         by_group.setdefault(place.group, []).append(entry)
         if record.value is None and not stray:
@@ -415,13 +368,31 @@ class KafkaMode:
         topic, number = removed.partition
         if self._consumption.overtake(removed.partition, removed.low) is None:
             return
-        at = position_of(number, removed.low - 1)
         self._outgoing.log("records removed", topic=topic, partition=number, low=removed.low)
-        beginning = f"/{topic}"
-        for subject in self._broker.replica.subjects():
-            of_topic = subject == beginning or subject.startswith(beginning + "/")
-            if of_topic and self._places.of(*split(subject)).partition == number:
-                self._broker.replica.missed(subject, at, self._outgoing.now, self._outgoing.out)
+        self._sweep.overtake(removed.partition, removed.low)
+        self._look_ready()
+
+    def _records_lost(self, lost: RecordsLost) -> None:
+        """Note a loss; what it means shows when the topics were looked at once more."""
+        span = self._consumption.spans.get(lost.partition)
+        if span is not None and lost.high < span.next:
+            self._lost[lost.partition] = lost.high
+
+    def sweep_on(self) -> None:
+        """Go on with work on all subjects; forget topics whose subjects are all forgotten."""
+        removed = self._sweep.step()
+        if not removed:
+            return
+        for topic in removed:
+            del self._topics[topic]
+            self._gone.pop(topic, None)
+            self._consumption.drop(topic)
+            self._repeats.drop(topic)
+        self._renumbered(Change.REMOVED)
+        history = self._history()
+        groups = range(self._broker.settings.groups)
+        self._broker.rename(history, groups, self._outgoing.now, self._outgoing.out)
+        self._outgoing.out.append(Consume([], anew=False, whole=(), ended=tuple(removed)))
         self._look_ready()
 
     def stand_for(self, subject: str, after: Position) -> None:
@@ -443,7 +414,11 @@ class KafkaMode:
         known = span.known_up_to(after.seq)
         if known is not None:
             at = Position(after.epoch, known)
-            self._broker.replica.note_absent(subject, at, span.start, self._outgoing.now)
+            replica = self._broker.replica
+            replica.note_absent(subject, at, span.floor, self._outgoing.now)
+            self._absent[subject] = None
+            if len(self._absent) > self._absent_max:
+                replica.forget_absent(self._absent.popitem(last=False)[0])
 
     # Topics
 
@@ -451,40 +426,96 @@ class KafkaMode:
         """Compare the topics with those that are read, and read what is new."""
         topics = {topic.name: topic for topic in seen.topics}
         self._missing = seen.missing
+        self._cluster = seen.cluster
         what = change(self._topics, topics) if self._topics else Change.RENUMBERED
+        lost = self._take_losses(topics)
+        if lost and what is not Change.RENUMBERED:
+            what = Change.LOST
+        self._look_for_gone(topics)
         if what is Change.NONE or not topics:
             self._look_ready()
-            return
-        now, out, first = self._outgoing.now, self._outgoing.out, not self._topics
-        fresh = [topic for topic in seen.topics if topic.name not in self._topics]
-        whole = (
-            ()
-            if first
-            else tuple(
-                topic.name
-                for topic in seen.topics
-                if topic.name not in self._topics or self._topics[topic.name].id != topic.id
-            )
-        )
-        # A topic that was deleted goes with the next renumbering: nobody could begin to read it.
-        self._topics = {**self._topics, **topics} if what is Change.ADDED else topics
+        elif what is Change.ADDED:
+            self._read_further(topics)
+        else:
+            self._read_anew(topics, what)
+
+    def _take_losses(self, topics: Mapping[str, TopicSeen]) -> bool:
+        """Return whether partitions lost their ends. One of a topic created again lost nothing."""
+        before = len(self._losses)
+        for (name, number), high in self._lost.items():
+            if name in topics and topics[name] == self._topics.get(name):
+                self._outgoing.log("records lost", topic=name, partition=number, high=high)
+                self._losses[name, number, high] = None
+        self._lost.clear()
+        return len(self._losses) > before
+
+    def _look_for_gone(self, topics: Mapping[str, TopicSeen]) -> None:
+        """Begin to forget topics that were deleted.
+
+        Those that the configuration names are waited for, and so are all topics if none is there:
+        the properties may name another cluster by now.
+        """
+        now = self._outgoing.now
+        self._gone = {
+            name: self._gone.get(name, now)
+            for name in self._topics
+            if name not in topics and name not in self._missing
+        }
+        for name, since in self._gone.items():
+            if topics and since + KAFKA_GONE_S * NS_PER_S <= now and not self._sweep.removing(name):
+                self._sweep.remove(name)
+
+    def _history(self) -> str:
+        return history_of(self._cluster, self._topics.values(), self._losses)
+
+    def _renumbered(self, what: Change) -> None:
+        """Note that `_topics` has changed."""
         self._partitions.clear()
         self._partitions.update({name: topic.partitions for name, topic in self._topics.items()})
         self._places.forget()
-        history = history_of(seen.cluster, self._topics.values())
-        if what is Change.ADDED:
-            self._broker.rename(history, range(self._broker.settings.groups), now, out)
-            partitions = _partitions(fresh)
-        else:
-            self._consumption.clear()
-            self._repeats.clear()
-            self._ready = False
-            self._broker.reset(history, None, now, out)
-            self._give_up("the topic was created anew or got more partitions")
-            partitions = _partitions(self._topics.values())
-        self._outgoing.log("topics", topics=len(self._topics), change=what.value, history=history)
+        self._outgoing.log(
+            "topics", topics=len(self._topics), change=what.value, history=self._history()
+        )
+
+    def _read_further(self, topics: dict[str, TopicSeen]) -> None:
+        """Read further topics from their beginning, beside the others."""
+        now, out = self._outgoing.now, self._outgoing.out
+        fresh = [topic for topic in topics.values() if topic.name not in self._topics]
+        self._topics = {**self._topics, **topics}
+        self._renumbered(Change.ADDED)
+        self._broker.rename(self._history(), range(self._broker.settings.groups), now, out)
+        partitions = _partitions(fresh)
         self._consumption.expect(partitions)
-        out.append(Consume(partitions, anew=what is not Change.ADDED, whole=whole))
+        whole = tuple(topic.name for topic in fresh)
+        out.append(Consume(partitions, anew=False, whole=whole))
+
+    def _read_anew(self, topics: dict[str, TopicSeen], what: Change) -> None:
+        """Read all topics as a start does: positions mean other records than before."""
+        known = self._topics
+        whole = tuple(
+            name
+            for name, topic in topics.items()
+            if known and (name not in known or known[name].id != topic.id)
+        )
+        self._losses = {
+            loss: None for loss in self._losses if topics.get(loss[0]) == known.get(loss[0])
+        }
+        self._topics = topics
+        self._gone.clear()
+        self._sweep.clear()
+        self._renumbered(what)
+        self._consumption.clear()
+        self._repeats.clear()
+        self._ready = False
+        self._broker.reset(self._history(), None, self._outgoing.now, self._outgoing.out)
+        self._give_up(
+            "Kafka lost records"
+            if what is Change.LOST
+            else "the topic was created anew or got more partitions"
+        )
+        partitions = _partitions(topics.values())
+        self._consumption.expect(partitions)
+        self._outgoing.out.append(Consume(partitions, anew=True, whole=whole))
 
     def _reading_begun(self, begun: ReadingBegun) -> None:
         for partition, (start, end) in begun.offsets.items():
@@ -525,6 +556,7 @@ class KafkaMode:
     def tick(self) -> None:
         """Give up publications that wait for too long; called once a second."""
         self._complaints = 0
+        self._forget(self._broker.replica.forget_idle(KAFKA_IDLE_AT_ONCE))
         now, timeout = self._outgoing.now, self._settings.publish_timeout
         outcomes: list[Outcome] = []
         while self._waiting:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from mdserver.cluster.kafka_mode import KafkaInput, KafkaMode
+from mdserver.cluster.kafka_messages import KafkaInput
+from mdserver.cluster.kafka_mode import KafkaMode
+from mdserver.cluster.kafka_sweep import SWEEP
 from mdserver.cluster.node import Node
 from mdserver.core.commands import Resume, Subscribe
 from mdserver.core.inputs import Received, TimerDue
@@ -85,6 +87,9 @@ class KafkaNode(Node):
         return command
 
     def _timer(self, due: TimerDue) -> None:
+        if due.timer == SWEEP:
+            self.mode.sweep_on()
+            return
         super()._timer(due)
         if due.timer[0] != "broker":
             self.mode.tick()

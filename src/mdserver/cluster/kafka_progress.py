@@ -6,7 +6,8 @@ Kafka says alone:
 - A *position* is (partition + 1, offset + 1), so it says where the record is.
 - The *history id* is a hash of the cluster id and, for each topic, its name, its id and its number
   of partitions. It changes exactly if the same position may mean another record: a topic was
-  created again (it then has another id), or more partitions moved keys to other partitions.
+  created again (it then has another id), or more partitions moved keys to other partitions, or
+  brokers lost the end of a partition; and with it if a topic comes or goes.
 
 Of each partition a member knows the offsets that it has read: all from `start` to `next`. What lies
 before `start` it has not seen. So a client whose position is there may have missed something, and
@@ -42,13 +43,16 @@ class Change(enum.Enum):
     """There are further topics; all positions go on to mean the same records."""
     RENUMBERED = "renumbered"
     """A known topic has another id or number of partitions, so its positions mean other records."""
+    LOST = "lost"
+    """Brokers lost the end of a partition: other records follow under the positions of the lost."""
+    REMOVED = "removed"
+    """A topic was deleted; all other positions go on to mean the same records."""
 
 
 def change(known: Topics, seen: Topics) -> Change:
     """Compare the topics that are consumed with those that the metadata have now.
 
-    A topic that is missing is no change: brokers that just started may not know all topics yet, and
-    if it was deleted, nothing comes from it.
+    A topic that is missing is no change yet: brokers that just started may not know all topics.
     """
     for name, topic in known.items():
         if seen.get(name, topic) != topic:
@@ -56,11 +60,18 @@ def change(known: Topics, seen: Topics) -> Change:
     return Change.ADDED if any(name not in known for name in seen) else Change.NONE
 
 
-def history_of(cluster: str, topics: Iterable[TopicSeen]) -> str:
-    """Return the history id under which all members number the subjects of these topics."""
+def history_of(
+    cluster: str, topics: Iterable[TopicSeen], losses: Iterable[tuple[str, int, int]] = ()
+) -> str:
+    """Return the history id under which all members number the subjects of these topics.
+
+    `losses` are the topic, the partition and the end of each loss of records that a member saw.
+    """
     digest = hashlib.sha256(cluster.encode())
     for topic in sorted(topics, key=lambda topic: topic.name):
         digest.update(f"\n{topic.name} {topic.id} {topic.partitions}".encode())
+    for name, number, high in sorted(losses):
+        digest.update(f"\nlost {name} {number} {high}".encode())
     return "k" + digest.hexdigest()[:27]
 
 
@@ -74,11 +85,18 @@ class Span:
     """What a member has read of one partition: the offsets from `start` to `next`, exclusive.
 
     `end` is where the partition ended when reading began; the member is ready once it is there.
+    `forgotten` is the highest seq of the subjects that the member knew and has forgotten since.
     """
 
     start: int
     next: int
     end: int
+    forgotten: int = 0
+
+    @property
+    def floor(self) -> int:
+        """The seq after which this member knows all subjects of the partition."""
+        return max(self.start, self.forgotten)
 
     @property
     def reached(self) -> bool:
@@ -92,7 +110,7 @@ class Span:
         of the subject lies between the result and `next`; and if the result is greater than `seq`,
         the member does not know what lies between the two.
         """
-        return None if seq > self.next else max(seq, self.start)
+        return None if seq > self.next else max(seq, self.floor)
 
 
 Partition = tuple[str, int]
@@ -145,6 +163,13 @@ class Consumption:
     def _look(self, partition: Partition, span: Span) -> None:
         if span.reached:
             self._waiting.pop(partition, None)
+
+    def drop(self, topic: str) -> None:
+        """Forget the partitions of a topic that was deleted."""
+        for one in [one for one in self.spans if one[0] == topic]:
+            del self.spans[one]
+        for one in [one for one in self._waiting if one[0] == topic]:
+            del self._waiting[one]
 
     def lag(self) -> int:
         """Return how many offsets are to be read until this member is ready."""

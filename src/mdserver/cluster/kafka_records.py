@@ -39,7 +39,7 @@ CLOSURE = "md-closure"
 COMPRESSED = "md-compressed"
 REPLY = "md-reply"
 HEADERS = {
-    ID: "number and publisher of a numbered publication, with a blank between them",
+    ID: "number of a numbered publication, checksum of its subject, and publisher",
     RETAINED: "`0`: the message leaves the snapshot alone",
     QOS: "`STANDARD`: at most once",
     ENCODING: "`binary`: the value is no text",
@@ -88,6 +88,8 @@ class KeyPlace:
     key: bytes | None
     partition: int
     group: int
+    check: str
+    """Binds `md-id` to the subject: a service may copy the headers of what it reads."""
 
 
 # Partitioners
@@ -174,7 +176,8 @@ class Places:
         if place is None:
             subject = joined(topic, key)
             home = 0 if key is None else self._hash(key) % self._partitions[topic]
-            place = KeyPlace(subject, topic, key, home, group_of(subject, self._groups))
+            group = group_of(subject, self._groups)
+            place = KeyPlace(subject, topic, key, home, group, f"{crc32(subject.encode()):08x}")
             if len(self._known) >= KAFKA_KEYS_KNOWN_MAX:
                 self._known.clear()
             self._known[topic, key] = place
@@ -184,8 +187,10 @@ class Places:
 # Records and publications
 
 
-def publication(record: KafkaRecord, subject: str, bytes_max: int, *, stray: bool) -> Publication:
-    """Return what a record says about a subject. Raises PoisonError.
+def publication(
+    record: KafkaRecord, place: KeyPlace, bytes_max: int, *, stray: bool
+) -> Publication:
+    """Return what a record says about the subject of its key. Raises PoisonError.
 
     `bytes_max` bounds content and fields together. A `stray` has no place in its subject's order.
     """
@@ -202,10 +207,10 @@ def publication(record: KafkaRecord, subject: str, bytes_max: int, *, stray: boo
     size = len(content) + fields_bytes(fields)
     if size > bytes_max:
         raise PoisonError(f"{size} bytes: MaxMessageSize allows {bytes_max}")
-    publisher, number = _identity(own.get(ID))
+    publisher, number = _identity(own.get(ID), place.check)
     standard = stray or own.get(QOS) == Qos.STANDARD.value
     return Publication(
-        subject,
+        place.subject,
         content,
         own.get(ENCODING) != "binary" and _is_text(content),
         fields or None,
@@ -220,10 +225,21 @@ def publication(record: KafkaRecord, subject: str, bytes_max: int, *, stray: boo
     )
 
 
-def _identity(text: str | None) -> tuple[str, int]:
-    """Return publisher and number of a header; neither if another producer wrote nonsense there."""
-    number, _, publisher = (text or "").partition(" ")
-    if publisher and number.isascii() and number.isdigit() and len(number) <= 18 and int(number):
+def _identity(text: str | None, check: str) -> tuple[str, int]:
+    """Return publisher and number of a header.
+
+    Neither if it is nonsense, or was copied from a record of another subject.
+    """
+    number, _, rest = (text or "").partition(" ")
+    bound, _, publisher = rest.partition(" ")
+    if (
+        bound == check
+        and publisher
+        and number.isascii()
+        and number.isdigit()
+        and len(number) <= 18
+        and int(number)
+    ):
         return publisher, int(number)
     return "", 0
 
@@ -247,7 +263,7 @@ def record_of(ticket: int, place: KeyPlace, published: Publication) -> ProducedR
                 raise PoisonError(f"fields that begin with `{OWN}` are the server's own")
             headers.append((name, value.encode()))
     if published.number:
-        headers.append((ID, f"{published.number} {published.publisher}".encode()))
+        headers.append((ID, f"{published.number} {place.check} {published.publisher}".encode()))
     if not published.retained:
         headers.append((RETAINED, b"0"))
     if published.qos is Qos.STANDARD:

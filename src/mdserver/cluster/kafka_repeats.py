@@ -42,6 +42,11 @@ class Repeats:
         self._lines.clear()
         self._highest.clear()
 
+    def drop(self, topic: str) -> None:
+        """Forget the publishers of a topic that was deleted."""
+        for line in [line for line in self._lines if line[0] == topic]:
+            del self._lines[line], self._highest[line]
+
     def find(self, line: Line, number: int) -> Position | None:
         """Return the position of a number that was taken; None if it was not."""
         numbers = self._lines.get(line)

@@ -1,12 +1,20 @@
 """Weaknesses of a configuration that an operator should fix although the server starts."""
 
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from mdserver.config.reading import Loaded
+from mdserver.config.sections.kafka import ClusterEngine
 from mdserver.config.sections.rights import Entitlement
 from mdserver.config.table import PARAMETERS, Config
+
+_SECRET_PROPERTY = re.compile(
+    r"^[ \t]*(sasl\.jaas\.config|ssl\.keystore\.key|[a-z.]*(password|secret))[ \t]*[=: ]",
+    re.MULTILINE,
+)
+"""The beginning of a line of a properties file that sets a secret."""
 
 
 def concerns(loaded: Loaded) -> list[str]:
@@ -18,7 +26,7 @@ def concerns(loaded: Loaded) -> list[str]:
             "Entitlement = None with AllowedOrigins = *: any web page that a browser of this "
             "network opens may read and publish here; let AllowedOrigins name the pages that may"
         )
-    for name, file in (*_key_files(config), *_secret_files(loaded)):
+    for name, file in (*_key_files(config), *_secret_files(loaded), *_kafka_files(config)):
         mode = _mode(file)
         if mode & stat.S_IROTH:
             found.append(
@@ -47,6 +55,22 @@ def _secret_files(loaded: Loaded) -> Iterator[tuple[str, Path]]:
     for name, file in loaded.files.items():
         row = PARAMETERS.get(name)
         if row is not None and row.secret and getattr(loaded.config, row.attribute):
+            yield name, file
+
+
+def _kafka_files(config: Config) -> Iterator[tuple[str, Path]]:
+    """Yield the properties files of Kafka clients that contain a secret."""
+    if config.cluster_engine is not ClusterEngine.KAFKA:
+        return
+    for name, file in (
+        ("Kafka.ConsumerProperties", config.kafka_consumer_properties),
+        ("Kafka.ProducerProperties", config.kafka_producer_properties),
+    ):
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # an unreadable file is reported by the code that needs it
+        if _SECRET_PROPERTY.search(text):
             yield name, file
 
 

@@ -19,6 +19,7 @@ in the order of their latest messages.
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -32,6 +33,7 @@ from mdserver.limits import (
     NS_PER_S,
     RESERVATION_S,
     SNAPSHOT_FIELDS_MESSAGES_MAX,
+    SUBJECTS_COMPARED,
 )
 
 _STALE_SLACK = 1024
@@ -202,11 +204,6 @@ class Cache:
     def names(self) -> list[str]:
         """Return all subjects."""
         return list(self._subjects)
-
-    @property
-    def is_half_full(self) -> bool:
-        """Whether half of the subjects that may be known are."""
-        return 2 * len(self._subjects) >= self._settings.subjects_max
 
     def make_room(self, publication: Publication, now: int) -> str | None:
         """Make room for a publication that is about to be proposed.
@@ -448,6 +445,56 @@ class Cache:
             return False
         self._remove(state)
         return True
+
+    def forget(self, subject: str) -> None:
+        """Forget everything about a subject."""
+        state = self._subjects.get(subject)
+        if state is not None:
+            self._remove(state)
+
+    def forget_absent(self, subject: str) -> None:
+        """Forget a subject of which no message or snapshot is cached."""
+        state = self._subjects.get(subject)
+        if state is not None and not state.entries and state.snapshot is None:
+            self._remove(state)
+
+    def forget_idle(self, look_at: int) -> list[tuple[str, Position]]:
+        """Look at the next `look_at` subjects; forget those without any message or snapshot.
+
+        Returns the subjects with the positions of their last messages.
+        """
+        idle = [one for one in self._next_subjects(look_at) if not one.entries and not one.snapshot]
+        return self._forgotten(idle)
+
+    def forget_oldest(self, most: int) -> list[tuple[str, Position]]:
+        """Forget the subjects beyond `most`, and return them with their last positions.
+
+        Those whose newest message is oldest go first, of SUBJECTS_COMPARED that are looked at: the
+        oldest ones of all would have to be searched for with each new subject.
+        """
+        excess = len(self._subjects) - most
+        if excess <= 0:
+            return []
+        found = self._next_subjects(max(2 * excess, SUBJECTS_COMPARED))
+        found.sort(key=lambda one: one.entries[-1].publication.time if one.entries else 0)
+        return self._forgotten(found[:excess])
+
+    def _next_subjects(self, count: int) -> list[SubjectState]:
+        """Return the next subjects that have a position, in turn."""
+        found = list(islice(self._subjects.values(), count))
+        for state in found:
+            self._subjects[state.subject] = self._subjects.pop(state.subject)
+        return [state for state in found if state.seq]
+
+    def _forgotten(self, states: Sequence[SubjectState]) -> list[tuple[str, Position]]:
+        # Behind the floor of a subject without messages nothing came, whatever its position is.
+        found = [
+            (one.subject, Position(one.epoch, one.seq if one.entries else one.floor))
+            for one in states
+        ]
+        for state in states:
+            self._remove(state)
+        return found
 
     def search(self, pattern: Pattern) -> Iterator[str | None]:
         """Yield the subjects of a pattern, and None for each other branch that is looked at.

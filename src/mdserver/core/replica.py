@@ -292,12 +292,10 @@ class Replica:
         """Note that the log has nothing of an unknown subject from `floor` to a position.
 
         So a client that comes with this position does not wait for this member to reach it. What is
-        known of a subject stays as it is: a client's word must not change it. Subjects that are
-        known by such words alone take half of the room at most, or a client could use it all up.
+        known of a subject stays as it is: a client's word must not change it. The caller bounds how
+        many subjects are known by such words alone, and has the others forgotten (`forget_absent`).
         """
         known = self._cache.find(subject)
-        if known is None and self._cache.is_half_full:
-            return
         if known is None or known.seq == 0:
             self._cache.advance(subject, at, floor, now)
 
@@ -311,6 +309,22 @@ class Replica:
         assert state is not None
         self._catch_up.taken_over(state, lost, now, out)
         self._catch_up.applied(state, now, out)
+
+    def forget_absent(self, subject: str) -> None:
+        """Forget a subject of which no message or snapshot is cached."""
+        self._cache.forget_absent(subject)
+
+    def forget_subject(self, subject: str) -> None:
+        """Forget everything about a subject that will not be published any more."""
+        self._cache.forget(subject)
+
+    def forget_idle(self, look_at: int) -> list[tuple[str, Position]]:
+        """Forget subjects without messages and snapshot; return them with their positions."""
+        return self._cache.forget_idle(look_at)
+
+    def forget_oldest(self, most: int) -> list[tuple[str, Position]]:
+        """Forget the subjects beyond `most`, and return their positions."""
+        return self._cache.forget_oldest(most)
 
     def forget_snapshot(self, subject: str) -> None:
         """Drop the snapshot of a subject: its publisher deleted it."""

@@ -27,7 +27,7 @@ import structlog
 import trio
 from attrs import frozen
 
-from mdserver.cluster.kafka_mode import Consume, Produce
+from mdserver.cluster.kafka_messages import Consume, Produce
 from mdserver.cluster.messages import AdminReply, ClosePeer, PeerDiscovered, Persist, SendPeer
 from mdserver.cluster.wal import WriteWal
 from mdserver.core.inputs import TimerDue

@@ -15,7 +15,7 @@ from mdserver.server.kafka.watcher import Watcher
 from mdserver.server.kafka.writer import Writer
 
 if TYPE_CHECKING:
-    from mdserver.cluster.kafka_mode import Consume, Produce
+    from mdserver.cluster.kafka_messages import Consume, Produce
     from mdserver.cluster.kafka_node import KafkaNode
     from mdserver.core.outputs import Log
     from mdserver.server.engine import Engine
@@ -58,8 +58,9 @@ class Backplane:
 
 def connected(settings: KafkaSettings, node: "KafkaNode", engine: "Engine") -> Backplane:
     """Make the connection of a node. Raises ConfigError."""
-    parts = Watcher(settings, engine), Reader(settings, engine), Writer(settings, engine)
-    return Backplane(node, *parts)
+    watcher = Watcher(settings, engine)
+    reader = Reader(settings, engine, watcher.doubt)
+    return Backplane(node, watcher, reader, Writer(settings, engine))
 
 
 def try_clients(settings: KafkaSettings) -> None:

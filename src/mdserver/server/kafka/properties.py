@@ -15,7 +15,7 @@ from attrs import field, frozen
 from mdserver.cluster.kafka_records import PARTITIONERS
 from mdserver.config import Config
 from mdserver.errors import ConfigError
-from mdserver.limits import KAFKA_PROPERTIES_BYTES_MAX, NS_PER_MS
+from mdserver.limits import KAFKA_DESCRIBE_S, KAFKA_PROPERTIES_BYTES_MAX, NS_PER_MS
 
 Properties = dict[str, str]
 
@@ -77,6 +77,7 @@ class KafkaSettings:
     recover_ms: int | None
     partitioner: str = "murmur2_random"
     admin: Properties = field(factory=dict, repr=False)
+    describe_s: float = KAFKA_DESCRIBE_S
 
     def wants(self, topic: str) -> bool:
         """Return whether a topic is to be read; those of Kafka itself never are."""
@@ -92,6 +93,9 @@ def kafka_settings(config: Config) -> KafkaSettings:
     producer_file = config.kafka_producer_properties
     producer = _read("Kafka.ProducerProperties", producer_file)
     topics, regex = _topics(file, consumer)
+    describe_ms = consumer.get("metadata.max.age.ms", str(KAFKA_DESCRIBE_S * 1000)).strip()
+    if not describe_ms.isdigit() or not int(describe_ms):
+        raise ConfigError(f"{file}: metadata.max.age.ms = {describe_ms}: expected milliseconds")
     recover = _boolean(file, consumer, "recovery.on.start", default="true")
     partitioner = producer.setdefault("partitioner", "murmur2_random")
     if partitioner not in PARTITIONERS:
@@ -111,6 +115,7 @@ def kafka_settings(config: Config) -> KafkaSettings:
             for name, value in translated(file, consumer).items()
             if name.startswith(_SHARED)
         },
+        int(describe_ms) / 1000,
     )
 
 

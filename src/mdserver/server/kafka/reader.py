@@ -2,13 +2,20 @@
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
-from mdserver.cluster.kafka_mode import Consume, ReadingBegun, RecordsRead, RecordsRemoved
+from mdserver.cluster.kafka_messages import (
+    Consume,
+    ReadingBegun,
+    RecordsLost,
+    RecordsRead,
+    RecordsRemoved,
+)
 from mdserver.cluster.kafka_records import KafkaRecord
 from mdserver.limits import (
     KAFKA_BATCH_RECORDS_MAX,
@@ -31,9 +38,13 @@ log = structlog.get_logger()
 class Reader(EngineThread):
     """The thread that reads; `consume` says what, from the thread of the server."""
 
-    def __init__(self, settings: "KafkaSettings", engine: "Engine") -> None:
+    def __init__(
+        self, settings: "KafkaSettings", engine: "Engine", doubt: Callable[[], None]
+    ) -> None:
         super().__init__(engine)
         self._settings = settings
+        self._doubt = doubt
+        """Called when a topic may be another one than it was."""
         self._wanted: deque[Consume] = deque()
         self._next: dict[Partition, int] = {}
         """The partitions that are read -> the next offset of each."""
@@ -80,7 +91,8 @@ class Reader(EngineThread):
             self._again_at = time.monotonic() + KAFKA_LOOK_S
             return
         self._wanted.popleft()
-        following = {} if wanted.anew else dict(self._next)
+        kept = () if wanted.anew else self._next.items()
+        following = {one: at for one, at in kept if one[0] not in wanted.ended}
         following |= {one: start for one, (start, _) in offsets.items()}
         self._next = following
         self.give(ReadingBegun(offsets))
@@ -114,6 +126,8 @@ class Reader(EngineThread):
 
     def _compacted(self, topics: list[str]) -> dict[str, None]:
         """Return the topics that are compacted: they are snapshots, and read from the beginning."""
+        if not topics:
+            return {}
         admin = clients.admin(self._settings)
         asked = admin.describe_configs(
             [ConfigResource("topic", name) for name in dict.fromkeys(topics)],
@@ -192,9 +206,9 @@ class Reader(EngineThread):
             self._next[one] = low
             self.give(RecordsRemoved(one, low))
         elif self._next[one] > high:
-            # Either the topic was created again, which `Watcher` sees, or brokers lost its end.
-            log.error("kafka records lost", topic=one[0], partition=one[1], offset=high)
             self._next[one] = high
+            self.give(RecordsLost(one, high))
+            self._doubt()
         consumer.assign([TopicPartition(*each, offset) for each, offset in self._next.items()])
 
 

@@ -1,9 +1,18 @@
-"""Looks every few seconds which topics there are, and whether Kafka can be reached."""
+"""Looks every few seconds which topics there are, and whether Kafka can be reached.
+
+A list of topics says how many partitions each has, but not which topic it is: one that was created
+again may look as before. So topics are described as well, when the list has changed, when reading
+finds a topic shorter than it was (`doubt`), and otherwise every `metadata.max.age.ms`.
+"""
+
+import math
+import threading
+import time
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from mdserver.cluster.kafka_mode import Reachability, TopicsSeen
+from mdserver.cluster.kafka_messages import Reachability, TopicsSeen
 from mdserver.cluster.kafka_progress import TopicSeen
 from mdserver.limits import KAFKA_CALL_TIMEOUT_S, KAFKA_LOOK_S, KAFKA_LOOK_TIMEOUT_S
 from mdserver.server.engine import Engine
@@ -18,6 +27,13 @@ class Watcher(EngineThread):
     def __init__(self, settings: KafkaSettings, engine: Engine) -> None:
         super().__init__(engine)
         self._settings = settings
+        self._listed: dict[str, int] = {}
+        self._described_at = -math.inf
+        self._doubted = threading.Event()
+
+    def doubt(self) -> None:
+        """Have the topics described with the next look; called from another thread."""
+        self._doubted.set()
 
     def work(self) -> None:
         """Look until the server ends."""
@@ -31,18 +47,27 @@ class Watcher(EngineThread):
                 self.give(Reachability(reason))
             else:
                 self.give(Reachability(None))
-                self.give(seen)
+                if seen is not None:
+                    self.give(seen)
             self._stopping.wait(KAFKA_LOOK_S)
 
-    def _look(self, admin: AdminClient) -> TopicsSeen:
-        """Return the topics that are to be read. Raises KafkaException and TimeoutError."""
+    def _look(self, admin: AdminClient) -> TopicsSeen | None:
+        """Return the topics that are to be read; None if nothing says that they are others.
+
+        Raises KafkaException and TimeoutError.
+        """
         settings = self._settings
         metadata = admin.list_topics(timeout=KAFKA_LOOK_TIMEOUT_S)
-        names = sorted(
-            name
-            for name, topic in metadata.topics.items()
+        listed = {
+            name: len(topic.partitions)
+            for name, topic in sorted(metadata.topics.items())
             if settings.wants(name) and topic.error is None and topic.partitions
-        )
+        }
+        due = self._described_at + settings.describe_s <= time.monotonic()
+        if listed == self._listed and not due and not self._doubted.is_set():
+            return None
+        self._doubted.clear()
+        names = list(listed)
         seen: list[TopicSeen] = []
         if names:
             asked = admin.describe_topics(
@@ -54,6 +79,8 @@ class Watcher(EngineThread):
                 except KafkaException:
                     continue  # deleted meanwhile
                 seen.append(TopicSeen(name, str(told.topic_id), len(told.partitions)))
-        there = {topic.name for topic in seen}
+        # What was deleted meanwhile differs from the next list, and is looked at again.
+        self._listed = there = {topic.name: topic.partitions for topic in seen}
+        self._described_at = time.monotonic()
         missing = tuple(name for name in settings.topics if name not in there)
         return TopicsSeen(metadata.cluster_id or "", tuple(seen), missing)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from mdserver.cluster.kafka_mode import Produce, ProductionReport, ProductionReports
+from mdserver.cluster.kafka_messages import Produce, ProductionReport, ProductionReports
 from mdserver.limits import KAFKA_CLOSE_TIMEOUT_S, KAFKA_POLL_S
 from mdserver.server.kafka import clients
 from mdserver.server.kafka.thread import EngineThread

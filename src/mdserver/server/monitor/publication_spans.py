@@ -26,7 +26,7 @@ from zlib import crc32
 
 from attrs import field, frozen
 
-from mdserver.cluster.kafka_mode import RecordsRead
+from mdserver.cluster.kafka_messages import RecordsRead
 from mdserver.cluster.messages import Accept, Forward, PeerReceived, SendPeer
 from mdserver.cluster.node import Node
 from mdserver.core.inputs import TimerDue
