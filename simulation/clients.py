@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mdserver.client.core import values
 from mdserver.client.core.machine import ClientCore
 from mdserver.client.core.schedule import ReconnectSettings
-from mdserver.client.core.servers import Server
+from mdserver.client.core.servers import ServerEndpoint
 from mdserver.codec.binary_form import BinaryClient
 from mdserver.codec.encoding import ClientCodec
 from mdserver.codec.json_form import JsonClient
@@ -51,7 +51,7 @@ class Client:
             values.Stopped: self._away,
             values.Refused: self._away,
         }
-        servers = [Server(host=member, port=1) for member in world.members]
+        servers = [ServerEndpoint(host=member, port=1) for member in world.members]
         self.core = ClientCore(
             servers,
             values.ClientSettings(

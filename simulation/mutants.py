@@ -26,7 +26,7 @@ from mdserver.cluster.messages import (
     Accept,
     AcceptItem,
     AckItem,
-    AnswerItem,
+    ForwardReplyItem,
     Heartbeat,
     PromiseItem,
     Sync,
@@ -269,8 +269,8 @@ def recovered_from_one_before(original: Callable[..., None]) -> Any:
     return recover
 
 
-def repeats_are_not_held(original: Callable[..., list[AnswerItem]]) -> Any:
-    def append(self: Coordinator, *publications: Any) -> list[AnswerItem]:
+def repeats_are_not_held(original: Callable[..., list[ForwardReplyItem]]) -> Any:
+    def append(self: Coordinator, *publications: Any) -> list[ForwardReplyItem]:
         before = len(self.deferred)
         answers = original(self, *publications)
         early = [answer for _, _, answer in self.deferred[before:]]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mdserver.bench.derive import Course, Load
+from mdserver.bench.derive import Course, DeriveLoad
 from mdserver.bench.encodings import ENCODINGS
 
-LOAD = Load(ENCODINGS["json"], rate=10, every=1, seconds=2)
+LOAD = DeriveLoad(ENCODINGS["json"], rate=10, every=1, seconds=2)
 
 
 def test_latencies_are_those_after_the_warm_up() -> None:

@@ -13,7 +13,7 @@ def told() -> list[str]:
 
 @pytest.mark.parametrize("encoding", sorted(ENCODINGS))
 def test_a_fan_out_of_a_real_server_arrives_whole(encoding: str, told: list[str]) -> None:
-    load = fanout.Load(
+    load = fanout.FanoutLoad(
         ENCODINGS[encoding],
         subscribers=20,
         seconds=0.2,
@@ -31,7 +31,7 @@ def test_a_fan_out_of_a_real_server_arrives_whole(encoding: str, told: list[str]
 
 @pytest.mark.slow
 def test_who_never_reads_costs_the_others_nothing(told: list[str]) -> None:
-    load = fanout.Load(ENCODINGS["json"], subscribers=10, seconds=0.5, bursts=(5,))
+    load = fanout.FanoutLoad(ENCODINGS["json"], subscribers=10, seconds=0.5, bursts=(5,))
     calm, disturbed = compared.stalled(load, 2, told.append)
     assert (calm.mode, disturbed.mode) == ("bursts of 5, 0 never read", "bursts of 5, 2 never read")
     for row in (calm, disturbed):
@@ -42,7 +42,7 @@ def test_who_never_reads_costs_the_others_nothing(told: list[str]) -> None:
 
 @pytest.mark.slow
 def test_a_fan_out_over_tls_is_compared_with_one_without(told: list[str]) -> None:
-    load = fanout.Load(ENCODINGS["binary"], subscribers=10, seconds=0.5, bursts=(1,))
+    load = fanout.FanoutLoad(ENCODINGS["binary"], subscribers=10, seconds=0.5, bursts=(1,))
     plain, encrypted = compared.encrypted(load, told.append)
     assert (plain.mode, encrypted.mode) == ("one at a time, plain", "one at a time, TLS")
     assert (encrypted.lost, encrypted.repeated, encrypted.altered) == (0, 0, 0)
@@ -52,7 +52,7 @@ def test_a_fan_out_over_tls_is_compared_with_one_without(told: list[str]) -> Non
 
 @pytest.mark.slow
 def test_a_server_that_is_watched_is_compared_with_one_that_is_not(told: list[str]) -> None:
-    load = fanout.Load(ENCODINGS["binary"], subscribers=10, seconds=0.5, bursts=(1,))
+    load = fanout.FanoutLoad(ENCODINGS["binary"], subscribers=10, seconds=0.5, bursts=(1,))
     without, watched = compared.monitored(load, told.append)
     assert (without.mode, watched.mode) == ("one at a time, no monitor", "one at a time, monitored")
     assert (watched.lost, watched.repeated, watched.altered) == (0, 0, 0)
@@ -62,34 +62,38 @@ def test_a_server_that_is_watched_is_compared_with_one_that_is_not(told: list[st
 
 @pytest.mark.slow
 def test_publications_are_counted_when_they_are_acknowledged(told: list[str]) -> None:
-    load = publish.Load(ENCODINGS["json"], count=230, window=100, batch=20)
+    load = publish.PublishLoad(ENCODINGS["json"], count=230, window=100, batch=20)
     rows = publish.measure(load, told.append)
     assert [row.count for row in rows] == [230, 230]
     assert [row.mode for row in rows] == ["a WebSocket message each", "20 a WebSocket message"]
 
 
 def test_a_refused_publication_ends_the_measurement(told: list[str]) -> None:
-    load = publish.Load(ENCODINGS["json"], count=10, settings=("Entitlement=Basic",))
+    load = publish.PublishLoad(ENCODINGS["json"], count=10, settings=("Entitlement=Basic",))
     with pytest.raises(BenchError, match="PUBLISH_DENIED"):
         publish.measure(load, told.append)
 
 
 def test_connections_are_subscribed_when_they_count(told: list[str]) -> None:
-    row = connect.measure(connect.Load(ENCODINGS["binary"], 30, window=7), "connect", told.append)
+    row = connect.measure(
+        connect.ConnectLoad(ENCODINGS["binary"], 30, window=7), "connect", told.append
+    )
     assert row.count == 30
     assert row.kib_each is not None
 
 
 @pytest.mark.slow
 def test_the_cache_is_measured_by_subject_and_by_message(told: list[str]) -> None:
-    subjects, messages = cache.measure(cache.Load(ENCODINGS["json"], 200, 300), told.append)
+    subjects, messages = cache.measure(cache.CacheLoad(ENCODINGS["json"], 200, 300), told.append)
     assert (subjects.count, messages.count) == (200, 300)
     assert messages.resident_kib is not None
 
 
 @pytest.mark.slow
 def test_a_cluster_takes_publications_again_after_a_kill(told: list[str]) -> None:
-    load = cluster.Load(ENCODINGS["binary"], count=300, one_by_one=20, kills=1, window=50, batch=10)
+    load = cluster.ClusterLoad(
+        ENCODINGS["binary"], count=300, one_by_one=20, kills=1, window=50, batch=10
+    )
     rows = cluster.measure(load, told.append)
     assert [(row.mode, row.count) for row in rows] == [
         ("one at a time", 20),

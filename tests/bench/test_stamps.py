@@ -1,13 +1,13 @@
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.bench.stamps import Arrivals, stamped
-from mdserver.bench.verify import Stream
+from mdserver.bench.verify import ReceivedStream
 
 SIZE = 64
 SUBJECT = "/a/b"
 
 
-def stream(number: int, encoding: str = "json") -> Stream:
-    return Stream(number, ENCODINGS[encoding].client(), lambda _: None)
+def stream(number: int, encoding: str = "json") -> ReceivedStream:
+    return ReceivedStream(number, ENCODINGS[encoding].client(), lambda _: None)
 
 
 def message(seq: int, text: str, encoding: str = "json") -> bytes:

@@ -12,7 +12,7 @@ from mdserver.bench.encodings import ENCODINGS
 @pytest.mark.parametrize("encoding", sorted(ENCODINGS))
 def test_every_subscriber_gets_its_subject_whole(encoding: str) -> None:
     told: list[str] = []
-    load = subjects.Load(ENCODINGS[encoding], subjects=30, batch=20, window=40, seconds=0.6)
+    load = subjects.SubjectsLoad(ENCODINGS[encoding], subjects=30, batch=20, window=40, seconds=0.6)
     (row,) = subjects.measure(load, told.append)
     assert (row.lost, row.repeated, row.altered) == (0, 0, 0)
     assert row.count >= 20 * subjects.TURNS
@@ -24,7 +24,7 @@ def test_every_subscriber_gets_its_subject_whole(encoding: str) -> None:
 
 @pytest.mark.slow
 def test_another_version_takes_turns_and_stands_in_the_columns_of_the_floor() -> None:
-    load = subjects.Load(
+    load = subjects.SubjectsLoad(
         ENCODINGS["json"], subjects=5, batch=1, window=1, seconds=0.6, against=sys.executable
     )
     (row,) = subjects.measure(load, lambda _: None)

@@ -2,7 +2,7 @@ import pytest
 
 from mdserver.bench import wire
 from mdserver.bench.encodings import ENCODINGS, Encoding
-from mdserver.bench.verify import FAULTS_KEPT, Stream, Verifier, content
+from mdserver.bench.verify import FAULTS_KEPT, ReceivedStream, Verifier, content
 from mdserver.errors import RemoteProtocolError
 
 SIZE = 32
@@ -18,8 +18,8 @@ def verifier() -> Verifier:
     return Verifier(SIZE)
 
 
-def stream(encoding: Encoding, subscriber: int = 0) -> Stream:
-    return Stream(subscriber, encoding.client(), lambda _: None)
+def stream(encoding: Encoding, subscriber: int = 0) -> ReceivedStream:
+    return ReceivedStream(subscriber, encoding.client(), lambda _: None)
 
 
 def messages(encoding: Encoding, *numbers: int) -> bytes:
@@ -122,7 +122,7 @@ def test_a_close_is_an_error_with_its_reason(encoding: Encoding, verifier: Verif
 
 def test_a_ping_is_answered(encoding: Encoding, verifier: Verifier) -> None:
     answers: list[bytes] = []
-    reader = Stream(0, encoding.client(), answers.append)
+    reader = ReceivedStream(0, encoding.client(), answers.append)
     assert verifier.received(reader, wire.server_frame(b"now", wire.OPCODE_PING)) == 0
     assert len(answers) == 1
     assert answers[0][0] & 0x0F == wire.OPCODE_PONG

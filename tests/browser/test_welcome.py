@@ -14,7 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from mdserver.codec.websocket import Message
+from mdserver.codec.websocket import WebSocketMessage
 from mdserver.core.events import Move
 from mdserver.server.clients.outbox import Outbox
 from mdserver.server.clients.session import NodeSessions
@@ -56,7 +56,7 @@ class Closing(NodeSessions):
         self.began: list[float] = []
         self._another = trio.Event()
 
-    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> int:
+    async def messages(self, outbox: Outbox, messages: Sequence[WebSocketMessage]) -> int:
         """Say goodbye to whoever comes."""
         self.began.append(trio.current_time())
         self._another.set()

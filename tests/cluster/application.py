@@ -16,7 +16,7 @@ import trio
 from mdserver.client import Client, ReconnectSettings
 from mdserver.client.core import values
 from mdserver.client.core.positions import Positions
-from mdserver.client.core.subscriptions import Subscriptions
+from mdserver.client.core.subscriptions import DesiredSubscriptions
 from mdserver.client.driver import now
 from mdserver.core.events import MessageEvent
 from simulation.checker import Checker
@@ -62,7 +62,7 @@ class Watched(Client):
         self.recorder = Recorder(name, application.checker.see, application.cover)
         self.positions = NotedPositions(self.recorder, conflated)
         self._core.positions = self.positions
-        self._core.subscriptions = Subscriptions(self._core.positions)
+        self._core.subscriptions = DesiredSubscriptions(self._core.positions)
         self._count = 0
         self.newest = ""
         self.idle = trio.Event()

@@ -14,7 +14,7 @@ def promised(group: int, content: bytes = b"") -> PromiseItem:
 
 WIRE = (
     "Hello Heartbeat PreVote PreVoteGranted Prepare Promise Nack Sync Accept Ack Commit SyncRequest"
-    " Forward Answer HandOver StandardBatch Readmit SetWeight Begin Claim Yield"
+    " Forward ForwardReply HandOver StandardBatch Readmit SetWeight Begin Claim Yield"
     " CopyRequest CopyReply"
 )
 

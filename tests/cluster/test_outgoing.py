@@ -5,12 +5,12 @@ from mdserver.cluster.messages import (
     AcceptItem,
     Ack,
     AckItem,
-    Answer,
-    AnswerItem,
     Commit,
     CommitItem,
     Forward,
     ForwardItem,
+    ForwardReply,
+    ForwardReplyItem,
     HandOver,
     SendPeer,
 )
@@ -34,7 +34,7 @@ def test_items_of_one_kind_go_together_and_kinds_in_their_order() -> None:
     wal = WalBuffer(enabled=True, acks_wait=True)
     out = outgoing(wal)
     for group in range(2):
-        out.answer(f"{ONE}#9", AnswerItem(group, 1, 0, 0, False, "no", None))
+        out.answer(f"{ONE}#9", ForwardReplyItem(group, 1, 0, 0, False, "no", None))
         out.commit(CommitItem(group, 1, 1))
         out.ack(ONE, AckItem(group, 1, 1))
         out.accept(AcceptItem(group, 1, 0, 0, [], []))
@@ -43,7 +43,7 @@ def test_items_of_one_kind_go_together_and_kinds_in_their_order() -> None:
     assert out.collected
     out.flush()
     kinds = [type(one.message) if isinstance(one, SendPeer) else type(one) for one in out.out]
-    assert kinds == [Forward, WriteWal, Accept, Ack, Commit, Answer]
+    assert kinds == [Forward, WriteWal, Accept, Ack, Commit, ForwardReply]
     assert all(len(one.message.items) == 2 for one in out.out if isinstance(one, SendPeer))  # type: ignore[union-attr]
     assert not out.collected, "all was said"
     out.flush()

@@ -33,7 +33,6 @@ from mdserver.core.commands import (
     Unsubscribe,
 )
 from mdserver.core.events import (
-    Closed,
     Connected,
     Delivery,
     Error,
@@ -44,6 +43,7 @@ from mdserver.core.events import (
     Reset,
     Status,
     StatusName,
+    StreamClosed,
     WirePosition,
 )
 from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
@@ -78,7 +78,7 @@ EVENTS: list[Event] = [
     Reset(history="h2", subjects=["/a/b"]),
     Move(delay_ms=250, reason="drain"),
     Error(code="unknown-op", reason="There is no such command.", id="x"),
-    Closed(code=4000, reason="This member is drained."),
+    StreamClosed(code=4000, reason="This member is drained."),
 ]
 
 

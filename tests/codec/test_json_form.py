@@ -23,7 +23,6 @@ from mdserver.core.commands import (
     Unsubscribe,
 )
 from mdserver.core.events import (
-    Closed,
     Connected,
     Delivery,
     Error,
@@ -35,6 +34,7 @@ from mdserver.core.events import (
     Reset,
     Status,
     StatusName,
+    StreamClosed,
     WirePosition,
 )
 from mdserver.core.message import Entry, MessageType, Position, Publication, Qos
@@ -80,7 +80,7 @@ EVENTS: list[Event] = [
     Reset(history="h2", subjects=["/a/b"]),
     Move(delay_ms=250, reason="drain", servers=["10.0.0.1:8800"]),
     Error(code="unknown-op", reason="There is no such command.", id="x"),
-    Closed(code=4000, reason="This member is drained."),
+    StreamClosed(code=4000, reason="This member is drained."),
 ]
 
 

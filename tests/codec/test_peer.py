@@ -16,7 +16,7 @@ from mdserver.codec.peer import (
     PROOF,
     Greeting,
     Handshake,
-    Messages,
+    MessageAssembler,
     RefusedError,
     Side,
     Terms,
@@ -201,7 +201,7 @@ def test_a_message_that_is_larger_than_a_frame_goes_in_parts(bytes_max: int, pie
     """Whatever its size and however the bytes arrive; what comes behind it is whole as well."""
     sent = [HandOver(list(range(70))), HandOver([4])]
     data = b"".join(message_frame(message, bytes_max) for message in sent)
-    reader, together = meet()[0].reader, Messages()
+    reader, together = meet()[0].reader, MessageAssembler()
     size = -(-len(data) // pieces)
     found = []
     for at in range(0, len(data), size):
@@ -212,7 +212,7 @@ def test_a_message_that_is_larger_than_a_frame_goes_in_parts(bytes_max: int, pie
 
 
 def test_parts_that_never_end_are_refused() -> None:
-    together = Messages(bytes_max=10)
+    together = MessageAssembler(bytes_max=10)
     assert together.take([(PART, b"x" * 6)]) == []
     with pytest.raises(RemoteProtocolError, match="longer than 10 bytes"):
         together.take([(PART, b"x" * 6)])

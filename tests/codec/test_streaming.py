@@ -19,7 +19,7 @@ from mdserver.codec.streaming import (
     read_event_id,
 )
 from mdserver.core.commands import PositionAfter
-from mdserver.core.events import Closed, Connected, Delivery, Mark, Pong, Reset, WireEvent
+from mdserver.core.events import Connected, Delivery, Mark, Pong, Reset, StreamClosed, WireEvent
 from mdserver.core.message import Entry, MessageType, Publication
 from mdserver.core.subjects import group_of
 from mdserver.errors import LocalProtocolError
@@ -109,9 +109,9 @@ def test_a_stream_ends_with_closed_and_the_last_chunk(media_type: str) -> None:
     goodbye = form.goodbye(4003, "The server shuts down.")
     assert goodbye.endswith(END)
     content = unchunked(goodbye)
-    expected = Closed(code=4003, reason="The server shuts down.")
+    expected = StreamClosed(code=4003, reason="The server shuts down.")
     if media_type == NDJSON_TYPE:
-        assert msgspec.json.decode(content, type=Closed) == expected
+        assert msgspec.json.decode(content, type=StreamClosed) == expected
     else:
         assert BinaryClient().stream(content) == [expected]
 

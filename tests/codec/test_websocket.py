@@ -13,11 +13,11 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessag
 from mdserver.codec.http import Request, RequestRefusedError
 from mdserver.codec.websocket import (
     Ended,
-    Message,
     Pinged,
     Ponged,
     WebSocket,
     WebSocketEvent,
+    WebSocketMessage,
     accept_upgrade,
     close_frame,
     frame_header,
@@ -112,7 +112,7 @@ def test_a_bad_upgrade_is_refused(request_: Request, status: int, part: str) -> 
 @pytest.mark.parametrize("text", [True, False])
 def test_messages_of_every_length(size: int, text: bool) -> None:
     payload = bytes(n % 128 if text else n % 256 for n in range(size))
-    assert feed(masked(0x81 if text else 0x82, payload)) == [Message(payload, text)]
+    assert feed(masked(0x81 if text else 0x82, payload)) == [WebSocketMessage(payload, text)]
 
 
 STREAM = b"".join(
@@ -131,12 +131,12 @@ STREAM = b"".join(
     )
 )
 EXPECTED = [
-    Message("é".encode(), True),
-    Message(b"x" * 200, False),
+    WebSocketMessage("é".encode(), True),
+    WebSocketMessage(b"x" * 200, False),
     Pinged(b"\x8a\x04ping"),
     Ponged(b"pong"),
-    Message("é".encode(), True),
-    Message(b"onetwo", False),
+    WebSocketMessage("é".encode(), True),
+    WebSocketMessage(b"onetwo", False),
     Ended(4242, "bye", close_frame(4242)),
 ]
 
@@ -184,7 +184,7 @@ def test_one_byte_at_a_time() -> None:
     ],
 )
 def test_a_violation_ends_the_connection(stream: bytes, code: int) -> None:
-    first = Message(b"first", False)
+    first = WebSocketMessage(b"first", False)
     socket = WebSocket(LIMIT)
     got, ended = socket.feed(masked(0x82, b"first") + stream + masked(0x82, b"last"))
     assert got == first
@@ -265,7 +265,7 @@ def test_after_our_close_theirs_is_seen_however_the_rest_comes(data: st.DataObje
         events += socket.feed(rest[:size])
         rest = rest[size:]
         assert socket.unfinished_bytes <= 14 + 125
-    assert not any(isinstance(event, Message) for event in events)
+    assert not any(isinstance(event, WebSocketMessage) for event in events)
     assert events[-1] == Ended(1000, "", b"")
 
 
@@ -301,7 +301,7 @@ def test_many_small_fragments_cost_their_bytes_only() -> None:
         assert tracemalloc.get_traced_memory()[0] < 60_000
     finally:
         tracemalloc.stop()
-    assert socket.feed(masked(0x80)) == [Message(b"x" * 6_000, False)]
+    assert socket.feed(masked(0x80)) == [WebSocketMessage(b"x" * 6_000, False)]
 
 
 def test_an_idle_connection_keeps_next_to_nothing() -> None:
@@ -335,7 +335,7 @@ def by_wsproto(stream: bytes) -> list[object]:
             text = isinstance(event, TextMessage)
             parts += event.data.encode() if isinstance(event.data, str) else event.data
             if event.message_finished:
-                got.append(Message(parts, text))
+                got.append(WebSocketMessage(parts, text))
                 parts = b""
         elif isinstance(event, Ping):
             got.append(Pinged(b"\x8a" + bytes((len(event.payload),)) + event.payload))

@@ -14,7 +14,7 @@ import trio
 
 from mdserver import limits
 from mdserver.codec.http import Request
-from mdserver.codec.websocket import Message, close_frame, frame_header, ping_frame
+from mdserver.codec.websocket import WebSocketMessage, close_frame, frame_header, ping_frame
 from mdserver.config.values import Address
 from mdserver.core.events import Delivery, WireEvent
 from mdserver.core.inputs import Opened
@@ -65,7 +65,7 @@ class Echo:
     def opened(self, outbox: Outbox, opened: Opened) -> None:
         """Nobody has to know."""
 
-    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> int:
+    async def messages(self, outbox: Outbox, messages: Sequence[WebSocketMessage]) -> int:
         for message in messages:
             frame = frame_header(len(message.payload), message.text) + message.payload
             if outbox.append(frame):

@@ -6,12 +6,12 @@ from mdserver.cluster.node import Node
 from mdserver.core.commands import Publish, Subscribe
 from mdserver.core.inputs import Closed, Opened, Received
 from mdserver.core.settings import BrokerSettings
-from mdserver.core.statistics import Counts
+from mdserver.core.statistics import BrokerCounts
 
 
 def test_counts_follow_what_comes_and_goes() -> None:
     node = Node(BrokerSettings(cached_messages_per_subject=2), random.Random(1))
-    assert node.broker.counts() == Counts(0, 0, 0, 0, 0)
+    assert node.broker.counts() == BrokerCounts(0, 0, 0, 0, 0)
     for session in (1, 2):
         node.step(Opened(session, "127.0.0.1"), 0)
         node.step(Received(session, [Subscribe(subjects=["/a/b", "/c/*"])]), 0)

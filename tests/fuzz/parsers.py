@@ -20,7 +20,7 @@ from mdserver.codec.binary_form import BinaryClient, BinaryCodec
 from mdserver.codec.frames import FrameReader
 from mdserver.codec.http import HttpConnection, RequestRefusedError
 from mdserver.codec.json_form import JsonClient, JsonCodec
-from mdserver.codec.peer import MESSAGE, PART, Greeting, Handshake, Messages, Side, Terms
+from mdserver.codec.peer import MESSAGE, PART, Greeting, Handshake, MessageAssembler, Side, Terms
 from mdserver.codec.websocket import WebSocket
 from mdserver.config import load
 from mdserver.errors import ConfigError, RemoteProtocolError
@@ -132,7 +132,7 @@ def peer(data: bytes) -> None:
             handshake.begin()
             handshake.feed(data[1:])
         else:
-            Messages().take(FrameReader(frozenset((MESSAGE, PART))).feed(data[1:]))
+            MessageAssembler().take(FrameReader(frozenset((MESSAGE, PART))).feed(data[1:]))
 
 
 def vote_file(data: bytes) -> None:

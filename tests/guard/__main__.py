@@ -70,9 +70,9 @@ def ratio_figures(seconds: float = 4.0) -> Figures:
     def quiet(_: str) -> None:
         """Show nothing."""
 
-    one, burst = fanout.measure(fanout.Load(json_form, seconds=seconds), quiet)
-    (many,) = subjects.measure(subjects.Load(json_form, seconds=seconds), quiet)
-    pipelined, joined = publish.measure(publish.Load(json_form, count=50_000), quiet)
+    one, burst = fanout.measure(fanout.FanoutLoad(json_form, seconds=seconds), quiet)
+    (many,) = subjects.measure(subjects.SubjectsLoad(json_form, seconds=seconds), quiet)
+    pipelined, joined = publish.measure(publish.PublishLoad(json_form, count=50_000), quiet)
     floor = one.floor_per_cpu_s
     rates = {
         "fan-out, one message at a time": one.per_cpu_s,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mdserver import limits
 from mdserver.codec.json_form import JSON
 from mdserver.codec.reading import Unknown
-from mdserver.codec.websocket import Message, Pinged, Ponged, WebSocket
+from mdserver.codec.websocket import Pinged, Ponged, WebSocket, WebSocketMessage
 from mdserver.core.commands import AnyCommand, Ping, PositionAfter, Subscribe, Unsubscribe
 from mdserver.limits import (
     COMMANDS_PER_STEP,
@@ -40,7 +40,7 @@ def test_pings_and_pongs_around_messages_stay_in_order() -> None:
     ping, pong, text = EMPTY_PING, frame(PONG), frame(TEXT, b"x")
     events = WebSocket(1000).feed(ping * 3 + text + pong * 3 + ping * 2 + text)
     kinds = [type(event) for event in events]
-    assert kinds == [Pinged, Message, Pinged, Ponged, Message]
+    assert kinds == [Pinged, WebSocketMessage, Pinged, Ponged, WebSocketMessage]
 
 
 @given(st.lists(st.integers(1, 60), max_size=8))
@@ -52,7 +52,9 @@ def test_empty_pings_in_any_pieces_are_all_read(cuts: list[int]) -> None:
         piece, whole = whole[:cut], whole[cut:]
         events += websocket.feed(piece)
     events += websocket.feed(whole)
-    assert [event for event in events if isinstance(event, Message)] == [Message(b"end", True)]
+    assert [event for event in events if isinstance(event, WebSocketMessage)] == [
+        WebSocketMessage(b"end", True)
+    ]
 
 
 def test_only_so_much_is_read_at_once_and_nothing_is_lost() -> None:
@@ -62,7 +64,12 @@ def test_only_so_much_is_read_at_once_and_nothing_is_lost() -> None:
     while websocket.more:
         turns.append(websocket.feed(b""))
     assert max(map(len, turns)) == FRAMES_AT_ONCE
-    read = [int(event.payload) for turn in turns for event in turn if isinstance(event, Message)]
+    read = [
+        int(event.payload)
+        for turn in turns
+        for event in turn
+        if isinstance(event, WebSocketMessage)
+    ]
     assert read == list(range(3 * FRAMES_AT_ONCE + 5))
 
 

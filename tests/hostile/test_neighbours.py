@@ -14,7 +14,7 @@ from mdserver.cli.memory import CONNECTION_BYTES
 from mdserver.limits import KB, UNFINISHED_BYTES_MAX, UNFINISHED_FREE_BYTES
 
 SECONDS = 1.5
-LOAD = hostile.Load(encoding=ENCODINGS["json"], seconds=SECONDS)
+LOAD = hostile.HostileLoad(encoding=ENCODINGS["json"], seconds=SECONDS)
 HELD_KIB_MAX = 160 * 1024
 UNFINISHED_KIB_MAX = (
     UNFINISHED_BYTES_MAX + UNFINISHED_CONNECTIONS * (UNFINISHED_FREE_BYTES + CONNECTION_BYTES)

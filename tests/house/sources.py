@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import mdserver
+import mdserver.client.core.values
+import mdserver.client.sync
 from mdserver.cluster.node import TICK, Node
 from mdserver.core.inputs import TimerDue
 from mdserver.core.settings import BrokerSettings
@@ -18,6 +20,8 @@ ROOT = PACKAGE.parent.parent
 GROUPS = (13, 29)
 """What has both sizes, one in a node of each, has one part for each group."""
 DIRECTIVE = re.compile(r"#\s*(noqa|type:|fmt:|pragma|ruff:|mypy:)")
+CLIENT_API = (mdserver.client, mdserver.client.sync, mdserver.client.core.values)
+"""What docs/clients.md names: the two clients, and the outputs for those who write a driver."""
 WORDS_MIN = 4
 """A comment of fewer words is a heading."""
 
@@ -31,12 +35,21 @@ def modules(*packages: str) -> Iterator[Path]:
 
 
 def doubled_names() -> dict[str, list[str]]:
-    """Return the public names of classes that several modules define at their top, with those."""
+    """Return the public names of classes that several modules define at their top, with those.
+
+    Names that a client exports (`CLIENT_API`) count elsewhere only. They are for programs, which
+    see no other module: both clients call the same things by the same names on purpose, and a
+    program's `Publication` is a handle on what is a `Publication` in the core.
+    """
+    exported = {name for module in CLIENT_API for name in vars(module)}
     places: dict[str, list[str]] = {}
     for path in modules():
+        place = str(path.relative_to(PACKAGE))
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            if not (place.startswith("client/") and node.name in exported):
+                places.setdefault(node.name, []).append(place)
     return {name: found for name, found in sorted(places.items()) if len(found) > 1}
 
 

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.common import compaction, delta, maintenance, session
-from mdserver.pipeline.common.delta import Batch
+from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.sources import JournalSource
 
 BATCH = 2
@@ -47,12 +47,12 @@ def around(
     setattr(module, name, wrapped)
 
 
-def staged(target: DeltaTable, __: object, batch: Batch, ___: object) -> bool:
+def staged(target: DeltaTable, __: object, batch: TableBatch, ___: object) -> bool:
     """Of `commit_staged`: the batch of messages, which comes after what was set aside of it."""
     return batch.number == BATCH and target.table_uri.rstrip("/").endswith("messages")
 
 
-def set_aside(_: object, name: str, batch: Batch, __: object) -> bool:
+def set_aside(_: object, name: str, batch: TableBatch, __: object) -> bool:
     """Of `commit_batch`: what was set aside of the batch."""
     return name == "quarantine" and batch.number == BATCH
 

@@ -15,7 +15,7 @@ from mdserver.core.message import Publication
 from mdserver.journal import segments
 from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.common import checkpoints, delta, schema
-from mdserver.pipeline.common.delta import Batch
+from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import JournalSource
 
@@ -128,10 +128,10 @@ def test_of_two_writers_of_a_batch_one_is_refused(spark: Any, tmp_path: Path) ->
     ]
 
     def other_commits() -> None:
-        assert delta.commit_batch(tmp_path, "stats", Batch("job", 0), full[1]) == 1
+        assert delta.commit_batch(tmp_path, "stats", TableBatch("job", 0), full[1]) == 1
 
     with pytest.raises(CommitFailedError, match="Concurrent transaction"):
-        delta.commit_batch(tmp_path, "stats", Batch("job", 0, other_commits), full[0])
+        delta.commit_batch(tmp_path, "stats", TableBatch("job", 0, other_commits), full[0])
     values = DeltaTable(tmp_path / "stats").to_pyarrow_table().column("value").to_pylist()
     assert values == [2.0]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mdserver.bench.archive import HISTORY_SUBJECT, Load, messages
+from mdserver.bench.archive import HISTORY_SUBJECT, ArchiveLoad, messages
 
 pytestmark = pytest.mark.pipeline
 
@@ -17,7 +17,7 @@ TIMEOUT_S = 900
 
 @pytest.mark.parametrize("history", [0, 1, 7, 50, 100])
 def test_the_long_history_is_spread_among_the_others(history: int) -> None:
-    made = list(messages(Load(100, history, 16)))
+    made = list(messages(ArchiveLoad(100, history, 16)))
     places = [n for n, message in enumerate(made) if message.subject == HISTORY_SUBJECT]
     assert (len(made), len(places)) == (100, history)
     assert max((b - a for a, b in pairwise(places)), default=0) <= 15

@@ -15,7 +15,7 @@ from mdserver.pipeline.common import delta
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import JournalSource, KafkaSource, Source
 from mdserver.pipeline.derive import job as deriving
-from mdserver.pipeline.derive.publisher import Publisher, Server
+from mdserver.pipeline.derive.publisher import PublishServer, StepPublisher
 from mdserver.pipeline.derive.step_log import StepLog
 from tests.live import LiveServer, live_server
 from tests.live_kafka import LiveKafka
@@ -54,7 +54,7 @@ def rules_file(tmp_path: Path) -> Path:
 def derive(spark: Any, server: LiveServer, folder: Path, source: Source | None = None) -> list[str]:
     """One run until caught up with the journal, or another source; what it said."""
     said: list[str] = []
-    where = Server([server.url])
+    where = PublishServer([server.url])
 
     def say(words: str, values: Mapping[str, Any]) -> None:
         assert f"{values['derived']} derived" in words
@@ -100,7 +100,12 @@ def crash(*_: Any) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "point"),
-    [(StepLog, "append"), (Publisher, "publish"), (delta, "append_rows"), (StepLog, "published")],
+    [
+        (StepLog, "append"),
+        (StepPublisher, "publish"),
+        (delta, "append_rows"),
+        (StepLog, "published"),
+    ],
     ids=["before the step", "before publishing", "before setting aside", "before the note"],
 )
 def test_after_a_crash_each_message_is_there_once(
@@ -187,7 +192,7 @@ def test_from_kafka_the_same_is_derived(
 
 
 def test_one_run_at_a_time(server: LiveServer, rules_file: Path, tmp_path: Path) -> None:
-    arguments = rules_file, tmp_path / "tables", Server([server.url]), print
+    arguments = rules_file, tmp_path / "tables", PublishServer([server.url]), print
     with deriving.ready(*arguments):
         second = deriving.ready(*arguments)
         with pytest.raises(PipelineError, match="another run of this job has"):
@@ -197,7 +202,7 @@ def test_one_run_at_a_time(server: LiveServer, rules_file: Path, tmp_path: Path)
 
 
 def test_without_a_server_there_is_one_line(rules_file: Path, tmp_path: Path) -> None:
-    nowhere = Server(["http://127.0.0.1:1"])
+    nowhere = PublishServer(["http://127.0.0.1:1"])
     run = deriving.ready(rules_file, tmp_path / "tables", nowhere, print)
     with pytest.raises(PipelineError, match=r"publishing to .*:1 is not possible: no server"):
         run.__enter__()

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from mdserver.core.message import Publication
 from mdserver.journal.rows import ROW_VERSION, StatRow, checked
 from mdserver.pipeline.common import checkpoints, delta, maintenance, schema, tables
-from mdserver.pipeline.common.compaction import TARGET_FILE_BYTES, File, bins
+from mdserver.pipeline.common.compaction import TARGET_FILE_BYTES, PresentFile, bins
 from mdserver.pipeline.common.requirements import PipelineError
 
 from .conftest import archived, message_lines, run_archive, write_lines
@@ -129,9 +129,9 @@ def test_a_table_of_another_release_is_refused_by_name(spark: Any, tmp_path: Pat
 def test_what_is_joined() -> None:
     """Small files of one day, up to the size that is aimed at; a single one is left alone."""
     small, large = 40 << 20, TARGET_FILE_BYTES // 2
-    files = [File(f"{n}", small, "2026-01-01") for n in range(5)]
-    files += [File("6", large, "2026-01-01"), File("7", KB, "2026-01-02")]
-    files += [File("8", KB, "2026-01-03"), File("9", KB, "2026-01-03")]
+    files = [PresentFile(f"{n}", small, "2026-01-01") for n in range(5)]
+    files += [PresentFile("6", large, "2026-01-01"), PresentFile("7", KB, "2026-01-02")]
+    files += [PresentFile("8", KB, "2026-01-03"), PresentFile("9", KB, "2026-01-03")]
     assert [[file.path for file in each] for each in bins(files)] == [
         ["0", "1", "2"],
         ["3", "4"],

@@ -81,13 +81,13 @@ def test_expressions_say_what_the_operators_say(spark: Any, tmp_path: Path) -> N
 )
 def test_a_rule_with_a_memory_is_refused(tmp_path: Path, rule: str, reason: str) -> None:
     loaded = load(tmp_path, f'rules: [{{name: r, {rule}, from: /a/*, to: "/b/{{1}}"}}]')
-    source, target = KafkaSource("h:1", ["x.messages"]), realtime.Target("h:1", "out", {})
+    source, target = KafkaSource("h:1", ["x.messages"]), realtime.TopicTarget("h:1", "out", {})
     with pytest.raises(PipelineError, match=reason):
         realtime.check(loaded, source, target)
 
 
 def test_the_target_is_no_source(tmp_path: Path) -> None:
-    target = realtime.Target("h:1", "x.messages", {})
+    target = realtime.TopicTarget("h:1", "x.messages", {})
     with pytest.raises(PipelineError, match=r"x\.messages is read from"):
         realtime.check(load(tmp_path), KafkaSource("h:1", ["x.messages"]), target)
 

@@ -163,7 +163,7 @@ def test_a_batch_is_archived_although_samples_were_deleted_meanwhile(
 ) -> None:
     """Delta takes the deletion for a reason to refuse a writer that began before it."""
     archive.add(START, 20)
-    batch = delta.Batch("archive-stats-1", 2)
+    batch = delta.TableBatch("archive-stats-1", 2)
     row = {**archive.samples[0], "ts": START + dt.timedelta(days=3), "batch_id": 2}
     schema = "ts timestamp, node string, indicator string, value double, batch_id long, source long"
     staged = delta.stage(archive.folder, "stats", batch, spark.createDataFrame([row], schema))

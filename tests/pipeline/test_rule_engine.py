@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mdserver.pipeline.derive import rules
-from mdserver.pipeline.derive.operators import US, Derived, Event, State
+from mdserver.pipeline.derive.operators import US, Derived, State, WatchedMessage
 from mdserver.pipeline.derive.rule_engine import Key, RuleEngine, fingerprint
 from mdserver.pipeline.derive.rules import Rule
 
@@ -25,11 +25,11 @@ def load(tmp_path: Path, text: str = RULES) -> list[Rule]:
     return rules.load(path)
 
 
-def event(second: float, name: str, content: str) -> Event:
-    return Event(f"/a/{name}", int(second * US), {"content": content})
+def event(second: float, name: str, content: str) -> WatchedMessage:
+    return WatchedMessage(f"/a/{name}", int(second * US), {"content": content})
 
 
-def run(engine: RuleEngine, loaded: list[Rule], events: list[Event]) -> list[Derived]:
+def run(engine: RuleEngine, loaded: list[Rule], events: list[WatchedMessage]) -> list[Derived]:
     said: list[Derived] = []
     for each in events:
         said += engine.advance(each.ts)
@@ -83,7 +83,7 @@ def test_what_a_rule_cannot_take_is_refused_with_its_reason(tmp_path: Path) -> N
     for refused, reason in [
         (event(12, "p", "fast"), "content is no number: 'fast'"),
         (event(12, "p", "nan"), "content is no number: 'nan'"),
-        (Event("/a/p", 12 * US, {"x": "1"}), "field content is missing"),
+        (WatchedMessage("/a/p", 12 * US, {"x": "1"}), "field content is missing"),
         (event(9, "p", "4"), "late by 1 s: its period is over"),
     ]:
         said, refusal = engine.take(mean, refused)

@@ -6,7 +6,7 @@ import pytest
 
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.derive import rules
-from mdserver.pipeline.derive.operators import US, Event, Tick, step
+from mdserver.pipeline.derive.operators import US, Tick, WatchedMessage, step
 from mdserver.pipeline.derive.rules import Rule
 
 SPEEDING = """\
@@ -39,7 +39,9 @@ def run(loaded: Rule, *events: tuple[float, str] | float) -> list[tuple[float, s
     state, said = None, []
     for event in events:
         if isinstance(event, tuple):
-            item: Event | Tick = Event("/a/x", int(event[0] * US), {"content": event[1]})
+            item: WatchedMessage | Tick = WatchedMessage(
+                "/a/x", int(event[0] * US), {"content": event[1]}
+            )
         else:
             item = Tick(int(event * US))
         state, out = step(loaded, state, item)
@@ -53,7 +55,7 @@ def test_the_vehicles_example(tmp_path: Path) -> None:
     assert not loaded.watches("/vehicles/car66/fuel")
     state, said = None, []
     for second, speed in enumerate(["85", "95", "99", "85", "79", "91", "fast"]):
-        event = Event("/vehicles/car66/speed", second * US, {"content": speed})
+        event = WatchedMessage("/vehicles/car66/speed", second * US, {"content": speed})
         state, out = step(loaded, state, event)
         said += out
     assert {derived.subject for derived in said} == {"/notifications/car66"}
@@ -84,7 +86,7 @@ def test_bars_have_open_high_low_close(tmp_path: Path) -> None:
     loaded = rule(tmp_path, "ohlc", seconds=60)
     state, said = None, []
     for second, price in enumerate(["5", "9", "2", "4"]):
-        state, _ = step(loaded, state, Event("/a/x", second * US, {"content": price}))
+        state, _ = step(loaded, state, WatchedMessage("/a/x", second * US, {"content": price}))
     _, said = step(loaded, state, Tick(60 * US))
     assert said[0].fields == {"open": "5", "high": "9", "low": "2", "close": "4"}
     assert said[0].content == "4"
@@ -94,7 +96,7 @@ def test_the_top_of_a_period_over_subjects(tmp_path: Path) -> None:
     loaded = rule(tmp_path, "top", count=2, seconds=10, group="all")
     state = None
     for name, value in [("p", "1"), ("q", "7"), ("r", "3"), ("q", "2")]:
-        state, _ = step(loaded, state, Event(f"/a/{name}", 0, {"content": value}))
+        state, _ = step(loaded, state, WatchedMessage(f"/a/{name}", 0, {"content": value}))
     _, said = step(loaded, state, Tick(10 * US))
     assert said[0].content == (
         '[{"subject": "/a/r", "value": 3.0}, {"subject": "/a/q", "value": 2.0}]'
@@ -112,7 +114,7 @@ def test_geofence_speaks_when_the_border_is_crossed(tmp_path: Path) -> None:
     loaded = rule(tmp_path, "geofence", area="[[0, 0], [10, 0], [10, 10], [0, 10]]")
     state, words = None, []
     for x in (-1, 1, 9, 11, 12):
-        event = Event("/a/x", 0, {"content": "", "x": str(x), "y": "5"})
+        event = WatchedMessage("/a/x", 0, {"content": "", "x": str(x), "y": "5"})
         state, out = step(loaded, state, event)
         words += [derived.content for derived in out]
     assert words == ["entered", "left"]

@@ -15,7 +15,7 @@ import msgspec
 
 from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore
-from mdserver.client.core.servers import Server
+from mdserver.client.core.servers import ServerEndpoint
 from mdserver.client.core.values import ClientSettings
 from mdserver.codec.encoding import ClientCodec
 from mdserver.codec.frames import read_frames
@@ -51,7 +51,7 @@ class RecordedCore(ClientCore):
 
     def __init__(
         self,
-        servers: Iterable[str | Server],
+        servers: Iterable[str | ServerEndpoint],
         settings: ClientSettings,
         new_codec: Callable[[], ClientCodec],
         rng: random.Random,

@@ -45,7 +45,7 @@ SEGMENT_BYTES = 64 * MB
 
 
 @frozen
-class Load:
+class ArchiveLoad:
     """`rows` messages, of which `history` are about one subject.
 
     The content of each has `content_bytes` bytes.
@@ -56,7 +56,7 @@ class Load:
     content_bytes: int
 
 
-def messages(load: Load) -> Iterator[Publication]:
+def messages(load: ArchiveLoad) -> Iterator[Publication]:
     """Yield the messages; those of the long history are spread evenly among the others."""
     every = load.rows / load.history if load.history else load.rows + 1
     told = 0
@@ -70,7 +70,7 @@ def messages(load: Load) -> Iterator[Publication]:
         yield Publication(subject, text, time=FIRST_NS + number * 1_000)
 
 
-def write_journal(folder: Path, load: Load) -> None:
+def write_journal(folder: Path, load: ArchiveLoad) -> None:
     """Write a journal of these messages, a microsecond apart, in sealed segments of 64 MB."""
     seqs: dict[str, int] = {}
 
@@ -86,7 +86,7 @@ def write_journal(folder: Path, load: Load) -> None:
             writer.append(block)
 
 
-def archive(journal: Path, folder: Path, load: Load) -> list[Row]:
+def archive(journal: Path, folder: Path, load: ArchiveLoad) -> list[Row]:
     """Archive the journal; return a row for the first batch, one for the others, and one for all.
 
     The first batch is separate because Spark compiles in it.
@@ -121,7 +121,9 @@ def archive(journal: Path, folder: Path, load: Load) -> list[Row]:
     return rows
 
 
-def measured(bench: str, mode: str, load: Load, count: int, seconds: float, cpu_s: float) -> Row:
+def measured(
+    bench: str, mode: str, load: ArchiveLoad, count: int, seconds: float, cpu_s: float
+) -> Row:
     """Return a row of the results."""
     return Row(
         bench=bench,
@@ -136,7 +138,7 @@ def measured(bench: str, mode: str, load: Load, count: int, seconds: float, cpu_
     )
 
 
-def read_history(folder: Path, load: Load) -> Row:
+def read_history(folder: Path, load: ArchiveLoad) -> Row:
     """Read the subject's whole history several times, in a process without a JVM; keep the best."""
     best, best_cpu = float("inf"), float("inf")
     for _ in range(READS):
@@ -182,7 +184,7 @@ def command(rows: int, history: int, content_bytes: int, json_file: Path | None)
         raise click.BadParameter("more than --rows", param_hint="--history")
     requirements.check_extra()
     requirements.check_java(os.environ)
-    load = Load(rows, history, content_bytes)
+    load = ArchiveLoad(rows, history, content_bytes)
     with tempfile.TemporaryDirectory(prefix="mdserver-bench-") as name:
         journal, folder = Path(name) / "journal", Path(name) / "tables"
         with Console(stderr=True).status("writing a journal") as status:

@@ -170,7 +170,7 @@ def opened(port: int, subprotocol: str | None, receive_bytes: int | None = None)
     return sock
 
 
-class Rate:
+class SendingRate:
     """Keeps what is sent to a number of bytes a second, and counts it."""
 
     def __init__(self, bytes_per_s: float) -> None:
@@ -186,7 +186,7 @@ class Rate:
             time.sleep(ahead)
 
 
-def flood(attack: Attack, subprotocol: str | None, port: int, rate: Rate) -> None:
+def flood(attack: Attack, subprotocol: str | None, port: int, rate: SendingRate) -> None:
     """Send and read on one connection; open another one when it ends."""
     while True:
         try:
@@ -198,7 +198,7 @@ def flood(attack: Attack, subprotocol: str | None, port: int, rate: Rate) -> Non
             rate.add(KB)  # opening a connection again costs the attacker something, too
 
 
-def send_and_read(sock: socket.socket, block: bytes, rate: Rate) -> None:
+def send_and_read(sock: socket.socket, block: bytes, rate: SendingRate) -> None:
     """Send a block, discarding what is received meanwhile."""
     rest = memoryview(block)
     while rest:
@@ -218,7 +218,7 @@ def send_and_read(sock: socket.socket, block: bytes, rate: Rate) -> None:
                 time.sleep(0.001)
 
 
-def hold(attack: Attack, subprotocol: str | None, count: int, port: int, rate: Rate) -> None:
+def hold(attack: Attack, subprotocol: str | None, count: int, port: int, rate: SendingRate) -> None:
     """Send on many connections and leave them open; replace those that end."""
     held: list[socket.socket | None] = [None] * count
     first = True
@@ -235,7 +235,9 @@ def hold(attack: Attack, subprotocol: str | None, count: int, port: int, rate: R
         time.sleep(0.1)
 
 
-def begun(attack: Attack, subprotocol: str | None, port: int, rate: Rate) -> socket.socket | None:
+def begun(
+    attack: Attack, subprotocol: str | None, port: int, rate: SendingRate
+) -> socket.socket | None:
     """Return a connection on which the attack was sent; None if the server ended it."""
     try:
         sock = opened(port, subprotocol, receive_bytes=4 * KB)
@@ -267,7 +269,7 @@ def main(name: str, port: int, bytes_per_s: float) -> None:
     signal.signal(signal.SIGTERM, _end)
     # The neighbour shares this core, and its latency must show the delays of the server alone.
     os.nice(10)
-    rate = Rate(bytes_per_s if name in FLOODS else math.inf)
+    rate = SendingRate(bytes_per_s if name in FLOODS else math.inf)
     try:
         if name in FLOODS:
             print(ATTACKING, flush=True)

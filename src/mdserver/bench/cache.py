@@ -19,7 +19,7 @@ WINDOW, BATCH = 1000, 50
 
 
 @frozen
-class Load:
+class CacheLoad:
     """The load: subjects with one message, then histories with many messages each."""
 
     encoding: Encoding
@@ -29,7 +29,7 @@ class Load:
     settings: Sequence[str] = ()
 
 
-def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+def measure(load: CacheLoad, progress: Callable[[str], None]) -> list[Row]:
     """Return a row for subjects and a row for messages, each from a server of its own.
 
     Raises BenchError if a publication is refused.
@@ -41,7 +41,7 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
         return [subjects, _measured(load, f"in {HISTORIES} histories", load.messages, HISTORIES)]
 
 
-def _measured(load: Load, mode: str, count: int, subjects: int) -> Row:
+def _measured(load: CacheLoad, mode: str, count: int, subjects: int) -> Row:
     # Nothing may expire or be dropped while the cache fills.
     kept = ("CacheExpireTime=1h", f"MaxCachedMessagesPerSubject={count}")
     publications = (

@@ -22,7 +22,7 @@ from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Latencies, Moment
 from mdserver.bench.stamps import Arrivals, now_ns
 from mdserver.bench.target import Running
-from mdserver.bench.verify import Stream
+from mdserver.bench.verify import ReceivedStream
 from mdserver.bench.wire import Upgrade
 from mdserver.core.commands import Ping, PositionAfter, Subscribe, WireCommand
 from mdserver.core.events import Connected, Error, Pong, Status, StatusName
@@ -105,7 +105,7 @@ class LoopClient:
         "tries",
     )
 
-    def __init__(self, number: int, subject: int, stream: Stream) -> None:
+    def __init__(self, number: int, subject: int, stream: ReceivedStream) -> None:
         self.number = number
         self.subject = subject
         self.stream = stream
@@ -234,7 +234,7 @@ class SubscriberPool:
         self._epoll.close()
 
     def _subscriber(self, number: int) -> LoopClient:
-        stream = Stream(number, self._encoding.client(), _no_answer)
+        stream = ReceivedStream(number, self._encoding.client(), _no_answer)
         return LoopClient(number, number % len(self._crowd.subjects), stream)
 
     def _at(self, when_ns: int, act: Callable[[LoopClient], None], subscriber: LoopClient) -> None:
@@ -259,7 +259,7 @@ class SubscriberPool:
             source = f"127.0.0.{1 + subscriber.number % self._crowd.sources}"
             connecting.bind((source, 0))
         before = subscriber.stream
-        stream = Stream(subscriber.number, self._encoding.client(), connecting.send)
+        stream = ReceivedStream(subscriber.number, self._encoding.client(), connecting.send)
         stream.position = before.position
         subscriber.epoch = before.epoch or subscriber.epoch
         subscriber.stream = stream

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from attrs import evolve, frozen
 
 from mdserver.bench import processes
-from mdserver.bench.connections import Connection
+from mdserver.bench.connections import LoadConnection
 from mdserver.bench.encodings import Encoding
-from mdserver.bench.fanout import Turn, compare, per_cpu_s, per_s
+from mdserver.bench.fanout import TurnResult, compare, per_cpu_s, per_s
 from mdserver.bench.opening import sent
 from mdserver.bench.pipelining import Pipeline, publish_all, publisher
 from mdserver.bench.processes import BenchError
@@ -34,7 +34,7 @@ _READ_BYTES = 256 * 1024
 
 
 @frozen
-class Mode:
+class PublisherMode:
     """The number of publishers; `patient` ones wait for each result before they go on."""
 
     name: str
@@ -43,14 +43,14 @@ class Mode:
 
 
 MODES = (
-    Mode("one at a time", patient=True),
-    Mode("1 publisher"),
-    Mode("a publisher at each member", MEMBERS),
+    PublisherMode("one at a time", patient=True),
+    PublisherMode("1 publisher"),
+    PublisherMode("a publisher at each member", MEMBERS),
 )
 
 
 @frozen
-class Load:
+class ClusterLoad:
     """The load: publications in each row, and how often a member is killed.
 
     Unless they publish one at a time, each publisher has at most `window` publications without a
@@ -68,7 +68,7 @@ class Load:
     settings: Sequence[str] = ()
 
 
-class Member:
+class MemberProcess:
     """The process of one member, which can be killed and started again."""
 
     def __init__(self, arguments: Sequence[str], password: str) -> None:
@@ -130,7 +130,7 @@ class RunningMember:
 
 
 @contextmanager
-def cluster(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
+def cluster(settings: Sequence[str] = ()) -> Iterator[list[MemberProcess]]:
     """Run three members and yield them when they are ready; they share all cores with the load."""
     with TemporaryDirectory(prefix="mdserver-bench-") as folder, ExitStack() as stack:
         ports = processes.free_ports(2 * MEMBERS)
@@ -146,7 +146,7 @@ def cluster(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
                 f"ClusterMemberCoordinationFolder={Path(folder) / str(number)}",
                 *settings,
             )
-            member = Member(processes.server_command(own), password)
+            member = MemberProcess(processes.server_command(own), password)
             stack.callback(member.kill)
             member.start()
             members.append(member)
@@ -156,9 +156,9 @@ def cluster(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
 
 
 @contextmanager
-def single(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
+def single(settings: Sequence[str] = ()) -> Iterator[list[MemberProcess]]:
     """Run one server without a cluster, on the same cores."""
-    server = Member(processes.server_command(settings), "")
+    server = MemberProcess(processes.server_command(settings), "")
     try:
         server.start()
         server.wait_ready()
@@ -167,7 +167,7 @@ def single(settings: Sequence[str] = ()) -> Iterator[list[Member]]:
         server.kill()
 
 
-def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+def measure(load: ClusterLoad, progress: Callable[[str], None]) -> list[Row]:
     """Measure one publication at a time, one publisher, one at each member, and kills.
 
     The cluster takes turns with a single server, which gets the same load. Raises BenchError if a
@@ -187,15 +187,15 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
 
 
 def _mode_row(
-    load: Load,
-    mode: Mode,
-    members: Sequence[Member | RunningMember],
-    alone: Sequence[Member],
+    load: ClusterLoad,
+    mode: PublisherMode,
+    members: Sequence[MemberProcess | RunningMember],
+    alone: Sequence[MemberProcess],
     progress: Callable[[str], None],
 ) -> Row:
     """Measure a mode in turns with a single server, if there is one."""
-    turns: list[Turn] = []
-    ground_turns: list[Turn] = []
+    turns: list[TurnResult] = []
+    ground_turns: list[TurnResult] = []
     latencies = Latencies()
     for turn in range(1, TURNS + 1):
         progress(f"{mode.name}, turn {turn} of {TURNS}")
@@ -207,15 +207,18 @@ def _mode_row(
     return row
 
 
-def _publications(load: Load, first: int, count: int) -> Iterator[Publish]:
+def _publications(load: ClusterLoad, first: int, count: int) -> Iterator[Publish]:
     for number in range(first, first + count):
         text = content(number, load.content_bytes)
         yield Publish(subject=f"/bench/cluster/{number % SUBJECTS}", content=text, id=number)
 
 
 def _turn(
-    load: Load, members: Sequence[Member | RunningMember], mode: Mode, latencies: Latencies
-) -> Turn:
+    load: ClusterLoad,
+    members: Sequence[MemberProcess | RunningMember],
+    mode: PublisherMode,
+    latencies: Latencies,
+) -> TurnResult:
     """Measure one turn of a mode."""
     count = load.one_by_one if mode.patient else load.count
     share = -(-count // (TURNS * mode.publishers))
@@ -235,16 +238,18 @@ def _turn(
         publish_all(pipelines, latencies)
         seconds = time.perf_counter() - begun
         cpu_s = sum(member.cpu_s for member in members) - cpu_s
-    return Turn(share * len(pipelines), seconds, cpu_s)
+    return TurnResult(share * len(pipelines), seconds, cpu_s)
 
 
-def _killed(load: Load, members: Sequence[Member], progress: Callable[[str], None]) -> Row:
+def _killed(
+    load: ClusterLoad, members: Sequence[MemberProcess], progress: Callable[[str], None]
+) -> Row:
     """Kill each member in turn; measure how long until all groups take publications again.
 
     The publisher is connected to the next member and publishes to every subject right after.
     """
     latencies = Latencies()
-    turns: list[Turn] = []
+    turns: list[TurnResult] = []
     for kill in range(load.kills):
         progress(f"kill {kill + 1} of {load.kills}")
         victim, contact = members[kill % MEMBERS], members[(kill + 1) % MEMBERS]
@@ -255,14 +260,14 @@ def _killed(load: Load, members: Sequence[Member], progress: Callable[[str], Non
             _until_all_taken(connection, load)
             took = time.perf_counter() - begun
         latencies.add(int(took * 1e9), 1)
-        turns.append(Turn(1, took, 0.0))
+        turns.append(TurnResult(1, took, 0.0))
         victim.start()
         for member in members:
             member.wait_ready()
     return _row(load, "a member killed", turns, latencies)
 
 
-def _until_all_taken(connection: Connection, load: Load) -> None:
+def _until_all_taken(connection: LoadConnection, load: ClusterLoad) -> None:
     """Publish to every subject, again after each failure, until each has taken one publication."""
     waiting = {publication.id: publication for publication in _publications(load, 1, SUBJECTS)}
     stream = connection.stream
@@ -287,7 +292,7 @@ def _until_all_taken(connection: Connection, load: Load) -> None:
             connection.socket.sendall(sent(stream.codec, again))
 
 
-def _row(load: Load, mode: str, turns: Sequence[Turn], latencies: Latencies) -> Row:
+def _row(load: ClusterLoad, mode: str, turns: Sequence[TurnResult], latencies: Latencies) -> Row:
     row = Row(
         bench="cluster",
         mode=mode,

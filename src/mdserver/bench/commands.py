@@ -74,7 +74,7 @@ def fanout(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     """
     if load["running"] is not None:
         load["with_floor"] = False  # it would run on this computer, not on the server's
-    return fanout_bench.measure(fanout_bench.Load(**load), progress)
+    return fanout_bench.measure(fanout_bench.FanoutLoad(**load), progress)
 
 
 @measurement(
@@ -90,7 +90,7 @@ def stalled(progress: BenchProgress, stalled: int, **load: Any) -> Sequence[resu
 
     Two servers take turns under the same load, one without and one with the stalled subscribers.
     """
-    return compared.stalled(fanout_bench.Load(**load), stalled, progress)
+    return compared.stalled(fanout_bench.FanoutLoad(**load), stalled, progress)
 
 
 @measurement(bench, SUBSCRIBERS, BYTES, BURSTS, SECONDS)
@@ -99,7 +99,7 @@ def encrypted(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
 
     Two servers take turns under the same load; `floor` and `ratio` are about the one without TLS.
     """
-    return compared.encrypted(fanout_bench.Load(**load), progress)
+    return compared.encrypted(fanout_bench.FanoutLoad(**load), progress)
 
 
 @measurement(bench, SUBSCRIBERS, BYTES, BURSTS, SECONDS)
@@ -108,7 +108,7 @@ def monitored(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
 
     Two servers take turns under the same load; `floor` and `ratio` are about the one without.
     """
-    return compared.monitored(fanout_bench.Load(**load), progress)
+    return compared.monitored(fanout_bench.FanoutLoad(**load), progress)
 
 
 @measurement(
@@ -121,7 +121,7 @@ def monitored(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
 )
 def idle(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     """Resident memory of the server for each idle subscribed connection."""
-    return [connect_bench.measure(connect_bench.Load(**load), "idle", progress)]
+    return [connect_bench.measure(connect_bench.ConnectLoad(**load), "idle", progress)]
 
 
 @measurement(
@@ -137,7 +137,7 @@ def idle(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
 )
 def connect(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     """Connections a second: TCP, the upgrade, a subscription, and its answer."""
-    return [connect_bench.measure(connect_bench.Load(**load), "connect", progress)]
+    return [connect_bench.measure(connect_bench.ConnectLoad(**load), "connect", progress)]
 
 
 @measurement(
@@ -156,7 +156,7 @@ def publish(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     """
     if load["batch"] > load["window"]:
         raise click.BadParameter("a batch is larger than the window", param_hint="--batch")
-    return publish_bench.measure(publish_bench.Load(**load), progress)
+    return publish_bench.measure(publish_bench.PublishLoad(**load), progress)
 
 
 @measurement(
@@ -180,7 +180,7 @@ def subjects(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     """
     if load["batch"] > load["window"]:
         raise click.BadParameter("a batch is larger than the window", param_hint="--batch")
-    return subjects_bench.measure(subjects_bench.Load(**load), progress)
+    return subjects_bench.measure(subjects_bench.SubjectsLoad(**load), progress)
 
 
 @measurement(
@@ -194,7 +194,7 @@ def restart(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
 
     It has its history, snapshots and numbering again when its ready line comes.
     """
-    return restart_bench.measure(restart_bench.Load(**load), progress)
+    return restart_bench.measure(restart_bench.RestartLoad(**load), progress)
 
 
 @measurement(
@@ -227,7 +227,7 @@ def cluster(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     through another member; the latency is the time until the last of them is acknowledged. Members
     that --server names are published to only; they are neither killed nor compared.
     """
-    return cluster_bench.measure(cluster_bench.Load(**load), progress)
+    return cluster_bench.measure(cluster_bench.ClusterLoad(**load), progress)
 
 
 @measurement(
@@ -251,10 +251,10 @@ def derive(progress: BenchProgress, kafka: str | None, **load: Any) -> Sequence[
     --kafka a stateless rule runs in Spark's real-time mode, from a record to a record.
     """
     if kafka is None:
-        return [derive_bench.measure(derive_bench.Load(**load), progress)]
+        return [derive_bench.measure(derive_bench.DeriveLoad(**load), progress)]
     from mdserver.bench import derive_kafka  # needs another extra
 
-    return [derive_kafka.measure(derive_bench.Load(**load), kafka, progress)]
+    return [derive_kafka.measure(derive_bench.DeriveLoad(**load), kafka, progress)]
 
 
 @measurement(
@@ -270,7 +270,7 @@ def derive(progress: BenchProgress, kafka: str | None, **load: Any) -> Sequence[
 )
 def cache(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     """Resident memory of the server for each subject, and for each cached message."""
-    return cache_bench.measure(cache_bench.Load(**load), progress)
+    return cache_bench.measure(cache_bench.CacheLoad(**load), progress)
 
 
 @measurement(
@@ -299,7 +299,7 @@ def hostile(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     The first row is without an attacker. `kib each` is what the attack added to the resident
     memory. The exit status is 1 if an attack adds more than 20 ms to the 99th percentile.
     """
-    return hostile_bench.measure(hostile_bench.Load(**load), progress)
+    return hostile_bench.measure(hostile_bench.HostileLoad(**load), progress)
 
 
 @measurement(bench, CLIENTS, SUBJECTS, RATE, BURST, LOOP_BYTES, LOOP_SECONDS, *CROWD, servers=True)

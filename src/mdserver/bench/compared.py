@@ -13,7 +13,15 @@ from attrs import evolve
 
 from mdserver.bench import processes
 from mdserver.bench.certificate import certificate
-from mdserver.bench.fanout import Load, Side, Turn, compare, mode_of, row_of, server_side
+from mdserver.bench.fanout import (
+    FanoutLoad,
+    FanoutSide,
+    TurnResult,
+    compare,
+    mode_of,
+    row_of,
+    server_side,
+)
 from mdserver.bench.results import Latencies, Row
 
 TURNS = 20
@@ -21,7 +29,7 @@ MONITOR_PATHS = ("/metrics", "/statistics", "/jolokia/read/mdserver:*")
 READ_EVERY_S = 1.0  # of the server's processor time, so that other load does not add to its part
 
 
-def stalled(load: Load, count: int, progress: Callable[[str], None]) -> list[Row]:
+def stalled(load: FanoutLoad, count: int, progress: Callable[[str], None]) -> list[Row]:
     """Compare a server whose subscribers all read with one that has `count` more who never do.
 
     `kib_each` is by how much the memory of the server grew for each of these, in the second row.
@@ -39,7 +47,7 @@ def stalled(load: Load, count: int, progress: Callable[[str], None]) -> list[Row
         return rows
 
 
-def encrypted(load: Load, progress: Callable[[str], None]) -> list[Row]:
+def encrypted(load: FanoutLoad, progress: Callable[[str], None]) -> list[Row]:
     """Compare a server without TLS, which stands for the floor, with one that has it.
 
     Raises BenchError if a server cannot be started or disconnects a subscriber.
@@ -54,7 +62,7 @@ def encrypted(load: Load, progress: Callable[[str], None]) -> list[Row]:
         return _rows("encrypted", load, sides, ("plain", "TLS"), progress)
 
 
-def monitored(load: Load, progress: Callable[[str], None]) -> list[Row]:
+def monitored(load: FanoutLoad, progress: Callable[[str], None]) -> list[Row]:
     """Compare a server without a monitor with one that has all of them, each of which is read.
 
     HTTP, Prometheus and JMX (Jolokia, all MBeans) are read once in each second of its processor
@@ -89,22 +97,22 @@ def monitored(load: Load, progress: Callable[[str], None]) -> list[Row]:
         return _rows("monitored", load, sides, ("no monitor", "monitored"), progress)
 
 
-def _resident_kib(side: Side) -> int:
+def _resident_kib(side: FanoutSide) -> int:
     assert side.pid is not None  # both servers are started here
     return processes.resident_kib(side.pid)
 
 
 def _rows(
     bench: str,
-    load: Load,
-    sides: Sequence[Side],
+    load: FanoutLoad,
+    sides: Sequence[FanoutSide],
     names: Sequence[str],
     progress: Callable[[str], None],
 ) -> list[Row]:
     rows = []
     gc.freeze()
     for burst in load.bursts:
-        turns: list[list[Turn]] = [[] for _ in sides]
+        turns: list[list[TurnResult]] = [[] for _ in sides]
         latencies = [Latencies() for _ in sides]
         for turn in range(1, TURNS + 1):
             progress(f"burst of {burst}, turn {turn} of {TURNS}")

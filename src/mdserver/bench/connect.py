@@ -14,7 +14,7 @@ from mdserver.core.commands import Subscribe
 
 
 @frozen
-class Load:
+class ConnectLoad:
     """The load: the number of connections, `window` of them opened at a time."""
 
     encoding: Encoding
@@ -24,7 +24,7 @@ class Load:
     settings: Sequence[str] = ()
 
 
-def measure(load: Load, bench: str, progress: Callable[[str], None]) -> Row:
+def measure(load: ConnectLoad, bench: str, progress: Callable[[str], None]) -> Row:
     """Connect, upgrade and subscribe, each step followed until the server has carried it out.
 
     Raises BenchError if a connection is refused or makes no progress.

@@ -17,7 +17,7 @@ from typing import Self
 from mdserver.bench.opening import Opening, Talk, pinged
 from mdserver.bench.processes import BenchError
 from mdserver.bench.target import ServerAddress
-from mdserver.bench.verify import Stream, Verifier
+from mdserver.bench.verify import ReceivedStream, Verifier
 from mdserver.codec.encoding import ClientCodec
 from mdserver.limits import KB
 
@@ -27,7 +27,7 @@ _buffer = memoryview(bytearray(256 * KB))  # shared by all connections, which ar
 _EVENTS_PER_POLL = 64  # so that the clock is read at least every 64 reads
 
 
-class Connection:
+class LoadConnection:
     """A socket, what it has received, and the talk by which it opens.
 
     `talk` is None once the connection is open; `ready` means that TCP and TLS are established.
@@ -35,7 +35,7 @@ class Connection:
 
     __slots__ = ("connected", "ready", "socket", "stream", "talk")
 
-    def __init__(self, connecting: socket.socket, stream: Stream, talk: Talk) -> None:
+    def __init__(self, connecting: socket.socket, stream: ReceivedStream, talk: Talk) -> None:
         self.socket = connecting
         self.stream = stream
         self.talk: Talk | None = talk
@@ -58,7 +58,7 @@ class Connections:
         self._verifier = verifier
         self._tls = tls
         self._epoll = select.epoll()
-        self._by_fd: dict[int, Connection] = {}
+        self._by_fd: dict[int, LoadConnection] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -69,11 +69,11 @@ class Connections:
         self._epoll.close()
 
     @property
-    def streams(self) -> list[Stream]:
+    def streams(self) -> list[ReceivedStream]:
         """What each subscriber has received."""
         return [connection.stream for connection in self]
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[LoadConnection]:
         return iter(self._by_fd.values())
 
     def open(self, count: int, opening: Opening, window: int = 64) -> float:
@@ -125,7 +125,7 @@ class Connections:
                 arrived(got)
         return missing
 
-    def _ready(self, otherwise: str) -> list[Connection]:
+    def _ready(self, otherwise: str) -> list[LoadConnection]:
         events = self._epoll.poll(OPENING_TIMEOUT_S, _EVENTS_PER_POLL)
         if not events:
             raise BenchError(otherwise)
@@ -137,22 +137,22 @@ class Connections:
         connecting = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
         connecting.setblocking(False)
         connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream = Stream(subscriber, self._make_codec(), connecting.send)
+        stream = ReceivedStream(subscriber, self._make_codec(), connecting.send)
         talk = opening(stream, self._verifier)
-        self._by_fd[connecting.fileno()] = Connection(connecting, stream, talk)
+        self._by_fd[connecting.fileno()] = LoadConnection(connecting, stream, talk)
         if subscriber >= PER_SOURCE_ADDRESS and address.loopback:
             connecting.bind((f"127.0.0.{1 + subscriber // PER_SOURCE_ADDRESS}", 0))
         self._check(connecting.connect_ex((address.host, address.port)))
         self._epoll.register(connecting, select.EPOLLOUT)
 
-    def _host(self, connection: Connection) -> str:
+    def _host(self, connection: LoadConnection) -> str:
         return self._addresses[connection.stream.subscriber % len(self._addresses)].host
 
     def _check(self, status: int) -> None:
         if status not in (0, errno.EINPROGRESS):
             raise BenchError(f"cannot connect to {_names(self._addresses)}: {os.strerror(status)}")
 
-    def _step(self, connection: Connection) -> bool:
+    def _step(self, connection: LoadConnection) -> bool:
         """Continue the talk of a connection that is ready; return whether this ended it."""
         talk = connection.talk
         if talk is None:
@@ -173,7 +173,7 @@ class Connections:
             connection.socket.send(to_send)
         return False
 
-    def _prepared(self, connection: Connection) -> bool:
+    def _prepared(self, connection: LoadConnection) -> bool:
         """Continue the TCP and TLS handshakes; return whether both are done."""
         if not connection.connected:
             self._check(connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
@@ -200,7 +200,7 @@ def _names(addresses: Sequence[ServerAddress]) -> str:
     return ", ".join(str(address) for address in addresses)
 
 
-def _read(connection: Connection) -> bytes:
+def _read(connection: LoadConnection) -> bytes:
     try:
         size = connection.socket.recv_into(_buffer)
     except ssl.SSLWantReadError:

@@ -36,7 +36,7 @@ LAST_TIMEOUT_S = 60.0
 
 
 @frozen
-class Load:
+class DeriveLoad:
     """The load: `rate` publications a second, one in `every` of which makes the rule notify.
 
     The first `warm_up` seconds are not measured, because Java compiles what it runs.
@@ -65,7 +65,7 @@ class Course:
         if self.measured_from and number >= self.measured_from:
             self.latencies.add(int((now - self.published[number]) * 1e9), 1)
 
-    def row(self, load: Load, mode: str) -> Row:
+    def row(self, load: DeriveLoad, mode: str) -> Row:
         """Return the row of what was measured."""
         count = sum(number >= self.measured_from for number in self.came)
         row = Row(
@@ -96,7 +96,7 @@ class WatchedCourse(Course):
             await self.arrival.wait()
 
 
-def measure(load: Load, progress: Callable[[str], None]) -> Row:
+def measure(load: DeriveLoad, progress: Callable[[str], None]) -> Row:
     """Return one row; raise BenchError if the job does not start or ends early."""
     everywhere = os.sched_getaffinity(0)
     with tempfile.TemporaryDirectory(prefix="mdserver-derive-") as name:
@@ -116,7 +116,7 @@ def measure(load: Load, progress: Callable[[str], None]) -> Row:
     return course.row(load, "")
 
 
-async def _run(load: Load, url: str, progress: Callable[[str], None]) -> Course:
+async def _run(load: DeriveLoad, url: str, progress: Callable[[str], None]) -> Course:
     course = WatchedCourse()
     async with (
         Client([url], encoding="json" if load.encoding.name == "json" else "binary") as client,
@@ -150,7 +150,9 @@ async def _first(client: Client, course: WatchedCourse) -> int:
     return 2
 
 
-async def _publish(client: Client, load: Load, course: Course, number: int, seconds: float) -> int:
+async def _publish(
+    client: Client, load: DeriveLoad, course: Course, number: int, seconds: float
+) -> int:
     """Publish at the rate for this long; return the next number."""
     begun, first = trio.current_time(), number
     while number < first + load.rate * seconds:

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from mdserver.bench import processes
-from mdserver.bench.derive import CARS, FIRST_TIMEOUT_S, LAST_TIMEOUT_S, RULES, Course, Load
+from mdserver.bench.derive import CARS, FIRST_TIMEOUT_S, LAST_TIMEOUT_S, RULES, Course, DeriveLoad
 from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Row
 from mdserver.core.message import Entry, Publication
@@ -39,7 +39,7 @@ class StoppedCourse(Course):
     over: bool = False
 
 
-def measure(load: Load, servers: str, progress: Callable[[str], None]) -> Row:
+def measure(load: DeriveLoad, servers: str, progress: Callable[[str], None]) -> Row:
     """Return one row; raise BenchError if the job does not start or ends early."""
     name = f"bench-{secrets.token_hex(4)}"
     source, target = f"{name}.messages", f"{name}.derived"
@@ -63,7 +63,7 @@ def measure(load: Load, servers: str, progress: Callable[[str], None]) -> Row:
 
 
 def _run(
-    load: Load, servers: str, source: str, target: str, progress: Callable[[str], None]
+    load: DeriveLoad, servers: str, source: str, target: str, progress: Callable[[str], None]
 ) -> Course:
     course = StoppedCourse()
     receiving = threading.Thread(target=_receive, args=(servers, target, course), daemon=True)
@@ -108,7 +108,7 @@ def _produce(producer: Producer, topic: str, course: Course, number: int, *, spe
 
 
 def _produce_all(
-    producer: Producer, topic: str, load: Load, course: Course, number: int, seconds: float
+    producer: Producer, topic: str, load: DeriveLoad, course: Course, number: int, seconds: float
 ) -> int:
     """Produce at the rate for this long; return the next number."""
     begun, first = time.perf_counter(), number

@@ -11,7 +11,7 @@ from pathlib import Path
 from attrs import field, frozen
 
 from mdserver.bench.clients import Crowd
-from mdserver.bench.cluster import Member, cluster
+from mdserver.bench.cluster import MemberProcess, cluster
 from mdserver.bench.connections import Connections
 from mdserver.bench.crowds import crowds, shares
 from mdserver.bench.open_loop import (
@@ -222,7 +222,7 @@ def _back(loop: Loop, bench: str, mode: str, seconds: float, found: Found) -> Ro
     return row
 
 
-def _killed(member: Member) -> None:
+def _killed(member: MemberProcess) -> None:
     member.kill()
     member.start()
     member.wait_ready()

@@ -32,7 +32,7 @@ ARRIVAL_TIMEOUT_S = 10.0
 
 
 @frozen
-class Load:
+class FanoutLoad:
     """The load: how many subscribers, how large messages, how long a mode lasts."""
 
     encoding: Encoding
@@ -46,7 +46,7 @@ class Load:
 
 
 @frozen
-class Turn:
+class TurnResult:
     """The result of one turn of a side."""
 
     deliveries: int
@@ -55,7 +55,7 @@ class Turn:
 
 
 @define
-class Side:
+class FanoutSide:
     """The server or the floor: how to publish to it, and its subscribers.
 
     `publish` takes the numbers of the messages of one burst; `published` is the newest of them.
@@ -68,7 +68,7 @@ class Side:
     publish: Callable[[Sequence[int]], None]
     published: int = 0
 
-    def turn(self, burst: int, seconds: float, latencies: Latencies) -> Turn:
+    def turn(self, burst: int, seconds: float, latencies: Latencies) -> TurnResult:
         """Publish bursts for this long, each when every subscriber has the one before."""
         count = len(self.subscribers.streams)
         deliveries = 0
@@ -88,7 +88,7 @@ class Side:
             missing = self.subscribers.receive(count * burst, ARRIVAL_TIMEOUT_S, arrived)
             deliveries += count * burst - missing
         elapsed_s = (time.perf_counter_ns() - begun) / NS_PER_S
-        return Turn(deliveries, elapsed_s, self._cpu_s() - cpu_s)
+        return TurnResult(deliveries, elapsed_s, self._cpu_s() - cpu_s)
 
     def _cpu_s(self) -> float:
         return 0.0 if self.pid is None else processes.cpu_s(self.pid)
@@ -99,7 +99,7 @@ class Side:
         self.verifier.missing(self.subscribers.streams, self.published)
 
 
-def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+def measure(load: FanoutLoad, progress: Callable[[str], None]) -> list[Row]:
     """Return one row for each burst; `progress` is called with what begins.
 
     Raises BenchError if the server or the floor cannot be started or disconnects a subscriber.
@@ -112,8 +112,8 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
         ground = stack.enter_context(floor_side(load)) if load.with_floor else None
         gc.freeze()
         for burst in load.bursts:
-            turns: list[Turn] = []
-            ground_turns: list[Turn] = []
+            turns: list[TurnResult] = []
+            ground_turns: list[TurnResult] = []
             latencies = Latencies()
             for turn in range(1, TURNS + 1):
                 progress(f"burst of {burst}, turn {turn} of {TURNS}")
@@ -131,8 +131,8 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
 
 @contextmanager
 def server_side(
-    load: Load, stalled: int = 0, tls: tuple[Path, ssl.SSLContext] | None = None
-) -> Iterator[Side]:
+    load: FanoutLoad, stalled: int = 0, tls: tuple[Path, ssl.SSLContext] | None = None
+) -> Iterator[FanoutSide]:
     """Run a server with a publisher and subscribers, and `stalled` more who never read.
 
     With `tls`, the key store of the server and the context of the clients, all connections are
@@ -163,12 +163,14 @@ def server_side(
             ]
             publisher.socket.send(sent(publisher.stream.codec, commands, join=False))
 
-        yield Side(target.pid, subscribers, verifier, publish)
+        yield FanoutSide(target.pid, subscribers, verifier, publish)
         publishers.fence()
 
 
 @contextmanager
-def _target(load: Load, tls: tuple[Path, ssl.SSLContext] | None) -> Iterator[ServersUnderTest]:
+def _target(
+    load: FanoutLoad, tls: tuple[Path, ssl.SSLContext] | None
+) -> Iterator[ServersUnderTest]:
     if tls is None:
         with opened(load.running, load.settings) as target:
             yield target
@@ -179,7 +181,7 @@ def _target(load: Load, tls: tuple[Path, ssl.SSLContext] | None) -> Iterator[Ser
 
 
 @contextmanager
-def floor_side(load: Load) -> Iterator[Side]:
+def floor_side(load: FanoutLoad) -> Iterator[FanoutSide]:
     """Run a floor with as many subscribers, who receive the same bytes as those of the server."""
     with floor(load.subscribers) as ground, ExitStack() as stack:
         verifier = Verifier(load.content_bytes)
@@ -195,7 +197,7 @@ def floor_side(load: Load) -> Iterator[Side]:
                 [message(FLOOR_SUBJECT, n, content(n, load.content_bytes)) for n in numbers]
             )
 
-        yield Side(ground.pid, subscribers, verifier, publish)
+        yield FanoutSide(ground.pid, subscribers, verifier, publish)
 
 
 def mode_of(burst: int) -> str:
@@ -203,7 +205,7 @@ def mode_of(burst: int) -> str:
     return "one at a time" if burst == 1 else f"bursts of {burst}"
 
 
-def row_of(load: Load, mode: str, turns: Sequence[Turn], latencies: Latencies) -> Row:
+def row_of(load: FanoutLoad, mode: str, turns: Sequence[TurnResult], latencies: Latencies) -> Row:
     """Return the row for the turns of a server."""
     row = Row(
         bench="fanout",
@@ -220,7 +222,7 @@ def row_of(load: Load, mode: str, turns: Sequence[Turn], latencies: Latencies) -
     return row
 
 
-def compare(row: Row, ground_turns: Sequence[Turn]) -> None:
+def compare(row: Row, ground_turns: Sequence[TurnResult]) -> None:
     """Write the results of the floor's turns into the row of the server."""
     if not ground_turns:
         return
@@ -231,12 +233,12 @@ def compare(row: Row, ground_turns: Sequence[Turn]) -> None:
         row.cpu_ratio = row.per_cpu_s / row.floor_per_cpu_s
 
 
-def per_s(turns: Sequence[Turn]) -> float:
+def per_s(turns: Sequence[TurnResult]) -> float:
     """Return the median rate of the turns, by the clock."""
     return statistics.median(turn.deliveries / turn.seconds for turn in turns)
 
 
-def per_cpu_s(turns: Sequence[Turn]) -> float | None:
+def per_cpu_s(turns: Sequence[TurnResult]) -> float | None:
     """Return the rate for a second of processor time; None if too little was used to tell."""
     cpu_s = sum(turn.cpu_s for turn in turns)
     return sum(turn.deliveries for turn in turns) / cpu_s if cpu_s else None

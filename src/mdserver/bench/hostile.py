@@ -34,7 +34,7 @@ WARM_UP_S = 0.3
 
 
 @frozen
-class Load:
+class HostileLoad:
     """The load: each attack for this many seconds, at this many megabytes a second."""
 
     encoding: Encoding
@@ -44,7 +44,7 @@ class Load:
     settings: Sequence[str] = ()
 
 
-def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+def measure(load: HostileLoad, progress: Callable[[str], None]) -> list[Row]:
     """Return a row without an attack and one for each attack, each from a server of its own."""
     rows = []
     with processes.running_on(processes.cores()[1]):
@@ -61,7 +61,7 @@ def over_the_line(rows: Sequence[Row]) -> str | None:
     return f"a neighbour waits too long under {'; '.join(over)}" if over else None
 
 
-def measured(load: Load, attack: str | None) -> Row:
+def measured(load: HostileLoad, attack: str | None) -> Row:
     """Return the row of one attack, or of none."""
     with processes.server(load.settings) as (process, port):
         if attack == "histories":

@@ -10,13 +10,13 @@ from attrs import frozen
 
 from mdserver.bench import wire
 from mdserver.bench.processes import BenchError
-from mdserver.bench.verify import Stream, Verifier
+from mdserver.bench.verify import ReceivedStream, Verifier
 from mdserver.codec.encoding import ClientCodec
 from mdserver.core.commands import Ping, WireCommand
 from mdserver.core.events import Connected, Error, Pong, Status, StatusName
 
 Talk = Generator[bytes, bytes, None]
-Opening = Callable[[Stream, Verifier], Talk]
+Opening = Callable[[ReceivedStream, Verifier], Talk]
 
 _MASK = b"mask"
 _REFUSED = (StatusName.SUBSCRIBE_DENY, StatusName.CONNECT_DENY)
@@ -37,7 +37,7 @@ class WebSocketOpening:
     upgrade: wire.Upgrade
     commands: Sequence[WireCommand] = ()
 
-    def __call__(self, stream: Stream, verifier: Verifier) -> Talk:
+    def __call__(self, stream: ReceivedStream, verifier: Verifier) -> Talk:
         """Open one connection; raise BenchError if the server refuses anything."""
         received = yield self.upgrade.request
         while (rest := self.upgrade.rest(received)) is None:
@@ -46,12 +46,14 @@ class WebSocketOpening:
         yield from pinged(stream, verifier, self.commands)
 
 
-def plain(stream: Stream, verifier: Verifier) -> Talk:  # noqa: ARG001 - an Opening
+def plain(stream: ReceivedStream, verifier: Verifier) -> Talk:  # noqa: ARG001 - an Opening
     """Say nothing: a subscriber of the floor is every client that has connected."""
     yield from ()
 
 
-def pinged(stream: Stream, verifier: Verifier, commands: Sequence[WireCommand] = ()) -> Talk:
+def pinged(
+    stream: ReceivedStream, verifier: Verifier, commands: Sequence[WireCommand] = ()
+) -> Talk:
     """Send commands and a ping, until its answer: what was under way has then arrived.
 
     Raises BenchError if the server refuses a command.

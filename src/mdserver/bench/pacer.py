@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from attrs import define, field, frozen
 
-from mdserver.bench.connections import Connection
+from mdserver.bench.connections import LoadConnection
 from mdserver.bench.opening import sent
 from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Latencies
@@ -68,7 +68,7 @@ class Pacer:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: LoadConnection,
         subjects: Sequence[str],
         content_bytes: int,
         exact: bool = False,

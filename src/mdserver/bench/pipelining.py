@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from itertools import islice
 
-from mdserver.bench.connections import Connection, Connections
+from mdserver.bench.connections import Connections, LoadConnection
 from mdserver.bench.encodings import Encoding
 from mdserver.bench.opening import sent
 from mdserver.bench.processes import BenchError
@@ -29,7 +29,7 @@ class Pipeline:
     """
 
     def __init__(
-        self, connection: Connection, publications: Iterable[Publish], window: int, batch: int
+        self, connection: LoadConnection, publications: Iterable[Publish], window: int, batch: int
     ) -> None:
         self.connection = connection
         self.window = window
@@ -99,7 +99,7 @@ def publisher(
     target: ServersUnderTest,
     encoding: Encoding,
     commands: Sequence[WireCommand] = (),
-) -> Connection:
+) -> LoadConnection:
     """Open a connection to the first server that publishes; it is closed with the stack."""
     first = target.addresses[:1]
     connections = stack.enter_context(

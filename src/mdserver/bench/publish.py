@@ -16,7 +16,7 @@ from mdserver.core.commands import Publish
 
 
 @frozen
-class Load:
+class PublishLoad:
     """The load: `count` publications, at most `window` of them without their result.
 
     `batch` publications go with one system call. In the first row each of them is a WebSocket
@@ -32,7 +32,7 @@ class Load:
     settings: Sequence[str] = ()
 
 
-def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+def measure(load: PublishLoad, progress: Callable[[str], None]) -> list[Row]:
     """Return a row for one publication a WebSocket message, and one for `batch` of them.
 
     Raises BenchError if a publication is refused.
@@ -41,7 +41,7 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
         return [_measured(load, join, progress) for join in (False, True)]
 
 
-def _measured(load: Load, join: bool, progress: Callable[[str], None]) -> Row:
+def _measured(load: PublishLoad, join: bool, progress: Callable[[str], None]) -> Row:
     with opened(load.running, load.settings) as target, ExitStack() as stack:
         connection = publisher(stack, target, load.encoding)
         subject = own_subject()

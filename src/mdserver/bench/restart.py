@@ -17,7 +17,7 @@ from mdserver.core.commands import Publish
 
 
 @frozen
-class Load:
+class RestartLoad:
     """The load: `count` publications to `subjects` subjects, a kill -9, and the next start."""
 
     encoding: Encoding
@@ -27,7 +27,7 @@ class Load:
     settings: Sequence[str] = ()
 
 
-def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+def measure(load: RestartLoad, progress: Callable[[str], None]) -> list[Row]:
     """Return one row; `seconds` is from the start of the process to its ready line."""
     with tempfile.TemporaryDirectory() as folder:
         settings = [*load.settings, "Journal=on", f"JournalFolder={folder}"]
@@ -38,7 +38,7 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
             return [_restarted(load, settings)]
 
 
-def _publish(load: Load, settings: Sequence[str]) -> None:
+def _publish(load: RestartLoad, settings: Sequence[str]) -> None:
     with processes.server(settings) as (process, port), ExitStack() as stack:
         connection = publisher(stack, ServersUnderTest(Running(local(port))), load.encoding)
         publications = (
@@ -56,7 +56,7 @@ def _publish(load: Load, settings: Sequence[str]) -> None:
         process.wait()
 
 
-def _restarted(load: Load, settings: Sequence[str]) -> Row:
+def _restarted(load: RestartLoad, settings: Sequence[str]) -> Row:
     begun = time.perf_counter()
     with processes.server(settings) as (process, _):
         seconds = time.perf_counter() - begun

@@ -10,7 +10,7 @@ the same monotonic clock.
 import time
 from collections.abc import Callable
 
-from mdserver.bench.verify import NUMBER_DIGITS, Stream, Verifier
+from mdserver.bench.verify import NUMBER_DIGITS, ReceivedStream, Verifier
 from mdserver.core.events import MessageEvent
 from mdserver.limits import NS_PER_S
 
@@ -47,7 +47,7 @@ class Arrivals(Verifier):
         self._intended: list[int] = []
         self._times: dict[tuple[int, int], tuple[bytes, int, tuple[int, ...]]] = {}
 
-    def received(self, stream: Stream, chunk: bytes) -> int:
+    def received(self, stream: ReceivedStream, chunk: bytes) -> int:
         """Take what one read brought; return by how many messages the subscriber advanced."""
         before = stream.position
         key = (before, len(chunk))

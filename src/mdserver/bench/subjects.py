@@ -16,12 +16,12 @@ from attrs import define, frozen
 from mdserver.bench import processes
 from mdserver.bench.connections import Connections
 from mdserver.bench.encodings import Encoding
-from mdserver.bench.fanout import Turn, compare, per_cpu_s, per_s
+from mdserver.bench.fanout import TurnResult, compare, per_cpu_s, per_s
 from mdserver.bench.opening import Talk, sent
 from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Row
 from mdserver.bench.target import Running, ServersUnderTest, opened, own_subject
-from mdserver.bench.verify import Stream, Verifier, content
+from mdserver.bench.verify import ReceivedStream, Verifier, content
 from mdserver.core.commands import Publish, Subscribe
 from mdserver.limits import NS_PER_S
 
@@ -30,7 +30,7 @@ ARRIVAL_TIMEOUT_S = 10.0
 
 
 @frozen
-class Load:
+class SubjectsLoad:
     """The load: `batch` publications a write, at most `window` of them under way.
 
     `against` is the Python interpreter of an environment with another version of the server, which
@@ -49,10 +49,10 @@ class Load:
 
 
 @define
-class Side:
+class SubjectsSide:
     """A server with a subscriber for each subject `subject/<number>`; `published` is of all."""
 
-    load: Load
+    load: SubjectsLoad
     target: ServersUnderTest
     subject: str
     subscribers: Connections
@@ -61,7 +61,7 @@ class Side:
     encoded: Callable[[Sequence[Publish]], bytes]
     published: int = 0
 
-    def turn(self, seconds: float) -> Turn:
+    def turn(self, seconds: float) -> TurnResult:
         """Publish for this long, then wait for what is under way."""
         load = self.load
         cpu_s = self.target.cpu_s
@@ -78,7 +78,7 @@ class Side:
             deliveries += load.batch - left
         deliveries += under_way - self.subscribers.receive(under_way, ARRIVAL_TIMEOUT_S)
         elapsed_s = (time.perf_counter_ns() - begun) / NS_PER_S
-        return Turn(deliveries, elapsed_s, self.target.cpu_s - cpu_s)
+        return TurnResult(deliveries, elapsed_s, self.target.cpu_s - cpu_s)
 
     def publish(self) -> None:
         """Write the next batch; raise BenchError if the server does not take it."""
@@ -106,7 +106,7 @@ class Side:
         self.verifier.missing(streams[more:], whole)
 
 
-def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
+def measure(load: SubjectsLoad, progress: Callable[[str], None]) -> list[Row]:
     """Return one row; the rates of the other version, if any, are in the columns of the floor.
 
     Raises BenchError if a server cannot be started or disconnects a client.
@@ -117,8 +117,8 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
         side = stack.enter_context(_side(load))
         other = stack.enter_context(_side(load, load.against)) if load.against else None
         gc.freeze()
-        turns: list[Turn] = []
-        other_turns: list[Turn] = []
+        turns: list[TurnResult] = []
+        other_turns: list[TurnResult] = []
         for number in range(1, TURNS + 1):
             progress(f"turn {number} of {TURNS}")
             if other is not None:
@@ -142,7 +142,7 @@ def measure(load: Load, progress: Callable[[str], None]) -> list[Row]:
 
 
 @contextmanager
-def _side(load: Load, python: str | None = None) -> Iterator[Side]:
+def _side(load: SubjectsLoad, python: str | None = None) -> Iterator[SubjectsSide]:
     encoding = load.encoding
     # Another version is one that is started, whatever runs already.
     running = None if python else load.running
@@ -157,7 +157,7 @@ def _side(load: Load, python: str | None = None) -> Iterator[Side]:
         )
         user = own_subject()
 
-        def subscribed(stream: Stream, verifier: Verifier) -> Talk:
+        def subscribed(stream: ReceivedStream, verifier: Verifier) -> Talk:
             subject = f"{user}/{stream.subscriber}"
             return target.opening(encoding, [Subscribe(subjects=[subject])])(stream, verifier)
 
@@ -168,5 +168,7 @@ def _side(load: Load, python: str | None = None) -> Iterator[Side]:
         def encoded(commands: Sequence[Publish]) -> bytes:
             return sent(publisher.stream.codec, commands, join=False)
 
-        yield Side(load, target, user, subscribers, verifier, publisher.socket.send, encoded)
+        yield SubjectsSide(
+            load, target, user, subscribers, verifier, publisher.socket.send, encoded
+        )
         publishers.fence()

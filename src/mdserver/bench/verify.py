@@ -46,7 +46,7 @@ class Fault:
         )
 
 
-class Stream:
+class ReceivedStream:
     """What one subscriber has received; `position` is the number of its newest message.
 
     `epoch` is that of the newest message that was decoded on this connection, 0 before the first.
@@ -94,7 +94,7 @@ class Verifier:
         self._content_bytes = content_bytes
         self._seen: dict[tuple[int, int], tuple[bytes, int]] = {}
 
-    def received(self, stream: Stream, chunk: bytes) -> int:
+    def received(self, stream: ReceivedStream, chunk: bytes) -> int:
         """Take what one read brought; return by how many messages the subscriber advanced.
 
         Raises RemoteProtocolError if the bytes break the protocol, or the server closes.
@@ -113,7 +113,7 @@ class Verifier:
         """Write what was found so far into a row."""
         row.lost, row.repeated, row.altered = self.lost, self.repeated, self.altered
 
-    def missing(self, streams: list[Stream], published: int) -> int:
+    def missing(self, streams: list[ReceivedStream], published: int) -> int:
         """Count as lost what the streams should have had by now; return how many that is."""
         before = self.lost
         for stream in streams:
@@ -122,7 +122,7 @@ class Verifier:
                 self.lost += published - stream.position
         return self.lost - before
 
-    def _decoded(self, stream: Stream, chunk: bytes) -> int:
+    def _decoded(self, stream: ReceivedStream, chunk: bytes) -> int:
         before = stream.position
         whole = not stream.rest
         frames, stream.rest = wire.split(stream.rest + chunk)
@@ -147,7 +147,7 @@ class Verifier:
             self._seen[before, len(chunk)] = (chunk, stream.position)
         return stream.position - before
 
-    def _message(self, stream: Stream, message: MessageEvent) -> bool:
+    def _message(self, stream: ReceivedStream, message: MessageEvent) -> bool:
         """Return whether the message is the next one, unaltered."""
         expected = stream.position + 1
         intact = self._intact(message)
@@ -171,6 +171,6 @@ class Verifier:
         """Return whether the content is what was published with this number."""
         return message.content == content(message.seq, self._content_bytes)
 
-    def _fault(self, kind: str, stream: Stream, expected: int, got: int) -> None:
+    def _fault(self, kind: str, stream: ReceivedStream, expected: int, got: int) -> None:
         if len(self.faults) < FAULTS_KEPT:
             self.faults.append(Fault(kind, stream.subscriber, expected, got))

@@ -35,7 +35,7 @@ class CommandError(MdserverError):
 
 
 @frozen
-class Connection:
+class ConnectionOptions:
     """The options of a connection."""
 
     servers: tuple[str, ...]
@@ -68,7 +68,7 @@ class Connection:
         """Return what a server or the network said, with a hint at what the user can do."""
         if "certificate" in text or "CERTIFICATE" in text:
             return f"{text} (--ca FILE names the authority of its certificate)"
-        if "Connection refused" in text or "Name or service not known" in text:
+        if "ConnectionOptions refused" in text or "Name or service not known" in text:
             other = "--server or MDSERVER_SERVER names another one"
             return f"{text} (is a server running there? {other})"
         if _TOKEN.search(text) and self.token is None:
@@ -134,7 +134,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **others: Any,
     ) -> Any:
         named = servers or _servers_of_environment() or (DEFAULT_SERVER,)
-        return command(connection=Connection(named, token, encoding, authority), **others)
+        return command(connection=ConnectionOptions(named, token, encoding, authority), **others)
 
     return with_connection
 
@@ -163,7 +163,7 @@ class Reached:
 
 
 def run_client(
-    connection: Connection,
+    connection: ConnectionOptions,
     body: Callable[[Client], Awaitable[T]],
     connected: Callable[[str], object] | None = None,
 ) -> T:
@@ -190,7 +190,7 @@ def run_client(
 
 
 async def _watch(
-    client: Client, connection: Connection, connected: Callable[[str], object] | None
+    client: Client, connection: ConnectionOptions, connected: Callable[[str], object] | None
 ) -> None:
     """Report failures on stderr; end the command if no server was ever reached."""
     ever_up = False

@@ -27,7 +27,7 @@ from mdserver.cli.job_sources import (
     started,
     tables_option,
 )
-from mdserver.cli.options import Connection, connection_options
+from mdserver.cli.options import ConnectionOptions, connection_options
 from mdserver.client import Client
 from mdserver.config import values
 from mdserver.core.subjects import parse_interest, validate_subject
@@ -128,7 +128,7 @@ def archive(
 def derive(
     *,
     spark_settings: Mapping[str, str],
-    connection: Connection,
+    connection: ConnectionOptions,
     rules: Path,
     where: JobSource,
     tables: Path,
@@ -166,12 +166,12 @@ def derive(
     requirements.check_extra()
     requirements.check_java(os.environ)
     from mdserver.pipeline.derive import job as deriving
-    from mdserver.pipeline.derive.publisher import Server
+    from mdserver.pipeline.derive.publisher import PublishServer
 
     if real_time is not None:
         derive_in_real_time(rules, where, tables.resolve(), real_time, spark_settings, once=once)
         return
-    server = Server(connection.servers, connection.token)
+    server = PublishServer(connection.servers, connection.token)
     words = functools.partial(print_result, form)
 
     def say(text: str, values: Mapping[str, Any]) -> None:
@@ -209,7 +209,7 @@ def derive_in_real_time(
         raise click.UsageError("--real-time needs --kafka, and runs for ever.")
     source = where.kafka_source()
     loaded = rules.load(rules_file)
-    target = realtime.Target(source.servers, topic, source.settings)
+    target = realtime.TopicTarget(source.servers, topic, source.settings)
     realtime.check(loaded, source, target)
     with started("derive", spark_settings, where) as spark:
         realtime.run(spark, source, loaded, target, tables)

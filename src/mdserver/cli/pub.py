@@ -13,7 +13,7 @@ from mdserver.cli.forms import format_option
 from mdserver.cli.lines import printable, stdin_lines, write_lines
 from mdserver.cli.options import (
     CommandError,
-    Connection,
+    ConnectionOptions,
     connection_options,
     run_client,
     tell,
@@ -47,7 +47,7 @@ _decode = msgspec.json.Decoder(Publish).decode
 @format_option("With --verbose, or json: a line a message that was taken; subject, epoch and seq.")
 @connection_options
 def command(
-    connection: Connection,
+    connection: ConnectionOptions,
     subject: str | None,
     content: str | None,
     stdin: bool,

@@ -10,7 +10,7 @@ from mdserver.cli.forms import format_option
 from mdserver.cli.lines import content_line, json_line, text_line, write_lines
 from mdserver.cli.options import (
     CommandError,
-    Connection,
+    ConnectionOptions,
     connection_options,
     run_client,
 )
@@ -23,7 +23,7 @@ from mdserver.limits import SNAPSHOT_TIMEOUT_S
 @click.argument("subject")
 @format_option("The content alone (with a pattern the line that `sub` prints), or a JSON object.")
 @connection_options
-def command(connection: Connection, subject: str, form: str) -> None:
+def command(connection: ConnectionOptions, subject: str, form: str) -> None:
     """Print the snapshot of SUBJECT, or the snapshots of all subjects of a pattern.
 
     Of a subject the content alone is printed; of a pattern a line a subject, as `sub` prints them.

@@ -9,7 +9,7 @@ from mdserver.cli.forms import format_option
 from mdserver.cli.lines import json_line, text_line, write_lines
 from mdserver.cli.options import (
     CommandError,
-    Connection,
+    ConnectionOptions,
     Reached,
     connection_options,
     run_client,
@@ -41,7 +41,7 @@ from mdserver.client import Client
 @click.option("-q", "--quiet", is_flag=True, help="Do not say on stderr when it is subscribed.")
 @connection_options
 def command(
-    connection: Connection,
+    connection: ConnectionOptions,
     subjects: tuple[str, ...],
     history: int,
     conflation: int,

@@ -44,7 +44,7 @@ _IDLE_REUSE_S = 2  # a connection idle for longer may just be closed by the serv
 _EVERY_TYPE = frozenset(range(256))
 
 
-class Exchange:
+class StreamRequests:
     """Requests on one HTTP connection, one at a time; its methods raise TransportError.
 
     `last_used` is when the last part of an answer came, in seconds of the event loop's clock.
@@ -167,10 +167,10 @@ class StreamTransport:
     The first payload that is sent opens the stream, so nothing is received before.
     """
 
-    def __init__(self, target: Target, down: Exchange) -> None:
+    def __init__(self, target: Target, down: StreamRequests) -> None:
         self._target = target
         self._down = down
-        self._up: Exchange | None = None
+        self._up: StreamRequests | None = None
         self._parts: Lines | Frames = Lines() if target.text else Frames()
         self._open = anyio.Event()
         self._path: str | None = None
@@ -221,7 +221,7 @@ class StreamTransport:
         if self._up is not None:
             await self._up.close()
 
-    async def _upward(self) -> Exchange:
+    async def _upward(self) -> StreamRequests:
         """Return the connection for commands, a new one unless the last one can be used again."""
         if self._up is not None:
             idle_s = anyio.current_time() - self._up.last_used
@@ -229,7 +229,7 @@ class StreamTransport:
                 await self._up.close()
                 self._up = None
         if self._up is None:
-            self._up = Exchange(self._target, await open_stream(self._target))
+            self._up = StreamRequests(self._target, await open_stream(self._target))
         return self._up
 
     def _find_path(self, payload: bytes) -> str | None:
@@ -248,7 +248,7 @@ async def open_http_stream(target: Target) -> AsyncIterator[Transport]:
 
     Raises TransportError.
     """
-    transport = StreamTransport(target, Exchange(target, await open_stream(target)))
+    transport = StreamTransport(target, StreamRequests(target, await open_stream(target)))
     try:
         yield transport
     finally:

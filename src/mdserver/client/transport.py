@@ -9,7 +9,7 @@ import anyio.abc
 from anyio.streams.tls import TLSStream
 from attrs import frozen
 
-from mdserver.client.core.servers import Server
+from mdserver.client.core.servers import ServerEndpoint
 from mdserver.client.errors import TransportError
 from mdserver.errors import leaves
 
@@ -37,7 +37,7 @@ class Transport(Protocol):
 class Target:
     """The server that a transport connects to, and how; `text`: the encoding is JSON."""
 
-    server: Server
+    server: ServerEndpoint
     tls: ssl.SSLContext | None
     text: bool
 

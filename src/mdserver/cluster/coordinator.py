@@ -36,7 +36,7 @@ from mdserver.cluster.dedupe import Verdict, too_many
 from mdserver.cluster.forgetting import Idleness
 from mdserver.cluster.guards import Guard, Refusals
 from mdserver.cluster.log import GroupLog, Run
-from mdserver.cluster.messages import AnswerItem, PromiseItem
+from mdserver.cluster.messages import ForwardReplyItem, PromiseItem
 from mdserver.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Coordinator:
         self.acked_by: dict[str, int] = {}
         self.awaited: Sequence[str] = ()
         self.base = 0
-        self.deferred: list[tuple[int, str, AnswerItem]] = []
+        self.deferred: list[tuple[int, str, ForwardReplyItem]] = []
         self.idleness = Idleness()
         self.refusals = Refusals()
 
@@ -337,7 +337,7 @@ class Coordinator:
 
     def append(
         self, publications: "Sequence[Publication]", contact: str, first: int
-    ) -> list[AnswerItem]:
+    ) -> list[ForwardReplyItem]:
         """Number publications at the end of the log; return what can be answered at once.
 
         `first` is the contact's ticket of the first publication; the others follow. A repeat of a
@@ -353,7 +353,7 @@ class Coordinator:
             run = Run(self.log.length, len(publications), contact, first)
             self.log.number(self.epoch, publications, run)
             return []
-        answers: list[AnswerItem] = []
+        answers: list[ForwardReplyItem] = []
         tail = self._tail(len(publications))
         for ticket, publication in enumerate(publications, first):
             answer = self._check(publication, ticket, tail) if publication.number else None
@@ -376,7 +376,7 @@ class Coordinator:
 
     def _check(
         self, publication: "Publication", ticket: int, tail: dict[str, int] | None
-    ) -> AnswerItem | None:
+    ) -> ForwardReplyItem | None:
         """Return the answer to a number that gets no place in the log; None if it gets one."""
         number, name, kept = publication.number, publication.publisher, self.log.numbers_kept
         verdict, expected, position = self.log.publishers.verdict(name, number)
@@ -389,15 +389,16 @@ class Coordinator:
                 return None
             self.refusals.note(Guard.NUMBERS_OPEN)
             # Contacts bound these too, but each its own only: a publisher may speak to several.
-            return AnswerItem(self.group, ticket, 0, 0, False, too_many(kept), expected)
+            return ForwardReplyItem(self.group, ticket, 0, 0, False, too_many(kept), expected)
         if verdict is Verdict.TAKEN:
             self.refusals.note(Guard.NUMBER_TAKEN)
-            return AnswerItem(self.group, ticket, position.epoch, position.seq, True, None, None)
+            epoch, seq = position.epoch, position.seq
+            return ForwardReplyItem(self.group, ticket, epoch, seq, True, None, None)
         self.refusals.note(Guard.NUMBER_GAP)
         reason = f"number {number} does not follow: the next of this publisher is {expected}"
-        return AnswerItem(self.group, ticket, 0, 0, False, reason, expected)
+        return ForwardReplyItem(self.group, ticket, 0, 0, False, reason, expected)
 
-    def due(self) -> Iterable[tuple[str, AnswerItem]]:
+    def due(self) -> Iterable[tuple[str, ForwardReplyItem]]:
         """Return the deferred answers whose publications are committed now, and forget them."""
         committed = self.log.committed
         ready = [(contact, answer) for at, contact, answer in self.deferred if at <= committed]

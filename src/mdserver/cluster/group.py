@@ -36,9 +36,9 @@ from mdserver.cluster.log import FORGET, GroupLog
 from mdserver.cluster.messages import (
     AcceptItem,
     AckItem,
-    AnswerItem,
     CommitItem,
     ForwardItem,
+    ForwardReplyItem,
     LedGroup,
     Nack,
     NackItem,
@@ -68,7 +68,9 @@ if TYPE_CHECKING:
 
 # To look up a member of an enum takes CPython 3.11 as long as a call, and this is for each batch.
 _ACTIVE = CoordinatorState.ACTIVE
-GroupItem = ForwardItem | AcceptItem | AckItem | CommitItem | AnswerItem | TransferItem | BallotItem
+GroupItem = (
+    ForwardItem | AcceptItem | AckItem | CommitItem | ForwardReplyItem | TransferItem | BallotItem
+)
 """What `Group.step` takes: the items of all messages that are about groups."""
 
 
@@ -196,7 +198,7 @@ class Group:
                 self._count(sender, message.incarnation, item)
             case CommitItem():
                 return self._learn(item)
-            case AnswerItem():
+            case ForwardReplyItem():
                 outcome = self.queue.answered(item)
                 if outcome is not None:
                     self.resolve((outcome,))
@@ -288,7 +290,7 @@ class Group:
     def refuse(self, contact: str, item: ForwardItem, reason: str) -> None:
         """Refuse each publication that a contact forwarded, for the same reason."""
         for ticket in range(item.first, item.first + len(item.publications)):
-            answer = AnswerItem(self.index, ticket, 0, 0, False, reason, None)
+            answer = ForwardReplyItem(self.index, ticket, 0, 0, False, reason, None)
             self._outgoing.answer(contact, answer)
 
     def append(self, contact: str = "", item: ForwardItem | None = None) -> None:

@@ -319,7 +319,7 @@ class Forward(PeerMessage, frozen=True, tag=13):
     items: list[ForwardItem]
 
 
-class AnswerItem(Item, frozen=True):
+class ForwardReplyItem(Item, frozen=True):
     """The result of a ticket that gets no place in the log: a repeat or a refusal.
 
     A repeat (`duplicate`) has the position of the first one, `epoch` and `seq`. A refusal has its
@@ -335,10 +335,10 @@ class AnswerItem(Item, frozen=True):
     expected: int | None
 
 
-class Answer(PeerMessage, frozen=True, tag=14):
+class ForwardReply(PeerMessage, frozen=True, tag=14):
     """A coordinator answers repeats and refusals; contacts read other results off the log."""
 
-    items: list[AnswerItem]
+    items: list[ForwardReplyItem]
 
 
 class HandOver(PeerMessage, frozen=True, tag=15):
@@ -428,7 +428,7 @@ AnyPeerMessage = (
     | Commit
     | SyncRequest
     | Forward
-    | Answer
+    | ForwardReply
     | HandOver
     | StandardBatch
     | Readmit

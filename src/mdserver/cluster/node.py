@@ -182,7 +182,7 @@ class Node:
             msg.Hello: self._hello,
             msg.Heartbeat: self._heartbeat,
             msg.Forward: self._forward,
-            msg.Answer: self._answer,
+            msg.ForwardReply: self._answer,
             msg.StandardBatch: self._standard_batch,
             msg.Readmit: lambda *_: self.admin.readmitted(),
             msg.SetWeight: lambda _, message: self.admin.set_weight(message),
@@ -399,7 +399,7 @@ class Node:
         for item in forward.items:
             self.groups[item.group].step(forward.contact, item)
 
-    def _answer(self, peer: str, answer: msg.Answer) -> None:
+    def _answer(self, peer: str, answer: msg.ForwardReply) -> None:
         for item in answer.items:
             self.groups[item.group].step(peer, item)
         # With these results nothing of a group may be on its way any more: the next batch goes.

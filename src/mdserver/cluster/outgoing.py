@@ -29,13 +29,13 @@ from mdserver.cluster.messages import (
     AcceptItem,
     Ack,
     AckItem,
-    Answer,
-    AnswerItem,
     AnyPeerMessage,
     Commit,
     CommitItem,
     Forward,
     ForwardItem,
+    ForwardReply,
+    ForwardReplyItem,
     SendPeer,
 )
 from mdserver.core.outputs import Log, Output
@@ -91,7 +91,7 @@ class Outgoing:
         self._commits: list[CommitItem] = []
         self._acks: dict[str, list[AckItem]] = {}
         self._forwards: dict[str, list[ForwardItem]] = {}
-        self._answers: dict[str, list[AnswerItem]] = {}
+        self._answers: dict[str, list[ForwardReplyItem]] = {}
         self.refusals = Refusals()
 
     def refuse(self, guard: Guard) -> None:
@@ -132,7 +132,7 @@ class Outgoing:
         self._forwards.setdefault(coordinator, []).append(item)
         self.collected = True
 
-    def answer(self, contact: str, item: AnswerItem) -> None:
+    def answer(self, contact: str, item: ForwardReplyItem) -> None:
         """Answer a contact, named by its contact name (`address#incarnation`)."""
         self._answers.setdefault(contact.partition("#")[0], []).append(item)
         self.collected = True
@@ -158,7 +158,7 @@ class Outgoing:
             self._commits = []
         if self._answers:
             for member, answers in self._answers.items():
-                self.send((member,), Answer(answers))
+                self.send((member,), ForwardReply(answers))
             self._answers.clear()
 
     def log(self, name: str, **values: str | int | bool | None) -> None:

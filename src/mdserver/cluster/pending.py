@@ -39,7 +39,7 @@ from mdserver.limits import (
 
 if TYPE_CHECKING:
     from mdserver.cluster.log import Run
-    from mdserver.cluster.messages import AnswerItem
+    from mdserver.cluster.messages import ForwardReplyItem
     from mdserver.core.message import Entry, Publication
 
 Batch = tuple[int, "list[Publication]"]
@@ -191,7 +191,7 @@ class GroupQueue:
         self._pending.size_bytes -= size
         return outcomes
 
-    def answered(self, answer: "AnswerItem") -> Outcome | None:
+    def answered(self, answer: "ForwardReplyItem") -> Outcome | None:
         """Return the outcome of a ticket that the coordinator answers; None if it does not wait."""
         proposal = self._remove(answer.ticket)
         if proposal is None:

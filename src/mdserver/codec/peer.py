@@ -252,7 +252,7 @@ def message_frame(message: AnyPeerMessage, bytes_max: int = PEER_FRAME_BYTES_MAX
     return b"".join([*parts, frame(MESSAGE, data[last:])])
 
 
-class Messages:
+class MessageAssembler:
     """Puts the messages of one link together from its frames."""
 
     def __init__(self, bytes_max: int = PEER_MESSAGE_BYTES_MAX) -> None:
@@ -283,7 +283,7 @@ class Messages:
 
 def messages(frames: list[Frame]) -> list[AnyPeerMessage]:
     """Return the messages in frames that hold whole ones. Raises RemoteProtocolError."""
-    return Messages().take(frames)
+    return MessageAssembler().take(frames)
 
 
 def _decoded(payload: bytes) -> AnyPeerMessage:

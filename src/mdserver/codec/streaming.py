@@ -20,12 +20,12 @@ from mdserver.codec.http import Headers, RequestRefusedError
 from mdserver.codec.json_form import JSON
 from mdserver.core.commands import AnyCommand, Count, PositionAfter
 from mdserver.core.events import (
-    Closed,
     Connected,
     Delivery,
     Mark,
     Pong,
     Reset,
+    StreamClosed,
     WireEvent,
 )
 from mdserver.core.message import Entry, MessageType
@@ -102,7 +102,7 @@ class StreamForm:
 
     def goodbye(self, code: int, reason: str) -> bytes:
         """Return the event `closed` and the end of the answer."""
-        return self.wire([self.event(Closed(code=code, reason=reason))]) + END
+        return self.wire([self.event(StreamClosed(code=code, reason=reason))]) + END
 
 
 class EventStreamForm(StreamForm):
@@ -266,7 +266,7 @@ class SseForm:
 
     def goodbye(self, code: int, reason: str) -> bytes:
         """Return the event `closed` and the end of the answer; a browser reconnects by itself."""
-        return self.wire([self.event(Closed(code=code, reason=reason))]) + END
+        return self.wire([self.event(StreamClosed(code=code, reason=reason))]) + END
 
 
 class EventId(msgspec.Struct, frozen=True, array_like=True):

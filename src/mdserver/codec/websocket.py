@@ -44,7 +44,7 @@ _NOT_UTF_8 = "A text message is not valid UTF-8."
 _VERSION = "13"
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class WebSocketMessage(msgspec.Struct, frozen=True, gc=False):
     """A whole message; `payload` is valid UTF-8 if it is `text`.
 
     A msgspec struct, because every command of a client comes in one.
@@ -81,7 +81,7 @@ class Ended:
     violation: bool = False
 
 
-WebSocketEvent = Message | Pinged | Ponged | Ended
+WebSocketEvent = WebSocketMessage | Pinged | Ponged | Ended
 
 
 @frozen
@@ -266,7 +266,7 @@ class WebSocket:
             payload = _unmasked(data[start:end], data[start - 4 : start])
             if first == _TEXT and not payload.isascii() and not _is_utf_8(payload):
                 break
-            events.append(Message(payload, first == _TEXT))
+            events.append(WebSocketMessage(payload, first == _TEXT))
             at = end
         return at
 
@@ -334,7 +334,7 @@ class WebSocket:
         if text and not payload.isascii() and not _is_utf_8(payload):
             self._fail(INVALID_TEXT, _NOT_UTF_8, events)
         elif not self._closing:
-            events.append(Message(payload, text))
+            events.append(WebSocketMessage(payload, text))
 
     def _take_fragment(self, first: int, payload: bytes, events: list[WebSocketEvent]) -> None:
         """Take a frame that is not a whole message: the beginning, the middle or the end of one."""
@@ -362,7 +362,7 @@ class WebSocket:
                 return
         if final:
             message, self._fragments, self._decoder = bytes(self._fragments), None, None
-            events.append(Message(message, text))
+            events.append(WebSocketMessage(message, text))
 
     def _judged(
         self, data: bytes, at: int, start: int, length: int, events: list[WebSocketEvent]

@@ -26,7 +26,7 @@ from mdserver.core.entitlement import Policy, parse_grants
 from mdserver.core.events import Error, Status, StatusName
 from mdserver.core.inputs import Authorized, Denied, Grants, Verdict
 from mdserver.core.outputs import Authorize, CancelTimer, Output, Send, SetTimer
-from mdserver.core.publications import Refused, refusal
+from mdserver.core.publications import RefusedPublication, refusal
 from mdserver.core.session import HeldCommand, Session
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.statistics import AuthorizationStatistics
@@ -214,7 +214,7 @@ def too_many_held(command: AnyCommand) -> Status | Error:
     """Return the answer to a command that is dropped because HELD_COMMANDS_MAX wait already."""
     reason = f"More than {HELD_COMMANDS_MAX} commands wait for verdicts: send fewer at a time."
     if isinstance(command, Publish):
-        return refusal(command, Refused(StatusName.PUBLISH_FAILED, reason, certain=True))
+        return refusal(command, RefusedPublication(StatusName.PUBLISH_FAILED, reason, certain=True))
     return Error(code="too-many-commands", reason=reason, id=getattr(command, "id", None))
 
 

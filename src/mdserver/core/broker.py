@@ -86,8 +86,8 @@ from mdserver.core.replica import Replica
 from mdserver.core.session import Session, SessionEvent, SessionState, session_name
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.statistics import (
+    BrokerCounts,
     BrokerStatistics,
-    Counts,
     SessionStatistics,
     SubjectStatistics,
 )
@@ -192,9 +192,9 @@ class Broker:
                 # that the latest mark promised.
                 self._marks.again(session, out)
 
-    def counts(self) -> Counts:
+    def counts(self) -> BrokerCounts:
         """Count what grows, in time proportional to the number of sessions."""
-        return Counts(
+        return BrokerCounts(
             sessions=len(self._sessions),
             subscriptions=sum(len(one.subscriptions) for one in self._sessions.values()),
             subjects=len(self._cache),

@@ -116,7 +116,7 @@ class Pong(Event, frozen=True, tag="pong"):
     t: msgspec.Raw
 
 
-class Closed(Event, frozen=True, tag="closed"):
+class StreamClosed(Event, frozen=True, tag="closed"):
     """The last event of an HTTP stream; a WebSocket has the same in its close frame."""
 
     code: int
@@ -181,5 +181,5 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     alias: int = 0
 
 
-WireEvent = Connected | Status | Reset | Move | Error | Pong | Closed
+WireEvent = Connected | Status | Reset | Move | Error | Pong | StreamClosed
 AnyEvent = WireEvent | Delivery | Fetched | Mark

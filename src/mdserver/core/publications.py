@@ -1,8 +1,8 @@
 """Publications of clients: from the command to a proposal, and from its outcome to the answer.
 
-A command becomes a `Publication`, or the reason why it cannot (`Malformed`, `Refused`). A
-publication that is allowed leaves the broker as a `Proposal` for the log of its subject's group.
-The log answers each proposal with exactly one `Outcome`.
+A command becomes a `Publication`, or the reason why it cannot (`MalformedPublication`,
+`RefusedPublication`). A publication that is allowed leaves the broker as a `Proposal` for the log
+of its subject's group. The log answers each proposal with exactly one `Outcome`.
 
 The publisher gets a status if it named its publication (`closure` or `id`). Without a name it could
 not tell what a status is about, so it gets nothing for a success and an `error` for a failure.
@@ -40,7 +40,7 @@ _PUBLISH_OK = StatusName.PUBLISH_OK
 
 
 @frozen
-class Malformed:
+class MalformedPublication:
     """A command that cannot be understood, and why."""
 
     code: str
@@ -48,7 +48,7 @@ class Malformed:
 
 
 @frozen
-class Refused:
+class RefusedPublication:
     """A command that is understood and refused; `certain` if the status has to say so."""
 
     status: StatusName
@@ -65,7 +65,7 @@ def _servers_own(subject: str, least: int, most: int) -> bool:
 
 def read_publication(
     command: Publish, session: Session, settings: BrokerSettings, now: int
-) -> Publication | Malformed | Refused:
+) -> Publication | MalformedPublication | RefusedPublication:
     """Return the publication that a command describes, or why the session may not make it."""
     subject, number = command.subject, command.number or 0
     try:
@@ -80,15 +80,17 @@ def read_publication(
         fields = command.fields or None
         size = len(content or b"") if fields is None else len(content or b"") + fields_bytes(fields)
     except InvalidSubjectError as error:
-        return Malformed("invalid-subject", str(error))
+        return MalformedPublication("invalid-subject", str(error))
     except UnicodeEncodeError:
-        return Malformed(
+        return MalformedPublication(
             "invalid-value", "A text has half of a surrogate pair: send valid Unicode."
         )
     if content is None:
-        return Malformed("missing-key", "A publication has `content` or `content_base64`.")
+        return MalformedPublication(
+            "missing-key", "A publication has `content` or `content_base64`."
+        )
     if number and not session.publisher:
-        return Malformed(
+        return MalformedPublication(
             "invalid-value", "`number` needs a `publisher`: name it in the `connect` command."
         )
     publisher = session.publisher if number else ""
@@ -96,7 +98,7 @@ def read_publication(
         # Each number is a publisher of its own, so that none waits for the one before it.
         publisher, number = f"{publisher}/{number}", 1
     if own:
-        return Refused(
+        return RefusedPublication(
             StatusName.PUBLISH_DENIED,
             f"Only the server itself publishes to {shown(subject)}: subjects that begin with "
             "'/__mdserver__/' are its own.",
@@ -118,21 +120,21 @@ def read_publication(
     )
 
 
-def undecided(denied: Denied) -> Refused:
+def undecided(denied: Denied) -> RefusedPublication:
     """Return the refusal of a publication that a verdict denied or left undecided (`busy`)."""
     if denied.busy:
-        return Refused(StatusName.PUBLISH_FAILED, denied.reason, certain=True)
-    return Refused(StatusName.PUBLISH_DENIED, denied.reason)
+        return RefusedPublication(StatusName.PUBLISH_FAILED, denied.reason, certain=True)
+    return RefusedPublication(StatusName.PUBLISH_DENIED, denied.reason)
 
 
 def _refused(
     subject: str, reply: str | None, size: int, session: Session, settings: BrokerSettings
-) -> Refused | None:
+) -> RefusedPublication | None:
     """Return why a session may not make a publication of `size` bytes, None if it may."""
     most = settings.message_bytes_max
     if size > most:
         reason = f"Content and fields have {size} bytes: at most {most} are allowed."
-        return Refused(StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED, reason)
+        return RefusedPublication(StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED, reason)
     denial = None
     if not session.address_allowed:
         denial = (
@@ -155,12 +157,12 @@ def _refused(
             f"The token does not allow subscribing to {shown(reply)}, "
             "which `reply_subject` names for replies."
         )
-    return None if denial is None else Refused(StatusName.PUBLISH_DENIED, denial)
+    return None if denial is None else RefusedPublication(StatusName.PUBLISH_DENIED, denial)
 
 
-def refusal(command: Publish, refused: Refused | Malformed) -> Status | Error:
+def refusal(command: Publish, refused: RefusedPublication | MalformedPublication) -> Status | Error:
     """Return the answer to a refused command: a status, or an error if it has no name."""
-    if isinstance(refused, Malformed):
+    if isinstance(refused, MalformedPublication):
         return Error(code=refused.code, reason=refused.reason, id=command.id)
     if command.closure is None and command.id is None:
         return Error(code=error_code(refused.status), reason=refused.reason)
@@ -234,7 +236,7 @@ class Publications:
         self, session: Session, command: Publish, verdict: Verdict, now: int, out: list[Output]
     ) -> None:
         """Propose the publication of a command, or tell the client why that is not possible."""
-        read: Publication | Malformed | Refused = (
+        read: Publication | MalformedPublication | RefusedPublication = (
             undecided(verdict)
             if isinstance(verdict, Denied)
             else read_publication(command, session, self.settings, now)
@@ -252,7 +254,7 @@ class Publications:
                 )
                 self._proposals.append(Proposal(origin, read))
                 return
-            read = Refused(StatusName.PUBLISH_FAILED, lack, certain=True)
+            read = RefusedPublication(StatusName.PUBLISH_FAILED, lack, certain=True)
         assert not isinstance(read, Publication)
         out.append(Send(session.id, refusal(command, read)))
         if self.settings.audit_message:

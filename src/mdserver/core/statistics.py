@@ -16,7 +16,7 @@ from mdserver.core.session import CatchUpState, SessionState
 
 
 @frozen
-class Counts:
+class BrokerCounts:
     """The numbers of things that a broker holds. `cache_bytes` is what `MaxCacheBytes` bounds."""
 
     sessions: int

@@ -163,8 +163,8 @@ class AuditLogs:
             file.open()
         self._writers = {stream: LineWriter(file, self._lost) for stream, file in files.items()}
         self._last_ts = 0
-        self._sessions: dict[tuple[str, object], Share] = {}
-        self._addresses: dict[tuple[str, object], Share] = {}
+        self._sessions: dict[tuple[str, object], LineShare] = {}
+        self._addresses: dict[tuple[str, object], LineShare] = {}
 
     @property
     def trouble(self) -> str | None:
@@ -208,9 +208,9 @@ class AuditLogs:
         return True
 
     def _share(
-        self, shares: dict[tuple[str, object], "Share"], key: tuple[str, object], now: int
-    ) -> "Share":
-        share = shares.pop(key, None) or Share()
+        self, shares: dict[tuple[str, object], "LineShare"], key: tuple[str, object], now: int
+    ) -> "LineShare":
+        share = shares.pop(key, None) or LineShare()
         shares[key] = share  # Moved to the end: the one that was used longest ago is first.
         if len(shares) > limits.AUDIT_SESSIONS_MAX:
             del shares[next(iter(shares))]
@@ -218,7 +218,7 @@ class AuditLogs:
             share.since, share.lines = now, 0
         return share
 
-    def _tell(self, writer: LineWriter, share: "Share", whose: dict[str, str | None]) -> None:
+    def _tell(self, writer: LineWriter, share: "LineShare", whose: dict[str, str | None]) -> None:
         """Count a line, and write how many were left out before it."""
         share.lines += 1
         if share.left_out:
@@ -239,7 +239,7 @@ class AuditLogs:
         return msgspec.json.encode({**head, **whose, "count": count}) + b"\n"
 
 
-class Share:
+class LineShare:
     """The lines of a session or an address in the present period, and those left out since."""
 
     __slots__ = ("left_out", "lines", "since")

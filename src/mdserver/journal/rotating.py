@@ -22,7 +22,7 @@ from mdserver import limits
 _STDERR = 2
 
 
-class Sink(Protocol):
+class LineSink(Protocol):
     """A destination of lines. Both methods may block, and raise OSError."""
 
     @property
@@ -224,7 +224,7 @@ class LineWriter:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: LineSink,
         lost: Callable[[int], bytes],
         queued_bytes_max: int = limits.LOG_QUEUE_BYTES_MAX,
         tell: Callable[[str], None] = tell_stderr,

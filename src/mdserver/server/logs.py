@@ -13,7 +13,7 @@ import structlog
 from mdserver.config import Config, LogLevel
 from mdserver.errors import StartError
 from mdserver.journal.audit import AuditLogs
-from mdserver.journal.rotating import LineWriter, RotatingFile, Sink, StreamSink, tell_stderr
+from mdserver.journal.rotating import LineSink, LineWriter, RotatingFile, StreamSink, tell_stderr
 from mdserver.limits import NS_PER_S
 from mdserver.server.log_lines import Render, now, renderer
 from mdserver.server.ownership import give_folder, unusable_folder
@@ -103,7 +103,7 @@ def audit_logs(config: Config) -> Iterator[AuditLogs | None]:
         logs.close()
 
 
-def _sink(config: Config) -> Sink:
+def _sink(config: Config) -> LineSink:
     """Open the destination of the server log: a file in `LogFolder`, or stderr."""
     folder = config.log_folder
     if folder is None:

@@ -34,9 +34,9 @@ from mdserver.server.logger import Logger
 from mdserver.server.privileges import drop_privileges
 from mdserver.server.settings import ServerSettings
 from mdserver.server.sockets import TCP, SocketFactory, url_of
-from mdserver.server.tls import Identity, KeyStore
+from mdserver.server.tls import KeyStore, ListenerCertificate
 
-BoundSocket = tuple[socket.socket, Identity | None, frozenset[str] | None]
+BoundSocket = tuple[socket.socket, ListenerCertificate | None, frozenset[str] | None]
 """A listening socket, the certificate to show there, and the names that clients may use."""
 
 
@@ -76,7 +76,7 @@ class Server:
         self._sockets = sockets
         self.urls: list[str] = []
         self.monitor_urls: list[str] = []
-        self._identities: dict[KeyStore, Identity] = {}
+        self._identities: dict[KeyStore, ListenerCertificate] = {}
         self._random = random.Random()  # noqa: S311 - spreads load, guards nothing
         self.engine = Engine(node, clock or process_clock())
         self.sessions = Sessions(self.engine, Flusher(settings.batching, settings.batching_bytes))
@@ -213,7 +213,7 @@ class Server:
             hosts = hosts_of(address, self.settings.allowed_hosts)
             to += [(sock, identity, hosts) for sock in self._sockets.listen(address)]
 
-    def _identity(self, address: Address) -> Identity:
+    def _identity(self, address: Address) -> ListenerCertificate:
         store = dict(self.settings.key_stores).get(address, self.settings.key_store)
         if store is None:
             raise StartError(
@@ -221,11 +221,11 @@ class Server:
                 f"KeyStore.{address}"
             )
         if store not in self._identities:
-            self._identities[store] = Identity(store, self.settings.ciphers)
+            self._identities[store] = ListenerCertificate(store, self.settings.ciphers)
         return self._identities[store]
 
     @property
-    def identities(self) -> list[Identity]:
+    def identities(self) -> list[ListenerCertificate]:
         """The certificates of the listeners."""
         return list(self._identities.values())
 

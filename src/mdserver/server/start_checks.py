@@ -13,7 +13,7 @@ from mdserver.server.member import open_member
 from mdserver.server.plugins.custom import load_class
 from mdserver.server.plugins.presence import METHODS
 from mdserver.server.settings import jmx_settings, otel_settings, server_settings
-from mdserver.server.tls import Identity, KeyStore
+from mdserver.server.tls import KeyStore, ListenerCertificate
 
 
 def unusable(config: Config) -> list[str]:
@@ -57,7 +57,7 @@ def _checks(config: Config) -> Iterator[Callable[[], object]]:
     stores = dict.fromkeys((config.key_store,) if config.key_store else ())
     stores |= dict.fromkeys(files for _, files in config.key_stores)
     for files in stores:
-        yield partial(Identity, KeyStore(*files), config.cipher_list)
+        yield partial(ListenerCertificate, KeyStore(*files), config.cipher_list)
     if config.entitlement is Entitlement.JWT:
         yield partial(token_verifier, config)
     if config.entitlement is Entitlement.CUSTOM:

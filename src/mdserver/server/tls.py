@@ -53,7 +53,7 @@ def reload(identities: Iterable[Reloadable]) -> None:
         use()
 
 
-class Identity:
+class ListenerCertificate:
     """The certificate of a listener. New connections use `context`."""
 
     def __init__(self, store: KeyStore, ciphers: str = CIPHERS) -> None:

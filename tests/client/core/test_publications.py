@@ -1,6 +1,6 @@
 """Lines of publications: numbers, and what a repeat's failure says."""
 
-from mdserver.client.core.publications import Publications
+from mdserver.client.core.publications import PublicationLines
 from mdserver.core.commands import Publish
 from mdserver.core.events import Connected, Status, StatusName
 from mdserver.core.message import Qos
@@ -12,13 +12,13 @@ def session() -> Connected:
     return Connected("s1", "m1", 1, "history", GROUPS, 10_000, 1_000, "p", "key")
 
 
-def opened() -> Publications:
-    lines = Publications(numbered=True, publications_max=100)
+def opened() -> PublicationLines:
+    lines = PublicationLines(numbered=True, publications_max=100)
     lines.connected(session())
     return lines
 
 
-def sent(lines: Publications, **more: object) -> Publish:
+def sent(lines: PublicationLines, **more: object) -> Publish:
     _, command = lines.add(Publish(subject="/a/b", content="x", **more))  # type: ignore[arg-type]
     assert isinstance(command, Publish)
     return command
@@ -28,7 +28,7 @@ def ok(command: Publish) -> Status:
     return Status(StatusName.PUBLISH_OK, id=command.id, epoch=1, seq=command.number)
 
 
-def repeated(lines: Publications) -> list[Publish]:
+def repeated(lines: PublicationLines) -> list[Publish]:
     """Lose the session and begin another; return what is sent again."""
     lines.lost()
     lines.connected(session())

@@ -3,25 +3,28 @@ from collections import Counter
 
 import pytest
 
-from mdserver.client.core.servers import Server, ServerChoice, parse_server
+from mdserver.client.core.servers import ServerChoice, ServerEndpoint, parse_server
 
 
 @pytest.mark.parametrize(
     ("text", "server"),
     [
-        ("a:8800", Server("a", 8800)),
-        ("100 a:8800", Server("a", 8800, weight=100)),
-        ("0  a:8800 ", Server("a", 8800, weight=0)),
-        ("http://127.0.0.1:8800", Server("127.0.0.1", 8800, secure=False)),
-        ("50 wss://push.example.com/", Server("push.example.com", 443, secure=True, weight=50)),
-        ("https://a:1", Server("a", 1, secure=True)),
-        ("ws://a", Server("a", 80, secure=False)),
-        ("a", Server("a", 80)),
-        ("[::1]:8800", Server("::1", 8800)),
-        ("ws://[fe80::1]", Server("fe80::1", 80, secure=False)),
+        ("a:8800", ServerEndpoint("a", 8800)),
+        ("100 a:8800", ServerEndpoint("a", 8800, weight=100)),
+        ("0  a:8800 ", ServerEndpoint("a", 8800, weight=0)),
+        ("http://127.0.0.1:8800", ServerEndpoint("127.0.0.1", 8800, secure=False)),
+        (
+            "50 wss://push.example.com/",
+            ServerEndpoint("push.example.com", 443, secure=True, weight=50),
+        ),
+        ("https://a:1", ServerEndpoint("a", 1, secure=True)),
+        ("ws://a", ServerEndpoint("a", 80, secure=False)),
+        ("a", ServerEndpoint("a", 80)),
+        ("[::1]:8800", ServerEndpoint("::1", 8800)),
+        ("ws://[fe80::1]", ServerEndpoint("fe80::1", 80, secure=False)),
     ],
 )
-def test_addresses(text: str, server: Server) -> None:
+def test_addresses(text: str, server: ServerEndpoint) -> None:
     assert parse_server(text) == server
 
 
@@ -53,12 +56,12 @@ def test_bad_addresses_say_what_is_wrong(text: str, wrong: str) -> None:
 
 
 def test_addresses_read_as_written() -> None:
-    assert str(Server("::1", 1)) == "[::1]:1"
-    assert str(Server("a", 1)) == "a:1"
+    assert str(ServerEndpoint("::1", 1)) == "[::1]:1"
+    assert str(ServerEndpoint("a", 1)) == "a:1"
 
 
 def test_the_choice_is_weighted() -> None:
-    choice = ServerChoice([Server("a", 1, weight=75), Server("b", 1, weight=25)])
+    choice = ServerChoice([ServerEndpoint("a", 1, weight=75), ServerEndpoint("b", 1, weight=25)])
     rng = random.Random(1)
     chosen = Counter(choice.choose(rng).host for _ in range(4000))
     assert 2850 < chosen["a"] < 3150
@@ -66,7 +69,7 @@ def test_the_choice_is_weighted() -> None:
 
 
 def test_weight_zero_is_the_last_resort() -> None:
-    first, spare = Server("a", 1), Server("b", 1, weight=0)
+    first, spare = ServerEndpoint("a", 1), ServerEndpoint("b", 1, weight=0)
     choice = ServerChoice([spare, first])
     rng = random.Random(1)
     assert {choice.choose(rng) for _ in range(50)} == {first}
@@ -75,7 +78,7 @@ def test_weight_zero_is_the_last_resort() -> None:
 
 
 def test_a_failed_server_waits_until_all_have_failed() -> None:
-    servers = [Server(host, 1) for host in "abc"]
+    servers = [ServerEndpoint(host, 1) for host in "abc"]
     choice = ServerChoice(servers)
     rng = random.Random(1)
     for _ in range(20):
@@ -90,7 +93,7 @@ def test_a_failed_server_waits_until_all_have_failed() -> None:
 
 
 def test_one_server_is_tried_again_and_again() -> None:
-    choice = ServerChoice([Server("a", 1)])
+    choice = ServerChoice([ServerEndpoint("a", 1)])
     for _ in range(3):
         server = choice.choose(random.Random(1))
         assert server.host == "a"
@@ -98,7 +101,7 @@ def test_one_server_is_tried_again_and_again() -> None:
 
 
 def test_preferred_servers_come_first_until_they_fail() -> None:
-    own, named = Server("a", 1), Server("z", 1)
+    own, named = ServerEndpoint("a", 1), ServerEndpoint("z", 1)
     choice = ServerChoice([own])
     choice.prefer([named])
     rng = random.Random(1)

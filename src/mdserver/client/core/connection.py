@@ -39,7 +39,7 @@ from mdserver.client.core.phases import (
     Phase,
 )
 from mdserver.client.core.schedule import ReconnectSettings, Schedule
-from mdserver.client.core.servers import Server, ServerChoice, parse_server
+from mdserver.client.core.servers import ServerChoice, ServerEndpoint, parse_server
 from mdserver.client.core.values import Notification
 from mdserver.core import events
 from mdserver.errors import LocalProtocolError, RemoteProtocolError
@@ -61,7 +61,7 @@ class ClientConnection:
 
     def __init__(
         self,
-        servers: Iterable[str | Server],
+        servers: Iterable[str | ServerEndpoint],
         *,
         encryption: bool,
         reconnect: ReconnectSettings,
@@ -83,7 +83,7 @@ class ClientConnection:
         self._ended = ended
         self._stopped = stopped
         self._choice = ServerChoice(self._parsed(servers))
-        self._server: Server | None = None
+        self._server: ServerEndpoint | None = None
         self._schedule = Schedule(reconnect)
         self._liveness = Liveness(rng)
         self._down_told = False  # SERVER_DOWN was notified, and no SERVER_UP since
@@ -97,7 +97,7 @@ class ClientConnection:
         """Whether a transport is being opened or is open."""
         return self.phase in _LIVE
 
-    def set_servers(self, servers: Iterable[str | Server]) -> None:
+    def set_servers(self, servers: Iterable[str | ServerEndpoint]) -> None:
         """Use these servers from the next attempt on; raises ValueError as the constructor does."""
         self._choice.replace(self._parsed(servers))
 
@@ -304,8 +304,8 @@ class ClientConnection:
     def _move_jitter(self) -> int:
         return int(self._rng.uniform(0, limits.CLIENT_MOVE_JITTER_S) * NS_PER_S)
 
-    def _parsed(self, servers: Iterable[str | Server]) -> list[Server]:
+    def _parsed(self, servers: Iterable[str | ServerEndpoint]) -> list[ServerEndpoint]:
         return [
-            one if isinstance(one, Server) else parse_server(one, secure=self.encryption)
+            one if isinstance(one, ServerEndpoint) else parse_server(one, secure=self.encryption)
             for one in servers
         ]

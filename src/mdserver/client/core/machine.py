@@ -6,18 +6,18 @@ carries out the outputs that each call returns, in order. The clock is an argume
 nanoseconds and never goes back. Randomness is a `random.Random` that is handed in, so a run can be
 repeated exactly.
 
-The core combines two kinds of state. `Subscriptions`, `Positions` and `Publications` outlive a
-connection; `ClientConnection` has the phases, and decides when and where to connect. This module
-adds the conversation itself: which commands the client sends in a session, and how it reacts to
-each event of the server.
+The core combines two kinds of state. `DesiredSubscriptions`, `Positions` and `PublicationLines`
+outlive a connection; `ClientConnection` has the phases, and decides when and where to connect.
+This module adds the conversation itself: which commands the client sends in a session, and how it
+reacts to each event of the server.
 
 Invariants:
 
 - Subscriptions and publications are sent only in the phase UP. Reports about the transport of an
   earlier attempt are ignored.
-- What the application wants (`Subscriptions`, `Publications`) outlives a connection. A new session
-  starts empty, so after the event `connected` the client subscribes to everything again, with
-  positions, and sends again the publications that have no result.
+- What the application wants (`DesiredSubscriptions`, `PublicationLines`) outlives a connection. A
+  new session starts empty, so after the event `connected` the client subscribes to everything
+  again, with positions, and sends again the publications that have no result.
 - A position is noted only for a message that is delivered. A message that was dropped (paused,
   held, unsubscribed) is therefore recovered later.
 """
@@ -34,10 +34,10 @@ from mdserver.client.core.fences import Fences
 from mdserver.client.core.outputs import Outputs
 from mdserver.client.core.phases import TIMER_LIVENESS, TIMER_PUBLISH, Phase
 from mdserver.client.core.positions import Positions
-from mdserver.client.core.publications import Publications
+from mdserver.client.core.publications import PublicationLines
 from mdserver.client.core.schedule import ReconnectSettings
-from mdserver.client.core.servers import Server
-from mdserver.client.core.subscriptions import Options, Subscriptions
+from mdserver.client.core.servers import ServerEndpoint
+from mdserver.client.core.subscriptions import DesiredSubscriptions, Options
 from mdserver.client.core.values import (
     ClientSettings,
     Notification,
@@ -52,7 +52,7 @@ from mdserver.core.events import StatusName, WireEvent
 from mdserver.errors import InvalidSubjectError, RemoteProtocolError
 from mdserver.limits import NS_PER_S
 
-_FIRST = events.Connected | events.Move | events.Status | events.Error | events.Closed
+_FIRST = events.Connected | events.Move | events.Status | events.Error | events.StreamClosed
 """The events that may come before `connected`: a server may refuse or redirect the client."""
 
 
@@ -66,14 +66,14 @@ class ClientCore:
 
     def __init__(
         self,
-        servers: Iterable[str | Server],
+        servers: Iterable[str | ServerEndpoint],
         settings: ClientSettings,
         new_codec: Callable[[], ClientCodec],
         rng: random.Random,
     ) -> None:
         self.settings = settings
         self.positions = Positions()
-        self.subscriptions = Subscriptions(self.positions)
+        self.subscriptions = DesiredSubscriptions(self.positions)
         self.paused = False
         self._rng = rng
         self._new_codec = new_codec
@@ -84,7 +84,7 @@ class ClientCore:
             resumed = attrs.evolve(
                 resumed, publisher=settings.publisher, publisher_key=settings.publisher_key
             )
-        self._publications = Publications(
+        self._publications = PublicationLines(
             numbered=settings.publisher is not None or resumed.publisher is not None,
             publications_max=settings.publications_max,
             resumed=resumed,
@@ -109,7 +109,7 @@ class ClientCore:
             events.Move: self._connection.move,
             events.Error: self._on_error,
             events.Pong: self._on_pong,
-            events.Closed: self._on_closed,
+            events.StreamClosed: self._on_closed,
         }
 
     # Requests of the application
@@ -162,7 +162,7 @@ class ClientCore:
         self._fail_publications(reason)
         return self._outputs.take()
 
-    def set_servers(self, servers: Iterable[str | Server]) -> None:
+    def set_servers(self, servers: Iterable[str | ServerEndpoint]) -> None:
         """Use these servers from the next connection on.
 
         Raises ValueError if an address cannot be read or there is none.
@@ -504,7 +504,7 @@ class ClientCore:
         if mark is not None:
             self._outputs.emit(out.Reported(mark))
 
-    def _on_closed(self, event: events.Closed) -> None:
+    def _on_closed(self, event: events.StreamClosed) -> None:
         self._connection.close(limits.CLOSE_NORMAL, "")
         self._connection.lost(event.code, event.reason)
 

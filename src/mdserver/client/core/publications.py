@@ -45,7 +45,7 @@ class Line:
     """
 
     group: int
-    queue: dict[int, "Outgoing"] = attrs.Factory(dict)
+    queue: dict[int, "UnresolvedPublication"] = attrs.Factory(dict)
     last: int = 0  # the last number given out
     accepted: int = 0  # numbering goes on after this one
     in_flight: int = 0
@@ -69,7 +69,7 @@ class Line:
 
 
 @attrs.define(eq=False)
-class Outgoing:
+class UnresolvedPublication:
     """A publication without a result yet.
 
     `number` is 0 until it is first sent. `uncertain`: an earlier attempt may have been taken.
@@ -83,7 +83,7 @@ class Outgoing:
     uncertain: bool = False
 
 
-class Publications:
+class PublicationLines:
     """All lines of a client, with at most `publications_max` publications in them.
 
     `numbered`: whether a publisher is named, so that lines are numbered. `resumed`: the numbering
@@ -103,7 +103,7 @@ class Publications:
         self._flowing = False  # whether there is a session
         self._message_bytes_max = 0
         self._next_id = 1
-        self._outstanding: dict[int, Outgoing] = {}
+        self._outstanding: dict[int, UnresolvedPublication] = {}
         self._lines: dict[int, Line] = {}
         self._ready: dict[int, Line] = {}
         self._resting: dict[int, Line] = {}
@@ -137,7 +137,7 @@ class Publications:
             raise LocalProtocolError(f"{self._max} publications have no result yet; wait for one")
         publication = self._next_id
         self._next_id += 1
-        outgoing = Outgoing(publication, request)
+        outgoing = UnresolvedPublication(publication, request)
         if self._flowing and content_bytes(request) > self._message_bytes_max:
             return publication, self._oversized(outgoing)
         self._outstanding[publication] = outgoing
@@ -315,14 +315,14 @@ class Publications:
         waiting = self._resting if line.patient else self._ready
         waiting[line.group] = line
 
-    def _send(self, line: Line, outgoing: Outgoing) -> Publish:
+    def _send(self, line: Line, outgoing: UnresolvedPublication) -> Publish:
         """Return the command of a publication, which is in flight from now on."""
         outgoing.in_flight = True
         line.in_flight += 1
         number = None if line.group == UNNUMBERED else outgoing.number
         return msgspec.structs.replace(outgoing.request, id=outgoing.id, number=number)
 
-    def _oversized(self, outgoing: Outgoing) -> PublishResult:
+    def _oversized(self, outgoing: UnresolvedPublication) -> PublishResult:
         size = content_bytes(outgoing.request)
         return PublishResult(
             outgoing.id,
@@ -331,7 +331,7 @@ class Publications:
             certain=not outgoing.uncertain,
         )
 
-    def _drop(self, outgoing: Outgoing) -> None:
+    def _drop(self, outgoing: UnresolvedPublication) -> None:
         """Remove a publication that has its result."""
         del self._outstanding[outgoing.id]
         line = outgoing.line
@@ -342,7 +342,7 @@ class Publications:
                 # taken, the next one is refused for the gap, with the number that is expected.
                 line.accepted = max(line.accepted, outgoing.number)
 
-    def _join_line(self, outgoing: Outgoing) -> Line:
+    def _join_line(self, outgoing: UnresolvedPublication) -> Line:
         """Append a publication to the line of its subject group; return the line."""
         request = outgoing.request
         if not self._numbered or request.qos is Qos.STANDARD:
@@ -376,7 +376,7 @@ def content_bytes(request: Publish) -> int:
     return size
 
 
-def _repeats(line: Line, outgoing: Outgoing, status: Status) -> bool:
+def _repeats(line: Line, outgoing: UnresolvedPublication, status: Status) -> bool:
     """Return whether a failed publication of a numbered line is sent again.
 
     What the failure says is noted in the line and the publication.
@@ -399,5 +399,5 @@ def _repeats(line: Line, outgoing: Outgoing, status: Status) -> bool:
     return False
 
 
-def _failed(outgoing: Outgoing, reason: str, *, certain: bool) -> PublishResult:
+def _failed(outgoing: UnresolvedPublication, reason: str, *, certain: bool) -> PublishResult:
     return PublishResult(outgoing.id, StatusName.PUBLISH_FAILED, reason=reason, certain=certain)

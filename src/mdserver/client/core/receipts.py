@@ -26,7 +26,7 @@ _RECEIPT_BYTES = 400  # roughly what a receipt takes in JSON besides its subject
 
 
 @frozen
-class Session:
+class ReceiptSession:
     """One subscription, as receipts name it.
 
     A new subscription has a new name, because it claims nothing about the time before it.
@@ -107,7 +107,7 @@ class ReceiptBook:
     def __init__(self, client: str) -> None:
         self.dropped = 0
         self._client = client
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ReceiptSession] = {}
         self._count = 0
         self._tracks: dict[tuple[str, str, str, int], Track] = {}
         self._waiting: deque[Range] = deque()
@@ -127,7 +127,7 @@ class ReceiptBook:
         time before.
         """
         self._count += 1
-        session = Session(f"{self._client}.{self._count}", conflated)
+        session = ReceiptSession(f"{self._client}.{self._count}", conflated)
         self._sessions |= dict.fromkeys(subjects, session)
 
     def connected(self, via: str) -> None:
@@ -199,7 +199,7 @@ class ReceiptBook:
             self._first += 1
 
     def _range(
-        self, track: Track, event: MessageEvent, session: Session, history: str, now: int
+        self, track: Track, event: MessageEvent, session: ReceiptSession, history: str, now: int
     ) -> Range:
         """Return the range that the message extends; a new one if it does not follow the last."""
         seq, at = event.seq, track.open

@@ -11,7 +11,7 @@ _SECURE = {"http": False, "ws": False, "https": True, "wss": True}
 
 
 @frozen
-class Server:
+class ServerEndpoint:
     """The address of a server; with `secure` None the client's `encryption` setting decides."""
 
     host: str
@@ -24,7 +24,7 @@ class Server:
         return f"{host}:{self.port}"
 
 
-def parse_server(text: str, *, secure: bool = False) -> Server:
+def parse_server(text: str, *, secure: bool = False) -> ServerEndpoint:
     """Read `[weight] [scheme://]host[:port]`, for instance `100 push.example.com:8800`.
 
     The weight is an integer from 0 to 100, by default 100; a server of weight 0 is chosen only when
@@ -42,7 +42,7 @@ def parse_server(text: str, *, secure: bool = False) -> Server:
     encrypted = secure if scheme_secure is None else scheme_secure
     assert parts.hostname is not None
     port = parts.port or (443 if encrypted else 80)
-    return Server(host=parts.hostname, port=port, secure=scheme_secure, weight=weight)
+    return ServerEndpoint(host=parts.hostname, port=port, secure=scheme_secure, weight=weight)
 
 
 def _split_address(text: str, address: str) -> SplitResult:
@@ -67,10 +67,10 @@ class ServerChoice:
     one that failed last is left out if there is another one.
     """
 
-    def __init__(self, servers: Iterable[Server]) -> None:
-        self._servers: list[Server] = []
-        self._preferred: list[Server] = []
-        self._failed: dict[Server, None] = {}
+    def __init__(self, servers: Iterable[ServerEndpoint]) -> None:
+        self._servers: list[ServerEndpoint] = []
+        self._preferred: list[ServerEndpoint] = []
+        self._failed: dict[ServerEndpoint, None] = {}
         self.replace(servers)
 
     @property
@@ -78,7 +78,7 @@ class ServerChoice:
         """The number of servers to choose from."""
         return len(self._servers)
 
-    def replace(self, servers: Iterable[Server]) -> None:
+    def replace(self, servers: Iterable[ServerEndpoint]) -> None:
         """Use these servers from the next attempt on.
 
         Raises ValueError if there are none.
@@ -89,11 +89,11 @@ class ServerChoice:
         self._preferred = []
         self._failed = {}
 
-    def prefer(self, servers: Iterable[Server]) -> None:
+    def prefer(self, servers: Iterable[ServerEndpoint]) -> None:
         """Try these servers first, as a member asked; they need not be among the client's own."""
         self._preferred = list(dict.fromkeys(servers))
 
-    def failed(self, server: Server) -> None:
+    def failed(self, server: ServerEndpoint) -> None:
         """Note that a connection to this server failed, or that it sent the client away."""
         self._failed.pop(server, None)
         self._failed[server] = None
@@ -104,7 +104,7 @@ class ServerChoice:
         self._failed = {}
         self._preferred = []
 
-    def choose(self, rng: random.Random) -> Server:
+    def choose(self, rng: random.Random) -> ServerEndpoint:
         """Return the server for the next attempt."""
         candidates = self._preferred or [s for s in self._servers if s not in self._failed]
         if not candidates:

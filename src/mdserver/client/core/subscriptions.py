@@ -38,7 +38,7 @@ class Options:
     conflation_ms: int = 0
 
 
-class Subscriptions:
+class DesiredSubscriptions:
     """Subjects and patterns with their options, in the order of subscription.
 
     `lone` holds the subjects that are recovered one by one now. `_replay_later` holds those of them

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from attrs import Factory, field, frozen
 
 from mdserver.client.core.schedule import ReconnectSettings
-from mdserver.client.core.servers import Server
+from mdserver.client.core.servers import ServerEndpoint
 from mdserver.core import events
 from mdserver.core.commands import PositionAfter
 from mdserver.core.events import MessageEvent, MissingRange, StatusName
@@ -93,7 +93,7 @@ class OpenTransport:
     """Connect to the server; answered by `opened`, or by `closed`, with the same attempt."""
 
     attempt: int
-    server: Server
+    server: ServerEndpoint
     secure: bool
 
 

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from mdserver.pipeline.common import delta, rows, schema
-from mdserver.pipeline.common.delta import Batch
-from mdserver.pipeline.common.maintenance import Compaction
+from mdserver.pipeline.common.delta import TableBatch
+from mdserver.pipeline.common.maintenance import TableCompaction
 from mdserver.pipeline.common.numbered import Missing
 
 
@@ -44,7 +44,7 @@ Report = Callable[[Archived], None]
 
 
 @frozen
-class Run:
+class ArchiveRun:
     """One run of an archive of either source: its tables, and the function that gets the reports.
 
     `new_source` says that the source is archived from its beginning, although the tables had
@@ -55,11 +55,11 @@ class Run:
     tables: Path
     report: Report
     new_source: bool = False
-    _compaction: Compaction = field(init=False)
+    _compaction: TableCompaction = field(init=False)
 
     @_compaction.default
-    def _make_compaction(self) -> Compaction:
-        return Compaction(self.spark, self.tables)
+    def _make_compaction(self) -> TableCompaction:
+        return TableCompaction(self.spark, self.tables)
 
     def done(self, batch: Archived) -> None:
         """Report a batch that is in its tables, and compact those that are due."""
@@ -85,7 +85,9 @@ class Written:
         return None if self.newest is None else time.time() - self.newest / US_PER_S
 
 
-def archive_batch(raw: DataFrame, batch: Batch, stream: rows.Stream, tables: Path) -> Written:
+def archive_batch(
+    raw: DataFrame, batch: TableBatch, stream: rows.JournalStream, tables: Path
+) -> Written:
     """Commit one batch of raw lines to its table, and those that cannot be used to `quarantine`.
 
     Raises what `delta.commit` does: CommitFailedError, or the error of the batch's check.

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mdserver.pipeline.archive.batches import Archived, Run
+from mdserver.pipeline.archive.batches import Archived, ArchiveRun
 from mdserver.pipeline.archive.journal import JournalArchive
 from mdserver.pipeline.archive.kafka import KafkaArchive
 from mdserver.pipeline.common import checkpoints
@@ -37,7 +37,7 @@ def run_archive(
     the source has no known stream or is not the one of before, or if a batch fails; BusyError if
     another process archives into the folder.
     """
-    run = Run(spark, folder, tell, new_source)
+    run = ArchiveRun(spark, folder, tell, new_source)
     with checkpoints.alone(folder, "archive"):
         if isinstance(source, JournalSource):
             JournalArchive(run, source).run(once=once)

@@ -25,10 +25,10 @@ from pathlib import Path
 
 from attrs import frozen
 
-from mdserver.pipeline.archive.batches import Archived, Run, Written, archive_batch
+from mdserver.pipeline.archive.batches import Archived, ArchiveRun, Written, archive_batch
 from mdserver.pipeline.common import checkpoints, delta, rows
-from mdserver.pipeline.common.checkpoints import Checkpoint
-from mdserver.pipeline.common.delta import Batch
+from mdserver.pipeline.common.checkpoints import StreamCheckpoint
+from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.numbered import Missing, sealed, walk
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import JournalSource
@@ -39,7 +39,7 @@ MARK_BYTES = 64 << 10
 
 
 @frozen
-class Plan:
+class SegmentPlan:
     """The segments of one batch: those to read, and those that are missing.
 
     `end` is the number of the last segment, read or missing, and so the number of the batch.
@@ -50,7 +50,7 @@ class Plan:
     end: int
 
 
-def plan(folder: Path, after: int, bytes_max: int, end: int | None = None) -> Plan | None:
+def plan(folder: Path, after: int, bytes_max: int, end: int | None = None) -> SegmentPlan | None:
     """Return the plan of the batch behind the segment `after`, None if nothing there is sealed.
 
     The batch has one segment at least, and more only as long as they have no more than `bytes_max`
@@ -81,7 +81,7 @@ def plan(folder: Path, after: int, bytes_max: int, end: int | None = None) -> Pl
     if end is not None and last < end:
         missing.append(Missing(last + 1, end))
         last = end
-    return Plan(tuple(numbers), tuple(missing), last) if last > after else None
+    return SegmentPlan(tuple(numbers), tuple(missing), last) if last > after else None
 
 
 def mark(path: Path) -> str:
@@ -102,10 +102,10 @@ class JournalArchive:
     segment of each.
     """
 
-    def __init__(self, run: Run, source: JournalSource) -> None:
+    def __init__(self, run: ArchiveRun, source: JournalSource) -> None:
         self._run = run
         self._source = source
-        self._streams: dict[str, Checkpoint] = {}
+        self._streams: dict[str, StreamCheckpoint] = {}
         self._read: dict[str, int] = {}
 
     def run(self, *, once: bool, trigger_s: float = 1.0) -> None:
@@ -146,7 +146,7 @@ class JournalArchive:
         if read:  # the last run may have ended before it wrote the position
             self._source.done(name, read, checkpoint.source)
 
-    def _check(self, checkpoint: Checkpoint, read: int) -> None:
+    def _check(self, checkpoint: StreamCheckpoint, read: int) -> None:
         """Raise PipelineError unless the stream is the one that was archived up to `read`.
 
         An older copy of the stream has the same identifier. It is recognised by a last number that
@@ -166,7 +166,7 @@ class JournalArchive:
             " give --new-source; what both have is then archived twice"
         )
 
-    def _is_known(self, checkpoint: Checkpoint, read: int) -> bool:
+    def _is_known(self, checkpoint: StreamCheckpoint, read: int) -> bool:
         """Return whether the segment that was archived last is the same, or cannot be compared.
 
         It cannot be if it was deleted, or if a run ended before it noted the mark.
@@ -201,12 +201,12 @@ class JournalArchive:
         self._read[name] = planned.end
         return True
 
-    def _archive(self, checkpoint: Checkpoint, planned: Plan, read: int) -> None:
+    def _archive(self, checkpoint: StreamCheckpoint, planned: SegmentPlan, read: int) -> None:
         """Carry out a plan, in the order that the module describes, and report it."""
         began = time.monotonic()
         stream = rows.STREAMS[checkpoint.stream]
         self._name(checkpoint, planned)
-        batch = Batch(
+        batch = TableBatch(
             checkpoint.job,
             planned.end,
             lambda: self._check(checkpoint, read),
@@ -236,7 +236,7 @@ class JournalArchive:
             )
         )
 
-    def _name(self, checkpoint: Checkpoint, planned: Plan) -> None:
+    def _name(self, checkpoint: StreamCheckpoint, planned: SegmentPlan) -> None:
         """Add a row for each hole to `quarantine`, in a transaction of its own."""
         for hole in planned.missing:
             row = {

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mdserver.pipeline.archive.batches import Archived, Run, archive_batch
+from mdserver.pipeline.archive.batches import Archived, ArchiveRun, archive_batch
 from mdserver.pipeline.common import checkpoints, delta, rows
-from mdserver.pipeline.common.checkpoints import Checkpoint
-from mdserver.pipeline.common.delta import Batch
+from mdserver.pipeline.common.checkpoints import StreamCheckpoint
+from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import KafkaSource
 from mdserver.pipeline.common.spark_errors import reason_of
@@ -24,7 +24,7 @@ from mdserver.pipeline.common.spark_errors import reason_of
 class KafkaArchive:
     """The streaming queries of a run, one for each stream, with the tables of one folder."""
 
-    def __init__(self, run: Run, source: KafkaSource) -> None:
+    def __init__(self, run: ArchiveRun, source: KafkaSource) -> None:
         self._run = run
         self._source = source
         self.failures: dict[str, str] = {}
@@ -55,7 +55,7 @@ class KafkaArchive:
                 checkpoint.check_spark(self._run.tables)
         return [self._query(checkpoint, once, trigger_s) for checkpoint in opened]
 
-    def _query(self, checkpoint: Checkpoint, once: bool, trigger_s: float) -> StreamingQuery:
+    def _query(self, checkpoint: StreamCheckpoint, once: bool, trigger_s: float) -> StreamingQuery:
         writer = (
             self._source.stream(self._run.spark, checkpoint.stream)
             .writeStream.queryName(f"archive-{checkpoint.stream}")
@@ -68,7 +68,7 @@ class KafkaArchive:
             writer = writer.trigger(processingTime=f"{trigger_s} seconds")
         return writer.start()
 
-    def _sink(self, checkpoint: Checkpoint) -> Callable[[DataFrame, int], None]:
+    def _sink(self, checkpoint: StreamCheckpoint) -> Callable[[DataFrame, int], None]:
         """Return the function that Spark calls with each batch of a stream."""
         stream = rows.STREAMS[checkpoint.stream]
 
@@ -78,7 +78,7 @@ class KafkaArchive:
 
         def sink(raw: DataFrame, batch_id: int) -> None:
             try:
-                batch = Batch(checkpoint.job, batch_id, check, source=checkpoint.number)
+                batch = TableBatch(checkpoint.job, batch_id, check, source=checkpoint.number)
                 self._archive(raw, batch, stream)
             except Exception as error:
                 # Spark cannot cope with a long text, such as a stack of Java within one of Python.
@@ -87,7 +87,7 @@ class KafkaArchive:
 
         return sink
 
-    def _archive(self, raw: DataFrame, batch: Batch, stream: rows.Stream) -> None:
+    def _archive(self, raw: DataFrame, batch: TableBatch, stream: rows.JournalStream) -> None:
         began = time.monotonic()
         written = archive_batch(raw, batch, stream, self._run.tables)
         seconds = time.monotonic() - began

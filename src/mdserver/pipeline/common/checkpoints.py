@@ -27,7 +27,7 @@ class BusyError(PipelineError):
 
 
 @frozen
-class Checkpoint:
+class StreamCheckpoint:
     """The checkpoint of one stream in a folder of tables.
 
     `number` counts the sources that the stream had, one after the other; `source` is the identity
@@ -96,7 +96,7 @@ def is_moved(name: str, source: Mapping[str, str]) -> bool:
 
 def opened(
     tables: Path, stream: str, source: Mapping[str, str], *, new: bool, spark: bool = True
-) -> Checkpoint:
+) -> StreamCheckpoint:
     """Return the stream's checkpoint, made if there is none, or begun anew for a `new` source.
 
     With `spark` a streaming query of Spark's has a part of it. Raises PipelineError if the source
@@ -105,17 +105,17 @@ def opened(
     """
     file = tables / FOLDER / f"{stream}.json"
     if not file.exists():
-        checkpoint = Checkpoint(stream, 1, source)
+        checkpoint = StreamCheckpoint(stream, 1, source)
     else:
         try:
-            known = Checkpoint(**json.loads(file.read_text(encoding="utf-8")))
+            known = StreamCheckpoint(**json.loads(file.read_text(encoding="utf-8")))
         except (TypeError, ValueError):
             raise PipelineError(
                 f"{file} is damaged, or of another release: restore it, run that release, or"
                 " archive into another folder"
             ) from None
         if new:
-            checkpoint = Checkpoint(stream, known.number + 1, source)
+            checkpoint = StreamCheckpoint(stream, known.number + 1, source)
         else:
             known.check(source)
             if spark and not known.folder(tables).is_dir():

@@ -27,7 +27,7 @@ ROW_GROUP_BYTES = 8 << 20
 
 
 @frozen
-class File:
+class PresentFile:
     """A file of a table's present version."""
 
     path: str
@@ -61,7 +61,7 @@ def join_sorted(spark: SparkSession, target: DeltaTable, tables: Path, name: str
 
 
 def commit_joined(
-    target: DeltaTable, folder: Path, staged: str, files: Iterable[File], name: str
+    target: DeltaTable, folder: Path, staged: str, files: Iterable[PresentFile], name: str
 ) -> None:
     """Replace `files` by those below `staged`, in one commit.
 
@@ -80,7 +80,7 @@ def commit_joined(
     target.update_incremental()
 
 
-def bins(files: Iterable[File]) -> Iterator[list[File]]:
+def bins(files: Iterable[PresentFile]) -> Iterator[list[PresentFile]]:
     """Yield the bins of files to join: each of one partition, with two files or more.
 
     A bin has at most `TARGET_FILE_BYTES`.
@@ -90,7 +90,7 @@ def bins(files: Iterable[File]) -> Iterator[list[File]]:
         key=lambda file: (file.partition, file.path),
     )
     for _, group in groupby(small, key=lambda file: file.partition):
-        chosen: list[File] = []
+        chosen: list[PresentFile] = []
         for file in group:
             if sum(each.size_bytes for each in chosen) + file.size_bytes > TARGET_FILE_BYTES:
                 yield chosen
@@ -100,12 +100,12 @@ def bins(files: Iterable[File]) -> Iterator[list[File]]:
             yield chosen
 
 
-def _files(target: DeltaTable, name: str) -> list[File]:
+def _files(target: DeltaTable, name: str) -> list[PresentFile]:
     """Return the files of the table's present version."""
     found = pa.table(target.get_add_actions(flatten=True))
     partitions = _partitions(name)
     return [
-        File(
+        PresentFile(
             row["path"],
             row["size_bytes"],
             "".join(row[f"partition.{column}"] for column in partitions),

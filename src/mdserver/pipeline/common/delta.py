@@ -36,7 +36,7 @@ def _nothing() -> None:
 
 
 @frozen
-class Batch:
+class TableBatch:
     """One batch of a streaming job.
 
     `number` grows from batch to batch, and is the same for a batch that comes again. `check` is
@@ -165,7 +165,7 @@ class Staged:
     partitions: list[str]
 
 
-def stage(tables: Path, name: str, batch: Batch, frame: DataFrame) -> Staged | None:
+def stage(tables: Path, name: str, batch: TableBatch, frame: DataFrame) -> Staged | None:
     """Write the rows of a batch beside the table and return the files.
 
     Returns None if the batch is in the table already.
@@ -185,7 +185,7 @@ def stage(tables: Path, name: str, batch: Batch, frame: DataFrame) -> Staged | N
     return Staged(target, adds, rows, partitions)
 
 
-def commit(staged: Staged, batch: Batch) -> None:
+def commit(staged: Staged, batch: TableBatch) -> None:
     """Make staged files part of the table, in the transaction (job, number) of the batch.
 
     Raises deltalake's CommitFailedError if another writer of the same job got there first, and what
@@ -206,7 +206,7 @@ def commit(staged: Staged, batch: Batch) -> None:
                 raise
 
 
-def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int | None:
+def commit_batch(tables: Path, name: str, batch: TableBatch, frame: DataFrame) -> int | None:
     """Append the frame to the table: `stage` and `commit` together.
 
     Returns how many rows were committed, None if the batch is in the table already. Raises what
@@ -219,7 +219,7 @@ def commit_batch(tables: Path, name: str, batch: Batch, frame: DataFrame) -> int
     return staged.rows
 
 
-def commit_nothing(tables: Path, name: str, batch: Batch) -> None:
+def commit_nothing(tables: Path, name: str, batch: TableBatch) -> None:
     """Commit a batch without rows, so that the table has its number."""
     commit(Staged(table(tables, name), [], 0, schema.PARTITIONS.get(name, [])), batch)
 
@@ -245,7 +245,7 @@ def append_rows(
 def commit_staged(
     target: DeltaTable,
     adds: list[AddAction | RemoveAction],
-    batch: Batch,
+    batch: TableBatch,
     partitions: Sequence[str],
 ) -> None:
     """Make staged files part of the table in one commit, which is tried once.

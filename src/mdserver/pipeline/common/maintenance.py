@@ -19,7 +19,7 @@ ROLLUP = "rollup"
 ROLLED_UP = ("stats_minute", "stats_hour", "stats_day", "stats_month")
 
 
-class Compaction:
+class TableCompaction:
     """Compaction of the tables that a job writes, each once in `COMPACT_EVERY_S` seconds."""
 
     def __init__(self, spark: SparkSession, tables: Path) -> None:

@@ -29,7 +29,7 @@ class Parsed:
 
 
 @frozen
-class Stream:
+class JournalStream:
     """A stream of the journal, and how its lines become rows of a table.
 
     `row` has the columns of a line; `required` are those that must not be null; `times` are those
@@ -43,29 +43,29 @@ class Stream:
     times: tuple[str, ...] = ("ts",)
 
 
-MESSAGES = Stream(
+MESSAGES = JournalStream(
     "messages",
     "messages",
     schema.MESSAGE_ROW,
     ("history", "subject", "epoch", "seq", "ts_server", "crc"),
     ("ts_pub", "ts_server"),
 )
-RECEIPTS = Stream(
+RECEIPTS = JournalStream(
     "receipts",
     "receipts",
     schema.RECEIPT_ROW,
     ("session", "history", "subject", "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "crc_at"),
     ("opened_ts", "closed_ts"),
 )
-STATS = Stream("stats", "stats", schema.STAT_ROW, ("ts", "node", "indicator", "value"))
+STATS = JournalStream("stats", "stats", schema.STAT_ROW, ("ts", "node", "indicator", "value"))
 EVENTS = tuple(
-    Stream(name, f"events_{name}", row, ("ts", "node", "event"))
+    JournalStream(name, f"events_{name}", row, ("ts", "node", "event"))
     for name, row in schema.EVENT_ROWS.items()
 )
 STREAMS = {stream.name: stream for stream in (MESSAGES, RECEIPTS, STATS, *EVENTS)}
 
 
-def parse(raw: DataFrame, stream: Stream) -> DataFrame:
+def parse(raw: DataFrame, stream: JournalStream) -> DataFrame:
     """Add `row` and `reason` to raw lines.
 
     `row` has the columns of the line, null if it cannot be parsed. `reason` says why the line
@@ -77,7 +77,7 @@ def parse(raw: DataFrame, stream: Stream) -> DataFrame:
     return parsed.withColumn("reason", _reason(stream))
 
 
-def split(parsed: DataFrame, stream: Stream) -> Parsed:
+def split(parsed: DataFrame, stream: JournalStream) -> Parsed:
     """Divide parsed lines into rows of the stream's table and rows of `quarantine`."""
     rows = parsed.where("reason is null")
     good = _events(rows, stream) if stream in EVENTS else PROJECTIONS[stream.name](rows)
@@ -92,7 +92,7 @@ def split(parsed: DataFrame, stream: Stream) -> Parsed:
     return Parsed(good, bad)
 
 
-def _reason(stream: Stream) -> Column:
+def _reason(stream: JournalStream) -> Column:
     """Return why a line cannot be used, null if it can.
 
     The first reason that applies counts. A comparison with null is null, so a later check says
@@ -198,7 +198,7 @@ def _stats(parsed: DataFrame) -> DataFrame:
     )
 
 
-def _events(parsed: DataFrame, stream: Stream) -> DataFrame:
+def _events(parsed: DataFrame, stream: JournalStream) -> DataFrame:
     row = f.col("row")
     names = [name for name in stream.row.names if name not in {"v", "ts"}]
     return parsed.select(_time(row["ts"]).alias("ts"), *(row[name].alias(name) for name in names))

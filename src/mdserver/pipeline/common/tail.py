@@ -39,7 +39,7 @@ READ_BYTES = 64 * KB
 
 
 @frozen
-class Range(InputPartition):
+class SegmentRange(InputPartition):
     """Whole lines of one segment, from the position `start` to `end`, which is excluded."""
 
     segment: int
@@ -127,9 +127,11 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with contextlib.suppress(OSError):
                 segments.set_position(self._folder, READER, self._told - 1, self._identifier)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range | Hole]:
+    def partitions(
+        self, start: dict[str, int], end: dict[str, int]
+    ) -> Sequence[SegmentRange | Hole]:
         """Return the ranges between two offsets, one for each segment, and the holes between."""
-        parts: list[Range | Hole] = []
+        parts: list[SegmentRange | Hole] = []
         for part in self._parts(start):
             if isinstance(part, Missing):
                 if part.last < end["segment"]:
@@ -140,7 +142,7 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = part.number == end["segment"]
             stop = end["position"] if last else self._size(part.number)
             if stop > part.begin:
-                parts.append(Range(part.number, part.begin, stop))
+                parts.append(SegmentRange(part.number, part.begin, stop))
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -148,7 +150,7 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, Hole):
             yield _hole(partition.missing)
             return
-        assert isinstance(partition, Range)
+        assert isinstance(partition, SegmentRange)
         try:
             with opened(self._folder, partition.segment) as file:
                 file.seek(partition.start)

@@ -34,8 +34,8 @@ from pyspark.sql import functions as f
 from mdserver import limits
 from mdserver.client.message import inflated
 from mdserver.pipeline.common import delta, rows, schema
-from mdserver.pipeline.derive.operators import US, Derived, Event
-from mdserver.pipeline.derive.publisher import Publisher, Unpublished
+from mdserver.pipeline.derive.operators import US, Derived, WatchedMessage
+from mdserver.pipeline.derive.publisher import StepPublisher, Unpublished
 from mdserver.pipeline.derive.rule_engine import Refusal, RuleEngine
 from mdserver.pipeline.derive.rules import Rule
 from mdserver.pipeline.derive.step_log import Step, StepLog
@@ -50,7 +50,7 @@ ORDER = [
 
 
 @frozen
-class Batch:
+class BatchCounts:
     """The counts of one batch.
 
     `seconds` is how long the batch took; `lag_s` is the time from the commitment of its last
@@ -103,7 +103,7 @@ def _is_about(subject: Column, text: str) -> Column:
     return subject.rlike(schema.subject_regex(text)) if "*" in text else subject == text
 
 
-def event_of(row: dict[str, Any]) -> Event:
+def event_of(row: dict[str, Any]) -> WatchedMessage:
     """Return the event of a row of `watched`. Content that is not text gives no field `content`."""
     fields = dict(row["fields"] or ())
     content: str | bytes | None = row["content"]
@@ -113,7 +113,7 @@ def event_of(row: dict[str, Any]) -> Event:
             content = inflated(content)
     if isinstance(content, str):
         fields["content"] = content
-    return Event(row["subject"], row["ts"], fields)
+    return WatchedMessage(row["subject"], row["ts"], fields)
 
 
 class Derive:
@@ -130,9 +130,9 @@ class Derive:
         self,
         rules: Sequence[Rule],
         log: StepLog,
-        publisher: Publisher,
+        publisher: StepPublisher,
         tables: Path,
-        report: Callable[[Batch], None],
+        report: Callable[[BatchCounts], None],
         lateness_s: float = limits.DERIVE_LATENESS_S,
     ) -> None:
         self.failure: Exception | None = None
@@ -209,7 +209,7 @@ class Derive:
         last = max((row["ts"] for row in found if row["reason"] is None), default=None)
         lag = 0.0 if last is None else time.time() - last / US
         seconds = time.monotonic() - began
-        self._report(Batch(batch_id, len(found), len(derived), len(aside), seconds, lag))
+        self._report(BatchCounts(batch_id, len(found), len(derived), len(aside), seconds, lag))
 
     def _finish(self, batch_id: int, derived: list[Derived], aside: list[dict[str, Any]]) -> None:
         """Make a step of what was done, and carry it out; nothing is logged if nothing was done."""

@@ -17,8 +17,8 @@ from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import Source
 from mdserver.pipeline.common.spark_errors import reason_of
 from mdserver.pipeline.derive import rules
-from mdserver.pipeline.derive.batches import JOB, Batch, Derive, watched
-from mdserver.pipeline.derive.publisher import Publisher, Server
+from mdserver.pipeline.derive.batches import JOB, BatchCounts, Derive, watched
+from mdserver.pipeline.derive.publisher import PublishServer, StepPublisher
 from mdserver.pipeline.derive.rules import Rule
 from mdserver.pipeline.derive.step_log import StepLog
 
@@ -32,13 +32,13 @@ Say = Callable[[str, Mapping[str, Any]], None]  # takes a sentence, and its valu
 class Progress:
     """The sums of recent batches, reported on the terminal and on the job's meta-subject."""
 
-    def __init__(self, publisher: Publisher, say: Say) -> None:
+    def __init__(self, publisher: StepPublisher, say: Say) -> None:
         self._publisher = publisher
         self._say = say
-        self._batches: list[Batch] = []
+        self._batches: list[BatchCounts] = []
         self._since = time.monotonic()
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: BatchCounts) -> None:
         """Add a batch to the sums."""
         self._batches.append(batch)
 
@@ -150,7 +150,7 @@ class Job:
 
 
 @contextlib.contextmanager
-def ready(rules_file: Path, tables: Path, server: Server, say: Say) -> Iterator[Job]:
+def ready(rules_file: Path, tables: Path, server: PublishServer, say: Say) -> Iterator[Job]:
     """Prepare all but Spark: rules, the steps of earlier runs, and a connection to the server.
 
     Yields the job; the connection and the lock end with the block. Raises PipelineError, whose
@@ -178,7 +178,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def _ready(
-    loaded: list[Rule], folder: Path, tables: Path, server: Server, say: Say
+    loaded: list[Rule], folder: Path, tables: Path, server: PublishServer, say: Say
 ) -> Iterator[Job]:
     """Yield the job, once its folder is known to be this run's alone."""
     log = StepLog(folder / "steps", loaded)
@@ -190,7 +190,7 @@ def _ready(
             " anew"
         )
     delta.table(tables, "quarantine")
-    with Publisher(server, log.publisher, log.numbering) as publisher:
+    with StepPublisher(server, log.publisher, log.numbering) as publisher:
         log.identified(publisher.numbering)
         progress = Progress(publisher, say)
         derive = Derive(loaded, log, publisher, tables, progress.add)

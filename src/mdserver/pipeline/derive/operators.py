@@ -39,7 +39,7 @@ State = Any
 
 
 @frozen
-class Event:
+class WatchedMessage:
     """A message that a rule watches; `fields` has the content under the name "content"."""
 
     subject: str
@@ -68,17 +68,17 @@ class Derived:
 Out = tuple[State, list[Derived]]
 
 
-def step(rule: Rule, state: State, event: Event | Tick) -> Out:
+def step(rule: Rule, state: State, event: WatchedMessage | Tick) -> Out:
     """Apply one event or tick to a group's state; return the new state and what to publish.
 
     An unusable event changes nothing.
     """
-    if isinstance(event, Event) and unusable(rule, state, event) is not None:
+    if isinstance(event, WatchedMessage) and unusable(rule, state, event) is not None:
         return state, []
     return OPERATORS[rule.kind](rule, state, event)
 
 
-def unusable(rule: Rule, state: State, event: Event) -> str | None:
+def unusable(rule: Rule, state: State, event: WatchedMessage) -> str | None:
     """Return why the rule cannot take the event, None if it can."""
     for name in needed(rule):
         if name not in event.fields:
@@ -125,13 +125,13 @@ def _say(rule: Rule, subject: str, ts: int, content: str, **fields: str) -> Deri
     return Derived(rule.name, rule.target(subject), content, ts, fields)
 
 
-def _last(rule: Rule, _: State, event: Event | Tick) -> Out:
+def _last(rule: Rule, _: State, event: WatchedMessage | Tick) -> Out:
     if isinstance(event, Tick):
         return None, []
     return None, [_say(rule, event.subject, event.ts, event.fields[rule.value])]
 
 
-def _threshold(rule: Rule, state: State, event: Event | Tick) -> Out:
+def _threshold(rule: Rule, state: State, event: WatchedMessage | Tick) -> Out:
     """Publish when the value rises above, and with `clear` not again until it fell below that."""
     if isinstance(event, Tick):
         return state, []
@@ -149,16 +149,16 @@ def _threshold(rule: Rule, state: State, event: Event | Tick) -> Out:
 
 
 def _periodic(
-    add: Callable[[State, float, Event], State],
+    add: Callable[[State, float, WatchedMessage], State],
     close: Callable[[Rule, State, int], Derived],
-) -> Callable[[Rule, State, Event | Tick], Out]:
+) -> Callable[[Rule, State, WatchedMessage | Tick], Out]:
     """Return an operator over periods that follow each other, aligned to the Unix epoch.
 
     `add` takes a sum (None at first), a value and its event, and returns the new sum. `close` takes
     the state of a period and the time (us) at which it ended, and returns its message.
     """
 
-    def operator(rule: Rule, state: State, event: Event | Tick) -> Out:
+    def operator(rule: Rule, state: State, event: WatchedMessage | Tick) -> Out:
         length = _length(rule)
         start = event.ts - event.ts % length
         said = []
@@ -176,7 +176,7 @@ def _periodic(
     return operator
 
 
-def _add_moments(total: State, value: float, _: Event) -> State:
+def _add_moments(total: State, value: float, _: WatchedMessage) -> State:
     """Return the sum of a window: the number of values, their sum, the least, the greatest."""
     if total is None:
         return [1, value, value, value]
@@ -196,7 +196,7 @@ def _close_window(rule: Rule, state: State, end: int) -> Derived:
     return _say(rule, state["subject"], end, f"{values[rule.options['function']]:g}", n=str(n))
 
 
-def _add_bar(bar: State, value: float, _: Event) -> State:
+def _add_bar(bar: State, value: float, _: WatchedMessage) -> State:
     """Return the sum of a bar: the first value, the greatest, the least, the last."""
     if bar is None:
         return [value] * 4
@@ -210,7 +210,7 @@ def _close_bar(rule: Rule, state: State, end: int) -> Derived:
     return _say(rule, state["subject"], end, fields["close"], **fields)
 
 
-def _add_rank(ranks: State, value: float, event: Event) -> State:
+def _add_rank(ranks: State, value: float, event: WatchedMessage) -> State:
     """Return the last value of each subject of the period."""
     return (ranks or {}) | {event.subject: value}
 
@@ -223,7 +223,7 @@ def _close_rank(rule: Rule, state: State, end: int) -> Derived:
     return _say(rule, state["subject"], end, content)
 
 
-def _stale(rule: Rule, state: State, event: Event | Tick) -> Out:
+def _stale(rule: Rule, state: State, event: WatchedMessage | Tick) -> Out:
     """Publish once when nothing came for the length, and once when something comes again."""
     if state is None and isinstance(event, Tick):
         return None, []
@@ -241,7 +241,7 @@ def _stale(rule: Rule, state: State, event: Event | Tick) -> Out:
     return {"last": last, "subject": event.subject, "stale": False}, said
 
 
-def _geofence(rule: Rule, state: State, event: Event | Tick) -> Out:
+def _geofence(rule: Rule, state: State, event: WatchedMessage | Tick) -> Out:
     """Publish when the point (fields x and y) enters or leaves the area.
 
     A first point outside publishes nothing, since it has not left the area.
@@ -269,7 +269,7 @@ def inside(x: float, y: float, area: tuple[tuple[float, float], ...]) -> bool:
     return crossings
 
 
-OPERATORS: dict[str, Callable[[Rule, State, Event | Tick], Out]] = {
+OPERATORS: dict[str, Callable[[Rule, State, WatchedMessage | Tick], Out]] = {
     "last": _last,
     "threshold": _threshold,
     "window": _periodic(_add_moments, _close_window),

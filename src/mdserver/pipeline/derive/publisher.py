@@ -39,14 +39,14 @@ class Unpublished:
 
 
 @frozen
-class Server:
+class PublishServer:
     """The server to publish to: its URLs, and the token if it asks for one."""
 
     urls: Sequence[str]
     token: str | None = field(default=None, repr=False)
 
 
-class Publisher:
+class StepPublisher:
     """A connection to publish through, as a context manager.
 
     `publisher` and `numbering` are those of the earlier run, so that repeated messages get the same
@@ -54,7 +54,7 @@ class Publisher:
     answers in time. All methods may be called from any thread, one at a time; `leave` at any time.
     """
 
-    def __init__(self, server: Server, publisher: str, numbering: Numbering) -> None:
+    def __init__(self, server: PublishServer, publisher: str, numbering: Numbering) -> None:
         self._server = server
         self._make = functools.partial(
             Client, server.urls, token=server.token, publisher=publisher, numbering=numbering

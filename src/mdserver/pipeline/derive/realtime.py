@@ -37,7 +37,7 @@ every five seconds the 95th percentile of the latency was 472 ms instead of 3.4 
 
 
 @frozen
-class Target:
+class TopicTarget:
     """The topic of derived messages; `settings` are further ones of the Kafka client."""
 
     servers: str
@@ -45,7 +45,7 @@ class Target:
     settings: Mapping[str, str]
 
 
-def check(rules: Sequence[Rule], source: KafkaSource, target: Target) -> None:
+def check(rules: Sequence[Rule], source: KafkaSource, target: TopicTarget) -> None:
     """Raise PipelineError for a rule that needs a state, or a target that is also a source."""
     for rule in rules:
         if not rule.stateless:
@@ -138,7 +138,11 @@ def _filled(template: str, subject: Column, values: Mapping[str, Column]) -> Col
 
 
 def run(
-    spark: SparkSession, source: KafkaSource, rules: Sequence[Rule], target: Target, tables: Path
+    spark: SparkSession,
+    source: KafkaSource,
+    rules: Sequence[Rule],
+    target: TopicTarget,
+    tables: Path,
 ) -> None:
     """Derive until the query ends.
 

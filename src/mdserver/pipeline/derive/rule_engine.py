@@ -15,7 +15,15 @@ from zlib import crc32
 from attrs import frozen
 
 from mdserver import limits
-from mdserver.pipeline.derive.operators import Derived, Event, State, Tick, due, step, unusable
+from mdserver.pipeline.derive.operators import (
+    Derived,
+    State,
+    Tick,
+    WatchedMessage,
+    due,
+    step,
+    unusable,
+)
 from mdserver.pipeline.derive.rules import Rule
 
 Key = tuple[str, str]
@@ -27,7 +35,7 @@ class Refusal:
     """A message that a rule could not take."""
 
     rule: str
-    event: Event
+    event: WatchedMessage
     reason: str
 
 
@@ -55,7 +63,7 @@ class RuleEngine:
                 self._put(key, state)
         self.changed.clear()
 
-    def take(self, rule: Rule, event: Event) -> tuple[list[Derived], Refusal | None]:
+    def take(self, rule: Rule, event: WatchedMessage) -> tuple[list[Derived], Refusal | None]:
         """Apply a rule to one message that it watches.
 
         Returns the messages to publish, and the refusal if the rule cannot take the message.

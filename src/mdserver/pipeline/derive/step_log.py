@@ -49,7 +49,7 @@ class Step(msgspec.Struct, frozen=True):
     """Rows for the table `quarantine`."""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class StateSnapshot(msgspec.Struct, frozen=True):
     """All states after a step, and the rules that they belong to, by fingerprint."""
 
     step: int = 0
@@ -58,7 +58,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     states: list[tuple[Key, State]] = []
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublishedStep(msgspec.Struct, frozen=True):
     """The last step that is published, and the numbering after it."""
 
     step: int = 0
@@ -77,8 +77,8 @@ class StepLog:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._rules = {rule.name: fingerprint(rule) for rule in rules}
-        snapshot = _read(folder / "snapshot.json", Snapshot) or Snapshot()
-        published = _read(folder / "published.json", Published) or Published()
+        snapshot = _read(folder / "snapshot.json", StateSnapshot) or StateSnapshot()
+        published = _read(folder / "published.json", PublishedStep) or PublishedStep()
         self._published_step = published.step
         same = {name for name, mark in snapshot.rules.items() if self._rules.get(name) == mark}
         states = dict(snapshot.states)
@@ -121,7 +121,7 @@ class StepLog:
         self.pending = None
         self.numbering = numbering
         self._published_step = self._number
-        _write(self._folder / "published.json", Published(self._number, numbering))
+        _write(self._folder / "published.json", PublishedStep(self._number, numbering))
         if self._number - self._snapshot_step >= SNAPSHOT_EVERY:
             self.take_snapshot(states)
 
@@ -133,7 +133,7 @@ class StepLog:
         if numbering.publisher_key != self.numbering.publisher_key:
             self.numbering = numbering
             path = self._folder / "published.json"
-            _write(path, Published(self._published_step, numbering), sync=True)
+            _write(path, PublishedStep(self._published_step, numbering), sync=True)
 
     def take_snapshot(self, states: Mapping[Key, State]) -> None:
         """Put all states in place of the steps that led to them, which must be published.
@@ -141,7 +141,7 @@ class StepLog:
         The snapshot is on the disk before a step is deleted. Steps that a crash leaves behind are
         older than the snapshot, and are skipped by their numbers.
         """
-        snapshot = Snapshot(self._number, self.batch, self._rules, list(states.items()))
+        snapshot = StateSnapshot(self._number, self.batch, self._rules, list(states.items()))
         _write(self._folder / "snapshot.json", snapshot, sync=True)
         self._snapshot_step = self._number
         for path in self._folder.glob("step-*.json"):

@@ -98,7 +98,7 @@ class Selection:
 
 
 @frozen
-class File:
+class WindowFile:
     """A file of the table, the number of its rows, and their first and last time (us)."""
 
     path: Path
@@ -120,7 +120,7 @@ def windows(
     with tempfile.TemporaryDirectory(prefix="mdserver-replay-") as name:
         spills = Spills(Path(name))
         while waiting or held is not None:
-            parts: list[File | Spill] = list(_together(waiting))
+            parts: list[WindowFile | Spill] = list(_together(waiting))
             parts += [held] if held is not None else []
             # Files that were not taken may have rows from this time on.
             limit = waiting[0].first if waiting else LATEST
@@ -134,12 +134,12 @@ def windows(
                 yield from _sorted(spills, spill, window_bytes)
 
 
-def files(tables: Path, selection: Selection) -> list[File]:
+def files(tables: Path, selection: Selection) -> list[WindowFile]:
     """Return the files that may have chosen messages, in the order of their first times."""
     found = []
     for action in pa.table(opened(tables, "messages").get_add_actions(flatten=True)).to_pylist():
         first, last = action.get("min.ts_server"), action.get("max.ts_server")
-        file = File(
+        file = WindowFile(
             tables / "messages" / action["path"],
             action["num_records"],
             EARLIEST if first is None else _us(first),
@@ -151,7 +151,7 @@ def files(tables: Path, selection: Selection) -> list[File]:
     return sorted(found, key=lambda file: (file.first, file.path))
 
 
-def _together(waiting: deque[File]) -> Iterator[File]:
+def _together(waiting: deque[WindowFile]) -> Iterator[WindowFile]:
     """Take the first file, and those that begin in the first half of the time that is taken.
 
     So files that cover the same time are scattered together. Of files that follow each other, with
@@ -166,11 +166,11 @@ def _together(waiting: deque[File]) -> Iterator[File]:
             yield waiting.popleft()
 
 
-def _batches(part: "File | Spill", selection: Selection) -> Iterator[pa.RecordBatch]:
+def _batches(part: "WindowFile | Spill", selection: Selection) -> Iterator[pa.RecordBatch]:
     return part.read() if isinstance(part, Spill) else _chosen(part, selection)
 
 
-def _chosen(file: File, selection: Selection) -> Iterator[pa.RecordBatch]:
+def _chosen(file: WindowFile, selection: Selection) -> Iterator[pa.RecordBatch]:
     """Yield the chosen rows of a file, a few at a time.
 
     The number of rows follows from their average size, so that a batch has about `READ_BYTES`.

@@ -34,7 +34,7 @@ from mdserver.server.clients.proxies import Proxied, read_header
 from mdserver.server.clients.requests import CLOSE_AFTERWARDS
 from mdserver.server.clients.serve import serve_connection
 from mdserver.server.sockets import READ_BLOCKED, accept_each
-from mdserver.server.tls import Identity, say_goodbye, shake_hands
+from mdserver.server.tls import ListenerCertificate, say_goodbye, shake_hands
 
 COMPLAIN_EVERY_NS = 60 * NS_PER_S
 RETRY_AFTER_S = 5
@@ -65,7 +65,7 @@ class Listener:
         sock: socket.socket,
         context: ServerContext,
         admission: Admission,
-        identity: Identity | None = None,
+        identity: ListenerCertificate | None = None,
     ) -> None:
         self._sock = sock
         self._context = context

@@ -19,7 +19,7 @@ from mdserver.core.entitlement import within
 RETRY_AFTER = (b"retry-after", b"5")
 
 
-class Counts(Protocol):
+class AddressCounts(Protocol):
     """The connections of each address."""
 
     def move(self, old: str | None, new: str) -> str | None:
@@ -35,7 +35,7 @@ class Proxied:
 
     __slots__ = ("_counts", "_proxies", "_through", "counted")
 
-    def __init__(self, counts: Counts, proxies: tuple[Network, ...], peer: str) -> None:
+    def __init__(self, counts: AddressCounts, proxies: tuple[Network, ...], peer: str) -> None:
         self._counts = counts
         self._proxies = proxies
         self._through = peer

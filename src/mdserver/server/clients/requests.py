@@ -35,7 +35,7 @@ RETRY_AFTER = (b"retry-after", b"5")
 CLOSE_AFTERWARDS = (b"connection", b"close")
 
 
-class Phase(enum.Enum):
+class ConnectionPhase(enum.Enum):
     """The phase of a connection; it decides what an expired timer means."""
 
     READING = "reading a request"
@@ -58,11 +58,11 @@ class HttpRequests:
             transport_security_s=settings.transport_security // NS_PER_S if secure else 0,
             clock=connection.context.clock,
         )
-        self._phase = Phase.READING
+        self._phase = ConnectionPhase.READING
 
     def timer_due(self, now: int) -> None:  # noqa: ARG002 - one signature for all protocols
         """End the connection; a request that has begun to arrive is refused with 408 first."""
-        if self._phase is Phase.READING and self._http.begun:
+        if self._phase is ConnectionPhase.READING and self._http.begun:
             refusal = RequestRefusedError(408, "The request took too long to arrive.")
             with suppress(OSError):  # the client is gone or does not read
                 self._connection.sock.send(self._http.refuse(refusal))
@@ -94,7 +94,7 @@ class HttpRequests:
                 cors = context.web.check_origin(request)
                 if request.wants_websocket and request.path in context.upgrade_paths:
                     return await self._upgrade(request)
-                self._phase = Phase.ANSWERING
+                self._phase = ConnectionPhase.ANSWERING
                 stream = await self._answer(request, cors)
                 if stream is not None:
                     return StreamSession(connection, stream)
@@ -103,18 +103,18 @@ class HttpRequests:
                 if connection.meter is not None:
                     connection.meter.take(1)
                     await connection.meter.wait(connection.excuse_silence)
-                self._phase = Phase.READING
+                self._phase = ConnectionPhase.READING
                 received = b""
                 if context.sessions.turn.over:
                     await context.sessions.turn.pause()
         except RequestRefusedError as error:
             refusals.tell(connection.address, error.status, error.reason)
             context.sessions.measures.refuse(f"HTTP {error.status}")
-            self._phase = Phase.CLOSING
+            self._phase = ConnectionPhase.CLOSING
             refusal = self._http.refuse(error)
             connection.unfinished.hold(0)
             await connection.send_all(refusal)
-        self._phase = Phase.CLOSING
+        self._phase = ConnectionPhase.CLOSING
         await connection.linger(context.settings.close_timeout)
         return None
 

@@ -12,11 +12,13 @@ from mdserver.server.clients import refusals
 from mdserver.server.clients.admission import Admission
 from mdserver.server.clients.connection import Connection
 from mdserver.server.clients.requests import HttpRequests
-from mdserver.server.tls import Identity, shake_hands
+from mdserver.server.tls import ListenerCertificate, shake_hands
 
 
 async def serve_connection(
-    connection: Connection, identity: Identity | None = None, admission: Admission | None = None
+    connection: Connection,
+    identity: ListenerCertificate | None = None,
+    admission: Admission | None = None,
 ) -> None:
     """Serve a connection until it ends, encrypted if there is an `identity`.
 
@@ -45,7 +47,7 @@ async def serve_connection(
                 admission.leave(connection.address)
 
 
-async def _encrypt(connection: Connection, identity: Identity) -> None:
+async def _encrypt(connection: Connection, identity: ListenerCertificate) -> None:
     connection.give_time(connection.context.settings.handshake_timeout)
     try:
         connection.sock = await shake_hands(connection.sock, identity.context)

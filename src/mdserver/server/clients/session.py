@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import structs
 
-from mdserver.codec.websocket import Message
+from mdserver.codec.websocket import WebSocketMessage
 from mdserver.core.commands import AnyCommand, Subscribe, Unsubscribe
 from mdserver.core.inputs import Opened, Received, Writability
 from mdserver.errors import RemoteProtocolError
@@ -32,7 +32,7 @@ class SessionHandler(Protocol):
     def opened(self, outbox: Outbox, opened: Opened) -> None:
         """Begin a session."""
 
-    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> int:
+    async def messages(self, outbox: Outbox, messages: Sequence[WebSocketMessage]) -> int:
         """Handle messages, and return the number of commands in them.
 
         Raises RemoteProtocolError if a message is malformed or of the wrong kind.
@@ -60,7 +60,7 @@ class NodeSessions:
         self._sessions.outboxes[outbox.session] = outbox
         self._sessions.open(outbox.session, outbox, opened)
 
-    async def messages(self, outbox: Outbox, messages: Sequence[Message]) -> int:
+    async def messages(self, outbox: Outbox, messages: Sequence[WebSocketMessage]) -> int:
         """Decode commands and give them to the node, those before a malformed message included."""
         form = outbox.form
         assert isinstance(form, WebSocketForm)

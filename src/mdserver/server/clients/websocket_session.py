@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import trio
 
 from mdserver import limits
-from mdserver.codec.websocket import Ended, Message, Pinged, WebSocket, WebSocketEvent
+from mdserver.codec.websocket import Ended, Pinged, WebSocket, WebSocketEvent, WebSocketMessage
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import NS_PER_MS
 from mdserver.server.clients.connection import CROWDED, Connection
@@ -97,11 +97,11 @@ class WebSocketSession(LiveSession):
 
     async def _take_some(self, events: Sequence[WebSocketEvent]) -> Ended | None:
         """Handle some events; return the one that ends the connection, if it is among them."""
-        messages: list[Message] = []
+        messages: list[WebSocketMessage] = []
         pong = b""
         ended: Ended | None = None
         for event in events:
-            if isinstance(event, Message):
+            if isinstance(event, WebSocketMessage):
                 messages.append(event)
             elif isinstance(event, Pinged):
                 pong = event.answer  # the last one stands for all (RFC 6455, section 5.5.3)

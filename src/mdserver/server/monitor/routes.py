@@ -8,7 +8,7 @@ from mdserver.server.http.router import Methods
 from mdserver.server.monitor.dashboard import dashboard_routes
 from mdserver.server.monitor.facts import ConfigurationPage, VersionPage
 from mdserver.server.monitor.orders import Orders
-from mdserver.server.monitor.sessions import Disconnect, SessionsPage
+from mdserver.server.monitor.sessions import DisconnectSession, SessionsPage
 from mdserver.server.monitor.statistics import Statistics
 from mdserver.server.monitor.statistics_page import StatisticsPage
 from mdserver.server.monitor.subjects import SubjectsPage
@@ -27,7 +27,7 @@ def monitor_routes(
     return {
         "/statistics": {"GET": StatisticsPage(statistics)},
         "/sessions": {"GET": SessionsPage(server, node)},
-        "/sessions/disconnect": {"POST": Disconnect(server)},
+        "/sessions/disconnect": {"POST": DisconnectSession(server)},
         "/subjects": {"GET": SubjectsPage(node.broker.inspection, clock)},
         "/configuration": {"GET": ConfigurationPage(config)},
         "/version": {"GET": VersionPage(server.settings.node_name, clock, lambda: server.urls)},

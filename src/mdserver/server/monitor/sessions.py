@@ -78,7 +78,7 @@ class SessionsPage:
         return row
 
 
-class Disconnect:
+class DisconnectSession:
     """`POST /sessions/disconnect?session=NAME`: ends a session with the code for a move."""
 
     def __init__(self, server: Server) -> None:

@@ -45,7 +45,7 @@ from mdserver.codec.peer import (
     NONCE_BYTES,
     Greeting,
     Handshake,
-    Messages,
+    MessageAssembler,
     RefusedError,
     Side,
     Terms,
@@ -353,7 +353,7 @@ class Peers:
         everything from the older link comes before the `PeerUp` of the newer one: after that a
         contact forwards again what it considers lost, and the coordinator would take it twice.
         """
-        frames, messages = handshake.early, Messages()
+        frames, messages = handshake.early, MessageAssembler()
         try:
             while link.closed is None:
                 received = messages.take(frames)
