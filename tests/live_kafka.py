@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from attrs import define, field
 from confluent_kafka import KafkaException, Producer, TopicPartition
@@ -31,33 +32,25 @@ class KafkaMissingError(Exception):
 
 
 @define
-class LiveKafka:
-    """A running broker."""
+class KafkaClient:
+    """What tests do at brokers; `settings` are those that a client needs beside the addresses."""
 
-    process: subprocess.Popen[bytes]
     servers: str
-    folder: Path
+    settings: Mapping[str, str] = field(factory=dict, kw_only=True)
     admin: AdminClient = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        settings = {"bootstrap.servers": self.servers, "socket.connection.setup.timeout.ms": 30_000}
-        self.admin = AdminClient(settings, logger=SILENT)
+        patient = {"socket.connection.setup.timeout.ms": 30_000}
+        self.admin = AdminClient(self._properties() | patient, logger=SILENT)
 
-    def kill(self) -> None:
-        """Kill the broker, as a crash does."""
-        self.process.kill()
-        self.process.wait()
+    def _properties(self) -> dict[str, Any]:
+        return {"bootstrap.servers": self.servers, **self.settings}
 
-    def start_again(self) -> None:
-        """Start the killed broker on its log, and wait until it answers."""
-        self.process = _launch(self.folder)
-        assert _wait_ready(self.process, self.servers, self.folder)
-
-    def create(self, topic: str, partitions: int = 2) -> None:
+    def create(self, topic: str, partitions: int = 2, replicas: int = 1) -> None:
         """Make a topic; one of that name that is still being deleted is waited for."""
         deadline = time.monotonic() + CALL_TIMEOUT_S
         while True:
-            made = self.admin.create_topics([NewTopic(topic, partitions)])[topic]
+            made = self.admin.create_topics([NewTopic(topic, partitions, replicas)])[topic]
             try:
                 made.result(CALL_TIMEOUT_S)
             except KafkaException as error:
@@ -84,7 +77,7 @@ class LiveKafka:
         refused: list[object] = []
         producer = Producer(
             {
-                "bootstrap.servers": self.servers,
+                **self._properties(),
                 "acks": "all",
                 "enable.idempotence": True,
                 "compression.type": "lz4",
@@ -110,30 +103,121 @@ class LiveKafka:
         assert not refused
 
 
+@define
+class LiveKafka(KafkaClient):
+    """A running broker."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def kill(self) -> None:
+        """Kill the broker, as a crash does."""
+        self.process.kill()
+        self.process.wait()
+
+    def start_again(self) -> None:
+        """Start the killed broker on its log, and wait until it answers."""
+        self.process = _launch(self.folder)
+        assert _wait_ready(self)
+
+
+@define
+class LiveKafkaCluster(KafkaClient):
+    """Three brokers, each a controller too; `brokers` are numbered from 1 on."""
+
+    brokers: dict[int, LiveKafka]
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """Return the number of the broker that leads a partition now; None if none does."""
+        try:
+            seen = self.admin.list_topics(topic, timeout=2)
+        except KafkaException:  # the broker that was asked has just been killed
+            return None
+        found = int(seen.topics[topic].partitions[partition].leader)
+        return found if found in self.brokers else None
+
+
 @contextmanager
-def live_kafka(folder: Path) -> Iterator[LiveKafka]:
-    """Runs a broker until the end of the `with` block; KafkaMissingError without its jars."""
-    if not list((JARS / "broker").glob("kafka_*.jar")):
-        raise KafkaMissingError("no jars of a Kafka broker in build/jvm: run `make jars`")
+def live_kafka(
+    folder: Path, more: str = "", settings: Mapping[str, str] | None = None
+) -> Iterator[LiveKafka]:
+    """Runs a broker until the end of the `with` block; KafkaMissingError without its jars.
+
+    `more` are lines of server.properties, and `settings` those of its clients.
+    """
+    _look_for_jars()
     for attempt in range(1, ATTEMPTS + 1):
-        running = _start(folder / f"kafka-{attempt}")
+        running = _start(folder / f"kafka-{attempt}", more, settings or {})
         try:
             # Another process may have taken a port meanwhile; then it is tried with others.
-            if _wait_ready(running.process, running.servers, folder) or attempt == ATTEMPTS:
+            if _wait_ready(running) or attempt == ATTEMPTS:
                 yield running
                 return
         finally:
             running.kill()
 
 
-def _start(folder: Path) -> LiveKafka:
-    folder.mkdir()
-    ports = dict(zip(("@BROKER@", "@CONTROLLER@"), free_ports(2), strict=True))
-    text = (JVM / "server.properties").read_text(encoding="utf-8")
-    (folder / "server.properties").write_text(_filled(text, ports), encoding="utf-8")
+@contextmanager
+def live_kafka_cluster(folder: Path) -> Iterator[LiveKafkaCluster]:
+    """Runs three brokers until the end of the `with` block; KafkaMissingError without the jars.
+
+    Topics with three replicas are written at two of them before a publication is acknowledged.
+    """
+    _look_for_jars()
+    names = range(1, 4)
+    ports = iter(free_ports(2 * len(names)))
+    given = {name: (next(ports), next(ports)) for name in names}
+    voters = ",".join(f"{name}@127.0.0.1:{given[name][1]}" for name in names)
+    brokers: dict[int, LiveKafka] = {}
+    cluster = _identifier()
+    try:
+        for name, (broker, controller) in given.items():
+            more = (
+                f"node.id={name}\ncontroller.quorum.voters={voters}\n"
+                "default.replication.factor=3\nmin.insync.replicas=2\n"
+                "transaction.state.log.replication.factor=3\n"
+                "transaction.state.log.min.isr=2\nreplica.lag.time.max.ms=3000\n"
+            )
+            at = folder / f"broker-{name}"
+            _format(at, (broker, controller), cluster, more, "controller.quorum.bootstrap")
+            brokers[name] = LiveKafka(f"127.0.0.1:{broker}", _launch(at), at)
+        running = LiveKafkaCluster(",".join(one.servers for one in brokers.values()), brokers)
+        for one in brokers.values():
+            assert _wait_ready(one, len(names))
+        yield running
+    finally:
+        for one in brokers.values():
+            one.kill()
+
+
+def _look_for_jars() -> None:
+    if not list((JARS / "broker").glob("kafka_*.jar")):
+        raise KafkaMissingError("no jars of a Kafka broker in build/jvm: run `make jars`")
+
+
+def _start(folder: Path, more: str, settings: Mapping[str, str]) -> LiveKafka:
+    broker, controller = free_ports(2)
+    _format(folder, (broker, controller), _identifier(), more)
+    return LiveKafka(f"127.0.0.1:{broker}", _launch(folder), folder, settings=settings)
+
+
+def _identifier() -> str:
     # An identifier must not begin with a dash.
-    cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
-    formatting = ["format", "-t", cluster, "--standalone", "-c", "server.properties"]
+    return "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+
+
+def _format(
+    folder: Path, ports: tuple[int, int], cluster: str, more: str, without: str = ""
+) -> None:
+    """Make the folder of a broker; lines of the properties `without` are left out."""
+    folder.mkdir()
+    text = (JVM / "server.properties").read_text(encoding="utf-8")
+    if without:
+        text = "\n".join(line for line in text.splitlines() if not line.startswith(without))
+    filled = _filled(f"{text}\n{more}", {"@BROKER@": ports[0], "@CONTROLLER@": ports[1]})
+    (folder / "server.properties").write_text(filled, encoding="utf-8")
+    alone = [] if without else ["--standalone"]
+    formatting = ["format", "-t", cluster, *alone, "-c", "server.properties"]
     with (folder / "kafka.log").open("ab") as log:
         subprocess.run(
             [*_program(), "kafka.tools.StorageTool", *formatting],
@@ -143,13 +227,17 @@ def _start(folder: Path) -> LiveKafka:
             timeout=START_TIMEOUT_S,
             check=True,
         )
-    return LiveKafka(_launch(folder), f"127.0.0.1:{ports['@BROKER@']}", folder)
+
+
+def java() -> str:
+    """Return the program that runs Java."""
+    home = os.environ.get("JAVA_HOME")
+    return "java" if home is None else str(Path(home) / "bin" / "java")
 
 
 def _program() -> list[str]:
-    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
     quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return [str(java), *quick, "-Xmx256m", "-cp", f"{JARS}/broker/*"]
+    return [java(), *quick, "-Xmx256m", "-cp", f"{JARS}/broker/*"]
 
 
 def _launch(folder: Path) -> subprocess.Popen[bytes]:
@@ -169,15 +257,15 @@ def _filled(text: str, values: Mapping[str, object]) -> str:
     return text
 
 
-def _wait_ready(process: subprocess.Popen[bytes], servers: str, folder: Path) -> bool:
-    """Wait for the first answer; False if the broker ended instead."""
+def _wait_ready(broker: LiveKafka, brokers: int = 1) -> bool:
+    """Wait until so many brokers are known; False if the broker ended instead."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    admin = AdminClient({"bootstrap.servers": servers}, logger=SILENT)
-    while process.poll() is None:
+    admin = AdminClient({"bootstrap.servers": broker.servers, **broker.settings}, logger=SILENT)
+    while broker.process.poll() is None:
         try:
-            if admin.list_topics(timeout=1).brokers:
+            if len(admin.list_topics(timeout=1).brokers) >= brokers:
                 return True
         except KafkaException:
-            if time.monotonic() > deadline:
-                raise AssertionError(f"no answer from Kafka, see kafka.log in {folder}") from None
+            pass
+        assert time.monotonic() < deadline, f"no answer from Kafka, see {broker.folder}/kafka.log"
     return False

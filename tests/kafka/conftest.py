@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.live import LiveServer, live_server
-from tests.live_kafka import KafkaMissingError, LiveKafka, live_kafka
+from tests.live_kafka import KafkaClient, KafkaMissingError, LiveKafka, live_kafka
 
 PASSWORD = "0123456789abcdef"
 
@@ -16,9 +16,15 @@ PASSWORD = "0123456789abcdef"
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveKafka]:
     """A broker; each test has topics of its own."""
+    with needed(), live_kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@contextmanager
+def needed() -> Iterator[None]:
+    """Skips a test that needs a broker where there is none, and fails it in CI."""
     try:
-        with live_kafka(tmp_path_factory.mktemp("kafka")) as broker:
-            yield broker
+        yield
     except KafkaMissingError as error:
         if os.environ.get("CI"):
             pytest.fail(f"KAFKA TESTS CANNOT RUN: {error}")
@@ -33,12 +39,14 @@ class Members:
         self._count = 0
 
     @contextmanager
-    def start(self, kafka: LiveKafka, topics: str, *more: str) -> Iterator[LiveServer]:
-        """Run a member; `topics` is a line of its consumer.properties."""
+    def start(
+        self, kafka: KafkaClient, topics: str, *more: str, shared: str = ""
+    ) -> Iterator[LiveServer]:
+        """Run a member; `topics` are lines of its consumer.properties, `shared` of both files."""
         self._count += 1
         folder = self._folder / f"member-{self._count}"
         folder.mkdir()
-        servers = f"bootstrap.servers={kafka.servers}\n"
+        servers = f"bootstrap.servers={kafka.servers}\n{shared}"
         (folder / "consumer.properties").write_text(f"{servers}{topics}\n")
         (folder / "producer.properties").write_text(servers)
         parameters = (

@@ -5,27 +5,14 @@ from contextlib import ExitStack
 import pytest
 import trio
 
-from mdserver.client import Client, PublishError
 from tests.kafka.conftest import Members
-from tests.kafka.talking import client, new_topic, take
+from tests.kafka.talking import client, new_topic, publish_until, take
 from tests.live import LiveServer
 from tests.live_kafka import LiveKafka
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow, pytest.mark.soak]
 ROUNDS = 4
 PATIENCE_S = 240
-
-
-async def publish_until(publisher: Client, subject: str, stop: trio.Event) -> int:
-    """Publish numbers, each until it was taken; return how many."""
-    number = 0
-    while not stop.is_set():
-        try:
-            await publisher.publish(subject, str(number))
-            number += 1
-        except PublishError:
-            await trio.sleep(0.05)
-    return number
 
 
 async def test_nothing_is_lost_or_repeated_while_all_are_killed_in_turn(

@@ -35,7 +35,8 @@ def running(words: list[str], folder: Path) -> Iterator["subprocess.Popen[str]"]
 
 
 def test_the_five_minutes(kafka: LiveKafka, tmp_path: Path) -> None:
-    blocks = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    section = PAGE.partition("## In five minutes")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```text\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     for name, text in zip(FILES, blocks, strict=True):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -48,11 +48,18 @@ class Authority:
         certificate = signed.sign(self._key, hashes.SHA256())
         file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, file: Path, days: int = 1) -> Path:
-        """Writes chain and key of a new certificate; with negative days it has expired."""
+    def issue(self, file: Path, days: int = 1, address: str | None = None) -> Path:
+        """Writes chain and key of a new certificate; with negative days it has expired.
+
+        `address` is the IP address of a server that clients look for in it.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, file.stem)])
-        certificate = self._builder(name, key, days).sign(self._key, hashes.SHA256())
+        built = self._builder(name, key, days)
+        if address is not None:
+            names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+            built = built.add_extension(names, critical=False)
+        certificate = built.sign(self._key, hashes.SHA256())
         file.write_bytes(
             certificate.public_bytes(serialization.Encoding.PEM)
             + key.private_bytes(

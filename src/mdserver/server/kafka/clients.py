@@ -63,9 +63,9 @@ def producer(settings: KafkaSettings, failed: ErrorCallback) -> Producer:
     return made
 
 
-def admin(settings: KafkaSettings) -> AdminClient:
-    """Make a client that asks for topics. Raises ConfigError."""
-    properties = {**DEFAULTS, **settings.admin, "error_cb": _ignored}
+def admin(settings: KafkaSettings, failed: ErrorCallback = _ignored) -> AdminClient:
+    """Make a client that asks for topics; `failed` is called with errors. Raises ConfigError."""
+    properties = {**DEFAULTS, **settings.admin, "error_cb": failed}
     made: AdminClient = _made("consumer.properties", AdminClient, properties)
     return made
 

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from mdserver.cluster.kafka_messages import Reachability, TopicsSeen
@@ -19,6 +19,9 @@ from mdserver.server.engine import Engine
 from mdserver.server.kafka import clients
 from mdserver.server.kafka.properties import KafkaSettings
 from mdserver.server.kafka.thread import EngineThread
+
+_REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+"""Errors that say more than that an answer did not come."""
 
 
 class Watcher(EngineThread):
@@ -30,6 +33,7 @@ class Watcher(EngineThread):
         self._listed: dict[str, int] = {}
         self._described_at = -math.inf
         self._doubted = threading.Event()
+        self._refused: str | None = None
 
     def doubt(self) -> None:
         """Have the topics described with the next look; called from another thread."""
@@ -37,19 +41,25 @@ class Watcher(EngineThread):
 
     def work(self) -> None:
         """Look until the server ends."""
-        admin = clients.admin(self._settings)
+        admin = clients.admin(self._settings, self._failed)
         while not self._stopping.is_set():
             admin.poll(0)
             try:
                 seen = self._look(admin)
             except (KafkaException, TimeoutError) as error:
-                reason = f"Kafka cannot be reached: {clients.described(error)}"
-                self.give(Reachability(reason))
+                reason = self._refused or clients.described(error)
+                self.give(Reachability(f"Kafka cannot be reached: {reason}"))
             else:
+                self._refused = None
                 self.give(Reachability(None))
                 if seen is not None:
                     self.give(seen)
             self._stopping.wait(KAFKA_LOOK_S)
+
+    def _failed(self, error: KafkaError) -> None:
+        """Note that a broker refuses this member; a request that waits for it just times out."""
+        if error.code() in _REFUSALS:
+            self._refused = error.str()
 
     def _look(self, admin: AdminClient) -> TopicsSeen | None:
         """Return the topics that are to be read; None if nothing says that they are others.
