@@ -5,7 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
-SOURCES := src tests simulation spec docs/examples conf/pipeline packaging
+SOURCES := src tests simulation spec docs/examples conf/pipeline packaging hatch_build.py
+# What an installation compiles, where a C compiler is.
+NATIVE := hatch_build.py src/mdserver/server/clients/_sends.c
 
 .DEFAULT_GOAL := help
 
@@ -16,7 +18,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("mdserver needs Python 3.11 or newer, this is %s (set PYTHON=...)" % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/.run: requirements/run.txt pyproject.toml $(NATIVE) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
@@ -26,7 +28,7 @@ $(VENV)/.demo: requirements/demo.txt $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/demo.txt
 	@touch $@
 
-$(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/.dev: requirements/dev.txt pyproject.toml $(NATIVE) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(VENV)/.run $(VENV)/.demo $@
@@ -226,6 +228,15 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 
 chaos: $(VENV)/.dev networks ## a minute of kills, pauses and partitions of real processes
 	$(BIN)/python -m simulation chaos --seconds 60
+
+# AddressSanitizer has to be in the process first; Python's own allocator would hide faults from it.
+NATIVE_TESTS := tests/server/clients/test_sends.py tests/server/clients/test_outbox.py
+.PHONY: check-native
+check-native: $(VENV)/.dev ## the native code with AddressSanitizer and UndefinedBehaviorSanitizer
+	$(BIN)/python hatch_build.py build/native/sanitized -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+	LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+	MDSERVER_TESTED_SENDS=build/native/sanitized/_sends.abi3.so $(BIN)/python -m pytest -q $(NATIVE_TESTS)
 
 bench-check: $(VENV)/.dev ## compare costs of publications with docs/performance.json; fails at 10 % more
 	$(BIN)/python -m tests.guard

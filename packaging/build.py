@@ -76,9 +76,9 @@ def version() -> str:
 
 
 def wheel(output: Path) -> Path:
-    """Build the wheel."""
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", output)
-    return output / f"mdserver-{version()}-py3-none-any.whl"
+    """Build the wheel; its name says whether native code is in it (hatch_build.py)."""
+    name = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", output)
+    return output / Path(name.strip().splitlines()[-1]).name
 
 
 def sdist(output: Path) -> Path:

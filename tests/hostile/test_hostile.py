@@ -11,6 +11,7 @@ import pytest
 import trio
 from attrs import evolve
 
+from mdserver.config import FanoutEngine
 from mdserver.limits import KB, NS_PER_MS
 from mdserver.server.http.router import Router
 from mdserver.server.server import Server
@@ -225,9 +226,11 @@ async def test_resets_in_the_middle_of_everything() -> None:
                 stream.socket.close()
 
 
-async def test_a_client_that_stops_reading_is_disconnected_and_others_are_not() -> None:
+async def test_a_client_that_stops_reading_is_disconnected_and_others_are_not(
+    fanout_engine: FanoutEngine,
+) -> None:
     publication = b'{"op":"publish","subject":"/a/b","content":"%s"}' % (b"x" * 8000)
-    async with unharmed() as server:
+    async with unharmed(evolve(SETTINGS, fanout_engine=fanout_engine)) as server:
         port = port_of(server)
         async with upgraded(port) as slow, upgraded(port) as reader, upgraded(port) as publisher:
             slow.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * KB)

@@ -13,6 +13,7 @@ from mdserver.config import PARAMETERS
 from mdserver.config.concerns import concerns
 from mdserver.errors import ConfigError
 from mdserver.server.clients.admission import lowered
+from mdserver.server.clients.fanout import open_fanout
 from mdserver.server.start_checks import limited, unusable
 
 
@@ -43,11 +44,13 @@ def command(file: Path | None, overrides: tuple[str, ...], form: str, *, memory:
         for name, text in row.shown(getattr(loaded.config, row.attribute)).items()
     }
     possible = lowered(loaded.config.max_connections)
+    engine = open_fanout(loaded.config.fanout_engine).engine
     if form == "json":
         shown: dict[str, dict[str, object]]
         shown = {n: {"value": text, "origin": loaded.origins[n]} for n, text in texts.items()}
         if possible is not None:
             shown["MaxConnections"]["effective"] = possible
+        shown["FanoutEngine"]["effective"] = engine.value
         click.echo(json.dumps(shown))
     else:
         lines = {name: f"{name} = {text}".rstrip() for name, text in texts.items()}
@@ -55,6 +58,8 @@ def command(file: Path | None, overrides: tuple[str, ...], form: str, *, memory:
         beside = dict(loaded.origins)
         if possible is not None:
             beside["MaxConnections"] += f"; at most {possible}, for the limit of open files"
+        if engine is not loaded.config.fanout_engine:
+            beside["FanoutEngine"] += f"; {engine.value} is in force"
         for name, line in lines.items():
             click.echo(f"{line:<{width}}  # {beside[name]}")
     for concern in (*concerns(loaded), *limited(loaded.config)):

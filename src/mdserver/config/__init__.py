@@ -2,7 +2,7 @@
 
 from mdserver.config.parameter import Parameter
 from mdserver.config.reading import Loaded, load
-from mdserver.config.sections.clients import SlowConsumerPolicy
+from mdserver.config.sections.clients import FanoutEngine, SlowConsumerPolicy
 from mdserver.config.sections.journal import JournalDiskFull, JournalFsync
 from mdserver.config.sections.kafka import ClusterEngine
 from mdserver.config.sections.logs import LogFormat, LogLevel
@@ -19,6 +19,7 @@ __all__ = [
     "Config",
     "DeliveryMode",
     "Entitlement",
+    "FanoutEngine",
     "JournalDiskFull",
     "JournalFsync",
     "Loaded",

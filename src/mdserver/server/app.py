@@ -18,7 +18,7 @@ import trio
 from attrs import define, evolve, field
 
 from mdserver.cluster.node import Node
-from mdserver.config import Config, Entitlement, LogLevel, MonitorKind
+from mdserver.config import Config, Entitlement, FanoutEngine, LogLevel, MonitorKind
 from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import Reload, reloaded
 from mdserver.core.inputs import RulesChanged
@@ -258,11 +258,20 @@ class App:
                 if self.kafka is not None:
                     nursery.start_soon(self.kafka.run)
                 task_status.started(urls)
-                log.info("ready", urls=urls, monitor=server.monitor_urls)
+                self._tell_fanout()
+                engine = server.fanout.engine.value
+                log.info("ready", urls=urls, monitor=server.monitor_urls, fanout=engine)
                 possible = lowered(config.max_connections)
                 if possible is not None:
                     reason = lowered_sentence(config.max_connections, possible)
                     log.info("fewer connections", connections=possible, reason=reason)
+
+    def _tell_fanout(self) -> None:
+        """Log why the flusher sends in another way than was asked for, if it does."""
+        fanout, wanted = self.server.fanout, self.config.fanout_engine
+        if fanout.reason is not None:
+            tell = log.info if wanted is FanoutEngine.AUTO else log.warning
+            tell("slower fan-out", engine=fanout.engine.value, reason=fanout.reason)
 
     def _routes(self, traced: Callable[[Trace], None]) -> OutputRoutes:
         """Return the function for each kind of output: the wiring of the whole server."""

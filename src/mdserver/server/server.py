@@ -24,6 +24,7 @@ from mdserver.limits import NS_PER_MS, NS_PER_S
 from mdserver.server.clients.admission import Admission, descriptors_for_connections
 from mdserver.server.clients.context import ServerContext
 from mdserver.server.clients.exchange import Handler
+from mdserver.server.clients.fanout import open_fanout
 from mdserver.server.clients.flusher import Flusher
 from mdserver.server.clients.listener import Listener
 from mdserver.server.clients.session import NodeSessions, SessionHandler
@@ -79,7 +80,9 @@ class Server:
         self._identities: dict[KeyStore, ListenerCertificate] = {}
         self._random = random.Random()  # noqa: S311 - spreads load, guards nothing
         self.engine = Engine(node, clock or process_clock())
-        self.sessions = Sessions(self.engine, Flusher(settings.batching, settings.batching_bytes))
+        self.fanout = open_fanout(settings.fanout_engine)
+        flusher = Flusher(settings.batching, settings.batching_bytes, self.fanout.send)
+        self.sessions = Sessions(self.engine, flusher)
         self.engine.routes = self.sessions.routes()
         self.context = ServerContext(
             settings,

@@ -11,6 +11,7 @@ from mdserver.config import (
     ClusterEngine,
     Config,
     Entitlement,
+    FanoutEngine,
     MonitorKind,
     SlowConsumerPolicy,
 )
@@ -82,6 +83,7 @@ class ServerSettings:
     slow_consumers: SlowConsumerPolicy = SlowConsumerPolicy.DISCONNECT
     batching: int = 0
     batching_bytes: int = 0
+    fanout_engine: FanoutEngine = FanoutEngine.AUTO
     tokens_decide: bool = False
     unfinished_bytes_max: int = limits.UNFINISHED_BYTES_MAX
     answers_bytes_max: int = limits.ANSWERS_BYTES_MAX
@@ -293,6 +295,7 @@ def server_settings(config: Config) -> ServerSettings:
         metrics_encrypted=config.monitor_prometheus_encryption,
         outbox_bytes_max=config.buffer_limit_send,
         slow_consumers=config.slow_consumer_policy,
+        fanout_engine=config.fanout_engine,
         batching=config.max_batching_time,
         batching_bytes=config.max_batching_space,
         receive_bytes_max=config.buffer_limit_receive,

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from mdserver import limits
-from mdserver.config import Config, Entitlement
+from mdserver.config import Config, Entitlement, FanoutEngine
 from mdserver.config.keys import token_verifier
 from mdserver.errors import MdserverError
 from mdserver.server.clients.admission import DESCRIPTORS_KEPT_BACK, lowered
+from mdserver.server.clients.fanout import open_fanout
 from mdserver.server.kafka.opening import open_kafka
 from mdserver.server.member import open_member
 from mdserver.server.plugins.custom import load_class
@@ -33,11 +34,18 @@ def limited(config: Config) -> list[str]:
     The default of MaxConnections is more than most servers need. It is reported only if the system
     allows fewer than CONNECTIONS_EXPECTED.
     """
+    sentences = []
     possible = lowered(config.max_connections)
     asked = config.max_connections != limits.CONNECTIONS_MAX
-    if possible is None or (possible >= limits.CONNECTIONS_EXPECTED and not asked):
-        return []
-    return [lowered_sentence(config.max_connections, possible)]
+    if possible is not None and (possible < limits.CONNECTIONS_EXPECTED or asked):
+        sentences.append(lowered_sentence(config.max_connections, possible))
+    fanout = open_fanout(config.fanout_engine)
+    if fanout.reason is not None and config.fanout_engine is not FanoutEngine.AUTO:
+        sentences.append(
+            f"FanoutEngine = {config.fanout_engine.value}: {fanout.engine.value} is used instead. "
+            + fanout.reason
+        )
+    return sentences
 
 
 def lowered_sentence(connections_max: int, possible: int) -> str:

@@ -9,7 +9,7 @@ import trio.testing
 
 from mdserver.codec.binary_form import BinaryClient
 from mdserver.codec.json_form import JsonClient
-from mdserver.config import SlowConsumerPolicy
+from mdserver.config import FanoutEngine, SlowConsumerPolicy
 from mdserver.core.commands import Publish, Subscribe
 from mdserver.core.events import MessageEvent
 from mdserver.core.message import Qos
@@ -51,10 +51,10 @@ class Client:
 
 @asynccontextmanager
 async def a_slow_client(
-    policy: SlowConsumerPolicy, subprotocol: str, qos: Qos
+    policy: SlowConsumerPolicy, subprotocol: str, qos: Qos, engine: FanoutEngine = FanoutEngine.AUTO
 ) -> AsyncIterator[tuple[Server, Client]]:
     """One client has been sent much more than it has read; the last content is "399…"."""
-    settings = ServerSettings(outbox_bytes_max=64 * KB, slow_consumers=policy)
+    settings = ServerSettings(outbox_bytes_max=64 * KB, slow_consumers=policy, fanout_engine=engine)
     line = f"Sec-WebSocket-Protocol: {subprotocol}"
     async with (
         serving(settings) as server,
@@ -75,19 +75,20 @@ async def a_slow_client(
 
 
 @pytest.mark.parametrize("subprotocol", CODECS)
-async def test_disconnect(subprotocol: str) -> None:
-    async with a_slow_client(SlowConsumerPolicy.DISCONNECT, subprotocol, Qos.GUARANTEED) as (
-        server,
-        slow,
-    ):
+async def test_disconnect(subprotocol: str, fanout_engine: FanoutEngine) -> None:
+    async with a_slow_client(
+        SlowConsumerPolicy.DISCONNECT, subprotocol, Qos.GUARANTEED, fanout_engine
+    ) as (server, slow):
         assert len(server.sessions.outboxes) == 1
         await slow.messages_until(f"{PUBLISHED - 1} ")
         assert slow.closed_with == CLOSE_SLOW_CONSUMER
 
 
 @pytest.mark.parametrize("subprotocol", CODECS)
-async def test_conflate(subprotocol: str) -> None:
-    async with a_slow_client(SlowConsumerPolicy.CONFLATE, subprotocol, Qos.GUARANTEED) as (
+async def test_conflate(subprotocol: str, fanout_engine: FanoutEngine) -> None:
+    async with a_slow_client(
+        SlowConsumerPolicy.CONFLATE, subprotocol, Qos.GUARANTEED, fanout_engine
+    ) as (
         server,
         slow,
     ):

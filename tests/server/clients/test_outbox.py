@@ -1,21 +1,26 @@
 """An outbox over a real socket whose other end reads when the test wants it to."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 import pytest
 
 from mdserver import limits
+from mdserver.config import FanoutEngine
 from mdserver.core.events import Connected, Delivery, Pong
 from mdserver.core.message import Entry, MessageType, Publication
 from mdserver.core.outputs import Deliver
 from mdserver.limits import NS_PER_MS, SUBPROTOCOL_JSON
+from mdserver.server.clients.fanout import open_fanout
 from mdserver.server.clients.flusher import flush_all
 from mdserver.server.clients.forms import WEBSOCKET_FORMS
 from mdserver.server.clients.outbox import Outbox, SessionView
 from mdserver.server.clients.traffic import Traffic
 
+Flush = Callable[[list[Outbox]], None]
+TRAFFIC = Traffic()  # one for all, as in a server
 FORM = WEBSOCKET_FORMS[SUBPROTOCOL_JSON]
 
 
@@ -59,7 +64,7 @@ class Pair:
         self.near.setblocking(False)
         self.far.setblocking(False)
         self.owner = Owner()
-        self.outbox = Outbox(1, FORM, self.near, self.owner, 100_000, Traffic())
+        self.outbox = Outbox(1, FORM, self.near, self.owner, 100_000, TRAFFIC)
 
     def read(self) -> bytes:
         received = b""
@@ -78,6 +83,12 @@ def pair() -> Iterator[Pair]:
         yield made
 
 
+@pytest.fixture
+def flush(fanout_engine: FanoutEngine) -> Flush:
+    """What the flusher does, with each engine."""
+    return partial(flush_all, send=open_fanout(fanout_engine).send)
+
+
 def message(seq: int, length: int = 10) -> Delivery:
     return Delivery(Entry(1, seq, Publication("/a/b", b"x" * length)), MessageType.UPDATE)
 
@@ -86,19 +97,19 @@ def wire(*frames: bytes) -> bytes:
     return FORM.wire(list(frames))
 
 
-def test_frames_go_out_under_one_header(pair: Pair) -> None:
+def test_frames_go_out_under_one_header(pair: Pair, flush: Flush) -> None:
     assert pair.outbox.append(b"1")
     assert not pair.outbox.append(b"2")
-    flush_all([pair.outbox])
+    flush([pair.outbox])
     assert pair.read() == wire(b"1", b"2")
     assert pair.outbox.bytes_waiting == 0
     assert pair.owner.asked == []
 
 
-def test_a_refused_send_parks_and_drains_without_loss(pair: Pair) -> None:
+def test_a_refused_send_parks_and_drains_without_loss(pair: Pair, flush: Flush) -> None:
     big = b"1" * 3_000_000
     pair.outbox.append(big)
-    flush_all([pair.outbox])
+    flush([pair.outbox])
     assert pair.owner.asked == ["parked"]
     assert pair.outbox.put(message(1)) is False
     assert pair.outbox.queue_while_parked([Deliver(message(2), [1])])
@@ -112,9 +123,9 @@ def test_a_refused_send_parks_and_drains_without_loss(pair: Pair) -> None:
     assert (pair.outbox.bytes_waiting, pair.outbox.limit) == (0, 100_000)
 
 
-def test_a_pong_waits_behind_at_most_one_write(pair: Pair) -> None:
+def test_a_pong_waits_behind_at_most_one_write(pair: Pair, flush: Flush) -> None:
     pair.outbox.append(b"1" * 3_000_000)
-    flush_all([pair.outbox])
+    flush([pair.outbox])
     pair.outbox.put(message(1))
     pair.outbox.send_control(b"older")
     pair.outbox.send_control(b"newer")
@@ -138,9 +149,11 @@ def test_finish_with_drop_sends_the_last_alone(pair: Pair) -> None:
     assert pair.read() == b"bye"
 
 
-def test_live_messages_beyond_the_limit_are_too_much_and_answers_are_not(pair: Pair) -> None:
+def test_live_messages_beyond_the_limit_are_too_much_and_answers_are_not(
+    pair: Pair, flush: Flush
+) -> None:
     pair.outbox.append(b"1" * 3_000_000)
-    flush_all([pair.outbox])
+    flush([pair.outbox])
     for seq in range(20):
         pair.outbox.put(message(seq, 10_000))
     assert pair.outbox.queue_while_parked([Deliver(message(20, 10_000), [1])])
@@ -155,10 +168,10 @@ def test_catching_up_has_an_end(pair: Pair) -> None:
     assert pair.owner.asked == ["overwhelmed"]
 
 
-def test_a_broken_socket_is_told(pair: Pair) -> None:
+def test_a_broken_socket_is_told(pair: Pair, flush: Flush) -> None:
     pair.far.close()
     pair.outbox.append(b"1")
-    flush_all([pair.outbox])
+    flush([pair.outbox])
     assert pair.owner.asked == ["lost"]
 
 
@@ -177,14 +190,14 @@ def test_the_keepalive_that_was_agreed(pair: Pair) -> None:
     assert pair.owner.keepalive == 5 * NS_PER_MS
 
 
-def test_outboxes_with_the_same_frames_share_what_is_sent() -> None:
+def test_outboxes_with_the_same_frames_share_what_is_sent(flush: Flush) -> None:
     pairs = [Pair() for _ in range(3)]
     try:
         frame = FORM.event(Pong(t=msgspec.Raw(b"1")))
         for pair in pairs:
             pair.outbox.append(frame)
         pairs[1].outbox.append(b"more")
-        flush_all([pair.outbox for pair in pairs])
+        flush([pair.outbox for pair in pairs])
         assert [pair.read() for pair in pairs] == [
             wire(frame),
             wire(frame, b"more"),
@@ -194,3 +207,84 @@ def test_outboxes_with_the_same_frames_share_what_is_sent() -> None:
         for pair in pairs:
             pair.near.close()
             pair.far.close()
+
+
+def test_a_parked_outbox_keeps_what_it_was_not_sent(flush: Flush) -> None:
+    """Some take everything, some a part, and one is broken: each has what it is due, in order."""
+    pairs = [Pair() for _ in range(6)]
+    big = b"1" * 60_000
+    before = TRAFFIC.sent
+    try:
+        for at in (1, 4):
+            pairs[at].near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        pairs[2].far.close()
+        for pair in pairs:
+            pair.outbox.append(big)
+        outboxes = [pair.outbox for pair in pairs]
+        flush(outboxes)
+        assert [pair.owner.asked for pair in pairs] == [
+            [],
+            ["parked"],
+            ["lost"],
+            [],
+            ["parked"],
+            [],
+        ]
+        for pair in pairs:
+            pair.outbox.send_control(b"!")
+            pair.outbox.append(b"2")
+        flush(outboxes)
+        for at in (0, 3, 5):
+            assert pairs[at].read() == wire(big) + b"!" + wire(b"2")
+        for at in (1, 4):
+            received = pairs[at].read()
+            while not pairs[at].outbox.drain():
+                received += pairs[at].read()
+            assert received + pairs[at].read() == wire(big) + b"!" + wire(b"2")
+        assert TRAFFIC.sent - before == 5 * len(wire(big) + b"!" + wire(b"2"))
+    finally:
+        for pair in pairs:
+            pair.near.close()
+            pair.far.close()
+
+
+def test_what_an_owner_sends_when_it_is_told_overtakes_nothing(flush: Flush) -> None:
+    """The first one is broken, and its owner has a message put into the others at once."""
+    pairs = [Pair() for _ in range(3)]
+    try:
+        pairs[0].far.close()
+        pairs[1].near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        others = [pair.outbox for pair in pairs[1:]]
+
+        def lost(reason: str) -> None:
+            for outbox in others:
+                outbox.append(b"2")
+            flush(others)
+
+        pairs[0].owner.lost = lost  # type: ignore[method-assign]
+        for pair in pairs:
+            pair.outbox.append(b"1" * 60_000)
+        flush([pair.outbox for pair in pairs])
+        flush(others)
+        for pair in pairs[1:]:
+            received = pair.read()
+            while not pair.outbox.drain():
+                received += pair.read()
+            received += pair.read()
+            big = b"1" * 60_000
+            assert received in (wire(big) + wire(b"2"), wire(big, b"2"))
+    finally:
+        for pair in pairs:
+            pair.near.close()
+            pair.far.close()
+
+
+def test_a_closed_socket_ends_its_session_alone(pair: Pair, flush: Flush) -> None:
+    other = Pair()
+    with other.near, other.far:
+        for each in (pair, other):
+            each.outbox.append(b"1")
+        pair.near.close()
+        flush([pair.outbox, other.outbox])
+        assert (pair.owner.asked, other.owner.asked) == (["lost"], [])
+        assert other.read() == wire(b"1")

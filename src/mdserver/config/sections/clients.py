@@ -18,6 +18,15 @@ class SlowConsumerPolicy(enum.Enum):
     CONFLATE = "Conflate"
 
 
+class FanoutEngine(enum.Enum):
+    """How messages are sent to many clients."""
+
+    AUTO = "auto"
+    IO_URING = "io_uring"
+    SEND = "send"
+    PYTHON = "python"
+
+
 @attrs.frozen(kw_only=True, slots=False)
 class Clients:
     """Connections and their limits"""
@@ -105,6 +114,16 @@ class Clients:
         0,
         """How many bytes waiting for a client end the time of `MaxBatchingTime` early; 0 for any
         number.""",
+    )
+    fanout_engine: FanoutEngine = parameter(
+        "FanoutEngine",
+        values.choice(FanoutEngine),
+        FanoutEngine.AUTO,
+        """How messages are sent to many clients at once. `io_uring` and `send` are native code, one
+        call for up to 512 clients; `python` is a call for each, as are connections with TLS. `auto`
+        is the fastest one that can be used here. One that cannot be used is replaced by the next
+        slower one; `check-config` and the event `ready` of the server log name what is in
+        force.""",
     )
     buffer_limit_receive: int = parameter(
         "BufferLimit.Receive",

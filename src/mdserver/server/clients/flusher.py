@@ -9,13 +9,19 @@ The flusher takes the whole list before it sends. An outbox that becomes dirty d
 in the next list, so none is sent twice in a pass and none is forgotten.
 """
 
+import os
+import socket
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
 from mdserver.limits import NS_PER_S
-from mdserver.server.clients.outbox import Outbox
+from mdserver.server.clients.fanout import SendMany
+from mdserver.server.clients.outbox import Outbox, Owner
+from mdserver.server.sockets import WRITE_BYTES
 
+TOGETHER_LEAST = 3  # for fewer, preparing the call costs as much as it saves
 SENDS_PER_TURN = 512  # some milliseconds: then the readers have a turn
 
 
@@ -23,11 +29,13 @@ class Flusher:
     """The task that sends dirty outboxes.
 
     With `batching` (ns) it waits that long before it sends. Unless `space` is 0, an outbox with at
-    least `space` bytes ends the wait early. `_since` (ns) is the time of the first `wake` since the
-    last list was taken, 0 if there was none.
+    least `space` bytes ends the wait early. `send` sends to many plain sockets in one call
+    (`fanout.py`). `_since` (ns) is the time of the first `wake` since the last list was taken, 0 if
+    there was none.
     """
 
-    def __init__(self, batching: int = 0, space: int = 0) -> None:
+    def __init__(self, batching: int = 0, space: int = 0, send: SendMany | None = None) -> None:
+        self._send = send
         self.dirty: list[Outbox] = []
         self.flushed: Callable[[int], None] = _do_nothing
         """Called when a list was sent, with the time (ns) of the first `wake` that it answers."""
@@ -50,6 +58,10 @@ class Flusher:
         if self._space and any(outbox.size >= self._space for outbox in self.dirty):
             self._full.set()
 
+    def flush(self, outboxes: list[Outbox]) -> None:
+        """Send these outboxes now."""
+        flush_all(outboxes, self._send)
+
     async def run(self) -> None:
         """Send dirty outboxes until cancelled."""
         while True:
@@ -62,7 +74,7 @@ class Flusher:
             since, self._since = self._since, 0
             dirty, self.dirty = self.dirty, []
             for start in range(0, len(dirty), SENDS_PER_TURN):
-                flush_all(dirty[start : start + SENDS_PER_TURN])
+                self.flush(dirty[start : start + SENDS_PER_TURN])
                 if start + SENDS_PER_TURN >= len(dirty) and since:
                     self.flushed(since)
                 await trio.lowlevel.checkpoint()
@@ -72,13 +84,16 @@ def _do_nothing(_: int) -> None:
     """Do nothing: the callback is not set."""
 
 
-def flush_all(dirty: list[Outbox]) -> None:
+def flush_all(dirty: list[Outbox], send: SendMany | None = None) -> None:
     """Send each outbox with one non-blocking send; parked ones are skipped.
 
     Outboxes of one form that follow each other with the same frames share the joined bytes. After a
     fan-out that is nearly all of them, and the comparison is quick because the frames are the same
-    objects. A failure ends the session that it concerns and no other.
+    objects. A failure ends the session that it concerns and no other. With `send`, plain sockets
+    are sent to in one call, unless there are only one or two.
     """
+    if send is not None and len(dirty) >= TOGETHER_LEAST:
+        dirty = _send_together(dirty, send)
     form = None
     joined: list[bytes] = []
     wire = b""
@@ -95,3 +110,79 @@ def flush_all(dirty: list[Outbox]) -> None:
             outbox.flush(wire)
         except Exception:
             outbox.owner.failed()
+
+
+def _send_together(dirty: list[Outbox], send: SendMany) -> list[Outbox]:
+    """Send what goes to plain sockets with one call of `send`; return the other outboxes.
+
+    Nothing else runs between taking the frames and noting what of them was sent, so nothing can
+    overtake them. Owners are told after that, because what they do may send to any of the outboxes.
+    """
+    others: list[Outbox] = []
+    outboxes: list[Outbox] = []
+    wires: list[bytes] = []
+    socks: list[socket.socket] = []
+    form = None
+    joined: list[bytes] = []
+    wire = b""
+    plain = socket.socket
+    for outbox in dirty:
+        frames = outbox.frames
+        if not frames or outbox.unsent:
+            continue
+        sock = outbox.sock
+        if type(sock) is not plain:
+            others.append(outbox)  # TLS, or the network of the simulator
+            continue
+        if frames != joined or outbox.form is not form:
+            form = None
+            if outbox.size > WRITE_BYTES:
+                others.append(outbox)
+                continue
+            try:
+                wire = outbox.form.wire(frames)
+            except Exception:
+                others.append(outbox)  # it fails there again, when nothing is held here
+                continue
+            joined = frames
+            form = outbox.form
+        outbox.frames = []
+        outbox.size = 0
+        outbox.limit = outbox.limit_least
+        outboxes.append(outbox)
+        wires.append(wire)
+        socks.append(sock)
+    if outboxes:
+        _, cut, broken = send(wires, socks)
+        outboxes[0].traffic.sent += sum(map(len, wires))
+        if cut or broken:
+            _note(outboxes, wires, cut, broken)
+    return others
+
+
+def _note(
+    outboxes: list[Outbox],
+    wires: list[bytes],
+    cut: list[tuple[int, int]],
+    broken: list[tuple[int, int]],
+) -> None:
+    """Note what was not sent, then tell the owners."""
+    traffic = outboxes[0].traffic  # the same for all
+    for at, sent in cut:
+        outboxes[at].unsent = memoryview(wires[at])[sent:]
+        traffic.sent -= len(wires[at]) - sent
+    for at, _ in broken:
+        traffic.sent -= len(wires[at])
+    for at, _ in cut:
+        _tell(outboxes[at].owner, outboxes[at].owner.parked)
+    for at, error in broken:
+        owner = outboxes[at].owner
+        _tell(owner, partial(owner.lost, str(OSError(error, os.strerror(error)))))
+
+
+def _tell(owner: Owner, tell: Callable[[], None]) -> None:
+    """Call one of the owner's methods; a failure ends its session and no other."""
+    try:
+        tell()
+    except Exception:
+        owner.failed()

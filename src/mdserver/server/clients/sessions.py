@@ -20,7 +20,7 @@ from mdserver.core.outputs import Deliver, Disconnect, Log, Send
 from mdserver.limits import CLOSE_INTERNAL_ERROR
 from mdserver.server.clients.authorizations import Authorizations
 from mdserver.server.clients.batch import Batch
-from mdserver.server.clients.flusher import Flusher, flush_all
+from mdserver.server.clients.flusher import Flusher
 from mdserver.server.clients.forms import Form
 from mdserver.server.clients.measures import Measures
 from mdserver.server.clients.outbox import Outbox
@@ -121,7 +121,7 @@ class Sessions:
             self.flusher.dirty.append(outbox)
         outbox.take(run)
         if outbox.size > outbox.limit:
-            flush_all([outbox])
+            self.flusher.flush([outbox])
 
     def _deliver_to_many(self, sessions: Sequence[int], run: Sequence[Deliver]) -> None:
         """Put messages into many outboxes, encoded once for each form."""
@@ -154,7 +154,7 @@ class Sessions:
         # These outboxes exceed the limit before their sockets were tried: the frames came within
         # one pass, and the clients need not be slow. So they are sent, not ended.
         if full:
-            flush_all(full)
+            self.flusher.flush(full)
         for outbox in slow:
             outbox.owner.outbox_overflow()
 
