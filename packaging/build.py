@@ -77,8 +77,12 @@ def version() -> str:
 
 def wheel(output: Path) -> Path:
     """Build the wheel; its name says whether native code is in it (hatch_build.py)."""
-    name = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", output)
-    return output / Path(name.strip().splitlines()[-1]).name
+    pattern = f"mdserver-{version()}-*.whl"
+    for earlier in output.glob(pattern):
+        earlier.unlink()
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", output)
+    (built,) = output.glob(pattern)
+    return built
 
 
 def sdist(output: Path) -> Path:
