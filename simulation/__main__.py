@@ -31,14 +31,7 @@ from simulation.run import run as run_plan
 from simulation.stored import load
 from simulation.world import World
 
-REGRESSIONS = Path(__file__).with_name("regressions.txt")
 TROUBLES_SHOWN = 10
-
-
-def regressions() -> list[int]:
-    """The seeds that once failed: they run first."""
-    lines = REGRESSIONS.read_text(encoding="utf-8").splitlines()
-    return [int(line.split("#")[0]) for line in lines if line.split("#")[0].strip()]
 
 
 def plan_of(seed: int, level: int, profile: str | None) -> Plan:
@@ -93,13 +86,12 @@ def run(
     level: int,
     profile: str | None,
 ) -> None:
-    """Run the regression seeds and then so many others; exit 1 if any fails."""
-    before = [] if profile else regressions()
+    """Run so many seeds, and at level 1 the stored plans; exit 1 if any fails."""
     if fresh:
         commit = commit_of()
         first = first_seed(commit, first)
         click.echo(f"seeds from {first} on, of commit {commit[:12] or 'none: they are not fresh'}")
-    chosen = list(dict.fromkeys([*before, *range(first, first + seeds)]))
+    chosen = list(range(first, first + seeds))
     console, errors = Console(), Console(stderr=True)
     began = time.monotonic()
     results: list[Result] = []

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from attrs import evolve, frozen
 
-from mdserver.cluster.acceptor import Acceptor, AcceptorEvent, Standing
+from mdserver.cluster.acceptor import Acceptor, AcceptorEvent, Standing, Voter
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.dedupe import FORGOTTEN, Numbers, Publishers, Verdict
@@ -28,11 +28,14 @@ from mdserver.cluster.messages import (
     AckItem,
     ForwardReplyItem,
     Heartbeat,
+    LedGroup,
+    Prepare,
     PromiseItem,
     Sync,
     SyncRequest,
 )
 from mdserver.cluster.stable_storage import StableStorage
+from mdserver.cluster.transfer import Transfer
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.core import catch_up
 from mdserver.core.catch_up import CatchUp
@@ -358,6 +361,38 @@ def leaps_are_forgotten(original: Callable[..., int]) -> Any:
     return highest
 
 
+def the_end_of_an_epoch_is_not_told(original: Callable[..., Any]) -> Any:
+    def compare(self: Transfer, peer: str, led: LedGroup) -> Any:
+        over = led.epoch < self._group.log.epoch
+        return None if over else original(self, peer, led)
+
+    return compare
+
+
+def promised_to_an_order(original: Callable[..., None]) -> Any:
+    """A seed does to any cold start what it does to one that an operator ordered."""
+
+    def prepare(self: Voter, candidate: str, message: Prepare) -> None:
+        ordered = message.ordered or message.cold
+        original(self, candidate, msgspec.structs.replace(message, ordered=ordered))
+
+    return prepare
+
+
+def in_sight_is_enough(_: object) -> Any:
+    def full_attendance(self: Election) -> bool:
+        settings, members = self._settings, self._members
+        return not self.groups.record_lost and all(
+            members.alive(seed, self._outgoing.now)
+            and members.peers[seed].not_voting is not None
+            and not members.peers[seed].record_lost
+            for seed in settings.seeds
+            if seed != settings.me
+        )
+
+    return full_attendance
+
+
 def stored(name: str) -> Callable[[int], Plan]:
     """Return the plans of a stored one: how long messages take is drawn anew in each."""
 
@@ -474,5 +509,18 @@ MUTANTS = (
         "a second cold start after losses leaps as far as the first",
         ((Election, "_highest_promise", leaps_are_forgotten),),
         stored("lost-again"),
+    ),
+    Mutant(
+        "a seed promises a cold start before it heard every seed",
+        (
+            (Voter, "prepare", promised_to_an_order),
+            (Election, "_full_attendance", in_sight_is_enough),
+        ),
+        stored("cut-off-at-the-start"),
+    ),
+    Mutant(
+        "a coordinator whose epoch is over is not told",
+        ((Transfer, "compare", the_end_of_an_epoch_is_not_told),),
+        stored("stranded-successor"),
     ),
 )

@@ -12,19 +12,13 @@ from click.testing import CliRunner
 
 import simulation
 from mdserver.cluster.learner import Learner
-from simulation.__main__ import main, regressions
+from simulation.__main__ import main
 from simulation.diagram import diagram
 from simulation.minimise import minimise, smaller
 from simulation.plan import make
 from simulation.run import run
 
 ROOT = Path(simulation.__file__).parents[1]
-
-
-def test_regression_seeds_pass() -> None:
-    failed = {seed: run(make(seed))[0].problems for seed in regressions()}
-
-    assert {seed: problems for seed, problems in failed.items() if problems} == {}
 
 
 @pytest.mark.slow
