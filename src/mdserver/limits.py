@@ -328,6 +328,7 @@ KAFKA_BATCH_RECORDS_MAX = 1_000  # of one step: a few milliseconds
 KAFKA_POLL_S = 0.1  # after which the threads look whether the server ends
 KAFKA_CALL_TIMEOUT_S = 10  # for an answer about topics and offsets
 KAFKA_LOOK_TIMEOUT_S = 3  # after which Kafka counts as away, and publications are refused
+KAFKA_TOPICS_SHOWN_MAX = 100  # one by one in monitors; each takes three time series
 KAFKA_LOOK_S = 2  # how often topics are listed, and whether Kafka can be reached
 KAFKA_DESCRIBE_S = 10  # how often topics are described that list as before: a request for all
 KAFKA_GONE_S = (

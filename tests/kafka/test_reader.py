@@ -82,5 +82,8 @@ def test_statistics_count_records_and_tell_the_lag(kafka: LiveKafka, members: Me
             "strays": 0,
             "repeats": 0,
             "waiting": 0,
+            "assignments": 1,
+            "errors": {"look": 0, "read": 0, "write": 0},
+            "topics": {topic: {"partitions": 1, "lag": 0, "lag_max": 0}},
             "lag": {f"{topic}/0": 0},
         }

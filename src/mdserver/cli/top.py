@@ -145,6 +145,7 @@ class View:
             self._rates(),
             self._latency(),
             self._members(),
+            *self._kafka(),
             self._sessions(),
             self._subjects(),
             *([Text("q ends", style="dim")] if live else []),
@@ -188,6 +189,22 @@ class View:
             behind = "?" if row.get("behind") is None else f"{row['behind']:,}"
             table.add_row(harmless(row["name"]), row["state"], str(row["groups"]), behind)
         return table
+
+    def _kafka(self) -> list[Table]:
+        """Return a table of the topics, those that lack most first, if Kafka is the log."""
+        kafka = self.statistics.get("kafka")  # a member of an earlier version has none
+        if kafka is None or "topics" not in kafka:
+            return []
+        errors = ", ".join(f"{count:,} {task}" for task, count in kafka["errors"].items())
+        told = (
+            f"{kafka['records']:,} records, {kafka['waiting']:,} without result, errors: {errors}"
+        )
+        table = plain(f"Kafka topic ({told})", "partitions", "lag", "most lag of one")
+        rows = sorted(kafka["topics"].items(), key=lambda row: -row[1]["lag"])
+        for name, found in rows[:SHOWN]:
+            numbers = (found["partitions"], found["lag"], found["lag_max"])
+            table.add_row(harmless(name), *(f"{number:,}" for number in numbers))
+        return [table]
 
     def _sessions(self) -> Table:
         numbers = ("waiting", "outbox", "silent", "subscriptions")

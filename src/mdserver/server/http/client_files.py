@@ -19,7 +19,7 @@ CLIENT = "/client/"
 DEMO = "/demo/"
 OVERVIEW = "/overview/"
 PREFIXES = (CLIENT, DEMO, OVERVIEW)
-OF_DASHBOARD = ("dashboard.css", "dom.js", "live.js", "plots.js")
+OF_DASHBOARD = ("dashboard.css", "dom.js", "kafka.js", "live.js", "plots.js")
 """The files that the overview has in common with the dashboard of the monitor."""
 INDEX = "index.html"
 _WELCOME = {"/": "welcome.html", "/welcome.css": "welcome.css", "/welcome.js": "welcome.js"}

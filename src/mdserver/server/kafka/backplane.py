@@ -44,9 +44,16 @@ class Backplane:
 
     def statistics(self) -> dict[str, Any]:
         """Return counts since the start, what waits, and the lag of each partition."""
-        counts = attrs.asdict(self.node.mode.counts())
-        counts["lag"] = dict(self.reader.lag)
-        return counts
+        return {
+            **attrs.asdict(self.node.mode.counts()),
+            "assignments": self.reader.assignments,
+            "errors": {
+                "look": self.watcher.errors,
+                "read": self.reader.errors,
+                "write": self.writer.errors + self.writer.refused,
+            },
+            "lag": dict(self.reader.lag),
+        }
 
     async def run(self) -> None:
         """Run until cancelled; then wait for what is on its way to Kafka, at most some seconds."""

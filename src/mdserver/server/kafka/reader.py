@@ -50,6 +50,8 @@ class Reader(EngineThread):
         """The partitions that are read -> the next offset of each."""
         self.lag: dict[str, int] = {}
         """Partitions (`topic/number`) -> how many offsets are not read yet, as last looked at."""
+        self.assignments = 0
+        """How often the consumer was told what to read, and from where on."""
         self._look_at = 0.0
         self._again_at = 0.0
         """Until when nothing is assigned, since Kafka did not say where to begin."""
@@ -87,6 +89,7 @@ class Reader(EngineThread):
         try:
             offsets = self._offsets(consumer, wanted)
         except (KafkaException, TimeoutError) as error:
+            self.errors += 1
             log.warning("kafka offsets unknown", reason=clients.described(error))
             self._again_at = time.monotonic() + KAFKA_LOOK_S
             return
@@ -96,7 +99,7 @@ class Reader(EngineThread):
         following |= {one: start for one, (start, _) in offsets.items()}
         self._next = following
         self.give(ReadingBegun(offsets))
-        consumer.assign([TopicPartition(*one, offset) for one, offset in following.items()])
+        self._assign(consumer)
 
     def _offsets(self, consumer: Consumer, wanted: Consume) -> "dict[Partition, tuple[int, int]]":
         """Return where to begin with each partition, and where it ends.
@@ -187,6 +190,7 @@ class Reader(EngineThread):
 
     def _fail(self, consumer: Consumer, message: Any) -> None:
         """Handle an error of a partition: what comes next may have been removed by retention."""
+        self.errors += 1
         error, one = message.error(), (message.topic(), message.partition())
         if error.code() == KafkaError._AUTO_OFFSET_RESET and one in self._next:
             self._go_on(consumer, one)
@@ -209,7 +213,12 @@ class Reader(EngineThread):
             self._next[one] = high
             self.give(RecordsLost(one, high))
             self._doubt()
-        consumer.assign([TopicPartition(*each, offset) for each, offset in self._next.items()])
+        self._assign(consumer)
+
+    def _assign(self, consumer: Consumer) -> None:
+        """Have the consumer read the partitions of `_next`, each from its offset on."""
+        self.assignments += 1
+        consumer.assign([TopicPartition(*one, offset) for one, offset in self._next.items()])
 
 
 _LOOKED_AT = (

@@ -16,6 +16,8 @@ class EngineThread:
     """Base of the threads. `run` runs one until it is cancelled, and then waits for its end."""
 
     def __init__(self, engine: Engine) -> None:
+        self.errors = 0
+        """What failed since the start; read by the thread of the server."""
         self._engine = engine
         self._stopping = threading.Event()
 

@@ -47,6 +47,7 @@ class Watcher(EngineThread):
             try:
                 seen = self._look(admin)
             except (KafkaException, TimeoutError) as error:
+                self.errors += 1
                 reason = self._refused or clients.described(error)
                 self.give(Reachability(f"Kafka cannot be reached: {reason}"))
             else:

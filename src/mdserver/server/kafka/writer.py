@@ -41,6 +41,8 @@ class Writer(EngineThread):
 
     def __init__(self, settings: "KafkaSettings", engine: "Engine") -> None:
         super().__init__(engine)
+        self.refused = 0
+        """What was refused at once; `errors` counts the other failures, in the other thread."""
         self._settings = settings
         self._producer = clients.producer(settings, self._failed)
         self._fatal: str | None = None
@@ -68,6 +70,7 @@ class Writer(EngineThread):
                 reason = f"Kafka refused it: {clients.described(error)}"
                 refused.append(ProductionReport(record.ticket, reason=reason, certain=True))
         if refused:
+            self.refused += len(refused)
             self._engine.dispatch(ProductionReports(refused))
 
     def work(self) -> None:
@@ -88,6 +91,7 @@ class Writer(EngineThread):
         if error is None:
             report = ProductionReport(ticket, message.partition(), message.offset())
         else:
+            self.errors += 1
             reason = f"Kafka did not take it: {error.str()}"
             certain = error.code() in CERTAIN
             report = ProductionReport(ticket, reason=reason, certain=certain)

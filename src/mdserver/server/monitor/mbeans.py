@@ -37,6 +37,8 @@ def mbeans(statistics: Statistics, unready: str | None) -> Beans:
     if document["journal"] is not None:
         journal = document["journal"]
         beans[f"{DOMAIN}:type=Journal"] = camel({**journal, "trouble": journal["trouble"] or ""})
+    if document["kafka"] is not None:
+        beans |= kafka_beans(document["kafka"])
     for name, found in document["latency"].items():
         beans[f"{DOMAIN}:type=Latency,name={name}"] = camel(found)
     for indicator, windows in document["windows"].items():
@@ -44,6 +46,17 @@ def mbeans(statistics: Statistics, unready: str | None) -> Beans:
             name = f"{DOMAIN}:type=Window,indicator={indicator},window={window}"
             beans[name] = camel(found)
     return beans
+
+
+def kafka_beans(kafka: dict[str, Any]) -> Beans:
+    """Return an MBean with the counts of Kafka, and one a topic."""
+    counts = {name: value for name, value in kafka.items() if isinstance(value, int)}
+    errors = {f"errors_{task}": count for task, count in kafka["errors"].items()}
+    topics = {
+        f"{DOMAIN}:type=KafkaTopic,name={topic}": camel(found)
+        for topic, found in kafka["topics"].items()
+    }
+    return {f"{DOMAIN}:type=Kafka": camel(counts | errors), **topics}
 
 
 def camel(values: dict[str, Any]) -> dict[str, Value]:

@@ -2,11 +2,13 @@
 
 The library writes the exposition formats; this module defines the metrics. Names and units follow
 the conventions of Prometheus: base units (seconds, bytes), `_total` for counters. The labels are
-the reason of a refusal and the close code of a session, which have a few dozen values. Nothing that
-a client chooses becomes a label, because each value of a label makes a time series of its own.
+the reason of a refusal, the close code of a session and the topic of Kafka, of which there are a
+few dozen. Nothing that a client chooses becomes a label, because each value of a label makes a time
+series of its own.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import attrs
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -23,7 +25,7 @@ from prometheus_client.registry import Collector
 from mdserver import __version__
 from mdserver.codec.http import Request
 from mdserver.core.histogram import Histogram
-from mdserver.limits import NS_PER_S
+from mdserver.limits import CLOSE_SLOW_CONSUMER, NS_PER_S
 from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.disk.journalling import JournalState
 from mdserver.server.http.answers import NO_STORE, Parameters
@@ -62,6 +64,21 @@ COUNTERS = {
     "bytes_out": ("sent_bytes", "Bytes that clients were sent, without TLS."),
 }
 
+KAFKA_COUNTERS = {
+    "records": ("records", "Records that were read."),
+    "poison": ("poison_records", "Records that are no messages, and were left out."),
+    "strays": ("stray_records", "Records in another partition than that of their key."),
+    "repeats": ("repeats", "Repeated publications that were passed over."),
+    "assignments": ("assignments", "How often this member began to read, or went on elsewhere."),
+}
+"""Name in the statistics -> name of the metric without its prefix, and its help text."""
+
+KAFKA_LAG = {
+    "partitions": ("partitions", "Partitions that are read."),
+    "lag": ("lag_records", "Offsets that are not read yet, of all partitions of a topic."),
+    "lag_max": ("lag_records_max", "The same, of that partition of a topic that lacks most."),
+}
+
 
 class Metrics(Collector):
     """The metrics of one server, computed for each scrape."""
@@ -86,7 +103,9 @@ class Metrics(Collector):
         yield labelled(
             "mdserver_refusals", "What clients were refused.", "reason", measures.refused
         )
-        closed = {str(code): count for code, count in measures.closed.items()}
+        # A rate misses the first increase of a series that was not there before: one has an alert.
+        closed = {str(CLOSE_SLOW_CONSUMER): 0}
+        closed |= {str(code): count for code, count in measures.closed.items()}
         yield labelled("mdserver_sessions_ended", "Sessions that the server ended.", "code", closed)
         yield CounterMetricFamily(
             "mdserver_slow_consumers_relieved",
@@ -127,6 +146,33 @@ class Metrics(Collector):
         yield histogram(
             "mdserver_loop_delay_seconds", "How late tasks are woken up.", measures.loop_delay
         )
+        kafka = statistics.kafka_topics()
+        if kafka is not None:
+            yield from kafka_metrics(kafka)
+
+
+def kafka_metrics(counts: dict[str, Any]) -> Iterator[Metric]:
+    """Yield the metrics of Kafka from what `kafka_lag.summary` returns."""
+    for name, (metric, meaning) in KAFKA_COUNTERS.items():
+        yield CounterMetricFamily(f"mdserver_kafka_{metric}", meaning, counts[name])
+    yield GaugeMetricFamily(
+        "mdserver_kafka_waiting_publications",
+        "Publications of which Kafka has not said yet whether it has them.",
+        counts["waiting"],
+    )
+    errors = CounterMetricFamily(
+        "mdserver_kafka_errors",
+        "What failed: to look which topics there are, to read, to write.",
+        labels=["task"],
+    )
+    for task, count in counts["errors"].items():
+        errors.add_metric([task], count)
+    yield errors
+    for name, (metric, meaning) in KAFKA_LAG.items():
+        family = GaugeMetricFamily(f"mdserver_kafka_{metric}", meaning, labels=["topic"])
+        for topic, found in counts["topics"].items():
+            family.add_metric([topic], found[name])
+        yield family
 
 
 def labelled(name: str, meaning: str, label: str, counts: dict[str, int]) -> Metric:

@@ -85,6 +85,7 @@ class Report:
             },
             "latency": latencies,
             **statistics.incidents(),
+            "kafka": statistics.kafka_topics(),
         }
         return self._latest
 

@@ -25,6 +25,7 @@ from mdserver.limits import (
 )
 from mdserver.server.clients.measures import Measures
 from mdserver.server.disk.journalling import JournalState
+from mdserver.server.monitor.kafka_lag import summary
 from mdserver.server.server import Server
 
 QUANTILES = (0.5, 0.99, 0.999)
@@ -188,8 +189,8 @@ class Statistics:
                 for name, found in self.summaries().items()
             },
             "latency": {name: latency(found) for name, found in self._measured().items()},
-            "kafka": None if self.kafka is None else self.kafka(),
             **self.incidents(),
+            "kafka": self.kafka_partitions(),
         }
 
     def incidents(self) -> dict[str, Any]:
@@ -208,6 +209,17 @@ class Statistics:
             "elections_won": measures.coordinated,
             "journal": None if self.journal is None else attrs.asdict(self.journal()),
         }
+
+    def kafka_topics(self) -> dict[str, Any] | None:
+        """Return what is known of Kafka, with the lag of each topic; None without it."""
+        return None if self.kafka is None else summary(self.kafka())
+
+    def kafka_partitions(self) -> dict[str, Any] | None:
+        """Return the same with the lag of each partition as well."""
+        if self.kafka is None:
+            return None
+        counts = self.kafka()
+        return {**summary(counts), "lag": counts["lag"]}
 
     def histograms(self) -> dict[str, Histogram]:
         """Return copies of all histograms of latencies."""

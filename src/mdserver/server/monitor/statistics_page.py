@@ -5,7 +5,7 @@ from typing import Any
 from mdserver.codec.http import Request
 from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.http.answers import Parameters, json_answer, text_answer
-from mdserver.server.monitor.pages import FORMATS
+from mdserver.server.monitor.pages import FORMATS, aligned
 from mdserver.server.monitor.statistics import Statistics
 
 SHOWN = ("maximum", "average", "deviation")
@@ -50,12 +50,20 @@ def text(document: dict[str, Any]) -> str:
     if document["journal"] is not None:
         lines += ["", "journal", *(f"  {name}  {one}" for name, one in document["journal"].items())]
     if document["kafka"] is not None:
-        lines += ["", "kafka", *(f"  {name}  {one}" for name, one in document["kafka"].items())]
+        lines += ["", "kafka", *kafka_lines(document["kafka"])]
     lines += ["", "latency in seconds"]
     for name, one in document["latency"].items():
         shown = "  ".join(f"{key} {value:g}" for key, value in one.items())
         lines.append(f"  {name.ljust(24)}{shown}")
     return "\n".join(lines) + "\n"
+
+
+def kafka_lines(kafka: dict[str, Any]) -> list[str]:
+    """Return the counts of Kafka, and a line a topic; partitions are in JSON alone."""
+    counts = {name: value for name, value in kafka.items() if isinstance(value, int)}
+    errors = {f"errors ({task})": count for task, count in kafka["errors"].items()}
+    topics = [{"topic": name, **found} for name, found in kafka["topics"].items()]
+    return [*pairs(counts | errors), *aligned(topics).splitlines()]
 
 
 def pairs(values: dict[str, Any]) -> list[str]:

@@ -1,20 +1,10 @@
 /** The map of the cluster, and what changed in it between two looks. */
 
-import { count, element, find } from "./dom.js";
+import { count, element, find, happened } from "./dom.js";
 
 const COLOURS = 7;
-const EVENTS_MAX = 200;
 let before = null;
 let wasReady = null;
-
-/** Add an event, the newest first. */
-export function happened(text, isWarning = false) {
-  const item = element("li", "", isWarning ? "warning" : "");
-  const time = element("time", new Date().toLocaleTimeString());
-  item.append(time, ` ${text}`);
-  find("event-rows").prepend(item);
-  while (find("event-rows").children.length > EVENTS_MAX) find("event-rows").lastChild.remove();
-}
 
 /** Show the members and who coordinates which group; tell what changed since the last look. */
 export function showCluster(status) {

@@ -6,17 +6,17 @@
  */
 
 import { Client } from "./client/mdserver.js";
-import { showCluster, showHealth, showLag, happened } from "./cluster.js";
+import { showCluster, showHealth, showLag } from "./cluster.js";
 import * as terminal from "./console.js";
-import { ask, count, element, fillTable, find, health, seconds } from "./dom.js";
+import { ask, count, element, fillFigures, fillTable, find, happened, health, seconds } from "./dom.js";
+import { showKafka } from "./kafka.js";
 import { Live, eventsInWords } from "./live.js";
-import { BarPlot, TimePlot, short } from "./plots.js";
+import { BarPlot, Figures, short } from "./plots.js";
 
 const LOOK_MS = 2000;
 const LIVE_LOOK_MS = 5000; // while the member publishes its statistics
 const LIVE_MISSED_MAX = 3; // intervals
 const SUBJECTS_MS = 10_000; // the member looks at all subjects for it
-const SHOWN_MS = 5 * 60_000;
 const EVENTS_PAUSE_MS = 500; // what happens in a cluster seldom happens alone
 const PAGE_ROWS = 50;
 const SILENT_MS = 60_000;
@@ -40,16 +40,7 @@ const GAUGES = {
   members_in_sight: "members in sight",
 };
 
-const pair = (first, second) => [
-  { label: first, colour: "--first" },
-  { label: second, colour: "--second" },
-];
-const plots = {
-  messages: new TimePlot(find("messages"), pair("in", "out"), "a second", SHOWN_MS),
-  bytes: new TimePlot(find("bytes"), pair("in", "out"), "B a second", SHOWN_MS),
-  connected: new TimePlot(find("connected"), pair("connected", "slow"), "", SHOWN_MS),
-  latency: new TimePlot(find("latency"), pair("to commit", "to socket"), "ms", SHOWN_MS),
-};
+const plots = new Figures(find);
 const windows = new BarPlot(
   find("windows"),
   [{ label: "maximum", colour: "--second" }, { label: "average", colour: "--first" }],
@@ -108,33 +99,26 @@ function seed({ time, windows: found }) {
   ]) {
     const [first, second] = names.map((name) => (name ? apart(found[name]) : []));
     for (const [at, { from, to, average }] of [...first.entries()].reverse()) {
-      if (to >= SHOWN_MS) continue;
+      if (to >= Figures.SHOWN_MS) continue;
       const values = [average, second[at]?.average ?? 0];
-      for (const ago of [Math.min(from, SHOWN_MS), to + 1]) plot.add(time - ago, values);
+      for (const ago of [Math.min(from, Figures.SHOWN_MS), to + 1]) plot.add(time - ago, values);
     }
   }
 }
 
 function showGauges(gauges) {
-  find("gauges").replaceChildren(
-    ...Object.entries(GAUGES).map(([name, label]) => {
-      const made = document.createElement("div");
-      made.append(element("dt", label), element("dd", short(gauges[name] ?? 0)));
-      return made;
-    }),
-  );
+  fillFigures(Object.entries(GAUGES).map(([name, label]) => [label, short(gauges[name] ?? 0)]));
 }
+
+const latenciesOf = ({ publication_to_commit: commit, commit_to_socket: socket }) =>
+  [commit.p99_s, socket.p99_s];
 
 /** Show what the member published: its rates and latencies are those since its report before. */
 function showReport({ time, interval_ms: interval, now, rates, latency }) {
   reported = { at: performance.now(), interval_ms: interval };
   find("source").textContent = `Live: this member publishes its figures every ${seconds(interval)}.`;
   showGauges(now);
-  plots.messages.add(time, [rates.messages_in, rates.messages_out]);
-  plots.bytes.add(time, [rates.bytes_in, rates.bytes_out]);
-  plots.connected.add(time, [now.sessions, now.slow_consumers]);
-  const { publication_to_commit: commit, commit_to_socket: socket } = latency;
-  plots.latency.add(time, [1000 * commit.p99_s, 1000 * socket.p99_s]);
+  plots.add(time, rates, now, latenciesOf(latency));
 }
 
 function showStatistics(now) {
@@ -148,12 +132,9 @@ function showStatistics(now) {
   }
   const elapsed = (now.time - old.time) / 1000;
   const rate = (name) => Math.max(0, now.total[name] - old.total[name]) / elapsed;
-  plots.messages.add(now.time, [rate("messages_in"), rate("messages_out")]);
-  plots.bytes.add(now.time, [rate("bytes_in"), rate("bytes_out")]);
-  plots.connected.add(now.time, [now.now.sessions, now.now.slow_consumers]);
+  const rates = Object.fromEntries(Object.keys(now.total).map((name) => [name, rate(name)]));
+  plots.add(now.time, rates, now.now, latenciesOf(now.latency));
   find("source").textContent ||= `This page asks every ${seconds(LOOK_MS)}.`;
-  const { publication_to_commit: commit, commit_to_socket: socket } = now.latency;
-  plots.latency.add(now.time, [1000 * commit.p99_s, 1000 * socket.p99_s]);
 }
 
 function showWindows() {
@@ -237,6 +218,7 @@ async function look() {
   names = new Map(cluster.members.map(({ address, name }) => [address, name]));
   showCluster(cluster);
   showHealth(state, configuration);
+  showKafka([{ name: now.node, kafka: now.kafka }]);
   await showSessions();
   if (Date.now() >= subjectsDue) {
     await showSubjects();

@@ -1,6 +1,7 @@
 /** Small pieces of the page: elements, rows of tables, and questions to the member. */
 
 const ASK_TIMEOUT_MS = 10_000;
+const EVENTS_MAX = 200;
 
 // A page may have been opened with user and password in its address, which `fetch` refuses.
 const at = (path) => new URL(path, location.origin + location.pathname);
@@ -30,6 +31,26 @@ export function row(labels, texts) {
     made.append(cell);
   });
   return made;
+}
+
+/** Show figures; `figures` are pairs of a label and a text. */
+export function fillFigures(figures) {
+  find("gauges").replaceChildren(
+    ...figures.map(([label, text]) => {
+      const made = document.createElement("div");
+      made.append(element("dt", label), element("dd", text));
+      return made;
+    }),
+  );
+}
+
+/** Add an event, the newest first. */
+export function happened(text, isWarning = false) {
+  const item = element("li", "", isWarning ? "warning" : "");
+  item.append(element("time", new Date().toLocaleTimeString()), ` ${text}`);
+  const rows = find("event-rows");
+  rows.prepend(item);
+  while (rows.children.length > EVENTS_MAX) rows.lastChild.remove();
 }
 
 /** Ask the member; return the value of a JSON answer. Throws an Error with what it said instead. */

@@ -196,6 +196,36 @@ export class TimePlot extends Plot {
   }
 }
 
+const FIGURES = { // id of the canvas -> labels of the two lines, and their unit
+  messages: ["in", "out", "a second"],
+  bytes: ["in", "out", "B a second"],
+  connected: ["connected", "slow", ""],
+  latency: ["to commit", "to socket", "ms"],
+};
+
+/** The plots with which a page begins: messages, bytes, sessions and latencies of five minutes. */
+export class Figures {
+  static SHOWN_MS = 5 * 60_000;
+
+  constructor(find) {
+    for (const [name, [first, second, unit]] of Object.entries(FIGURES)) {
+      const series = [
+        { label: first, colour: "--first" },
+        { label: second, colour: "--second" },
+      ];
+      this[name] = new TimePlot(find(name), series, unit, Figures.SHOWN_MS);
+    }
+  }
+
+  /** Add a point to each. `rates` are a second, `latencies` those of 99 of 100, in seconds. */
+  add(time, rates, { sessions, slow_consumers: slow }, latencies) {
+    this.messages.add(time, [rates.messages_in, rates.messages_out]);
+    this.bytes.add(time, [rates.bytes_in, rates.bytes_out]);
+    this.connected.add(time, [sessions, slow]);
+    this.latency.add(time, latencies.map((seconds) => 1000 * seconds));
+  }
+}
+
 /** Bars over windows of time. `bars` are `{ label, values, note }`, oldest first. */
 export class BarPlot extends Plot {
   bars = [];

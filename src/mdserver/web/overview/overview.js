@@ -5,12 +5,11 @@
  */
 
 import { Client } from "../client/mdserver.js";
-import { count, element, fillTable, find } from "./dom.js";
+import { count, fillFigures, fillTable, find, happened } from "./dom.js";
+import { showKafka } from "./kafka.js";
 import { Live, eventsInWords } from "./live.js";
-import { TimePlot, short } from "./plots.js";
+import { Figures, short } from "./plots.js";
 
-const SHOWN_MS = 5 * 60_000;
-const EVENTS_MAX = 200;
 const LOOK_MS = 1000;
 const SUMS = {
   sessions: "sessions",
@@ -24,16 +23,7 @@ const COPIES = { // of which every member has its own
   cache_bytes: "bytes in the cache",
 };
 
-const pair = (first, second) => [
-  { label: first, colour: "--first" },
-  { label: second, colour: "--second" },
-];
-const plots = {
-  messages: new TimePlot(find("messages"), pair("in", "out"), "a second", SHOWN_MS),
-  bytes: new TimePlot(find("bytes"), pair("in", "out"), "B a second", SHOWN_MS),
-  connected: new TimePlot(find("connected"), pair("connected", "slow"), "", SHOWN_MS),
-  latency: new TimePlot(find("latency"), pair("to commit", "to socket"), "ms", SHOWN_MS),
-};
+const plots = new Figures(find);
 let isStale = false; // reports came that are not shown yet
 let shown = 0; // members
 let isRefused = false;
@@ -60,14 +50,6 @@ const live = new Live(Client, {
   },
 });
 
-function happened(text) {
-  const item = element("li");
-  item.append(element("time", new Date().toLocaleTimeString()), ` ${text}`);
-  const rows = find("event-rows");
-  rows.prepend(item);
-  while (rows.children.length > EVENTS_MAX) rows.lastChild.remove();
-}
-
 const sum = (reports, part, name) => reports.reduce((all, one) => all + (one[part][name] ?? 0), 0);
 const most = (values) => Math.max(0, ...values);
 
@@ -77,13 +59,8 @@ function show(reports) {
     ...Object.entries(COPIES).map(([name, label]) => [label, most(reports.map(({ now }) => now[name]))]),
     ["members", reports.length],
   ];
-  find("gauges").replaceChildren(
-    ...gauges.map(([label, value]) => {
-      const made = document.createElement("div");
-      made.append(element("dt", label), element("dd", short(value)));
-      return made;
-    }),
-  );
+  fillFigures(gauges.map(([label, value]) => [label, short(value)]));
+  showKafka(reports.map(({ node, kafka }) => ({ name: node, kafka })));
   fillTable(find("member-rows"), reports.map(({ member, node, now, rates, unready, warning }) => [
     member === node ? node : `${node} ${member}`,
     count(now.sessions),
@@ -96,13 +73,14 @@ function show(reports) {
 }
 
 function plot(reports) {
-  const time = Date.now();
-  const rate = (name) => sum(reports, "rates", name);
-  const slowest = (name) => 1000 * most(reports.map(({ latency }) => latency[name].p99_s));
-  plots.messages.add(time, [rate("messages_in"), rate("messages_out")]);
-  plots.bytes.add(time, [rate("bytes_in"), rate("bytes_out")]);
-  plots.connected.add(time, [sum(reports, "now", "sessions"), sum(reports, "now", "slow_consumers")]);
-  plots.latency.add(time, [slowest("publication_to_commit"), slowest("commit_to_socket")]);
+  const sums = (part, names) => Object.fromEntries(names.map((name) => [name, sum(reports, part, name)]));
+  const slowest = (name) => most(reports.map(({ latency }) => latency[name].p99_s));
+  plots.add(
+    Date.now(),
+    sums("rates", ["messages_in", "messages_out", "bytes_in", "bytes_out"]),
+    sums("now", ["sessions", "slow_consumers"]),
+    [slowest("publication_to_commit"), slowest("commit_to_socket")],
+  );
 }
 
 /** Show once a second what came, however many members there are. */
