@@ -225,6 +225,7 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 	$(BIN)/python -m simulation chaos --seconds 600 --members 4 --only half-cut
 	$(BIN)/python -m simulation chaos --profile journal --rounds 50
 	$(BIN)/python -m simulation chaos --profile configuration --rounds 44
+	$(BIN)/python -m simulation chaos --profile upgrade --rounds 6
 
 chaos: $(VENV)/.dev networks ## a minute of kills, pauses and partitions of real processes
 	$(BIN)/python -m simulation chaos --seconds 60

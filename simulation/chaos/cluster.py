@@ -13,11 +13,13 @@ from simulation.chaos.identity import Change
 from simulation.chaos.members import Member
 from simulation.chaos.plan import Plan
 from simulation.chaos.proxy import Proxy
+from simulation.chaos.releases import unpack
 from simulation.chaos.statuses import NORMAL, NoAnswerError, Status, status_of
 from simulation.chaos.wire import Pair, Wire, text
 from simulation.diagram import Mark
 
 LOOK_EVERY_S = 0.25
+RELEASE_FOLDER = "release"  # in the folder of a run: the release before, if members run it
 
 
 @define
@@ -56,8 +58,9 @@ class Cluster:
         self.wire = wire
         self.folder = folder
         self.seeds = range(plan.seeds)
+        release = unpack(folder / RELEASE_FOLDER) if plan.upgraded else None
         self.members = [
-            Member(number, wire, folder, tell, journal=plan.journal)
+            Member(number, wire, folder, tell, journal=plan.journal, release=release)
             for number in range(plan.members)
         ]
         self.doors: list[Proxy] = []

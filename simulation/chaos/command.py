@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from simulation.chaos import namespaces
+from simulation.chaos import namespaces, releases
+from simulation.chaos.cluster import RELEASE_FOLDER
 from simulation.chaos.loopback import Loopback
 from simulation.chaos.members import fake_clock
 from simulation.chaos.namespaces import Namespaces
@@ -27,12 +28,13 @@ from simulation.chaos.plan import (
     make,
     make_configuration,
     make_journal,
+    make_upgrade,
 )
 from simulation.chaos.run import Chaos, Outcome
 from simulation.chaos.wire import Wire
 
-PROFILES = ("mixed", "journal", "configuration")
-ROUNDS = {"journal": make_journal, "configuration": make_configuration}
+PROFILES = ("mixed", "journal", "configuration", "upgrade")
+ROUNDS = {"journal": make_journal, "configuration": make_configuration, "upgrade": make_upgrade}
 """The profiles of three seeds, whose faults come in rounds."""
 NETWORKS = ("auto", "namespaces", "loopback")
 INSIDE = "CHAOS_NAMESPACE"  # set once this process is alone in its namespace
@@ -54,7 +56,8 @@ INTERRUPTED = 130
     default="mixed",
     show_default=True,
     help="Three seeds with a journal, in rounds. `journal`: all end together. `configuration`: "
-    "they are started with a parameter of another identity, and it is set back.",
+    "they are started with a parameter of another identity, and it is set back. `upgrade`: they "
+    "begin with the release before, and one after the other is stopped and started with this one.",
 )
 @click.option(
     "--rounds",
@@ -119,6 +122,9 @@ def chaos(
             plan = make(seed, seconds, members, clocks=clock is not None, only=only)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    why = releases.missing() if plan.upgraded else None
+    if why is not None:
+        raise click.ClickException(f"no upgrade: {why}")
     console = Console()
     console.print(plan.describe(), markup=False, highlight=False, soft_wrap=True)
     folder = Path(tempfile.mkdtemp(prefix="mdserver-chaos-"))
@@ -133,7 +139,7 @@ def chaos(
         if keep_all or outcome.problems:
             kept = keep / f"{'' if profile == 'mixed' else profile + '-'}seed-{seed}-{members}"
             shutil.rmtree(kept, ignore_errors=True)
-            shutil.copytree(folder, kept)
+            shutil.copytree(folder, kept, ignore=shutil.ignore_patterns(RELEASE_FOLDER))
             console.print(f"history and logs: {kept}", markup=False, soft_wrap=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

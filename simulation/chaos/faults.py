@@ -18,6 +18,7 @@ from simulation.chaos.plan import (
     HALF_CUT,
     SERVED_WITHIN_S,
     TOGETHER,
+    UPGRADE,
 )
 from simulation.chaos.proxy import Route
 from simulation.chaos.statuses import NoAnswerError, ask
@@ -67,6 +68,7 @@ class Faults:
             CLOCK: self._clock,
             HALF_CUT: self._half_cut,
             BLACKOUT: self._blackout,
+            UPGRADE: self._upgrade,
             **dict.fromkeys(TOGETHER, self._together),
             **dict.fromkeys(ANOTHER_IDENTITY, self._another_identity),
         }
@@ -238,10 +240,31 @@ class Faults:
                 cluster.start(member)
             return await self._all_proven()
 
+    async def _upgrade(self, fault: Fault) -> bool:
+        """Stop a member of the release before, and start it with this one; false if none is left.
+
+        The others serve meanwhile, so all have to vote before and after.
+        """
+        async with self._turn:
+            if not await self._all_proven():
+                return False
+            old = [member for member in self._order(fault) if member.release is not None]
+            if not old:
+                return False
+            member = old[0]
+            self._busy[member.number] = self.cluster.doomed[member.number] = None
+            self.cluster.mark(member.number, fault.kind)
+            await member.stop(STOP_TIMEOUT_S)
+            self.cluster.judge()
+            member.release = None
+            self._again(member)
+            return await self._all_proven()
+
     async def _all_proven(self) -> bool:
-        """Wait until every member votes; False if that takes too long."""
+        """Wait until every member votes and no other fault has it; False after a minute."""
         with trio.move_on_after(VICTIM_TIMEOUT_S):
-            while not all(member.proven for member in self.cluster.members):
+            # One that is down has voted before: `proven` is about its process until the next.
+            while self._busy or not all(m.up and m.proven for m in self.cluster.members):
                 await self.cluster.looked.park()
             return True
         return False

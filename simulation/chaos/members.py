@@ -11,6 +11,7 @@ from pathlib import Path
 
 import trio
 
+from simulation.chaos import releases
 from simulation.chaos.identity import Change
 from simulation.chaos.processes import begin, end, ended
 from simulation.chaos.proxy import Address
@@ -46,7 +47,8 @@ class Member:
     """One member. `running` is the process, None while it is down.
 
     `proven`: since its start it was seen with a vote in every group. A seed that was keeps its
-    logs until its process ends.
+    logs until its process ends. `release`: where Python finds the release that its next process
+    runs; None: this one.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Member:
         tell: Callable[[str], None],
         *,
         journal: bool = False,
+        release: Path | None = None,
     ) -> None:
         self.number = number
         self.name = f"m{number}"
@@ -71,6 +74,7 @@ class Member:
         self._tell = tell
         self.journal = folder / f"journal-{self.name}" if journal else None
         self.library = fake_clock()
+        self.release = release
 
     @property
     def up(self) -> bool:
@@ -146,6 +150,8 @@ class Member:
 
     def _environment(self) -> dict[str, str]:
         environment = {**os.environ, "MDSERVER_CLUSTERPASSWORD": CLUSTER_PASSWORD}
+        if self.release is not None:
+            environment |= releases.environment(self.release)
         if self.library is not None:
             if not self._clock.exists():
                 self.set_clock(0)

@@ -39,6 +39,9 @@ ANOTHER_IDENTITY = ("another-identity-one", "another-identity-all")
 IDENTITY_ROUND_S = 5
 JOURNAL_AHEAD = (1000, 5000)
 """How far publishers of such a run are ahead of their results: as far as they may, and farther."""
+UPGRADE = "upgrade"
+"""A member that runs the release before is stopped and started with this one."""
+UPGRADE_ROUND_S = 6
 ROUND_S = 4
 SPACING_MIN_S, SPACING_MAX_S = 2.0, 4.0
 LASTING_S = (0.5, 1.5, 4.0)  # means
@@ -63,6 +66,7 @@ class Plan:
     faults: tuple[Fault, ...]
     journal: bool = False  # seeds ack what is on their disks: all of them may end at once
     ahead: tuple[int, ...] = ()  # of publishers: how far they are ahead of their results
+    upgraded: bool = False  # members begin with the release before
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -181,6 +185,39 @@ def make_configuration(seed: int, rounds: int) -> Plan:
             for number in range(rounds)
         ),
         journal=True,
+    )
+
+
+def make_upgrade(seed: int, rounds: int) -> Plan:
+    """Three seeds with a journal, upgraded from the release before, one after the other.
+
+    Between two upgrades one that is drawn is killed: members of both releases have to take over
+    from each other.
+    """
+    rng = random.Random(f"upgrade {seed}")
+    return Plan(
+        seed=seed,
+        seconds=rounds * UPGRADE_ROUND_S,
+        members=3,
+        seeds=3,
+        publishers=3,
+        subscribers=3,
+        subjects=6,
+        per_second=20.0,
+        reckless=False,
+        faults=tuple(
+            Fault(
+                at=int((number + rng.random() / 2) * UPGRADE_ROUND_S * NS_PER_S),
+                kind=("kill", UPGRADE)[number % 2],
+                first=rng.randrange(3),
+                second=0,
+                lasting=int(rng.random() * NS_PER_S),
+                draw=rng.getrandbits(30),
+            )
+            for number in range(rounds)
+        ),
+        journal=True,
+        upgraded=True,
     )
 
 

@@ -1,6 +1,7 @@
 """Chaos runs of real processes: they pass, they say what they found, and they leave nothing."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.chaos import namespaces
+from mdserver import __version__
+from simulation.chaos import namespaces, releases
 from simulation.chaos.plan import JOURNAL_AHEAD
 from simulation.checker import check
 from simulation.history import Acked, Delivered, event_of
@@ -101,6 +103,35 @@ def test_starts_with_another_identity_are_refused_and_lose_nothing(tmp_path: Pat
     refusals = list(kept.glob("m*.said"))
     assert len(refusals) == 3
     assert all("Set it back" in refusal.read_text(encoding="utf-8") for refusal in refusals)
+
+
+@pytest.mark.skipif(releases.missing() is not None, reason=f"no upgrade: {releases.missing()}")
+def test_a_cluster_of_the_release_before_is_upgraded_under_load_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    """A member at a time, over the files that the release before wrote; kills between."""
+    words = ("--profile", "upgrade", "--rounds", "6", "--network", "loopback", "--keep-all")
+    with chaos(tmp_path, *words) as process:
+        said, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, said
+    assert not children_of(tmp_path)
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert kept.name == "upgrade-seed-1-3"
+    assert re.search(r"fault: upgrade +│ +3 │", said), said
+    lines = (kept / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    assert sum(isinstance(event_of(line), Acked) for line in lines) > SECONDS
+
+
+def test_the_release_before_is_what_runs_before_an_upgrade(tmp_path: Path) -> None:
+    why = releases.missing()
+    if why is not None:
+        with pytest.raises(releases.NoReleaseError, match="not in this repository's history"):
+            releases.unpack(tmp_path)
+        pytest.skip(f"no upgrade: {why}")
+    source = releases.unpack(tmp_path)
+    written = (source / "mdserver" / "__init__.py").read_text(encoding="utf-8")
+    assert f'__version__ = "{releases.RELEASE}"' in written
+    assert __version__ != releases.RELEASE
 
 
 def test_a_member_that_ends_by_itself_is_a_finding(tmp_path: Path) -> None:
