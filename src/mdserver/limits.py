@@ -237,6 +237,7 @@ JOURNAL_LOG_BYTES_MIN = 64 * MB  # of the stream `log`, before it is compacted
 JOURNAL_LOG_GROWTH = 2  # times its size after the last compaction, before the next one
 JOURNAL_BEGUN_BYTES_MAX = 64 * KB  # of the line that names the writer, with all seeds
 JOURNAL_CLOCK_SLACK_S = 60  # by which the times in rows and those of files may differ
+JOURNAL_REREAD_BYTES_MAX = 256 * MB  # of rows that a start reads although their times are too old
 
 # TLS 1.2 with forward secrecy and authenticated encryption only (RFC 9325, section 4.2); the suites
 # of TLS 1.3 are all of that kind.

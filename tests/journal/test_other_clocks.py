@@ -1,8 +1,10 @@
 """The journal of a server whose clock is not that of its disk."""
 
+import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +61,47 @@ def test_what_was_just_written_is_not_too_old_for_a_clock_an_hour_ahead(tmp_path
             assert time.monotonic() < deadline, server.log.read_text()
             time.sleep(0.1)
         assert list((tmp_path / "journal" / "messages").glob("seg-*.jsonl"))
+
+
+@pytest.mark.slow
+def test_a_row_is_not_written_again_because_the_clock_was_set_back(tmp_path: Path) -> None:
+    """The clock is an hour ahead when a message is published, and right when the server restarts.
+
+    The first server is killed, so its log may lack the commit, and the second commits once more.
+    """
+    library = fake_clock()
+    if library is None:
+        pytest.skip("libfaketime is not installed")
+    ahead = {
+        **os.environ,
+        "LD_PRELOAD": str(library),
+        "FAKETIME": "+3600s",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    settings = {
+        "Listen": "127.0.0.1:0",
+        "Entitlement": "None",
+        "Journal": "on",
+        "JournalFolder": str(tmp_path / "journal"),
+    }
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    with live_server(tmp_path, *words, environment=ahead) as server:
+        assert post(server.url, "/a/b")["status"] == "OK"
+        deadline = time.monotonic() + PATIENCE_S
+        while not rows(tmp_path / "journal"):
+            assert time.monotonic() < deadline, server.log.read_text()
+            time.sleep(0.05)
+        server.process.kill()
+        server.process.wait()
+    with live_server(tmp_path, *words) as server:
+        assert post(server.url, "/a/b")["status"] == "OK"
+    assert [row["seq"] for row in rows(tmp_path / "journal")] == [1, 2]
+
+
+def rows(journal: Path) -> list[dict[str, Any]]:
+    """The whole rows of the messages, in order."""
+    return [
+        json.loads(line)
+        for path in sorted((journal / "messages").glob("seg-*"))
+        for line in path.read_bytes().splitlines()
+    ]

@@ -1,12 +1,16 @@
 """Rows of the journal say what the entry said."""
 
 import base64
+from pathlib import Path
 from zlib import crc32
 
 import msgspec
+import pytest
 
 from mdserver.core.message import Entry, Publication, Qos, checksum
-from mdserver.journal.rows import MessageRow, message_row
+from mdserver.journal.rows import MessageRow, Tail, message_row, written
+from mdserver.journal.segments import Segment
+from mdserver.limits import NS_PER_S
 
 NOW = 1_700_000_000_123_456_789
 
@@ -55,3 +59,69 @@ def test_what_differs_from_the_default_is_written() -> None:
         3,
     )
     assert {"closure", "compressed", "reply_subject"}.isdisjoint(row)
+
+
+class Rows:
+    """Segments of rows of three groups, and the ends of groups that are not committed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.segments: list[Segment] = []
+        self.read: list[int] = []
+
+    def add(self, modified: int, *rows: tuple[int, int]) -> None:
+        """A segment with a row for each (group, seq)."""
+        number = len(self.segments) + 1
+        path = self.folder / f"seg-{number:012d}.jsonl"
+        lines = [
+            msgspec.json.encode(
+                message_row(Entry(1, seq, Publication(f"/g/{group}", b"x")), group, "h", "n", NOW)
+            )
+            for group, seq in rows
+        ]
+        path.write_bytes(b"".join(line + b"\n" for line in [b"{torn", *lines]))
+        self.segments.append(Segment(number, path, path.stat().st_size, modified))
+
+    def written(self, time: int, *places: tuple[int, int], reread: int = 0) -> set[tuple[int, int]]:
+        wanted = {(f"/g/{group}", 1, seq): Tail(group, time) for group, seq in places}
+        found = written(self.segments, wanted, reread)
+        return {(int(subject.removeprefix("/g/")), seq) for subject, _, seq in found}
+
+
+MINUTE = 60 * NS_PER_S
+
+
+def test_a_row_is_found_whatever_the_times_of_segments_are(tmp_path: Path) -> None:
+    rows = Rows(tmp_path)
+    rows.add(90 * MINUTE, (1, 1), (2, 1))
+    rows.add(1 * MINUTE, (1, 2), (1, 3))
+    rows.add(2 * MINUTE, (2, 2))
+    assert rows.written(99 * MINUTE, (1, 3), (1, 4), (2, 2), reread=1 << 20) == {(1, 3), (2, 2)}
+
+
+def test_segments_before_a_row_of_each_group_are_not_read(tmp_path: Path) -> None:
+    rows = Rows(tmp_path)
+    rows.add(9 * MINUTE, (1, 1))
+    rows.add(9 * MINUTE, (1, 2), (1, 3))
+    rows.segments[0].path.unlink()
+    assert rows.written(9 * MINUTE, (1, 3)) == {(1, 3)}
+
+
+def test_a_group_without_any_row_reads_what_is_recent_and_a_bounded_rest(tmp_path: Path) -> None:
+    rows = Rows(tmp_path)
+    for minute in range(5):
+        rows.add(minute * MINUTE, (2, minute + 1))
+    rows.segments[0].path.unlink()
+    size = rows.segments[0].size_bytes
+    assert rows.written(5 * MINUTE, (1, 1), reread=4 * size) == set()
+    with pytest.raises(FileNotFoundError):
+        rows.written(5 * MINUTE, (1, 1), reread=4 * size + 1)
+    with pytest.raises(FileNotFoundError):
+        rows.written(1 * MINUTE, (1, 1), reread=0)
+
+
+def test_without_uncommitted_entries_nothing_is_read(tmp_path: Path) -> None:
+    rows = Rows(tmp_path)
+    rows.add(9 * MINUTE, (1, 1))
+    rows.segments[0].path.unlink()
+    assert rows.written(0) == set()

@@ -7,14 +7,16 @@ After its columns each line has `line_crc`: the CRC-32, in hexadecimal digits, o
 it. All times are microseconds since the Unix epoch, UTC.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 import msgspec
+from attrs import frozen
 
+from mdserver import limits
 from mdserver.core.message import Entry, checksum
 from mdserver.journal.segments import Segment
-from mdserver.limits import JOURNAL_CLOCK_SLACK_S, NS_PER_S
+from mdserver.limits import NS_PER_S
 
 ROW_VERSION = 1
 Place = tuple[str, int, int]
@@ -104,44 +106,68 @@ class StatRow(msgspec.Struct, frozen=True, kw_only=True):
     value: float
 
 
+@frozen
+class Tail:
+    """The group of an uncommitted entry, and the time of its publication (ns)."""
+
+    group: int
+    time: int
+
+
 class RowPlace(msgspec.Struct, frozen=True):
-    """The columns of a message that are its position."""
+    """The columns of a message that are its position, with its group."""
 
     subject: str
     epoch: int
     seq: int
+    group: int = -1
 
 
 _place = msgspec.json.Decoder(RowPlace)
 
 
-def written(segments: Iterable[Segment], places: Mapping[Place, int]) -> set[Place]:
-    """Return which of these messages have a row already, given their positions and times (ns).
+def written(
+    segments: Sequence[Segment],
+    places: Mapping[Place, Tail],
+    reread_bytes_max: int = limits.JOURNAL_REREAD_BYTES_MAX,
+) -> set[Place]:
+    """Return which of these messages, the uncommitted ends of all groups, have a row already.
 
-    Segments that were finished before the oldest time cannot have such a row, and are not read.
-    Raises OSError.
+    `segments` are in the order of their numbers. A group's rows are in the order of its log. So in
+    the segments before one that has a row of another message of the group there is none of its end,
+    and these are not read. That holds whatever clocks said. Of groups for which no such row is
+    found, segments are read on that were finished after the oldest publication; and others, in case
+    a clock was set back, as long as all that was read is less than `reread_bytes_max`. Raises
+    OSError.
     """
-    if not places:
-        return set()
-    oldest = min(places.values()) - JOURNAL_CLOCK_SLACK_S * NS_PER_S
     found: set[Place] = set()
-    for segment in segments:
-        if segment.modified >= oldest:
-            with segment.path.open("rb") as file:
-                for line in file:
-                    place = _place_of(line)
-                    if place is not None and place in places:
-                        found.add(place)
+    unsettled = {tail.group for tail in places.values()}
+    oldest = min((tail.time for tail in places.values()), default=0)
+    oldest -= limits.JOURNAL_CLOCK_SLACK_S * NS_PER_S
+    read_bytes = 0
+    for segment in reversed(segments):
+        if not unsettled or (segment.modified < oldest and read_bytes >= reread_bytes_max):
+            break
+        read_bytes += segment.size_bytes
+        with segment.path.open("rb") as file:
+            for line in file:
+                row = _row_place(line)
+                if row is None:
+                    continue
+                place = row.subject, row.epoch, row.seq
+                if place in places:
+                    found.add(place)
+                else:
+                    unsettled.discard(row.group)
     return found
 
 
-def _place_of(line: bytes) -> Place | None:
+def _row_place(line: bytes) -> RowPlace | None:
     """Return the position of a line's message, None for a line that is damaged."""
     try:
-        row = _place.decode(line)
+        return _place.decode(line)
     except msgspec.MsgspecError:
         return None
-    return row.subject, row.epoch, row.seq
 
 
 def message_row(entry: Entry, group: int, history: str, node: str, now: int) -> MessageRow:

@@ -45,7 +45,7 @@ from mdserver.cluster.wal import (
     WriteWal,
 )
 from mdserver.config import JournalFsync
-from mdserver.journal.rows import Place
+from mdserver.journal.rows import Place, Tail
 from mdserver.journal.segments import StreamWriter
 from mdserver.journal.wal_lines import LOG, Replacements, WalLines, entry_of, line_of
 from mdserver.journal.writer import JournalWriter, Step
@@ -365,10 +365,12 @@ class Compaction:
         self.done = True
 
 
-def tail_of(node: Node) -> dict[Place, int]:
-    """Return the places of all uncommitted entries, each with its time of publication (ns)."""
+def tail_of(node: Node) -> dict[Place, Tail]:
+    """Return the places of all uncommitted entries, with group and time of publication."""
     return {
-        (entry.publication.subject, entry.epoch, entry.seq): entry.publication.time
+        (entry.publication.subject, entry.epoch, entry.seq): Tail(
+            group.index, entry.publication.time
+        )
         for group in node.groups
         for entry in group.log.since(group.log.committed)
     }
