@@ -12,11 +12,12 @@ from deltalake import DeltaTable
 from mdserver.core.message import Publication
 from mdserver.journal import segments
 from mdserver.pipeline.archive import job as archive_job
+from mdserver.pipeline.common import delta
 from mdserver.pipeline.common.numbered import sealed
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import JournalSource
 
-from .conftest import run_archive, write_messages
+from .conftest import run_archive, write_lines, write_messages
 
 pytestmark = pytest.mark.pipeline
 
@@ -69,10 +70,10 @@ def test_segments_that_are_missing_are_named(spark: Any, tmp_path: Path) -> None
     write(journal, *(f"/a/{n}" for n in range(1, 7)))
     for number in (1, 3, 4):
         sealed(journal / "messages", number).unlink()
-    (told,) = run_archive(spark, journal, tables)
-    assert [str(hole) for hole in told.missing] == [
-        "segment 1 is missing",
-        "segments 3 to 4 are missing",
+    told = run_archive(spark, journal, tables)
+    assert [(str(hole), each.batch_id) for each in told for hole in each.missing] == [
+        ("segment 1 is missing", 1),
+        ("segments 3 to 4 are missing", 4),
     ]
     assert subjects(tables) == ["/a/2", "/a/5", "/a/6"]
     assert set_aside(tables) == [
@@ -80,6 +81,62 @@ def test_segments_that_are_missing_are_named(spark: Any, tmp_path: Path) -> None
         ("segments 3 to 4 are missing: deleted before it was archived", 3, 4),
     ]
     assert run_archive(spark, journal, tables) == []
+
+
+class CrashError(Exception):
+    """The process ends here."""
+
+
+def crash(*_: Any) -> None:
+    raise CrashError("crash")
+
+
+def test_what_is_missing_is_named_once_although_more_was_deleted_after_a_crash(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends between the row in `quarantine` and the commit of the batch."""
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    write(journal, *(f"/a/{n}" for n in range(1, 6)))
+    sealed(journal / "messages", 1).unlink()
+    for gone in (2, 3):
+        with monkeypatch.context() as patched:
+            patched.setattr(delta, "commit_nothing", crash)
+            with pytest.raises(PipelineError, match="archiving messages failed: crash"):
+                run_archive(spark, journal, tables)
+        sealed(journal / "messages", gone).unlink()
+    run_archive(spark, journal, tables)
+    assert subjects(tables) == ["/a/4", "/a/5"]
+    assert [row[1:] for row in set_aside(tables)] == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_what_was_deleted_before_a_batch_is_repeated_is_named_once(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends between the lines in `quarantine` and the commit of the rows, twice."""
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    write(journal, "/a/1", "/a/2", "/a/3")
+    write_lines(journal / "messages", [b"{no row"])
+    for gone in (2, 1):
+        with monkeypatch.context() as patched:
+            patched.setattr(delta, "commit", crash_for_rows(delta.commit))
+            with pytest.raises(PipelineError, match="archiving messages failed: crash"):
+                run_archive(spark, journal, tables)
+        sealed(journal / "messages", gone).unlink()
+    run_archive(spark, journal, tables)
+    assert subjects(tables) == ["/a/3"]
+    assert [row[1:] for row in set_aside(tables) if "deleted" in row[0]] == [(1, 1), (2, 2)]
+    assert len([row for row in set_aside(tables) if "deleted" not in row[0]]) == 1
+
+
+def crash_for_rows(commit: Any) -> Any:
+    """Crash before the commit of messages; lines that are set aside are committed."""
+
+    def wrapped(staged: delta.Staged, batch: delta.Batch) -> None:
+        if staged.table.table_uri.rstrip("/").endswith("messages"):
+            crash()
+        commit(staged, batch)
+
+    return wrapped
 
 
 def test_a_segment_that_is_deleted_under_a_batch(

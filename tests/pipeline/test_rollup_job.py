@@ -134,6 +134,20 @@ def test_samples_that_are_deleted_stay_in_the_summaries(
     archive.check()
 
 
+def test_summaries_of_a_source_of_which_no_sample_is_left_stay(
+    spark: Any, archive: Archive
+) -> None:
+    """Late samples of the next source are of the same minutes. Seen before: they replaced them."""
+    archive.add(START, 100)
+    after = START + dt.timedelta(days=2)
+    assert rollup_job.run_rollup(spark, archive.folder, after).deleted == 100
+    archive.add(START, 50, source=2)
+    rollup_job.run_rollup(spark, archive.folder, after)
+    archive.add(START, 20, source=3)
+    rollup_job.run_rollup(spark, archive.folder)
+    archive.check()
+
+
 def test_a_kill_at_any_point_leaves_each_sample_once(
     spark: Any, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """What `derive` remembers survives a restart at any point, and a change of the rules."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from mdserver.client import Numbering
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.derive import rules, step_log
+from mdserver.pipeline.derive.job import opened
 from mdserver.pipeline.derive.operators import Derived
 from mdserver.pipeline.derive.rules import Rule
 from mdserver.pipeline.derive.step_log import StepLog
@@ -96,3 +98,78 @@ def test_a_damaged_file_is_named(tmp_path: Path, loaded: list[Rule]) -> None:
     (tmp_path / "log" / "snapshot.json").write_text("{")
     with pytest.raises(PipelineError, match=r"snapshot\.json cannot be used"):
         StepLog(tmp_path / "log", loaded)
+
+
+class Power:
+    """What a power cut would leave of a folder: names and contents as they were last synced."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.names: dict[str, int] = {}
+        self.contents: dict[int, bytes] = {}
+        self.cuts = 0
+        self.sync = os.fsync
+        monkeypatch.setattr(os, "fsync", self.synced)
+
+    def synced(self, descriptor: int) -> None:
+        self.sync(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path == self.folder:
+            files = [each for each in path.iterdir() if each.is_file()]
+            self.names = {each.name: each.stat().st_ino for each in files}
+            self.keep()
+        elif path.parent == self.folder:
+            self.contents[path.stat().st_ino] = path.read_bytes()
+
+    def keep(self) -> None:
+        """Files stay until their name is gone from the disk, so that no inode is given twice."""
+        for name in self.names:
+            if (self.folder / name).exists():
+                kept = self.folder.with_name("kept") / f"{self.names[name]}"
+                kept.parent.mkdir(exist_ok=True)
+                if not kept.exists():
+                    kept.hardlink_to(self.folder / name)
+
+    def cut(self) -> Path:
+        self.cuts += 1
+        left = self.folder.with_name(f"after cut {self.cuts}")
+        left.mkdir()
+        for name, inode in self.names.items():
+            (left / name).write_bytes(self.contents.get(inode, b""))
+        return left
+
+
+def test_a_power_cut_takes_nothing_back(
+    tmp_path: Path, loaded: list[Rule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_log, "SNAPSHOT_EVERY", 3)
+    power = Power(tmp_path / "log", monkeypatch)
+    log = StepLog(tmp_path / "log", loaded)
+    log.identified(Numbering(128, {7: 0}, "~0f/derive", "key"))
+    for batch in range(8):
+        state = bool(batch % 2)
+        step = log.append(batch, [(KEY, state)], [DERIVED], [])
+        again = StepLog(power.cut(), loaded)
+        assert (again.batch, again.states, again.pending) == (batch, {KEY: state}, step)
+        assert again.numbering == log.numbering
+        assert again.publisher == log.publisher
+        log.published(Numbering(128, {7: batch + 1}, "~0f/derive", "key"), {KEY: state})
+        again = StepLog(power.cut(), loaded)
+        assert (again.batch, again.states, again.pending) == (batch, {KEY: state}, None)
+        assert again.numbering == log.numbering
+
+
+def test_a_power_cut_leaves_the_source_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    power = Power(tmp_path / "derive", monkeypatch)
+    opened(tmp_path / "derive", {"the journal": "/j", "the stream messages": "1"})
+    opened(power.cut(), {"the journal": "/moved", "the stream messages": "1"})
+    with pytest.raises(PipelineError, match="is not the one that this job has read"):
+        opened(power.cut(), {"the journal": "/j", "the stream messages": "2"})
+
+
+def test_a_damaged_source_is_named(tmp_path: Path) -> None:
+    (tmp_path / "source.json").write_text("")
+    with pytest.raises(PipelineError, match=r"source\.json is damaged"):
+        opened(tmp_path, {"the journal": "/j"})

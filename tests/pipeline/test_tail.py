@@ -38,7 +38,10 @@ def test_lines_of_the_open_segment_are_read_and_stay_where_they_are(tmp_path: Pa
         second = reader.latestOffset(first, ReadAllAvailable())
         assert read(reader, first, second) == ["drei ü", "four"]
     assert read(reader, START, second) == ["one", "two", "drei ü", "four"]
-    assert reader.latestOffset(second, ReadAllAvailable()) == second
+    third = reader.latestOffset(second, ReadAllAvailable())
+    assert third == {"segment": 3, "position": 0}  # the second segment is sealed
+    assert read(reader, second, third) == []
+    assert reader.latestOffset(third, ReadAllAvailable()) == third
 
 
 def test_half_a_line_waits_for_the_other_half(tmp_path: Path) -> None:
@@ -108,3 +111,116 @@ def test_what_was_deleted_is_named(tmp_path: Path) -> None:
 def test_what_is_done_with_may_be_deleted(tmp_path: Path) -> None:
     TailReader(tmp_path).commit({"segment": 4, "position": 17})
     assert segments.positions(tmp_path) == {"derive": 3}
+
+
+class Following:
+    """A server that writes, limits that delete, and a job that follows and is started again."""
+
+    def __init__(self, folder: Path, rng: random.Random) -> None:
+        self.folder = folder
+        self.rng = rng
+        self.at = START
+        self.written: dict[int, list[str]] = {}
+        self.read: list[str] = []
+        self.missing: set[int] = set()
+        self.count = 0
+
+    def write(self) -> None:
+        with StreamWriter(self.folder, 40) as writer:
+            for _ in range(self.rng.randrange(1, 6)):
+                self.count += 1
+                writer.append([b"line %d" % self.count])
+                if self.rng.random() < 0.5:
+                    writer.sync()
+                    self.note()
+                    self.follow(TailReader(self.folder))
+        self.note()
+
+    def note(self) -> None:
+        for path in segments.paths(self.folder):
+            self.written[int(path.name[4:16])] = path.read_text().splitlines()
+
+    def delete(self) -> None:
+        """Segments are deleted by the limits of the journal, the oldest first."""
+        found = segments.sealed(self.folder)
+        for segment in found[: self.rng.randrange(len(found) + 1)]:
+            segment.path.unlink()
+
+    def lose(self) -> None:
+        for segment in segments.sealed(self.folder):
+            if self.rng.random() < 0.2:
+                segment.path.unlink()
+
+    def follow(self, reader: TailReader | None = None) -> None:
+        reader = reader or TailReader(self.folder)
+        limit = self.rng.choice([ReadAllAvailable(), ReadMaxBytes(self.rng.choice([20, 100]))])
+        if self.rng.random() < 0.3:
+            reader.prepareForTriggerAvailableNow()
+        end = reader.latestOffset(self.at, limit)
+        assert (end["segment"], end["position"]) >= (self.at["segment"], self.at["position"])
+        if end == self.at:
+            return
+        parts = reader.partitions(self.at, end)
+        if self.rng.random() < 0.2:
+            self.lose()
+        for part in parts:
+            for row in (row for batch in reader.read(part) for row in batch.to_pylist()):
+                if row["value"] is None:
+                    self.missing |= set(range(row["src_partition"], row["src_pos"] + 1))
+                else:
+                    self.read.append(row["value"])
+        reader.commit(end)
+        self.at = end
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_line_is_read_once_or_its_segment_is_named(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    world = Following(tmp_path, rng)
+    world.write()
+    world.follow()
+    for _ in range(25):
+        doings = [world.write] * 4 + [world.follow] * 5 + [world.delete, world.lose]
+        rng.choice(doings)()
+    world.write()
+    while True:
+        before = world.at
+        world.follow()
+        if world.at == before:
+            break
+    lacking = [
+        (number, line)
+        for number, lines in world.written.items()
+        if number not in world.missing
+        for line in lines
+        if line not in world.read
+    ]
+    assert lacking == []
+    assert len(world.read) == len(set(world.read))
+
+
+def test_a_segment_with_lines_that_were_not_read_is_named(tmp_path: Path) -> None:
+    """It was read in part, and deleted by a limit of the journal before the rest was read."""
+    reader = TailReader(tmp_path)
+    with StreamWriter(tmp_path, 1 << 20) as writer:
+        writer.append([b"one"])
+        at = reader.latestOffset(START, ReadAllAvailable())
+        writer.append([b"two"])
+        writer.seal()
+        writer.append([b"six"])
+        (tmp_path / "seg-000000000001.jsonl").unlink()
+        end = reader.latestOffset(at, ReadAllAvailable())
+    assert read(reader, at, end) == [None, "six"]
+
+
+def test_a_segment_that_was_read_to_its_end_is_not_named(tmp_path: Path) -> None:
+    reader = TailReader(tmp_path)
+    with StreamWriter(tmp_path, 1 << 20) as writer:
+        writer.append([b"one"])
+        at = reader.latestOffset(START, ReadAllAvailable())
+        writer.seal()
+        at = reader.latestOffset(at, ReadAllAvailable())
+        (tmp_path / "seg-000000000001.jsonl").unlink()
+        writer.append([b"two"])
+        end = reader.latestOffset(at, ReadAllAvailable())
+    assert read(reader, at, end) == ["two"]

@@ -5,17 +5,21 @@ The position in a stream is in the stream's table itself: the transaction of a b
 of its last segment, and the next batch begins behind it. So no row comes twice and none is left
 out, at whatever point a run ends:
 
-1. segments that are missing are named in `quarantine`, each hole in a transaction of its own;
-2. lines that cannot be used go to `quarantine`, in a transaction with the number of the batch;
-3. rows go to the stream's table, in a transaction with the same number: the batch is archived;
-4. the checkpoint notes a mark of the last segment, by which an older copy is recognised;
-5. the position of the archive is written into the journal, so that the server may delete segments.
+1. lines that cannot be used go to `quarantine`, in a transaction with the number of the batch;
+2. rows go to the stream's table, in a transaction with the same number: the batch is archived;
+3. the checkpoint notes a mark of the last segment, by which an older copy is recognised;
+4. the position of the archive is written into the journal, so that the server may delete segments.
 
-A run that ended before 2 leaves both numbers as they were, and the next run plans anew. A run that
-ended between 2 and 3 leaves a greater number in `quarantine` than in the stream's table. The batch
-is then repeated up to that number: with another end its bad lines would be committed under another
-number, and come twice. A run that ended after 3 has finished the batch; the next run writes the
-position again.
+A run that ended before 1 leaves both numbers as they were, and the next run plans anew. A run that
+ended between 1 and 2 leaves a greater number in `quarantine` than in the stream's table. The batch
+is then repeated up to that number: with another end, what was set aside of it would be committed
+under another number, and come twice. A run that ended after 2 has finished the batch; the next run
+writes the position again.
+
+Segments that are missing, a hole, are a batch of their own, and a row in `quarantine` names them.
+Between its commit and that of the batch the hole may grow, as the next segments are deleted. So the
+row's transaction has the last number that was named, and a later row begins behind it. Segments
+that were deleted before their batch is repeated are named one by one, for the same reason.
 """
 
 import contextlib
@@ -38,50 +42,64 @@ MARK_BYTES = 64 << 10
 """How much of a segment's end is in its mark."""
 
 
+SEGMENTS_MAX = 1_000
+"""The most segments of one batch: the driver has a list of them."""
+
+
 @frozen
 class SegmentPlan:
     """The segments of one batch: those to read, and those that are missing.
 
-    `end` is the number of the last segment, read or missing, and so the number of the batch.
+    `end` is the number of the last segment, read or missing, and so the number of the batch. A
+    batch has either segments or a hole. Only a repeated one may lack some of its segments.
     """
 
     numbers: tuple[int, ...]
     missing: tuple[Missing, ...]
     end: int
+    repeated: bool = False
 
 
 def plan(folder: Path, after: int, bytes_max: int, end: int | None = None) -> SegmentPlan | None:
     """Return the plan of the batch behind the segment `after`, None if nothing there is sealed.
 
-    The batch has one segment at least, and more only as long as they have no more than `bytes_max`
-    together. With an `end` it goes exactly up to that segment, whatever is left of the segments.
+    The batch is a hole, if there is one right behind `after` and a sealed segment behind that; else
+    segments that follow each other, one at least, and more only as long as they have no more than
+    `bytes_max` together. With an `end` it goes exactly up to that segment, whatever is left of the
+    segments.
     """
+    if end is not None:
+        return _repeated(folder, after, end)
     numbers: list[int] = []
-    missing: list[Missing] = []
     hole: Missing | None = None
-    last, total = after, 0
+    total = 0
     for found in walk(folder, after + 1):
         if isinstance(found, Missing):
+            if numbers:
+                break
             hole = found
             continue
         try:
             size = sealed(folder, found).stat().st_size
         except FileNotFoundError:
             break  # it is still open, or was deleted since the listing, which the next plan shows
-        if end is None and numbers and total + size > bytes_max:
-            break
-        if end is not None and found > end:
-            break
-        # A hole is part of a batch only with a sealed segment behind it.
         if hole is not None:
-            missing.append(hole)
-            hole = None
+            return SegmentPlan((), (hole,), hole.last)
+        if numbers and (total + size > bytes_max or len(numbers) >= SEGMENTS_MAX):
+            break
         numbers.append(found)
-        last, total = found, total + size
-    if end is not None and last < end:
-        missing.append(Missing(last + 1, end))
-        last = end
-    return SegmentPlan(tuple(numbers), tuple(missing), last) if last > after else None
+        total += size
+    return SegmentPlan(tuple(numbers), (), numbers[-1]) if numbers else None
+
+
+def _repeated(folder: Path, after: int, end: int) -> SegmentPlan:
+    """Return the plan of a batch that is repeated: up to `end`, with what is left of it."""
+    whole = range(after + 1, end + 1)
+    numbers = tuple(number for number in whole if sealed(folder, number).exists())
+    missing = sorted(set(whole) - set(numbers))
+    return SegmentPlan(
+        numbers, tuple(Missing(number, number) for number in missing), end, repeated=True
+    )
 
 
 def mark(path: Path) -> str:
@@ -237,15 +255,23 @@ class JournalArchive:
         )
 
     def _name(self, checkpoint: StreamCheckpoint, planned: SegmentPlan) -> None:
-        """Add a row for each hole to `quarantine`, in a transaction of its own."""
+        """Name the segments that are missing in `quarantine`, each of them once."""
         for hole in planned.missing:
+            job, named = f"{checkpoint.job}-missing", 0
+            if planned.repeated:
+                job += f"-{hole.first}"
+            else:
+                quarantine = delta.table(self._run.tables, "quarantine")
+                named = quarantine.transaction_version(job) or 0
+            rest = Missing(max(hole.first, named + 1), hole.last)
+            if rest.first > rest.last:
+                continue
             row = {
                 "stream": checkpoint.stream,
-                "reason": f"{hole}: deleted before it was archived",
+                "reason": f"{rest}: deleted before it was archived",
                 "src_kind": "journal",
-                "src_partition": hole.first,
-                "src_pos": hole.last,
+                "src_partition": rest.first,
+                "src_pos": rest.last,
                 "batch_id": planned.end,
             }
-            job = f"{checkpoint.job}-missing-{hole.first}"
-            delta.append_rows(self._run.tables, "quarantine", job, hole.last, [row])
+            delta.append_rows(self._run.tables, "quarantine", job, rest.last, [row])

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from attrs import asdict, evolve, frozen
 
+from mdserver.pipeline.common.durable import replace_file
 from mdserver.pipeline.common.requirements import PipelineError
 
 FOLDER = "_checkpoints"
@@ -60,10 +61,7 @@ class StreamCheckpoint:
 
     def note(self, tables: Path, segment: int, mark: str) -> None:
         """Note the last segment that was archived, and the mark of its content."""
-        file = self._read(tables)
-        fresh = file.with_suffix(".new")
-        fresh.write_text(f"{segment} {mark}\n", encoding="ascii")
-        fresh.replace(file)
+        replace_file(self._read(tables), f"{segment} {mark}\n".encode())
 
     def noted(self, tables: Path) -> tuple[int, str] | None:
         """Return the segment and the mark that `note` got last, None before that."""
@@ -131,9 +129,7 @@ def opened(
             " so that what is in the tables already comes a second time"
         )
     file.parent.mkdir(parents=True, exist_ok=True)
-    whole = file.with_suffix(".new")
-    whole.write_text(json.dumps(asdict(checkpoint)), encoding="utf-8")
-    whole.replace(file)
+    replace_file(file, json.dumps(asdict(checkpoint)).encode())
     return checkpoint
 
 

@@ -74,7 +74,11 @@ def parse(raw: DataFrame, stream: JournalStream) -> DataFrame:
     row_type = t.StructType([*stream.row.fields, t.StructField(CORRUPT, t.StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     parsed = raw.withColumn("row", f.from_json("value", row_type, options))
-    return parsed.withColumn("reason", _reason(stream))
+    # Spark does not move expressions across an observation. Without one it puts the whole parsing
+    # in place of each column that is used of a line, and so parses each line dozens of times.
+    return parsed.withColumn("reason", _reason(stream)).observe(
+        f"lines of {stream.name}", f.count(f.lit(1)).alias("lines")
+    )
 
 
 def split(parsed: DataFrame, stream: JournalStream) -> Parsed:

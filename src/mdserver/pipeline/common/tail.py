@@ -4,6 +4,8 @@ Spark's own file source takes whole files only, so a line would wait until its s
 This source reads byte ranges. An offset is the number of a segment and a position in it, behind a
 line end. It stays valid when the segment is sealed, because sealing only renames the file, and a
 segment is only ever appended to. So a batch that Spark repeats after a crash reads the same bytes.
+Once a segment is sealed and read to its end, the offset is the begin of the next one. So if the
+segment of an offset is deleted, there may be lines in it that were not read, and it is missing.
 
 Spark asks for `latestOffset`, writes it down, asks for the `partitions` between two offsets, reads
 them in other processes, and calls `commit` when the batch is done with. Segments may be deleted at
@@ -24,7 +26,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 
 from mdserver.journal import segments
 from mdserver.limits import KB, MB
-from mdserver.pipeline.common.numbered import Missing, existing, opened, walk
+from mdserver.pipeline.common.numbered import Missing, opened, sealed, walk
 
 NAME = "mdserver_journal"
 READER = "derive"
@@ -174,6 +176,8 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if isinstance(part, Missing):
                 continue
             try:
+                # Before its size is read: only of a sealed segment that is the last one.
+                final = sealed(self._folder, part.number).exists()
                 with opened(self._folder, part.number) as file:
                     size = file.seek(0, os.SEEK_END)
                     stop = size if most is None else min(size, part.begin + most)
@@ -184,6 +188,8 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 at = {"segment": part.number, "position": end}
             if end < size:  # the limit is reached, or a line is still being written
                 break
+            if final:
+                at = {"segment": part.number + 1, "position": 0}
             if most is not None:
                 most -= end - part.begin
         return at
@@ -191,15 +197,9 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _parts(self, start: dict[str, int]) -> Iterator[Part | Missing]:
         """Yield the segments and holes behind an offset.
 
-        Segments before the first one that exists are no hole for a query that begins. If the
-        segment of the offset is deleted, it is not reported as missing: it may have been read to
-        its end.
+        Segments before the first one that exists are no hole for a query that begins.
         """
-        first = start["segment"]
-        if not first:
-            first = min(segments.numbers(self._folder), default=0)
-        elif existing(self._folder, first) is None:
-            first += 1
+        first = start["segment"] or min(segments.numbers(self._folder), default=0)
         for found in walk(self._folder, first):
             if isinstance(found, Missing):
                 yield found

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mdserver.pipeline.common import checkpoints, delta
+from mdserver.pipeline.common.durable import replace_file
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import Source
 from mdserver.pipeline.common.spark_errors import reason_of
@@ -76,7 +77,10 @@ def opened(folder: Path, source: Mapping[str, str]) -> Path:
     Spark would silently go on from the old offset.
     """
     kept = folder / "source.json"
-    known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else source
+    try:
+        known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else source
+    except ValueError:
+        raise PipelineError(f"{kept} is damaged: restore it, or remove {folder}") from None
     for name, identifier in known.items():
         # Offsets are numbers of segments and positions, so a journal's folder may have been moved.
         if source.get(name) != identifier and not checkpoints.is_moved(name, known):
@@ -86,7 +90,7 @@ def opened(folder: Path, source: Mapping[str, str]) -> Path:
             )
     checkpoint = folder / "spark"
     checkpoint.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(dict(source)), encoding="utf-8")
+    replace_file(kept, json.dumps(dict(source)).encode())
     return checkpoint
 
 

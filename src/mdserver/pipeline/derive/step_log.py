@@ -17,9 +17,10 @@ A step is either pending or published. `append` makes it pending, `published` ma
 and the job does nothing else in between. So at most the last step is pending, and the numbering in
 `published.json` is the one before its first message: numbered from there, in the same order, its
 messages get the same numbers again. A snapshot replaces steps only when all of them are published.
+Each file is on the disk when its write returns. If a power cut took `published.json` back by a few
+steps, new messages would get numbers that the server knows, and be taken for repetitions.
 """
 
-import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from mdserver.client import Numbering
+from mdserver.pipeline.common.durable import PRIVATE, replace_file
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.derive.operators import Derived, State
 from mdserver.pipeline.derive.rule_engine import Key, fingerprint
@@ -107,10 +109,10 @@ class StepLog:
         derived: Sequence[Derived],
         aside: Sequence[dict[str, Any]],
     ) -> Step:
-        """Write a step to the disk and return it; its content is synced when this returns."""
+        """Write a step to the disk and return it; it survives a power cut from then on."""
         self._number, self.batch = self._number + 1, batch
         step = Step(self._number, batch, list(changes), list(derived), list(aside))
-        _write(self._folder / f"step-{step.number:012d}.json", step, sync=True)
+        _write(self._folder / f"step-{step.number:012d}.json", step)
         return step
 
     def published(self, numbering: Numbering, states: Mapping[Key, State]) -> None:
@@ -133,7 +135,7 @@ class StepLog:
         if numbering.publisher_key != self.numbering.publisher_key:
             self.numbering = numbering
             path = self._folder / "published.json"
-            _write(path, PublishedStep(self._published_step, numbering), sync=True)
+            _write(path, PublishedStep(self._published_step, numbering))
 
     def take_snapshot(self, states: Mapping[Key, State]) -> None:
         """Put all states in place of the steps that led to them, which must be published.
@@ -142,7 +144,7 @@ class StepLog:
         older than the snapshot, and are skipped by their numbers.
         """
         snapshot = StateSnapshot(self._number, self.batch, self._rules, list(states.items()))
-        _write(self._folder / "snapshot.json", snapshot, sync=True)
+        _write(self._folder / "snapshot.json", snapshot)
         self._snapshot_step = self._number
         for path in self._folder.glob("step-*.json"):
             path.unlink()
@@ -160,7 +162,7 @@ class StepLog:
         name = _read(path, str)
         if name is None:
             name = f"derive-{secrets.token_hex(8)}"
-            _write(path, name, sync=True)
+            _write(path, name)
         return name
 
 
@@ -174,16 +176,6 @@ def _read(path: Path, kind: type[T]) -> T | None:
         raise PipelineError(f"{path} cannot be used: {error}") from error
 
 
-def _write(path: Path, value: object, *, sync: bool = False) -> None:
-    """Replace a file in one piece.
-
-    Only the owner may read it: `published.json` holds the publisher's key.
-    """
-    written = path.with_suffix(".new")
-    written.unlink(missing_ok=True)
-    with os.fdopen(os.open(written, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(value))
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    written.replace(path)
+def _write(path: Path, value: object) -> None:
+    """Replace a file for good; only the owner may read it, as `published.json` holds a key."""
+    replace_file(path, msgspec.json.encode(value), PRIVATE)

@@ -86,7 +86,10 @@ class Rollup:
         self._spark = spark
         self._folder = folder
         self._files = files_of(tables.opened(folder, SAMPLES))
-        self._sources = {source for file in self._files for source in coverage.sources_of(file)}
+        found = {source for file in self._files for source in coverage.sources_of(file)}
+        # Sources are counted from 1 on. Those whose samples are all deleted are among the coverage
+        # of the tables as well: without them, a table would seem to cover nothing.
+        self._sources = set(range(max(found, default=coverage.UNNAMED) + 1))
         self._persisted: list[DataFrame] = []
         self._minutes: dict[frozenset[tuple[int, int]], DataFrame] = {}
         self._end: dict[int, int] = self._reached()
