@@ -131,7 +131,7 @@ def test_what_was_deleted_before_a_batch_is_repeated_is_named_once(
 def crash_for_rows(commit: Any) -> Any:
     """Crash before the commit of messages; lines that are set aside are committed."""
 
-    def wrapped(staged: delta.Staged, batch: delta.Batch) -> None:
+    def wrapped(staged: delta.Staged, batch: delta.TableBatch) -> None:
         if staged.table.table_uri.rstrip("/").endswith("messages"):
             crash()
         commit(staged, batch)

@@ -22,7 +22,7 @@ def parsings(frame: DataFrame) -> int:
 
 
 @pytest.mark.parametrize("stream", rows.STREAMS.values(), ids=list(rows.STREAMS))
-def test_each_line_is_parsed_once(spark: Any, stream: rows.Stream) -> None:
+def test_each_line_is_parsed_once(spark: Any, stream: rows.JournalStream) -> None:
     """Seen before: 25 times for a message."""
     raw = spark.createDataFrame([], RAW).union(spark.range(1).selectExpr("'{}'", *["null"] * 4))
     divided = rows.split(rows.parse(raw, stream), stream)
