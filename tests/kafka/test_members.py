@@ -34,6 +34,25 @@ async def test_a_message_reaches_a_member_that_knows_only_the_broker(
                 assert contents(await take(other, 1)) == ["without a key"]
 
 
+async def test_several_consumers_and_producers_keep_the_order_of_each_subject(
+    kafka: LiveKafka, members: Members
+) -> None:
+    topic = new_topic(kafka, 4)
+    subjects = [f"/{topic}/{number}" for number in range(8)]
+    count = 100
+    got: dict[str, list[int]] = {subject: [] for subject in subjects}
+    sizes = f"topics={topic}\nconsumers.size=3", "producers.size=2\n"
+    with members.start(kafka, sizes[0], shared=sizes[1]) as here:
+        async with client(here) as it, it.subscribe(*subjects) as subscription:
+            await it.connected()
+            async with trio.open_nursery() as nursery:
+                for subject in subjects:
+                    nursery.start_soon(publish, it, subject, range(count))
+            for message in await take(subscription, count * len(subjects)):
+                got[message.subject].append(int(str(message.content)))
+    assert got == {subject: list(range(count)) for subject in subjects}
+
+
 async def test_a_client_moves_under_load_without_a_loss(kafka: LiveKafka, members: Members) -> None:
     """The member of subscriber and publisher is killed, then both go on at another one."""
     topic = new_topic(kafka)

@@ -9,6 +9,7 @@ import pytest
 from mdserver.config import load
 from mdserver.config.concerns import concerns
 from mdserver.errors import ConfigError
+from mdserver.server.kafka.backplane import share_of
 from mdserver.server.kafka.opening import open_kafka
 from mdserver.server.kafka.properties import KafkaSettings
 
@@ -61,6 +62,18 @@ def test_how_often_topics_are_described(tmp_path: Path) -> None:
     assert settings(tmp_path, TOPICS + "metadata.max.age.ms=500\n").describe_s == 0.5
     with pytest.raises(ConfigError, match=r"metadata.max.age.ms = soon: expected milliseconds"):
         settings(tmp_path, TOPICS + "metadata.max.age.ms=soon\n")
+
+
+def test_several_consumers_share_what_may_wait(tmp_path: Path) -> None:
+    found = settings(tmp_path, TOPICS + "consumers.size=4\n", SERVERS + "producers.size = 2\n")
+    assert (found.consumers, found.producers) == (4, 2)
+    assert found.consumer["queued.max.messages.kbytes"] == "8192"
+    assert "producers.size" not in found.producer
+
+
+def test_each_partition_has_one_client_and_all_clients_have_some() -> None:
+    shares = [share_of(("vehicles", number), 3) for number in range(6)]
+    assert sorted(shares) == [0, 0, 1, 1, 2, 2]
 
 
 def test_names_of_java_are_those_of_librdkafka(tmp_path: Path) -> None:
@@ -122,7 +135,8 @@ def test_topics_by_an_expression(tmp_path: Path) -> None:
         (SERVERS + "topics.regex=(", SERVERS, "topics.regex = (: "),
         ("topics=a", SERVERS, "bootstrap.servers is missing"),
         (TOPICS + "recovery.on.start=maybe", SERVERS, "expected true or false"),
-        (TOPICS + "consumers.size=4", SERVERS, "consumers.size = 4: this server has one"),
+        (TOPICS + "consumers.size=17", SERVERS, "consumers.size = 17: expected a number up to 16"),
+        (TOPICS, SERVERS + "producers.size=0", "producers.size = 0: expected a number up to 16"),
         (TOPICS + "ssl.truststore.type=JKS", SERVERS, "export it as PEM"),
         (TOPICS + "ssl.truststore.password=x", SERVERS, "export the trust store as PEM"),
         (TOPICS + "sasl.jaas.config=nothing", SERVERS, 'expected username="..."'),

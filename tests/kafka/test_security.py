@@ -95,6 +95,7 @@ async def test_a_member_talks_to_a_broker_that_asks_for_all_of_it(
             assert contents(await take(subscription, 1)) == ["under TLS"]
 
 
+@pytest.mark.soak
 def test_a_wrong_password_is_named(guarded: Guarded, members: Members) -> None:
     topic = new_topic(guarded.kafka, 1)
     shared = guarded.properties("PLAIN", PLAIN, "another")

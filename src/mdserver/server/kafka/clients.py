@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from mdserver.errors import ConfigError
+from mdserver.limits import KAFKA_QUEUE_KB
 from mdserver.server.kafka.properties import KafkaSettings, Properties
 
 ErrorCallback = Callable[[KafkaError], None]
@@ -29,7 +30,7 @@ CONSUMER_DEFAULTS: Properties = {
     # A full queue stops fetching, which is how a busy member slows its partitions down. The
     # default would then wait for a second.
     "fetch.queue.backoff.ms": "10",
-    "queued.max.messages.kbytes": "32768",
+    "queued.max.messages.kbytes": str(KAFKA_QUEUE_KB),
     "allow.auto.create.topics": "false",
 }
 PRODUCER: Properties = {"acks": "all", "enable.idempotence": "true"}

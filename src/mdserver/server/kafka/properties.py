@@ -15,7 +15,13 @@ from attrs import field, frozen
 from mdserver.cluster.kafka_records import PARTITIONERS
 from mdserver.config import Config
 from mdserver.errors import ConfigError
-from mdserver.limits import KAFKA_DESCRIBE_S, KAFKA_PROPERTIES_BYTES_MAX, NS_PER_MS
+from mdserver.limits import (
+    KAFKA_CLIENTS_MAX,
+    KAFKA_DESCRIBE_S,
+    KAFKA_PROPERTIES_BYTES_MAX,
+    KAFKA_QUEUE_KB,
+    NS_PER_MS,
+)
 
 Properties = dict[str, str]
 
@@ -29,7 +35,7 @@ UNUSED = (
     "max.poll.records",
     "max.block.ms",
     "default.api.timeout.ms",
-    "producers.size",
+    "producers.size",  # in the file of the other side; each takes out its own
     "consumers.size",
 )
 OURS: dict[str, tuple[str, ...]] = {
@@ -78,6 +84,8 @@ class KafkaSettings:
     partitioner: str = "murmur2_random"
     admin: Properties = field(factory=dict, repr=False)
     describe_s: float = KAFKA_DESCRIBE_S
+    consumers: int = 1
+    producers: int = 1
 
     def wants(self, topic: str) -> bool:
         """Return whether a topic is to be read; those of Kafka itself never are."""
@@ -96,6 +104,11 @@ def kafka_settings(config: Config) -> KafkaSettings:
     describe_ms = consumer.get("metadata.max.age.ms", str(KAFKA_DESCRIBE_S * 1000)).strip()
     if not describe_ms.isdigit() or not int(describe_ms):
         raise ConfigError(f"{file}: metadata.max.age.ms = {describe_ms}: expected milliseconds")
+    consumers = _size(file, consumer, "consumers.size")
+    producers = _size(producer_file, producer, "producers.size")
+    # What waits for the server is bounded for all consumers together.
+    if consumers > 1:
+        consumer.setdefault("queued.max.messages.kbytes", str(KAFKA_QUEUE_KB // consumers))
     recover = _boolean(file, consumer, "recovery.on.start", default="true")
     partitioner = producer.setdefault("partitioner", "murmur2_random")
     if partitioner not in PARTITIONERS:
@@ -116,6 +129,8 @@ def kafka_settings(config: Config) -> KafkaSettings:
             if name.startswith(_SHARED)
         },
         int(describe_ms) / 1000,
+        consumers,
+        producers,
     )
 
 
@@ -132,13 +147,15 @@ def _read(parameter: str, file: Path) -> Properties:
         raise ConfigError(f"{parameter} = {file}: {error}") from None
     if not found.get("bootstrap.servers", "").strip():
         raise ConfigError(f"{file}: bootstrap.servers is missing: the brokers, as host:port")
-    for name in ("consumers.size", "producers.size"):
-        if found.get(name, "1").strip() != "1":
-            raise ConfigError(
-                f"{file}: {name} = {found[name]}: this server has one of them, which reads and "
-                "writes all partitions; start more members instead"
-            )
     return found
+
+
+def _size(file: Path, properties: Properties, name: str) -> int:
+    """Take out how many clients share the partitions. Raises ConfigError."""
+    text = properties.pop(name, "1").strip()
+    if not text.isdigit() or not 1 <= int(text) <= KAFKA_CLIENTS_MAX:
+        raise ConfigError(f"{file}: {name} = {text}: expected a number up to {KAFKA_CLIENTS_MAX}")
+    return int(text)
 
 
 def _topics(file: Path, consumer: Properties) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
