@@ -9,6 +9,7 @@ import pytest
 import trio
 from deltalake import DeltaTable
 
+from mdserver import limits
 from mdserver.client import Client, Message
 from mdserver.core.message import Publication
 from mdserver.pipeline.common import delta
@@ -189,6 +190,17 @@ def test_from_kafka_the_same_is_derived(
     assert {subject: len(contents) > 5 for subject, contents in found[0].items()} == dict.fromkeys(
         subjects, True
     )
+
+
+def test_a_period_ends_by_messages_that_no_rule_watches(
+    spark: Any, server: LiveServer, rules_file: Path, tmp_path: Path
+) -> None:
+    """As long as others are published the journal is never idle, and the clock says nothing."""
+    others = [Publication("/weather/today", b"rain")] * int((4 + limits.DERIVE_LATENESS_S) * 1_000)
+    write_messages(tmp_path / "journal", [*speeds("40", "60"), *others])
+    said = derive(spark, server, tmp_path)
+    assert "2 rows" in said[0]
+    assert history(server, "/mean/car66") == {"/mean/car66": ["50"]}
 
 
 def test_one_run_at_a_time(server: LiveServer, rules_file: Path, tmp_path: Path) -> None:

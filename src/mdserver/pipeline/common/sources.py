@@ -24,6 +24,8 @@ from mdserver.pipeline.common.numbered import sealed
 from mdserver.pipeline.common.requirements import PipelineError
 
 API_TIMEOUT_MS = "30000"
+TIMED_EVERY = 16
+"""Of so many records of a partition one is read for its time, even if no rule watches it."""
 SEGMENT_NUMBER = (5, 12)
 """The place of the number in the name of a segment's file, counted from 1, and its digits."""
 
@@ -48,7 +50,10 @@ class JournalSource:
         return self._raw(spark.read.option("lineSep", "\n").text(paths))
 
     def follow(self, spark: SparkSession, stream: str) -> DataFrame:
-        """Return the stream's lines as they are written, also those of the open segment."""
+        """Return the stream's lines as they are written, also those of the open segment.
+
+        A column `last` is true for the last one of each segment, or of what is read of it.
+        """
         spark.dataSource.register(tail.JournalTail)
         lines = spark.readStream.format(tail.NAME).option("path", self._path(stream)).load()
         return lines.select(
@@ -57,6 +62,7 @@ class JournalSource:
             f.lit("journal").alias("src_kind"),
             "src_partition",
             "src_pos",
+            "last",
         )
 
     def has(self, stream: str) -> bool:
@@ -124,8 +130,12 @@ class KafkaSource:
         return self._raw(reader.load())
 
     def follow(self, spark: SparkSession, stream: str) -> DataFrame:
-        """Return the same as `stream`: Kafka has records as soon as they are written."""
-        return self.stream(spark, stream)
+        """Return the same as `stream`: Kafka has records as soon as they are written.
+
+        What is the last record is not known, so `last` is true for every `TIMED_EVERY`th.
+        """
+        is_timed = f.col("src_pos") % TIMED_EVERY == 0
+        return self.stream(spark, stream).withColumn("last", is_timed)
 
     def has(self, stream: str) -> bool:
         """Return whether one of the topics is of this stream."""

@@ -33,7 +33,12 @@ READER = "derive"
 """The name under which the position in the journal is written for the server."""
 
 COLUMNS = pa.schema(
-    [("value", pa.string()), ("src_partition", pa.int64()), ("src_pos", pa.int64())]
+    [
+        ("value", pa.string()),
+        ("src_partition", pa.int64()),
+        ("src_pos", pa.int64()),
+        ("last", pa.bool_()),
+    ]
 )
 BATCH_BYTES_MAX = 32 * MB
 READ_BYTES = 64 * KB
@@ -68,9 +73,9 @@ class JournalTail(DataSource):
         """Return the columns of a row, as Spark writes types.
 
         There is a row for each line, and one without a value for each hole, whose first and last
-        segment are `src_partition` and `src_pos`.
+        segment are `src_partition` and `src_pos`. `last` is true for the last line of a range.
         """
-        return "value string, src_partition bigint, src_pos bigint"
+        return "value string, src_partition bigint, src_pos bigint, last boolean"
 
     def streamReader(self, schema: Any) -> "TailReader":
         """Return the reader of one query."""
@@ -165,8 +170,10 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lines = block.decode(errors="replace").split("\n")[:-1]
         numbers = pa.repeat(pa.scalar(partition.segment, pa.int64()), len(lines))
         nothing = pa.nulls(len(lines), pa.int64())
+        last = [False] * (len(lines) - 1) + [True]
         yield pa.RecordBatch.from_arrays(
-            [pa.array(lines, pa.string()), numbers, nothing], schema=COLUMNS
+            [pa.array(lines, pa.string()), numbers, nothing, pa.array(last, pa.bool_())],
+            schema=COLUMNS,
         )
 
     def _latest(self, start: dict[str, int], most: int | None) -> dict[str, int]:

@@ -68,6 +68,9 @@ class BatchCounts:
 def watched(raw: DataFrame, rules: Sequence[Rule]) -> DataFrame:
     """Return the raw lines that a rule watches, and those that cannot be used, with their reason.
 
+    With them are lines of other messages that are `last`: periods end by their times when nothing
+    that is watched comes.
+
     Columns: value (bytes), reason, subject, epoch, seq, ts (us), content, content_base64,
     compressed, fields, src_kind, src_partition, src_pos. A line with a reason has only its value
     and its place, since its other columns may not be valid text.
@@ -86,7 +89,7 @@ def watched(raw: DataFrame, rules: Sequence[Rule]) -> DataFrame:
     return (
         rows.parse(raw, rows.MESSAGES)
         .withColumn("reason", f.when(hole, missing).otherwise(f.col("reason")))
-        .where(f.col("reason").isNotNull() | wanted)
+        .where(f.col("reason").isNotNull() | wanted | f.col("last"))
         .select(
             f.col("value").cast("binary").alias("value"),
             "reason",
@@ -190,17 +193,19 @@ class Derive:
         aside: list[dict[str, Any]] = []
         derived: list[Derived] = []
         found = table.sort_by(ORDER).to_pylist()
+        count = 0
         for row in found:
             if row["reason"] is not None:
                 aside.append(_aside(row, row["reason"]))
+                count += 1
                 continue
             event = event_of(row)
             # Groups that are due before this message publish first, in the order of time, as they
             # do when the clock runs between batches.
             derived += self._engine.advance(event.ts - self._lateness)
-            for rule in self._rules:
-                if not rule.watches(event.subject):
-                    continue
+            watching = [rule for rule in self._rules if rule.watches(event.subject)]
+            count += bool(watching)
+            for rule in watching:
                 said, refusal = self._engine.take(rule, event)
                 derived += said
                 if refusal is not None:
@@ -209,7 +214,7 @@ class Derive:
         last = max((row["ts"] for row in found if row["reason"] is None), default=None)
         lag = 0.0 if last is None else time.time() - last / US
         seconds = time.monotonic() - began
-        self._report(BatchCounts(batch_id, len(found), len(derived), len(aside), seconds, lag))
+        self._report(BatchCounts(batch_id, count, len(derived), len(aside), seconds, lag))
 
     def _finish(self, batch_id: int, derived: list[Derived], aside: list[dict[str, Any]]) -> None:
         """Make a step of what was done, and carry it out; nothing is logged if nothing was done."""
