@@ -11,13 +11,16 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from simulation.chaos import releases
 from tests.live import post
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +28,7 @@ CONFIG = "/etc/mdserver/mdserver.conf"
 EXPOSURE_MAX = 2.0
 START_MAX_S = 60
 PATIENCE_S = 60
+PUBLISHED_LEAST = 50
 KINDS = ("sdist", "wheel", "tar", "deb", "rpm", "single", "sbom")
 RELEASE = ROOT / "build" / "release-venv"
 SINGLE_START_MAX_S = 1  # of processor time, so that a busy machine counts for nothing
@@ -157,6 +161,54 @@ def test_the_debian_package_is_installed_used_upgraded_and_purged(dist: Path, cl
     assert [line for line in left.splitlines() if "/var/lib/dpkg/" not in line] == []
 
 
+@pytest.mark.skipif(releases.missing() is not None, reason=f"no upgrade: {releases.missing()}")
+def test_the_package_of_the_release_before_is_upgraded_under_load(
+    dist: Path, clean: Path, tmp_path: Path
+) -> None:
+    """Its files are replaced while it serves; the new release reads the journal that it wrote."""
+    run("git", "clone", "-q", ROOT, tmp_path / "clone")
+    run("git", "-C", tmp_path / "clone", "checkout", "-q", releases.COMMIT)
+    (before,) = built(tmp_path / "clone", tmp_path / "before", "deb").glob("*.deb")
+    (package,) = dist.glob("*.deb")
+    install(clean, before)
+    assert releases.RELEASE in inside(clean, "mdserver", "--version")
+    settings = {
+        "Journal": "on",
+        "JournalFsync": "commit",
+        "JournalFolder": "/var/lib/mdserver/journal",
+        "MaxCachedMessagesPerSubject": "1000000",
+    }
+    words = [word for item in settings.items() for word in ("--set", "=".join(item))]
+    command = ("chroot", "--userspec=mdserver:mdserver", clean, "mdserver", "run", *words)
+    kept: list[str] = []
+    upgraded = threading.Event()
+
+    def publish(url: str) -> None:
+        while not upgraded.is_set() or len(kept) < PUBLISHED_LEAST:
+            content = f"message {len(kept)}"
+            if post(url, "/a/b", content=content)["status"] != "OK":
+                return
+            kept.append(content)
+
+    with serving(*command) as url:
+        publisher = threading.Thread(target=publish, args=(url,))
+        publisher.start()
+        try:
+            install(clean, package, "--force-confold")
+        finally:
+            upgraded.set()
+            publisher.join(PATIENCE_S)
+    assert not publisher.is_alive()
+    assert len(kept) >= PUBLISHED_LEAST
+    assert releases.RELEASE not in inside(clean, "mdserver", "--version")
+    with serving(*command) as url:
+        assert post(url, "/a/b", content="after")["status"] == "OK"
+        path = f"/rest/consume?subject=/a/b&history={len(kept) + 1}"
+        messages = json.loads(run("curl", "-sf", url + path))["messages"]
+    assert [message["content"] for message in messages] == [*kept, "after"]
+    inside(clean, "dpkg", "--purge", "mdserver")
+
+
 def test_the_configuration_is_for_root_and_the_server_only(dist: Path, clean: Path) -> None:
     (package,) = dist.glob("*.deb")
     install(clean, package)
@@ -243,7 +295,9 @@ def test_the_list_of_parts_names_what_the_packages_hold(dist: Path) -> None:
     held = {part["name"]: part["version"] for part in document["components"]}
     locked = (ROOT / "requirements" / "server.txt").read_text()
     assert held == dict(re.findall(r"^(\S+)==(\S+)", locked, re.MULTILINE))
-    assert "timestamp" not in document["metadata"]
+    # The time of the commit, as of everything that is built.
+    made = datetime.fromisoformat(document["metadata"]["timestamp"])
+    assert int(made.timestamp()) == int(run("git", "-C", ROOT, "log", "-1", "--format=%ct"))
 
 
 def test_checksums_are_signed_with_a_key_that_is_given(tmp_path: Path) -> None:
