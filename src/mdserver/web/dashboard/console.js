@@ -10,11 +10,18 @@ const RECONNECT = { quickInitialDelayMs: 1000, timeIntervalMs: 2000, maxDelayMs:
 
 let client = null;
 let subscription = null;
+let isAnswer = false; // whether what is told answers an action: a connection does not replace it
 const waiting = []; // messages that the next frame of the browser shows
 
 function tell(text, isWarning = false) {
+  isAnswer = true;
   find("outcome").textContent = text;
   find("outcome").className = isWarning ? "warning" : "";
+}
+
+function tellConnection(text, isWarning = false) {
+  tell(text, isWarning);
+  isAnswer = false;
 }
 
 const at = ({ epoch, seq }) => `${epoch}:${seq}`;
@@ -31,7 +38,7 @@ function connect() {
   client?.close();
   subscription = null;
   const server = find("server").value.trim();
-  tell(`Connecting to ${server}`);
+  tellConnection(`Connecting to ${server}`);
   try {
     client = new Client(server, {
       token: find("token").value || undefined,
@@ -47,11 +54,11 @@ function connect() {
   const mine = client;
   mine.addEventListener("status", ({ detail: { status, info } }) => {
     if (client !== mine) return;
-    if (status === "SERVER_UP") tell(`Connected to ${info}`);
+    if (status === "SERVER_UP" && !isAnswer) tellConnection(`Connected to ${info}`);
     if (status === "SERVER_DOWN") {
       const origins = `If it runs, its AllowedOrigins has to name this page: ${location.origin}`;
       const hosts = "This page may connect to the hosts of this server's clients only.";
-      tell(`No connection to ${server}: ${info} ${origins}. ${hosts}`, true);
+      tellConnection(`No connection to ${server}: ${info} ${origins}. ${hosts}`, true);
     }
   });
 }

@@ -174,14 +174,18 @@ function why({ waiting_ms: waiting, outbox_bytes: bytes, silent_ms: silent }) {
 async function showSessions() {
   const slow = find("slow").checked ? "&slow=true" : "";
   const page = `limit=${PAGE_ROWS + 1}&offset=${offset}`;
-  const rows = await ask(`sessions?sort=${find("sort").value}&${page}${slow}`);
+  const wanted = find("wanted").value.trim();
+  // The name of a session ends with its number, and an address never does.
+  const by = wanted && `&${/-\d+$/.test(wanted) ? "session" : "address"}=${encodeURIComponent(wanted)}`;
+  const rows = await ask(`sessions?sort=${find("sort").value}&${page}${slow}${by}`);
   find("previous").disabled = offset === 0;
   find("next").disabled = rows.length <= PAGE_ROWS;
   const shown = rows.slice(0, PAGE_ROWS);
   const all = slow ? statistics.now.slow_consumers : statistics.now.sessions;
-  find("page").textContent = shown.length
-    ? `${count(offset + 1)} to ${count(offset + shown.length)} of ${count(all)}`
-    : "none";
+  const range = `${count(offset + 1)} to ${count(offset + shown.length)}`;
+  if (!shown.length) find("page").textContent = "none";
+  else if (!wanted) find("page").textContent = `${range} of ${count(all)}`;
+  else find("page").textContent = offset || rows.length > PAGE_ROWS ? range : `${count(shown.length)} found`;
   fillTable(find("session-rows"), shown.map((session) => [
     `${session.session} ${session.address} ${session.transport}`,
     [session.client, session.user].filter(Boolean).join(" "),
@@ -278,7 +282,8 @@ for (const [name, label] of Object.entries(INDICATORS)) {
 find("indicator").onchange = showWindows;
 find("previous").onclick = () => turn(-PAGE_ROWS);
 find("next").onclick = () => turn(PAGE_ROWS);
-for (const id of ["sort", "slow"]) {
+find("choice").onsubmit = (event) => event.preventDefault(); // `change` comes before it
+for (const id of ["sort", "slow", "wanted"]) {
   find(id).onchange = () => {
     offset = 0;
     turn(0);
