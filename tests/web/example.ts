@@ -21,6 +21,8 @@ try {
 } catch (error) {
   if (error instanceof PublishError && !error.result.certain) console.log("nobody knows");
 }
+const tab: Client = await connect(undefined, { shared: "user 7", worker: "/js/worker.js" });
+if (!tab.shared) console.log("a connection of its own");
 // @ts-expect-error: fields are strings
 await client.publish("/orders/7", "buy", { fields: { price: 7 } });
 // @ts-expect-error: there is no such option

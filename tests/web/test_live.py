@@ -29,6 +29,15 @@ def test_what_the_client_promises(tmp_path: Path, node: Node) -> None:
     assert "# fail 0" in told
 
 
+def test_tabs_that_share_a_connection(tmp_path: Path, node: Node) -> None:
+    with live_server(tmp_path) as server:
+        environment = {"MDSERVER": f"127.0.0.1:{server.port}"}
+        told = node(
+            SOCKETS, "--test", "--test-reporter=tap", "shared.test.mjs", environment=environment
+        )
+    assert "# fail 0" in told
+
+
 @pytest.mark.parametrize("transport", ["websocket", "http"])
 def test_a_member_dies_under_load(tmp_path: Path, node: Node, transport: str) -> None:
     with (

@@ -21,6 +21,10 @@ def test_scenarios(node: Node) -> None:
     assert "# fail 0" in node("--test", "--test-reporter=tap", "scenarios.test.mjs")
 
 
+def test_the_hub_of_tabs(node: Node) -> None:
+    assert "# fail 0" in node("--test", "--test-reporter=tap", "hub.test.mjs")
+
+
 def test_the_benchmark_hands_every_message_over(node: Node) -> None:
     few = ("--messages", "2000", "--rounds", "1", "--only", "mdserver")
     told = node("--experimental-websocket", "clients.bench.mjs", *few).splitlines()

@@ -40,6 +40,13 @@ _OWN_FILES = (
         b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
 )
+# A worker has the policy that its file comes with, whatever page starts it. That of tabs that share
+# a connection (docs/javascript.md) loads its parts from here, and goes to any member.
+_WORKER = "worker.js"
+_OWN_FILES_AND_SERVERS = (
+    CONTENT_POLICY,
+    b"default-src 'none'; script-src 'self'; connect-src http: https: ws: wss:",
+)
 
 
 def web() -> Traversable:
@@ -51,7 +58,7 @@ def answer_of(file: Traversable, *, kept: bool = False) -> Answer:
     """Return an answer with a file; with `kept` browsers keep it without asking again."""
     headers = (
         (b"content-type", _TYPES[file.name.rpartition(".")[2]]),
-        _OWN_FILES,
+        _OWN_FILES_AND_SERVERS if file.name == _WORKER else _OWN_FILES,
         _KEEP if kept else _ASK,
     )
     return Answer(200, headers, file.read_bytes())

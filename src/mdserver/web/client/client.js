@@ -60,6 +60,9 @@ import { Subscription } from "./subscription.js";
  * @property {number} [timeoutMs] how long `publish` waits for its result; 0: for ever
  * @property {typeof WebSocket} [WebSocket] for runtimes without one of their own
  * @property {() => number} [random]
+ * @property {boolean | string} [shared] for `connect`: the tabs of a browser that give the same name
+ *   here (or true) and the same servers and options share one connection
+ * @property {string} [worker] the address of `worker.js` for `shared`, by default beside this file
  */
 
 /** @type {Record<string, [(value: any) => boolean, string]>} */
@@ -85,6 +88,8 @@ const CLIENT_OPTIONS = {
   timeoutMs: [isCount, "a number of milliseconds"],
   WebSocket: [isFunction, "a class"],
   random: [isFunction, "a function"],
+  shared: [(value) => isFlag(value) || isText(value), "true, false or a name"],
+  worker: [isText, "an address"],
 };
 
 /** @type {Record<string, [(value: any) => boolean, string]>} */
@@ -106,6 +111,8 @@ const TOKEN_RETRY_MS = 5000;
  * => event.detail)`.
  */
 export class Client extends EventTarget {
+  /** Whether this client has a connection in common with other tabs. */
+  shared = false;
   #core;
   #driver;
   #token;
@@ -135,11 +142,16 @@ export class Client extends EventTarget {
   /**
    * @param {string | string[]} [servers]
    * @param {ClientOptions} [options]
+   * @param {(servers: string[], settings: any, take: (output: any) => void) => any} [link] for
+   *   `connect`: makes what stands for core, driver and subscriptions when these are elsewhere
    * @throws {ArgumentError}
    */
-  constructor(servers, options = {}) {
+  constructor(servers, options = {}, link = undefined) {
     super();
     checkOptions("a client", options, CLIENT_OPTIONS);
+    if (options.shared && !link) {
+      throw new ArgumentError("a shared connection comes from `connect`, not from `new Client`");
+    }
     const random = options.random ?? Math.random;
     this.#token = options.token;
     this.#name = [random(), random()].map((drawn) => drawn.toString(36).slice(2)).join("");
@@ -149,27 +161,30 @@ export class Client extends EventTarget {
     const newCodec = () => new Codec();
     const reconnect = options.reconnect ?? (globalThis.document ? "browser" : "service");
     const preset = typeof reconnect === "string" ? PRESETS[reconnect] : { ...RECONNECT_BROWSER, ...reconnect };
-    this.#core = new ClientCore(
-      serversOf(servers),
-      {
-        client: "mdserver-js/0.2.0",
-        publisher: options.publisher === null ? undefined : (options.publisher ?? this.#name),
-        publisherKey: options.publisherKey,
-        numbering: options.numbering,
-        token: typeof options.token === "string" ? options.token : undefined,
-        externalToken: options.externalToken,
-        keepaliveMs: options.keepaliveMs,
-        encryption: options.encryption ?? globalThis.location?.protocol === "https:",
-        reconnect: preset,
-      },
-      newCodec,
-      random,
-    );
+    const settings = {
+      client: "mdserver-js/0.2.0",
+      publisher: options.publisher === null ? undefined : (options.publisher ?? this.#name),
+      publisherKey: options.publisherKey,
+      numbering: options.numbering,
+      token: typeof options.token === "string" ? options.token : undefined,
+      externalToken: options.externalToken,
+      keepaliveMs: options.keepaliveMs,
+      encryption: options.encryption ?? globalThis.location?.protocol === "https:",
+      reconnect: preset,
+    };
     const Socket = options.WebSocket ?? globalThis.WebSocket;
     const transport = options.transport ?? "auto";
     const take = (/** @type {Output} */ output) => this.#take(output);
-    this.#driver = new Driver(this.#core, newCodec, transport, Socket, take);
-    this.#shared = new SharedSubscriptions(this.#core, (outputs) => this.#driver.perform(outputs));
+    const given = serversOf(servers);
+    const linked = link?.(given, settings, take);
+    /** @type {ClientCore} */
+    this.#core = linked ?? new ClientCore(given, settings, newCodec, random);
+    /** @type {Driver} */
+    this.#driver = linked ?? new Driver(this.#core, newCodec, transport, Socket, take);
+    /** @type {SharedSubscriptions} */
+    this.#shared =
+      linked ??
+      new SharedSubscriptions(this.#core, (outputs) => this.#driver.perform(outputs));
     this.#expectConnection(options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS);
     this.#watchPage();
     if (isFunction(this.#token)) this.#renewToken();
@@ -559,7 +574,7 @@ export class Client extends EventTarget {
       case "published":
         return this.#published(output.result);
       case "notify":
-        return this.#notified(output.notice);
+        return this.#notified(output.notice, output.asks);
       case "stopped":
         return this.#stop(output.code, output.reason);
     }
@@ -574,11 +589,14 @@ export class Client extends EventTarget {
     this.#look();
   }
 
-  /** @param {Notice} notice */
-  #notified(notice) {
+  /**
+   * @param {Notice} notice
+   * @param {boolean} [asks] false: another client of the same connection is asked for a token
+   */
+  #notified(notice, asks = true) {
     this.#tell(notice);
     const isNeeded = notice.status === "TOKEN_TO_EXPIRE" || this.#core.phase === "needs token";
-    if (isNeeded && isFunction(this.#token)) this.#renewToken();
+    if (isNeeded && asks && isFunction(this.#token)) this.#renewToken();
   }
 
   /**
@@ -602,7 +620,7 @@ export class Client extends EventTarget {
 
   #connected() {
     clearTimeout(this.#expecting);
-    this.#unreachable = null;
+    this.#unreachable = this.#stopped = null;
     this.#tokenUntried = false;
     // After what the others missed was asked for.
     if (this.#shared.connected()) queueMicrotask(() => this.#shared.goOn());
@@ -616,7 +634,9 @@ export class Client extends EventTarget {
  * @param {ClientOptions} [options]
  */
 export async function connect(servers, options) {
-  const client = new Client(servers, options);
+  const client = options?.shared
+    ? await (await import("./tabs.js")).sharedClient(servers, options)
+    : new Client(servers, options);
   try {
     return await client.connected();
   } catch (error) {

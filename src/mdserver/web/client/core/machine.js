@@ -107,7 +107,7 @@ import { Subscriptions } from "./subscriptions.js";
  *   | {kind: "close", attempt: number, code: number, reason: string}
  *   | {kind: "timer", timer: string, at: number}
  *   | {kind: "cancel", timer: string}
- *   | {kind: "notify", notice: Notice}
+ *   | {kind: "notify", notice: Notice, asks?: boolean}
  *   | {kind: "deliver", messages: MessageEvent[], repeated: boolean}
  *   | {kind: "published", result: PublishResult}
  *   | {kind: "subscribed", subjects: string[]}

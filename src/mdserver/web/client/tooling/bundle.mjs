@@ -20,11 +20,11 @@ const shared = {
   },
 };
 
-/** Leaves out what is loaded only when no WebSocket gets through. */
+/** Leaves out what is loaded only when no WebSocket gets through, or for a shared connection. */
 const onDemand = {
   name: "on demand",
   setup(plugin) {
-    plugin.onResolve({ filter: /\/streaming\.js$/ }, ({ kind, path }) =>
+    plugin.onResolve({ filter: /\/(streaming|tabs)\.js$/ }, ({ kind, path }) =>
       kind === "dynamic-import" ? { path, external: true } : undefined,
     );
   },
@@ -39,12 +39,14 @@ const common = {
   target: "es2022",
 };
 await rm(folder, { recursive: true, force: true });
-await build({ ...common, entryPoints: { mdserver: "index.js" }, plugins: [onDemand] });
+const whole = { mdserver: "index.js", worker: "worker.js" };
+await build({ ...common, entryPoints: whole, plugins: [onDemand] });
 const smaller = {
   binary: "codec/binary.js",
   compression: "compression.js",
   components: "components.js",
   streaming: "streaming.js",
+  tabs: "tabs.js",
 };
 await build({ ...common, entryPoints: smaller, plugins: [shared] });
 
