@@ -101,7 +101,7 @@ def test_a_log_as_long_of_another_history_is_asked_for() -> None:
         return any(isinstance(message, SyncRequest) for message in said)
 
     assert asks("e" * 28)
-    assert group.log_incomplete
+    assert group.succession.log_incomplete
     group.transfer.requested_until = 0
     assert not asks(group.history)
 

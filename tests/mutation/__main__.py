@@ -36,7 +36,7 @@ HUNT_SLOWDOWN = 10
 """How much longer simulated runs may take than the processor time that they are given."""
 SIMULATOR = "cluster/"
 """The simulator runs for bugs in files below this folder."""
-NOT_SIMULATED = ("cluster/standard.py",)
+NOT_SIMULATED = ("cluster/standard.py", "cluster/succession.py")
 """But for these: it does not know this delivery mode."""
 
 

@@ -12,6 +12,7 @@ epochs of its own. On each member a `Group` is one of them:
   (`mdserver.cluster.coordinator`).
 - `ballots`: its elections (`mdserver.cluster.ballots`).
 - `transfer`: how its log is handed on as a whole (`mdserver.cluster.transfer`).
+- `succession`: in Standard mode, which leadership prevails (`mdserver.cluster.succession`).
 
 What others say of the group comes through `step`, one item of a message at a time, as in etcd's
 raft. A step answers with a value (`mdserver.cluster.replies`), and the part of the member that took
@@ -36,6 +37,7 @@ from mdserver.cluster.log import FORGET, GroupLog
 from mdserver.cluster.messages import (
     AcceptItem,
     AckItem,
+    BeginItem,
     CommitItem,
     ForwardItem,
     ForwardReplyItem,
@@ -45,9 +47,11 @@ from mdserver.cluster.messages import (
     State,
     SyncItem,
     SyncRequestItem,
+    YieldItem,
 )
 from mdserver.cluster.pending import GroupQueue
 from mdserver.cluster.replies import Gap, Reply
+from mdserver.cluster.succession import Succession, SuccessionItem
 from mdserver.cluster.transfer import Transfer, TransferItem
 from mdserver.core.cache import GroupImage
 from mdserver.core.outputs import Committed, Trace
@@ -69,7 +73,14 @@ if TYPE_CHECKING:
 # To look up a member of an enum takes CPython 3.11 as long as a call, and this is for each batch.
 _ACTIVE = CoordinatorState.ACTIVE
 GroupItem = (
-    ForwardItem | AcceptItem | AckItem | CommitItem | ForwardReplyItem | TransferItem | BallotItem
+    ForwardItem
+    | AcceptItem
+    | AckItem
+    | CommitItem
+    | ForwardReplyItem
+    | TransferItem
+    | BallotItem
+    | SuccessionItem
 )
 """What `Group.step` takes: the items of all messages that are about groups."""
 
@@ -78,10 +89,7 @@ class Group:
     """One subject group of one member. Times are in nanoseconds.
 
     For clients: `followed_at`, when this member last followed the group, and `followed_length`,
-    how much was committed here then.
-
-    In Standard mode: `raised_at`, when the epoch was last raised by the number of members in sight;
-    `log_incomplete`: this member does not hold all of the coordinator's log.
+    how much was committed here then. `standard`: the delivery mode is the one without votes.
     """
 
     __slots__ = (
@@ -102,9 +110,9 @@ class Group:
         "index",
         "leadership",
         "log",
-        "log_incomplete",
         "queue",
-        "raised_at",
+        "standard",
+        "succession",
         "tracing",
         "transfer",
     )
@@ -144,10 +152,10 @@ class Group:
         self.coordinator: Coordinator | None = None
         self.ballots = Ballots(self, settings, outgoing, storage, wal, rng)
         self.transfer = Transfer(self, settings, outgoing, storage, wal)
+        self.standard = not settings.guaranteed
+        self.succession = Succession(self, settings.me, members, outgoing)
         self.followed_at = 0
         self.followed_length = 0
-        self.raised_at = 0
-        self.log_incomplete = False
 
     # What is known
 
@@ -186,27 +194,35 @@ class Group:
     def step(self, sender: str, item: GroupItem, message: Any = None) -> Reply:
         """Take an item that is about the group; return what this group answers to it.
 
+        Without votes (`standard`) entries, and what a log has or lacks, are matters of the
+        leadership that prevails, and not of what a seed may take or give.
+
         `sender` is the contact (`address#incarnation`) if the item brings publications, otherwise a
         member. `message` is what brought the item, if it says anything about all of its items.
         """
+        reply: Reply = None
         match item:
             case ForwardItem():
                 self._coordinate(sender, item)
-            case AcceptItem():
-                return self._extend(sender, item)
+            case AcceptItem() if not self.standard:
+                reply = self._extend(sender, item)
             case AckItem():
                 self._count(sender, message.incarnation, item)
             case CommitItem():
-                return self._learn(item)
+                reply = self._learn(item)
             case ForwardReplyItem():
                 outcome = self.queue.answered(item)
                 if outcome is not None:
                     self.resolve((outcome,))
-            case LedGroup() | SyncRequestItem() | SyncItem():
-                return self.transfer.step(sender, item, message)
+            case SyncItem():
+                reply = self.transfer.step(sender, item, message)
+            case LedGroup() | SyncRequestItem() if not self.standard:
+                reply = self.transfer.step(sender, item, message)
+            case AcceptItem() | LedGroup() | SyncRequestItem() | BeginItem() | YieldItem():
+                reply = self.succession.step(sender, item)
             case _:
-                return self.ballots.step(sender, item, message)
-        return None
+                reply = self.ballots.step(sender, item, message)
+        return reply
 
     # Publications of this member's clients
 

@@ -5,6 +5,7 @@ message, and several groups start over or stand for election together. So a step
 as a value, and the part of the member that took the message acts on it:
 
 - an item for the sender, which goes into one message with those of the other groups;
+- `BeginItem`: in Standard mode, a leadership that can be followed, or that this member begins;
 - `Gap`: entries are missing here, from a copy or from the coordinator;
 - `Unregistered`: a seed may not count again in this epoch;
 - `Consequence`: the group needs an election.
@@ -14,6 +15,7 @@ import enum
 from typing import NamedTuple
 
 from mdserver.cluster.messages import (
+    BeginItem,
     NackItem,
     PrepareItem,
     PreVoteGrantedItem,
@@ -53,7 +55,8 @@ class Consequence(enum.Enum):
 
 
 Reply = (
-    PreVoteGrantedItem
+    BeginItem
+    | PreVoteGrantedItem
     | PrepareItem
     | PromiseItem
     | NackItem

@@ -40,6 +40,7 @@ from mdserver.cluster.coordinator import Coordinator
 from mdserver.cluster.groups import new_history
 from mdserver.cluster.part import MemberPart
 from mdserver.cluster.placement import ranking
+from mdserver.cluster.replies import Gap
 from mdserver.cluster.settings import delay
 from mdserver.limits import NS_PER_MS, NS_PER_S, STANDARD_ALONE_AFTER_S, STANDARD_PATIENCE_MS
 
@@ -165,7 +166,7 @@ class Standard(MemberPart):
             assert group.coordinator is not None
             # An epoch that was raised after they went, by `_succeed` here or by the member that
             # yielded the group, is not raised twice. A Yield by itself raises no epoch.
-            if group.raised_at <= went:
+            if group.succession.raised_at <= went:
                 epoch, length = group.coordinator.epoch + raised, group.log.length
                 renewed.append(
                     msg.BeginItem(group.index, epoch, group.history, group.history, length)
@@ -177,7 +178,7 @@ class Standard(MemberPart):
     def _note_raised(self, begun: list[msg.BeginItem]) -> None:
         """Note that these epochs were raised by the number of members in sight."""
         for item in begun:
-            self.groups[item.group].raised_at = self._outgoing.now
+            self.groups[item.group].succession.raised_at = self._outgoing.now
 
     def _successors(self) -> dict[str, int]:
         """Return the members that may succeed a coordinator, with their weights.
@@ -207,7 +208,7 @@ class Standard(MemberPart):
         knows its log to be incomplete comes after all others, so that the fullest log goes on.
         """
         rank = ranking(group.index, weights).index(self._settings.me)
-        rank += len(weights) if group.log_incomplete else 0
+        rank += len(weights) if group.succession.log_incomplete else 0
         return group.ballots.leaderless_since + PATIENCE + rank * self._settings.suspect
 
     # Leaderships of this member
@@ -253,7 +254,7 @@ class Standard(MemberPart):
             group.coordinator = coordinator
             group.log.epoch = item.epoch
             group.leadership.follow(me, item.epoch)
-            group.log_incomplete = False
+            group.succession.log_incomplete = False
         self._outgoing.send(self._outgoing.linked, msg.Begin(begun))
         for item in begun:
             self.groups[item.group].follow()
@@ -272,7 +273,7 @@ class Standard(MemberPart):
         wanted: dict[str, list[int]] = {}
         for group in self.groups:
             leadership = group.leadership
-            if leadership.active and leadership.coordinator != me and self._is_led(group):
+            if leadership.active and leadership.coordinator != me and group.succession.is_led:
                 first = ranking(group.index, weights)[0]
                 if first == me and weights[first]:
                     wanted.setdefault(leadership.coordinator, []).append(group.index)
@@ -293,28 +294,15 @@ class Standard(MemberPart):
             return
         self._outgoing.flush()  # what was numbered until now goes before it
         for item in items:
-            self._stop(item.group, item.epoch)
+            self.groups[item.group].succession.stop(item.epoch)
         self._outgoing.send((peer,), msg.Yield(items))
 
     def _on_yield(self, peer: str, yielded: msg.Yield) -> None:
         """Coordinate the groups whose coordinator stopped in favour of this member."""
-        begun: list[msg.BeginItem] = []
-        for item in yielded.items:
-            group = self.groups[item.group]
-            leadership, length = group.leadership, group.log.length
-            whole = leadership.epoch == item.epoch and length == item.length
-            # If entries were lost with a link, the same history cannot go on here. The Yield is
-            # dropped, nobody coordinates the group, and `_look` succeeds with a new history.
-            if whole and leadership.coordinator == peer:
-                epoch = item.epoch + 1
-                begun.append(msg.BeginItem(item.group, epoch, group.history, group.history, length))
+        replies = [self.groups[item.group].step(peer, item) for item in yielded.items]
+        begun = [reply for reply in replies if isinstance(reply, msg.BeginItem)]
         if begun:
             self._lead(begun)
-
-    def _stop(self, index: int, epoch: int) -> None:
-        """End a leadership of this member; `epoch` is the one that is known then."""
-        self.groups[index].ballots.depose(epoch)
-        self.groups[index].leadership.active = False
 
     # Leaderships of others
 
@@ -326,96 +314,55 @@ class Standard(MemberPart):
 
     def heartbeat(self, peer: str, heartbeat: msg.Heartbeat) -> None:
         """Follow the leaderships that a member's heartbeat names; ask for what is missing here."""
-        behind: dict[int, int] = {}
-        for led in heartbeat.leads:
-            group = self.groups[led.group]
-            leadership = group.leadership
-            if leadership.coordinator == peer and leadership.epoch == led.epoch:
-                if led.length > group.log.length:
-                    behind[led.group] = led.epoch
-                    continue
-                group.log_incomplete = False
-                leadership.maybe_behind = False
-                if not leadership.active:
-                    group.follow()
-            elif self._prevails(peer, led.group, led.epoch):
-                behind[led.group] = led.epoch
-        if behind:
-            self._ask(peer, behind)
+        self._ask(peer, self._gaps(peer, heartbeat.leads))
 
-    def _is_led(self, group: "Group") -> bool:
-        """Return whether the coordinator followed here is in sight and claims this very epoch."""
-        leadership = group.leadership
-        if leadership.coordinator == self._settings.me:
-            return group.coordinator is not None
-        if not self._members.alive(leadership.coordinator, self._outgoing.now):
-            return False
-        led = self._members.peers[leadership.coordinator].leads.get(group.index)
-        return led is not None and led.epoch == leadership.epoch
-
-    def _prevails(self, peer: str, index: int, epoch: int) -> bool:
-        """Return whether a member's leadership is the one to follow; if so, end one of this member.
-
-        The order (epoch, address) is total and the same on all members, so both sides of a cut
-        choose alike. A leadership with a lower rank is followed only if the present one is gone.
-        """
-        group = self.groups[index]
-        leadership = group.leadership
-        if leadership.coordinator == peer:
-            return epoch >= leadership.epoch
-        older = (epoch, peer) <= (leadership.epoch, leadership.coordinator)
-        if older and self._is_led(group):
-            return False
-        if group.coordinator is not None:
-            self._stop(index, epoch)
-        return True
+    def _gaps(self, peer: str, items: "Iterable[msg.LedGroup | msg.AcceptItem]") -> dict[int, int]:
+        """Have groups take what a coordinator says; return where they lack something (-> epoch)."""
+        gaps: dict[int, int] = {}
+        for item in items:
+            reply = self.groups[item.group].step(peer, item)
+            if isinstance(reply, Gap):
+                gaps[item.group] = reply.epoch
+        return gaps
 
     def _on_begin(self, peer: str, begin: msg.Begin) -> None:
-        """Follow a member that coordinates groups from now on.
+        """Follow a member that coordinates groups from now on; ask for logs that are not the same.
 
-        A log with the same history id and length is the same log, since only one coordinator at a
-        time numbers under a history id: such a group is followed at once, renamed if need be. The
-        others are asked for first.
+        All groups that get a new history id get it before one of them is followed, so that clients
+        hear of it once.
         """
         same: list[msg.BeginItem] = []
         renamed: dict[str, list[int]] = {}
         behind: dict[int, int] = {}
         for item in begin.items:
-            if not self._prevails(peer, item.group, item.epoch):
-                continue
-            group = self.groups[item.group]
-            # If another member begins under the same history id as before, it was yielded the
-            # group, and its epoch is only the next one. In all other cases the epoch was raised by
-            # the number of members in sight. This member has to know that, in case it is yielded
-            # the group within the same `PATIENCE`.
-            if item.history != item.before or group.leadership.coordinator == peer:
-                self._note_raised([item])
-            if (group.history, group.log.length) != (item.before, item.length):
-                behind[item.group] = item.epoch
-                continue
-            same.append(item)
-            if item.history != group.history:
-                renamed.setdefault(item.history, []).append(item.group)
+            reply = self.groups[item.group].step(peer, item)
+            if isinstance(reply, Gap):
+                behind[item.group] = reply.epoch
+            elif isinstance(reply, msg.BeginItem):
+                same.append(reply)
+                if reply.history != self.groups[item.group].history:
+                    renamed.setdefault(reply.history, []).append(item.group)
         for history, groups in renamed.items():
             self._rename(history, groups)
         for item in same:
-            group = self.groups[item.group]
-            group.log.epoch = item.epoch
-            group.leadership.follow(peer, item.epoch)
-            group.follow()
+            self.groups[item.group].succession.follow(peer, item)
         self._note_leads(peer, same)
-        if behind:
-            self._ask(peer, behind)
+        self._ask(peer, behind)
 
     def _ask(self, peer: str, behind: dict[int, int]) -> None:
         """Ask a coordinator for what is missing of groups (-> their epochs), and note the lack."""
         for index in behind:
-            self.groups[index].log_incomplete = True
-        self._learner.ask(peer, behind)
+            self.groups[index].succession.log_incomplete = True
+        if behind:
+            self._learner.ask(peer, behind)
 
     def _on_sync(self, peer: str, sync: msg.Sync) -> None:
         """Take a coordinator's log, or what this member lacks of it."""
-        prevailing = [item for item in sync.items if self._prevails(peer, item.group, item.epoch)]
+        prevailing = [
+            item
+            for item in sync.items
+            if self.groups[item.group].succession.prevails(peer, item.epoch)
+        ]
         taken = self._learner.renew(peer, prevailing)
         self._learner.take(peer, taken)
         self._note_leads(peer, taken)
@@ -423,46 +370,23 @@ class Standard(MemberPart):
     def _note_leads(self, peer: str, items: "Iterable[msg.BeginItem | msg.SyncItem]") -> None:
         """Take what a member just said as if its next heartbeat had said it.
 
-        Until that heartbeat `_is_led` would otherwise call its groups leaderless.
+        Until that heartbeat `Succession.is_led` would otherwise call its groups leaderless.
         """
         leads = self._members.peers[peer].leads
         for item in items:
             group = self.groups[item.group]
-            group.log_incomplete = False
+            group.succession.log_incomplete = False
             length = group.log.length
             leads[item.group] = msg.LedGroup(item.group, item.epoch, length, length)
 
     def _on_accept(self, peer: str, accept: msg.Accept) -> None:
         """Take new entries of a coordinator, and commit them at once: nobody votes on them."""
-        gaps: dict[int, int] = {}
-        for item in accept.items:
-            group = self.groups[item.group]
-            leadership, log = group.leadership, group.log
-            if leadership.coordinator != peer or leadership.epoch != item.epoch:
-                continue
-            if item.start != log.length:
-                gaps[item.group] = item.epoch
-                continue
-            log.append(item.entries, item.runs)
-            group.commit(log.length)
-        if gaps:
-            self._ask(peer, gaps)
+        self._ask(peer, self._gaps(peer, accept.items))
 
     def _on_sync_request(self, peer: str, request: msg.SyncRequest) -> None:
-        """Give a member what it lacks.
-
-        A member with another history id gets a state in place of entries (start -1): its clients
-        get a reset and the snapshot, and not old entries as if they were new.
-        """
-        items: list[msg.SyncItem] = []
-        for item in request.items:
-            group = self.groups[item.group]
-            coordinator = group.coordinator
-            if coordinator is None:
-                continue
-            same = item.history == group.history
-            start = min(item.committed, coordinator.log.committed) if same else -1
-            items.append(group.transfer.synced(coordinator, start))
+        """Give a member what it lacks of the groups that this member coordinates."""
+        replies = [self.groups[item.group].step(peer, item, request) for item in request.items]
+        items = [reply for reply in replies if isinstance(reply, msg.SyncItem)]
         for portion in msg.portions(items):
             self._outgoing.send((peer,), msg.Sync(portion))
 
