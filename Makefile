@@ -222,10 +222,22 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 	$(BIN)/python -m simulation run --profile half-cut --seeds 3000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile put-back --seeds 1000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile slow-disks --seeds 1000 --first 100000 --jobs $(JOBS)
+	$(BIN)/python -m simulation explore --seconds 600 --jobs $(JOBS)
 	$(BIN)/python -m simulation chaos --seconds 600 --members 4 --only half-cut
 	$(BIN)/python -m simulation chaos --profile journal --rounds 50
 	$(BIN)/python -m simulation chaos --profile configuration --rounds 44
 	$(BIN)/python -m simulation chaos --profile upgrade --rounds 6
+
+MEASURED = $(BIN)/python -m coverage run --append --branch --data-file=build/coverage-simulation \
+	--source=src/mdserver/core,src/mdserver/cluster,src/mdserver/client/core -m simulation run --jobs 1 --seeds
+.PHONY: coverage-simulation
+coverage-simulation: $(VENV)/.dev ## branch coverage of core, cluster and client under the simulator alone; minutes
+	mkdir -p build && rm -f build/coverage-simulation
+	$(MEASURED) 150
+	$(MEASURED) 40 --profile habits
+	$(MEASURED) 20 --profile put-back
+	$(MEASURED) 20 --profile slow-disks
+	$(BIN)/python -m coverage report --data-file=build/coverage-simulation --fail-under=0
 
 chaos: $(VENV)/.dev networks ## a minute of kills, pauses and partitions of real processes
 	$(BIN)/python -m simulation chaos --seconds 60

@@ -1,7 +1,8 @@
-"""`python -m simulation run | replay | minimise | traces | chaos`."""
+"""`python -m simulation run | explore | replay | minimise | traces | mutants | chaos`."""
 
 import logging
 import os
+import random
 import sys
 import time
 from collections import Counter
@@ -20,6 +21,8 @@ from mdserver.cluster.guards import Guard
 from simulation import coverage, guards
 from simulation.chaos.command import chaos
 from simulation.diagram import diagram
+from simulation.explore import beginnings
+from simulation.explore import explore as explore_plans
 from simulation.fresh import commit_of, first_seed
 from simulation.levels import LEVELS
 from simulation.minimise import minimise as make_smaller
@@ -28,10 +31,11 @@ from simulation.plan import Plan, make
 from simulation.profiles import PROFILES
 from simulation.run import Result
 from simulation.run import run as run_plan
-from simulation.stored import load
+from simulation.stored import StoredPlan, load, save
 from simulation.world import World
 
 TROUBLES_SHOWN = 10
+EXPLORED = Path("build/explored")
 
 
 def plan_of(seed: int, level: int, profile: str | None) -> Plan:
@@ -260,6 +264,41 @@ def mutants(most: int, jobs: int | None) -> None:
             progress.advance(task)
     console.print(table)
     sys.exit(missed)
+
+
+@main.command()
+@click.option("--seconds", default=60.0, show_default=True, help="How long.")
+@click.option("--random", "number", default=1, show_default=True, help="What changes come from.")
+@click.option("--jobs", type=int, help="Processes (default: the number of cores).")
+@click.option("--store", type=click.Path(path_type=Path), help="Folder for plans of new guards.")
+def explore(seconds: float, number: int, jobs: int | None, store: Path | None) -> None:
+    """Change plans and keep those that reach something new; exit 1 if any fails.
+
+    Plans that fail, and with --store the first to reach a guard that no stored plan reaches, are
+    written whole: `minimise` takes seeds only.
+    """
+    reached = {Guard[name] for stored in load().values() for name in stored.reaches}
+    counted: Counter[Guard] = Counter()
+    began, runs, kept, failed = time.monotonic(), 0, 0, 0
+    for one, new in explore_plans(random.Random(number), jobs or os.cpu_count() or 1, beginnings()):
+        runs += 1
+        kept += new
+        counted.update(one.guards)
+        for guard in one.guards:
+            if guard not in reached and store:
+                reached.add(guard)
+                name = f"{guard.name.lower().replace('_', '-')}-{runs}"
+                save(name, StoredPlan(about="", reaches=(guard.name,), plan=one.plan), store)
+        if one.problems:
+            failed += 1
+            path = save(f"failed-{runs}", StoredPlan(about="", plan=one.plan), store or EXPLORED)
+            click.echo(f"{path}: {one.problems[0]}")
+        if time.monotonic() - began > seconds:
+            break
+    never = [guard.name for guard in Guard if not counted[guard]]
+    click.echo(f"{runs:,} runs, {kept:,} plans reached something new, {failed:,} failed")
+    click.echo(f"guards that refused nothing: {', '.join(never) or 'none'}")
+    sys.exit(1 if failed else 0)
 
 
 @main.command()

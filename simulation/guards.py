@@ -15,13 +15,8 @@ PREFIX = "refused: "
 
 ELSEWHERE = (
     Guard.VOTE_OF_NO_SEED,
-    Guard.PROMISE_LOST,
     Guard.ELECTED_LACKS_BEGINNING,
     Guard.REGISTER_INCARNATION,
-    Guard.LOG_COLD_UNPROMISED,
-    Guard.LOG_LACKS_COMMITTED,
-    Guard.ENTRIES_NOT_VOTING,
-    Guard.SEED_PROMISED_NEWER,
     Guard.NUMBERS_OPEN,
     Guard.COPY_OLDER,
     Guard.ACK_INCARNATION,
@@ -42,7 +37,7 @@ def refusals(coverage: dict[str, int]) -> Counter[Guard]:
     return found
 
 
-def reached_by(stored: StoredPlan, draws: int = 40) -> Result:
+def reached_by(stored: StoredPlan, draws: int = 300) -> Result:
     """Return the run of a stored plan that reaches what it is kept for, or the last of so many.
 
     The faults stay as they are. How long messages and writes take is drawn anew until it fits: a

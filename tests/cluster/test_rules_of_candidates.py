@@ -194,13 +194,28 @@ def test_a_best_log_of_another_history_goes_on_under_its_id() -> None:
 def test_a_candidate_gives_way_to_a_newer_epoch_of_another() -> None:
     cluster, name, epoch = candidate()
     group = cluster.members[name].running.groups[0]
-    cluster.feed(name, PeerReceived("m1:1", [Nack([NackItem(0, epoch, epoch + 1, name)])]))
-    assert group.coordinator is not None, "that is an epoch of its own"
+    cluster.feed(name, PeerReceived("m1:1", [Nack([NackItem(0, epoch, epoch, name)])]))
+    assert group.coordinator is not None, "that is this very epoch"
     cluster.feed(name, PeerReceived("m1:1", [Nack([NackItem(0, epoch, epoch - 1, "m2:1")])]))
     assert group.coordinator is not None, "that is an older one"
     cluster.feed(name, PeerReceived("m1:1", [Nack([NackItem(0, epoch, epoch + 1, "m2:1")])]))
     assert group.coordinator is None
     assert group.ballots.newest_epoch == epoch + 1
+
+
+def test_a_coordinator_gives_way_to_a_newer_epoch_of_its_own_that_it_forgot() -> None:
+    """Its disk was put back: members that follow the newer epoch take nothing of this one."""
+    cluster, coordinator, (seed, _) = published()
+    epoch = cluster.statistics(coordinator).groups[0].own_epoch
+    nack = Nack([NackItem(0, epoch, epoch + 9, coordinator)])
+
+    cluster.feed(coordinator, PeerReceived(seed, [nack]))
+
+    assert not cluster.statistics(coordinator).groups[0].own_epoch
+    cluster.until(lambda: cluster.coordinator(0) is not None)
+    cluster.run(S)
+    epochs = [member.running.groups[0].log.epoch for member in cluster.members.values()]
+    assert min(epochs) > epoch
 
 
 def test_pre_votes_of_another_epoch_do_not_count() -> None:

@@ -301,13 +301,16 @@ class Ballots:
         """Give up a candidacy or leadership if a newer epoch is known.
 
         A seed that refuses because it does not vote names an epoch below this one, which deposes
-        nothing. Nor does an epoch that was promised to this member itself.
+        nothing. Nor does this very epoch if it was promised to this member. A newer one does, even
+        if it was this member's own: its disk is an older copy then, which knows nothing of it, and
+        the members that follow the newer epoch take nothing of this one.
         """
         coordinator = self._group.coordinator
         self.newest_epoch = max(self.newest_epoch, item.promised)
         if coordinator is None or coordinator.epoch != item.epoch:
             return
-        if item.promised >= item.epoch and item.candidate != self._settings.me:
+        mine = item.promised == item.epoch and item.candidate == self._settings.me
+        if item.promised >= item.epoch and not mine:
             self._outgoing.refuse(Guard.NACKED)
             self.depose(item.promised)
 
