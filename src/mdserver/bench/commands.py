@@ -111,33 +111,22 @@ def monitored(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     return compared.monitored(fanout_bench.FanoutLoad(**load), progress)
 
 
-@measurement(
-    bench,
-    whole(
-        "--connections", 10_000, CONNECTIONS_MAX, "WebSocket connections, each with a subscription."
-    ),
-    OPENING,
-    servers=True,
-)
-def idle(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
-    """Resident memory of the server for each idle subscribed connection."""
-    return [connect_bench.measure(connect_bench.ConnectLoad(**load), "idle", progress)]
+def _of_connections(name: str, connections: int, summary: str) -> click.Command:
+    """Make a command that opens connections; both have the rate and the memory of a connection."""
+
+    def measure(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
+        return [connect_bench.measure(connect_bench.ConnectLoad(**load), name, progress)]
+
+    measure.__name__, measure.__doc__ = name, summary
+    meaning = "WebSocket connections that are opened, each with a subscription."
+    count = whole("--connections", connections, CONNECTIONS_MAX, meaning)
+    return measurement(bench, count, OPENING, servers=True)(measure)
 
 
-@measurement(
-    bench,
-    whole(
-        "--connections",
-        5000,
-        CONNECTIONS_MAX,
-        "WebSocket connections that are opened, each with a subscription.",
-    ),
-    OPENING,
-    servers=True,
+_of_connections("idle", 10_000, "Resident memory of the server for each idle connection.")
+_of_connections(
+    "connect", 5000, "Connections a second: TCP, the upgrade, a subscription, and its answer."
 )
-def connect(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
-    """Connections a second: TCP, the upgrade, a subscription, and its answer."""
-    return [connect_bench.measure(connect_bench.ConnectLoad(**load), "connect", progress)]
 
 
 @measurement(
