@@ -12,7 +12,7 @@ import trio
 from attrs import evolve
 
 from mdserver.config import FanoutEngine
-from mdserver.limits import KB, NS_PER_MS
+from mdserver.limits import KB, MB, NS_PER_MS
 from mdserver.server.http.router import Router
 from mdserver.server.server import Server
 from mdserver.server.settings import ServerSettings
@@ -224,6 +224,21 @@ async def test_resets_in_the_middle_of_everything() -> None:
                 await stream.send_all(stage)
                 stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                 stream.socket.close()
+
+
+async def test_a_reset_while_much_waits_ends_both_tasks(fanout_engine: FanoutEngine) -> None:
+    settings = evolve(SETTINGS, fanout_engine=fanout_engine, outbox_bytes_max=64 * MB)
+    publication = b'{"op":"publish","subject":"/a/b","content":"%s"}' % (b"x" * 8000)
+    async with unharmed(settings) as server, upgraded(port_of(server)) as publisher:
+        for _ in range(3):
+            async with upgraded(port_of(server)) as slow:
+                slow.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * KB)
+                await slow.send(frame(TEXT, b'{"op":"subscribe","subjects":["/a/b"]}'))
+                await slow.frame()
+                while not any(outbox.unsent for outbox in server.sessions.outboxes.values()):
+                    await publisher.send(frame(TEXT, publication))
+                slow.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                slow.stream.socket.close()
 
 
 async def test_a_client_that_stops_reading_is_disconnected_and_others_are_not(

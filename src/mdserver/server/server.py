@@ -150,6 +150,7 @@ class Server:
             if settings.run_as_user is not None:
                 drop_privileges(settings.run_as_user)
             async with trio.open_nursery() as nursery:
+                self.sessions.tasks = nursery
                 nursery.start_soon(self._end_when_failed)
                 nursery.start_soon(run_timers, self.engine)
                 nursery.start_soon(self.sessions.flusher.run)

@@ -8,14 +8,16 @@ A connection begins with HTTP (`requests.py`). A request may turn it into a sess
 (`websocket_session.py`) or as an answer without end (`stream_session.py`). The connection then is
 that session until it ends; it never goes back to HTTP.
 
-A server holds tens of thousands of connections, so each of them is kept small. It has one nursery
-and one task, which is blocked in `wait_readable` nearly all the time. A second task runs only while
-the outbox is parked. All its time-outs are one entry of the timer wheel: each protocol gives the
-timer the meaning that it needs at the moment (`SpokenProtocol.timer_due`).
+A server holds tens of thousands of connections, so each of them is kept small. It has one task,
+which is blocked in `wait_readable` nearly all the time, and a cancel scope, but no nursery, which
+would take half a kilobyte. A second task runs only while the outbox is parked, in the nursery of
+the server (`drain_with`). All its time-outs are one entry of the timer wheel: each protocol gives
+the timer the meaning that it needs at the moment (`SpokenProtocol.timer_due`).
 """
 
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import trio
@@ -47,17 +49,19 @@ class Connection:
 
     `protocol` is None until the TLS handshake is done. `last_received` (ns) is when something was
     received last, or when the server last chose not to read. `unfinished` is the memory for input
-    that is not complete yet. `meter` measures the rates of the client, if there are limits.
+    that is not complete yet. `meter` measures the rates of the client, if there are limits. `scope`
+    is that of its task, `draining` says whether there is another one that waits to send more.
     """
 
     __slots__ = (
         "address",
         "context",
+        "draining",
         "last_received",
         "meter",
-        "nursery",
         "protocol",
         "proxied",
+        "scope",
         "sock",
         "unfinished",
     )
@@ -74,7 +78,8 @@ class Connection:
         self.context = context
         self.proxied = proxied
         self.protocol: SpokenProtocol | None = None
-        self.nursery: trio.Nursery | None = None
+        self.scope: trio.CancelScope | None = None
+        self.draining = False
         self.meter: Meter | None = context.rates.of(address)
         self.unfinished = Share(context.unfinished, limits.UNFINISHED_FREE_BYTES, stranger=True)
         self.last_received = 0
@@ -108,14 +113,40 @@ class Connection:
             self.meter = self.context.rates.of(client)
 
     def abort(self) -> None:
-        """End the connection at once, by cancelling its tasks."""
-        if self.nursery is not None:
-            self.nursery.cancel_scope.cancel()
+        """End the connection at once, by cancelling its task."""
+        if self.scope is not None:
+            self.scope.cancel()
+
+    @property
+    def ending(self) -> bool:
+        """Whether the connection was aborted or closed, so that nothing more is to be sent."""
+        return (self.scope is not None and self.scope.cancel_called) or self.sock.fileno() < 0
+
+    def drain_with(self, drain: Callable[[], Awaitable[None]]) -> None:
+        """Run `drain` in a task beside the reader, until it returns or the connection ends."""
+        tasks = self.context.sessions.tasks
+        assert tasks is not None, "the server runs"
+        self.draining = True
+        tasks.start_soon(self._drain_beside, drain)
+
+    async def _drain_beside(self, drain: Callable[[], Awaitable[None]]) -> None:
+        """Have a failure of `drain` end the connection, and nothing else."""
+        try:
+            await drain()
+        except (OSError, trio.ClosedResourceError):
+            self.abort()  # the client is gone, or the reader has closed the socket
+        except Exception:
+            self.context.log.exception("connection failed", address=self.address)
+            self.abort()
+        finally:
+            self.draining = False
 
     def close(self) -> None:
         """Close the socket and release everything that the connection holds."""
         if isinstance(self.sock, ssl.SSLSocket):
             say_goodbye(self.sock)
+        if self.draining:
+            trio.lowlevel.notify_closing(self.sock)  # ends the task that waits for it
         self.sock.close()
         self.unfinished.hold(0)
         self.context.engine.cancel_timer(self)

@@ -36,6 +36,7 @@ from mdserver.server.clients.serve import serve_connection
 from mdserver.server.sockets import READ_BLOCKED, accept_each
 from mdserver.server.tls import ListenerCertificate, say_goodbye, shake_hands
 
+TASK = "connection"
 COMPLAIN_EVERY_NS = 60 * NS_PER_S
 RETRY_AFTER_S = 5
 
@@ -87,8 +88,9 @@ class Listener:
                     nursery.start_soon(self._serve_proxied, sock, address)
                 else:
                     connection = Connection(sock, address, self._context)
+                    # With a name given, each task does not make and keep a text of its own.
                     nursery.start_soon(
-                        serve_connection, connection, self._identity, self._admission
+                        serve_connection, connection, self._identity, self._admission, name=TASK
                     )
                 return
             refusals.tell(address, 503, refusal)

@@ -123,11 +123,10 @@ class LiveSession:
     def parked(self) -> None:
         """Start the task that waits until the socket takes more."""
         connection = self.connection
-        assert connection.nursery is not None
-        if connection.nursery.cancel_scope.cancel_called:
-            return  # the connection is ending
+        if connection.ending:
+            return
         self.outbox.since = connection.context.clock()
-        connection.nursery.start_soon(self._drain)
+        connection.drain_with(self._drain)
         connection.context.session_handler.writability(self.outbox, writable=False)
 
     def lost(self, reason: str) -> None:
@@ -188,7 +187,7 @@ class LiveSession:
         outbox, connection = self.outbox, self.connection
         timeout_s = connection.context.settings.write_timeout / NS_PER_S
         done = False
-        while not done:
+        while not done and not connection.ending:
             with trio.move_on_after(timeout_s) as waiting:
                 await trio.lowlevel.wait_writable(connection.sock)
             if waiting.cancelled_caught:

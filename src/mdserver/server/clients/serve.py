@@ -1,7 +1,7 @@
 """The isolation boundary of one client's connection: a failure on it ends it and nothing else.
 
-Exceptions are caught with `except*`, around the nursery. The nursery raises them in a group, which
-may contain `Cancelled` as well, and a plain `except Exception` would not isolate that.
+Exceptions are caught with `except*`: what a handler raises from a nursery is a group, which may
+contain `Cancelled` as well, and a plain `except Exception` would not isolate that.
 """
 
 import ssl
@@ -26,8 +26,8 @@ async def serve_connection(
     """
     context = connection.context
     try:
-        async with trio.open_nursery() as nursery:
-            connection.nursery = nursery
+        with trio.CancelScope() as scope:
+            connection.scope = scope
             if identity is not None:
                 await _encrypt(connection, identity)
             connection.protocol = requests = HttpRequests(connection)

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Protocol
 
 import structlog
+import trio
 
 from mdserver.core.events import AnyEvent, Error, Status
 from mdserver.core.inputs import Closed, Opened
@@ -49,15 +50,16 @@ class Sink(Protocol):
 class Sessions:
     """The sessions, and the objects that their readers and the flusher share.
 
-    `streams` maps the secrets of HTTP streams to sessions. `deliveries` counts the messages that
-    were put into outboxes since the start, `deliveries_at_turn` is its value when a reader last
-    paused for delivering much.
+    `tasks` is the nursery of the server while it runs. `streams` maps the secrets of HTTP streams
+    to sessions. `deliveries` counts the messages that were put into outboxes since the start,
+    `deliveries_at_turn` is its value when a reader last paused for delivering much.
     """
 
     def __init__(self, engine: Engine, flusher: Flusher) -> None:
         self.engine = engine
         self.dispatch = engine.dispatch
         self.flusher = flusher
+        self.tasks: trio.Nursery | None = None
         flusher.flushed = self._note_flushed
         self.numbers = count(1)
         self.sinks: dict[int, Sink] = {}

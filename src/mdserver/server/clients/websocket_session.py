@@ -48,6 +48,7 @@ class WebSocketSession(LiveSession):
         while True:
             if received and await self._take(received):
                 return
+            received = b""  # an idle connection keeps nothing of it
             if self.outbox.unsent and self._crowded():
                 self._readable = trio.Event()
                 await self._readable.wait()
