@@ -11,7 +11,7 @@ import pytest
 from mdserver.cli.main import COMMANDS, exit_status, mdserver
 
 # `run` prints one line that programs read, `completion` what a shell evaluates.
-WITHOUT_FORMAT = {"run", "completion", "top"}  # `stats --json` has what `top` shows
+WITHOUT_FORMAT = {"run", "bridge", "completion", "top"}  # `stats --json` has what `top` shows
 
 
 def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:

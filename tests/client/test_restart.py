@@ -58,3 +58,26 @@ async def test_a_killed_server_is_found_again(tmp_path: Path, encoding: Any) -> 
                 with trio.fail_after(20):
                     assert (await client.publish("/a/b", "after")).seq == 2
                 client.disconnect()
+
+
+@pytest.mark.slow
+async def test_a_later_run_recovers_from_where_an_earlier_one_was(tmp_path: Path) -> None:
+    with live_server(tmp_path) as server:
+        async with Client([server.url]) as publisher:
+            async with Client([server.url]) as earlier:
+                subscription = earlier.subscribe("/a/*")
+                await subscription.confirmed()
+                await publisher.publish("/a/b", "0")
+                assert (await take(subscription)).content == "0"
+                seen = earlier.position("/a/b")
+                assert earlier.position("/a/c") is None
+            assert seen is not None
+            for number in (1, 2):
+                await publisher.publish("/a/b", str(number))
+            async with Client([server.url], positions={"/a/b": seen}) as later:
+                subscription = later.subscribe("/a/*")
+                messages = [await take(subscription), await take(subscription)]
+    assert [(one.content, one.type) for one in messages] == [
+        ("1", MessageType.RECOVERED),
+        ("2", MessageType.RECOVERED),
+    ]

@@ -30,6 +30,7 @@ def test_a_topic_that_is_made_again_begins_a_new_history(
         assert found[-1]["content"] == "new"
 
 
+@pytest.mark.soak
 def test_what_the_broker_lost_is_told_by_a_reset(kafka: LiveKafka, members: Members) -> None:
     """The log of a partition is put back, as a disk does that forgot what was not flushed."""
     topic = new_topic(kafka, 1)

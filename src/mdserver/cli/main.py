@@ -23,6 +23,7 @@ COMMANDS = {
     "snapshot": "Print the snapshot of a subject.",
     "token": "Make or explain an entitlement token.",
     "pipeline": "Archive, audit, roll up and replay what went through, with Spark.",
+    "bridge": "Copy messages between topics of Kafka and subjects.",
     "top": "Show what a server does, live: rates, latency, slow sessions, top subjects.",
     "stats": "Print the statistics of a server.",
     "sessions": "Print the sessions of a server, the slowest first.",

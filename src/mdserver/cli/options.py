@@ -6,7 +6,7 @@ import os
 import re
 import ssl
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,9 +43,10 @@ class ConnectionOptions:
     encoding: str
     authority: Path | None = None
 
-    def client(self) -> Client:
+    def client(self, **more: Any) -> Client:
         """Return a client that notifies SERVER_DOWN only after it has tried each server.
 
+        `more` are further arguments of `Client`.
         Raises UsageError if an address cannot be read.
         """
         tls = None if self.authority is None else self._trusting(self.authority)
@@ -60,6 +61,7 @@ class ConnectionOptions:
                 encryption=tls is not None,
                 tls=tls,
                 reconnect=reconnect,
+                **more,
             )
         except ValueError as error:
             raise click.UsageError(f"--server {error}") from None
@@ -68,7 +70,7 @@ class ConnectionOptions:
         """Return what a server or the network said, with a hint at what the user can do."""
         if "certificate" in text or "CERTIFICATE" in text:
             return f"{text} (--ca FILE names the authority of its certificate)"
-        if "ConnectionOptions refused" in text or "Name or service not known" in text:
+        if "Connection refused" in text or "Name or service not known" in text:
             other = "--server or MDSERVER_SERVER names another one"
             return f"{text} (is a server running there? {other})"
         if _TOKEN.search(text) and self.token is None:
@@ -175,11 +177,28 @@ def run_client(
 
     async def run() -> T:
         async with connection.client() as client, trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, client, connection, connected)
+            nursery.start_soon(watch_client, client, connection, connected)
             result = await body(client)
             nursery.cancel_scope.cancel()
         return result
 
+    return _run(connection, run)
+
+
+def run_parts(
+    connection: ConnectionOptions, parts: Sequence[Callable[[], Awaitable[None]]]
+) -> None:
+    """Run parts that go on for ever, until one fails; raises what it raised, not a group of it."""
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            for part in parts:
+                nursery.start_soon(part)
+
+    _run(connection, run)
+
+
+def _run(connection: ConnectionOptions, run: Callable[[], Awaitable[T]]) -> T:
     try:
         return trio.run(run)
     except BaseExceptionGroup as group:
@@ -189,7 +208,7 @@ def run_client(
         raise error from None
 
 
-async def _watch(
+async def watch_client(
     client: Client, connection: ConnectionOptions, connected: Callable[[str], object] | None
 ) -> None:
     """Report failures on stderr; end the command if no server was ever reached."""

@@ -27,6 +27,7 @@ from mdserver.client import arguments
 from mdserver.client.core import values as out
 from mdserver.client.core.machine import ClientCore
 from mdserver.client.core.phases import Phase
+from mdserver.client.core.positions import Seen
 from mdserver.client.core.receipts import ReceiptBook
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
 from mdserver.client.core.values import Numbering, PublishResult
@@ -90,6 +91,8 @@ class Client:
         numbering: the `numbering` of an earlier client, to go on under its identity. First publish
             again, in the same order, what the earlier client published since; the server takes each
             of these publications once.
+        positions: subjects and the positions of an earlier client (`position`), after which they
+            are recovered.
         keepalive_ms: the keep-alive interval to ask the server for, in milliseconds. It can shorten
             the interval of the server, but to no less than 1,000.
         reconnect: when to reconnect; by default `ReconnectSettings.service()`.
@@ -119,6 +122,7 @@ class Client:
         publisher: str | None = "",
         publisher_key: str | None = None,
         numbering: Numbering | None = None,
+        positions: Mapping[str, Seen] | None = None,
         keepalive_ms: int | None = None,
         reconnect: ReconnectSettings | None = None,
         buffer_messages: int = limits.CLIENT_BUFFER_MESSAGES,
@@ -152,6 +156,7 @@ class Client:
             self._core = ClientCore(servers, settings, codec, rng)
         except ValueError as error:
             raise ArgumentError(str(error)) from None
+        self._core.positions.restore(positions or {})
         self._driver = Driver(self._core, codec(), opens, self)
         self._driver.tls = tls
         self._buffer_messages = buffer_messages
@@ -527,6 +532,14 @@ class Client:
     def numbering(self) -> Numbering:
         """The numbers that this publisher has used; keep it to let a later run go on with them."""
         return self._core.numbering
+
+    def position(self, subject: str) -> Seen | None:
+        """Return the history id, epoch and seq of the last message of a subject; None if none came.
+
+        Right after `Subscription.batch` it is that of the last message which was taken.
+        """
+        seen = self._core.positions.get(subject)
+        return None if seen is None else (seen.history, seen.epoch, seen.seq)
 
     @property
     def publisher(self) -> str | None:

@@ -284,6 +284,10 @@ class Client:
         """Wait until every publication has its result; raises ClientTimeoutError."""
         self.call(lambda: _bounded(self.client.settled(), timeout_s, "results were missing"))
 
+    def position(self, subject: str) -> tuple[str, int, int] | None:
+        """Return the history id, epoch and seq of the last message of a subject, or None."""
+        return self.look(lambda: self.client.position(subject))
+
     @property
     def numbering(self) -> Numbering:
         """The numbers that this publisher has used; keep it to let a later run go on with them."""

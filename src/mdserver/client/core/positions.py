@@ -5,7 +5,7 @@ that is not beyond the position of its subject was seen. Positions of different 
 never compared (docs/protocol.md, "Messages").
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from mdserver.core.commands import PositionAfter
 from mdserver.core.events import MessageEvent
@@ -39,6 +39,10 @@ class Positions:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._seen)
+
+    def restore(self, positions: Mapping[str, Seen]) -> None:
+        """Take over the positions of an earlier client."""
+        self._seen |= positions
 
     def connected(self, history: str) -> None:
         """Start a session, whose messages are numbered in this history."""

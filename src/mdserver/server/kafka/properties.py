@@ -97,9 +97,9 @@ class KafkaSettings:
 def kafka_settings(config: Config) -> KafkaSettings:
     """Read both files. Raises ConfigError, with one sentence that names file and property."""
     file = config.kafka_consumer_properties
-    consumer = _read("Kafka.ConsumerProperties", file)
+    consumer = read_properties("Kafka.ConsumerProperties", file)
     producer_file = config.kafka_producer_properties
-    producer = _read("Kafka.ProducerProperties", producer_file)
+    producer = read_properties("Kafka.ProducerProperties", producer_file)
     topics, regex = _topics(file, consumer)
     describe_ms = consumer.get("metadata.max.age.ms", str(KAFKA_DESCRIBE_S * 1000)).strip()
     if not describe_ms.isdigit() or not int(describe_ms):
@@ -134,7 +134,7 @@ def kafka_settings(config: Config) -> KafkaSettings:
     )
 
 
-def _read(parameter: str, file: Path) -> Properties:
+def read_properties(parameter: str, file: Path) -> Properties:
     """Return the properties of a file. Raises ConfigError."""
     try:
         if file.stat().st_size > KAFKA_PROPERTIES_BYTES_MAX:
