@@ -6,6 +6,7 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import http from "node:http";
 import net from "node:net";
 import { describe, test } from "node:test";
 import { BinaryCodec } from "../../src/mdserver/web/client/codec/binary.js";
@@ -274,6 +275,7 @@ test("mistakes are told in a sentence, and at once", async (t) => {
     [() => client.subscribe(7), /subjects are a text or a list such as \['\/a\/b'\], not 7/],
     [() => client.subscribe("/a/b", { hystery: 3 }), /subscribe has no option 'hystery'; there are/],
     [() => client.subscribe("/a/b", { history: "3" }), /history of subscribe is a whole number/],
+    [() => client.subscribe("/a/b", {}, "show"), /callback of subscribe is a function, not 'show'/],
     [() => client.publish("/a/*", "1"), /publish to single subjects only/],
     [() => client.publish("/a/b", { bid: 1 }), /the content is a string or a Uint8Array, not/],
     [() => client.publish("/a/b", "1", { fields: { bid: 1 } }), /fields of publish is an object of/],
@@ -290,6 +292,20 @@ test("mistakes are told in a sentence, and at once", async (t) => {
   }
 });
 
+test("where something else listens one hears so", async (t) => {
+  const other = http.createServer((_, answer) => {
+    answer.writeHead(404, { "content-type": "text/html" }).end("<p>Not found</p>");
+  });
+  other.listen(0, "127.0.0.1");
+  await once(other, "listening");
+  t.after(() => other.close());
+  const address = `127.0.0.1:${other.address().port}`;
+  await assert.rejects(connect(address, { connectTimeoutMs: 1000 }), {
+    name: "ConnectError",
+    message: `no server was reached in 1 s: ${address}: HTTP 404 and a page came back: is it the address of an mdserver?`,
+  });
+});
+
 test("where nobody listens one hears so", async () => {
   const closed = net.createServer().listen(0, "127.0.0.1");
   await once(closed, "listening");
@@ -297,7 +313,7 @@ test("where nobody listens one hears so", async () => {
   closed.close();
   await assert.rejects(connect(address, { connectTimeoutMs: 300 }), {
     name: "ConnectError",
-    message: new RegExp(`^no server was reached in 0.3 s: ${address}: `),
+    message: `no server was reached in 0.3 s: ${address}: nobody answered: connect ECONNREFUSED ${address}`,
   });
   const client = new Client(address, { connectTimeoutMs: 200 });
   await assert.rejects(client.publish("/a/b", "1"), { name: "PublishError" });

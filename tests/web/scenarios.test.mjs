@@ -98,6 +98,9 @@ class Play {
       }
       case "opened":
         return this.#take(core.opened(attempt, this.#now));
+      case "heard":
+        core.heard(attempt, this.#now);
+        return [];
       case "lost":
         return this.#take(core.closed(attempt, Number(rest[0]), rest.slice(1).join(" "), this.#now));
       default:

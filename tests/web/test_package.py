@@ -21,6 +21,14 @@ def test_scenarios(node: Node) -> None:
     assert "# fail 0" in node("--test", "--test-reporter=tap", "scenarios.test.mjs")
 
 
+def test_the_core_needs_no_browser(node: Node) -> None:
+    told = node("--no-warnings", "--experimental-vm-modules", "bare.mjs")
+    kinds = (
+        "open timer transmit cancel connected notify transmit transmit transmit transmit deliver"
+    )
+    assert told.split() == ["1", *kinds.split(), "transmit", "0"]
+
+
 def test_the_hub_of_tabs(node: Node) -> None:
     assert "# fail 0" in node("--test", "--test-reporter=tap", "hub.test.mjs")
 

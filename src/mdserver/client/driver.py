@@ -166,7 +166,12 @@ class Driver:
 
     async def _run_transport(self, link: Attempt, opening: out.OpenTransport) -> None:
         """Run one connection from its opening to its end, and report `closed` however it ends."""
-        target = Target(opening.server, self._tls(secure=opening.secure), self._codec.text)
+        target = Target(
+            opening.server,
+            self._tls(secure=opening.secure),
+            self._codec.text,
+            lambda: self.perform(self._core.heard(link.attempt, now())),
+        )
         code, reason = CLOSED_WITHOUT_HANDSHAKE, "the connection was lost"
         try:
             with link.scope:

@@ -179,6 +179,7 @@ class StreamTransport:
         """Return the events that arrived together, as one payload."""
         await self._open.wait()
         while (part := await self._down.part()) is not None:
+            self._target.heard()
             payload = self._parts.feed(part)
             if payload and self._path is None:
                 self._path = self._find_path(payload)

@@ -2,6 +2,7 @@
 
 import os
 import ssl
+from collections.abc import Callable
 from typing import Protocol
 
 import anyio
@@ -35,11 +36,15 @@ class Transport(Protocol):
 
 @frozen
 class Target:
-    """The server that a transport connects to, and how; `text`: the encoding is JSON."""
+    """The server that a transport connects to, and how.
+
+    `text`: the encoding is JSON. `heard` is called whenever bytes of the session arrive.
+    """
 
     server: ServerEndpoint
     tls: ssl.SSLContext | None
     text: bool
+    heard: Callable[[], None]
 
     @property
     def authority(self) -> str:

@@ -125,6 +125,7 @@ class WebSocketTransport:
                 raise self._note_end(failure(error)) from None
             if not received:
                 raise self._note_end("the connection was lost")
+            self._target.heard()
             self._protocol.receive_data(received)
             await self._take_events()
         return self._payloads.popleft()

@@ -20,6 +20,7 @@ says otherwise.
     mark N / caught-up N             ask whether the server has got so far
     numbering / subscriptions / positions           show what the core knows
     opened / lost CODE [REASON]      the transport stands, or ends
+    heard                            a part of a message arrived
     < pong [T]                       the server says one thing, or several, with `|` in between
     < UPDATE /a/b 1,4 [NAME=VALUE...]               a message; without `content` "/a/b 4"
     < PUBLISH_OK [NAME=VALUE...]                    a status
@@ -150,8 +151,8 @@ class Play:
                 said = [event(part) for part in parts_of(rest)]
                 heard = msgspec.json.encode(said)
                 yield from self.take(core.received(attempt, heard, self.now))
-            case "opened":
-                yield from self.take(core.opened(attempt, self.now))
+            case "opened" | "heard":
+                yield from self.take(getattr(core, name)(attempt, self.now))
             case "lost":
                 code, reason = int(rest[0]), " ".join(rest[1:])
                 yield from self.take(core.closed(attempt, code, reason, self.now))

@@ -1,9 +1,10 @@
 """Detects a server that hangs: its connections stay open, but nothing comes through them.
 
 A server that has been silent for `CLIENT_SILENCE_S` is sent a ping. If nothing comes within
-`CLIENT_PONG_S` after the ping, the connection is given up. Any message counts as an answer. Both
-times are shortened at random, so that many clients of one server do not ping at the same moment,
-and neither exceeds the keep-alive interval of the session.
+`CLIENT_PONG_S` after the ping, the connection is given up. Anything counts as an answer, also a
+part of a message: a large one takes long on a slow link, and the pong comes after it. Both times
+are shortened at random, so that many clients of one server do not ping at the same moment, and
+neither exceeds the keep-alive interval of the session.
 
     from        what `look` finds                                   to
     listening   something came lately                               listening; look again later

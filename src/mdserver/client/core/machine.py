@@ -321,6 +321,13 @@ class ClientCore:
             )
         return self._outputs.take()
 
+    def heard(self, attempt: int, now: int) -> list[Output]:
+        """Note that bytes arrived; a part of a message is a sign of life as well."""
+        if attempt == self._connection.attempt and self.phase in {Phase.GREETING, Phase.UP}:
+            self._connection.now = now
+            self._connection.heard()
+        return self._outputs.take()
+
     def received(self, attempt: int, payload: bytes, now: int) -> list[Output]:
         """Handle one message of the transport.
 

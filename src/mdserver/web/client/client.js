@@ -370,6 +370,9 @@ export class Client extends EventTarget {
     this.#requireOpen();
     if (typeof options === "function") [options, callback] = [{}, options];
     checkOptions("subscribe", options, SUBSCRIBE_OPTIONS);
+    if (callback && !isFunction(callback)) {
+      throw new ArgumentError(`the callback of subscribe is a function, not ${shown(callback)}`);
+    }
     const { history = 0, conflationMs = 0 } = options;
     const given = texts("subjects", subjects, "/a/b");
     const subscription = new Subscription(this, given, this.#bufferMessages, callback);

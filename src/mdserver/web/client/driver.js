@@ -165,6 +165,9 @@ export class Driver {
         if (by === "websocket") this.#prove(by);
         this.perform(this.#core.opened(attempt, now()));
       },
+      heard: () => {
+        if (isCurrent()) this.#core.heard(attempt, now());
+      },
       received: (/** @type {any} */ payload) => {
         if (!isCurrent()) return;
         this.#prove(by);

@@ -109,12 +109,16 @@ class HttpStream {
       const frames = this.#codec.joiner();
       const joiner = this.#asEvents ? new EventJoiner(frames, this.#codec.mediaTypes.events.includes("json")) : frames;
       for (let part = await reader.read(); !part.done; part = await reader.read()) {
+        this.#handlers.heard();
         const payload = joiner.feed(part.value);
         if (payload.length) this.#take(payload);
       }
       this.#lost("the stream ended without a reason");
     } catch (error) {
-      this.#lost(`the stream was lost: ${/** @type {Error} */ (error).message}`, isReached);
+      const { message, cause } = /** @type {Error & {cause?: Error}} */ (error);
+      // Node says in the cause what happened; browsers tell scripts nothing.
+      const why = cause?.message || message;
+      this.#lost(`${isReached ? "the stream was lost" : "nobody answered"}: ${why}`, isReached);
     }
   }
 
@@ -167,6 +171,8 @@ class HttpStream {
 
 /** @param {Response} answer */
 async function failureOf(answer) {
+  const isPage = answer.headers.get("content-type")?.startsWith("text/html");
+  if (isPage) return `HTTP ${answer.status} and a page came back: is it the address of an mdserver?`;
   const said = (await answer.text()).slice(0, REASON_CHARS_MAX).trim();
   return `the server answered HTTP ${answer.status}${said ? `: ${said}` : ""}`;
 }

@@ -1,9 +1,9 @@
 /**
  * How bytes travel: over a WebSocket, or by `streaming.js` over HTTP when none gets through.
  *
- * A transport is opened with a maker of codecs and three callbacks: `opened()`, `received(payload)`,
- * `closed(code, reason, isReached)`, the last of which comes once and ends it; `isReached` is false when
- * nobody answered. `send` takes a payload, `close`
+ * A transport is opened with a maker of codecs and callbacks: `opened()`, `heard()` for a part of a
+ * payload (a WebSocket tells of none), `received(payload)`, and `closed(code, reason, isReached)`, which
+ * comes once and ends it; `isReached` is false when nobody answered. `send` takes a payload, `close`
  * ends it from this side; `closed` is not called then.
  */
 
@@ -11,7 +11,7 @@ import { CLOSE_NORMAL, CLOSE_WITHOUT_HANDSHAKE } from "./core/limits.js";
 
 /**
  * @typedef {import("./codec/events.js").Codec} Codec
- * @typedef {{opened: () => void, received: (payload: any) => void, closed: (code: number, reason: string, isReached?: boolean) => void}} Handlers
+ * @typedef {{opened: () => void, heard: () => void, received: (payload: any) => void, closed: (code: number, reason: string, isReached?: boolean) => void}} Handlers
  * @typedef {{send: (payload: any) => void, close: (code: number, reason: string) => void}} Transport
  */
 

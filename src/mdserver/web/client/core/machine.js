@@ -408,6 +408,18 @@ export class ClientCore {
   }
 
   /**
+   * Note that bytes arrived; a part of a message is a sign of life as well.
+   *
+   * @param {number} attempt
+   * @param {number} now
+   */
+  heard(attempt, now) {
+    if (attempt === this.#attempt && (this.phase === "greeting" || this.phase === "up")) {
+      this.#now = this.#lastReceived = now;
+    }
+  }
+
+  /**
    * Take one message of the transport; a server that breaks the protocol is left for good.
    *
    * @param {number} attempt
