@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from attrs import define
 
-READY = re.compile(r"mdserver ready: (\S+(?: \S+)*)\n")
+READY = re.compile(r"mdserver ready: (\S+(?: \S+)*?)(?: \(\d+ workers\))?\n")
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
 LINE_TIMEOUT_S = 30

@@ -320,6 +320,25 @@ MEMBER_NAME_CHARS_MAX = 200  # of another member's NodeName, which is only shown
 SYNC_ITEMS_PER_MESSAGE = 16  # groups whose logs travel in one message
 SYNC_BYTES_PER_MESSAGE = 8 * MB  # beyond it the log of the next group goes into another message
 
+# Workers
+WORKERS_MAX = 64
+WORKER_HEARTBEAT_MS = 200  # the end of a worker is seen at once by its descriptor, and not by this
+WORKER_SUSPECT_S = 60  # a server that stands still for less has its workers wait for it
+WORKER_START_S = 60  # imports take a second; a large cache has to be copied
+WORKER_END_S = 5  # from the end of its descriptors to SIGKILL
+WORKER_SILENT_S = 30  # without a sign of life, after which a worker is ended and replaced
+WORKER_BACK_OFF_MS = 100  # before the first restart; twice as much before each further one
+WORKER_BACK_OFF_MAX_S = 30
+WORKER_STEADY_S = 60  # a worker that ran for so long is restarted as if for the first time
+WORKER_CONTROL_BYTES_MAX = 64 * MB  # one message to or from a worker, a page of sessions included
+WORKER_LINES_BYTES_MAX = 64 * MB  # of audit logs that a worker has not handed over; more are lost
+WORKER_ASK_TIMEOUT_S = 10
+# Buckets of addresses whose connections are counted: with three hashes of 20 bits, one address in a
+# million takes the count of others for its own while 10,000 addresses are connected.
+WORKER_ADDRESS_BITS = 20
+WORKER_ADDRESS_HASHES = 3
+WORKER_SESSIONS_MAX = 1_000_000_000  # of one worker from its start to its end
+
 # Kafka
 KAFKA_PENDING_MAX = 100_000  # publications without a result; librdkafka's own bound is as high
 KAFKA_PENDING_BYTES_MAX = 256 * MB  # of these: librdkafka keeps a copy of each

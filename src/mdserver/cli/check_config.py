@@ -14,6 +14,7 @@ from mdserver.config.concerns import concerns
 from mdserver.errors import ConfigError
 from mdserver.server.clients.admission import lowered
 from mdserver.server.clients.fanout import open_fanout
+from mdserver.server.settings import worker_count
 from mdserver.server.start_checks import limited, unusable
 
 
@@ -30,7 +31,7 @@ def command(file: Path | None, overrides: tuple[str, ...], form: str, *, memory:
     should be seen to stands on stderr, one line each that begins with `warning:`. Files and classes
     that parameters name are looked at as well. Exit status 2, and one line on stderr for each
     mistake, if something is wrong. If the limit of open files allows fewer connections than
-    MaxConnections, their number stands beside it.
+    MaxConnections, their number stands beside it; beside Workers = auto, how many these are.
     """
     loaded = effective(file, overrides)
     if memory:
@@ -43,7 +44,8 @@ def command(file: Path | None, overrides: tuple[str, ...], form: str, *, memory:
         for row in PARAMETERS.values()
         for name, text in row.shown(getattr(loaded.config, row.attribute)).items()
     }
-    possible = lowered(loaded.config.max_connections)
+    workers = worker_count(loaded.config)
+    possible = lowered(loaded.config.max_connections, workers or 1)
     engine = open_fanout(loaded.config.fanout_engine).engine
     if form == "json":
         shown: dict[str, dict[str, object]]
@@ -51,6 +53,7 @@ def command(file: Path | None, overrides: tuple[str, ...], form: str, *, memory:
         if possible is not None:
             shown["MaxConnections"]["effective"] = possible
         shown["FanoutEngine"]["effective"] = engine.value
+        shown["Workers"]["effective"] = workers
         click.echo(json.dumps(shown))
     else:
         lines = {name: f"{name} = {text}".rstrip() for name, text in texts.items()}
@@ -60,6 +63,8 @@ def command(file: Path | None, overrides: tuple[str, ...], form: str, *, memory:
             beside["MaxConnections"] += f"; at most {possible}, for the limit of open files"
         if engine is not loaded.config.fanout_engine:
             beside["FanoutEngine"] += f"; {engine.value} is in force"
+        if loaded.config.workers is None:
+            beside["Workers"] += f"; {workers} on this machine"
         for name, line in lines.items():
             click.echo(f"{line:<{width}}  # {beside[name]}")
     for concern in (*concerns(loaded), *limited(loaded.config)):

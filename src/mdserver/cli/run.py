@@ -18,6 +18,7 @@ from mdserver.errors import ConfigError, MdserverError, StartError, leaves
 from mdserver.journal.rotating import LineWriter
 from mdserver.limits import NS_PER_S
 from mdserver.server.app import App, build
+from mdserver.server.collector import spare_collector
 from mdserver.server.logs import server_log, set_level
 from mdserver.server.privileges import take_no_new_privileges
 from mdserver.server.sockets import SocketFactory
@@ -25,7 +26,6 @@ from mdserver.server.start_checks import limited, unusable
 from mdserver.server.systemd import listen_first_on, systemd
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-YOUNG_OBJECTS = 5000  # new objects that trigger a collection of the youngest generation
 log = structlog.get_logger()
 
 
@@ -45,6 +45,8 @@ def command(file: Path | None, overrides: tuple[str, ...], trace: Path | None) -
     take_no_new_privileges()
     loaded = read()
     config = loaded.config
+    if trace is not None and config.workers != 0:
+        raise ConfigError("--trace: a server with workers writes no trace, so set Workers = 0")
     with server_log(config) as lines:
         for concern in (*concerns(loaded), *limited(loaded.config)):
             log.warning("see to this", reason=concern)
@@ -63,7 +65,7 @@ async def serve(
     gc.disable()  # nothing made during the start becomes garbage, and a journal may be very large
     supervisor = systemd()
     listen, left = listen_first_on(supervisor.sockets)
-    sockets = SocketFactory(listen=listen)
+    sockets = SocketFactory(listen=listen, held=supervisor.sockets)
     try:
         app = build(config, trace=trace, log_writer=lines, sockets=sockets)
     except (ConfigError, StartError) as error:
@@ -78,7 +80,8 @@ async def serve(
             spare_collector()
             for sock in left:
                 log.warning("socket not used", address=str(sock.getsockname()))
-            click.echo(f"mdserver ready: {' '.join(urls)}")
+            served = "" if app.workers is None else f" ({len(app.workers.slots)} workers)"
+            click.echo(f"mdserver ready: {' '.join(urls)}{served}")
             nursery.start_soon(supervisor.keep_alive)
             supervisor.ready()
             async for number in signals:
@@ -93,17 +96,6 @@ async def serve(
                     break  # the second signal ends the server at once
                 nursery.start_soon(drain, app, nursery.cancel_scope)
             nursery.cancel_scope.cancel()
-
-
-def spare_collector() -> None:
-    """Make the garbage collector ignore the objects of the start, and run more rarely."""
-    # The objects of the start live as long as the process, so no collection needs to visit them.
-    gc.collect()
-    gc.freeze()
-    gc.enable()
-    # Fewer young collections also mean fewer full ones, which take 0.2 s at 10,000 connections: one
-    # instead of five while those connect.
-    gc.set_threshold(YOUNG_OBJECTS, 10, 10)
 
 
 async def drain(app: App, scope: trio.CancelScope) -> None:

@@ -83,6 +83,8 @@ class Election(MemberPart):
     def look(self) -> None:
         """Stand for the groups without a coordinator of which it is this member's turn."""
         now, settings, members = self._outgoing.now, self._settings, self._members
+        if settings.learner:
+            return  # without its server, which alone coordinates, a worker has nothing to serve
         self._give_up()
         leaderless: list[Group] = []
         for group in self.groups:

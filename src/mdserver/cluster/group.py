@@ -335,8 +335,12 @@ class Group:
         # Members that link later learn of these entries by a heartbeat, and ask for them.
         if outgoing.linked:
             entries, new_runs = log.since(start), log.runs[runs:]
+            # A server that is the only seed, and waits for no disk, commits them in this very step:
+            # its workers need not be told in a second message.
+            at_once = self._settings.workers and not self._wal.acks_wait
+            committed = log.length if at_once else log.committed
             outgoing.accept(
-                AcceptItem(self.index, coordinator.epoch, start, log.committed, entries, new_runs)
+                AcceptItem(self.index, coordinator.epoch, start, committed, entries, new_runs)
             )
         if self._wal.enabled:
             self._wal.appended(self, start, log.runs[runs:])
@@ -392,8 +396,9 @@ class Group:
             self.trace("Activate" if first else "Commit", coordinator.epoch, committed=agreed)
         self.commit(agreed)
         # A majority of one is a single server, or a member in Standard mode, in which all members
-        # commit entries as they come: no other member waits for a Commit.
-        if coordinator.majority > 1:
+        # commit entries as they come: no other member waits for a Commit. Workers do if the entries
+        # had to be on the disk first.
+        if coordinator.majority > 1 or (self._settings.workers and self._wal.acks_wait):
             self._outgoing.commit(CommitItem(self.index, coordinator.epoch, agreed))
         if coordinator.deferred:
             for contact, answer in coordinator.due():

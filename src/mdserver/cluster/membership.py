@@ -123,7 +123,7 @@ class Membership:
         self.me = settings.me
         self.seeds = settings.seeds
         self.joined = False
-        self.weight = 1
+        self.weight = 0 if settings.learner else 1
         self._suspect = settings.suspect
         self.listed = dict.fromkeys((*settings.members, self.me))
         self.peers = {name: Peer() for name in self.listed if name != self.me}

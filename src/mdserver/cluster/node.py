@@ -386,6 +386,9 @@ class Node:
     def _standard_batch(self, peer: str, batch: msg.StandardBatch) -> None:
         """Deliver what clients of another member published, or what that member announces."""
         self._deliver_standard(batch.publications)
+        if self.settings.workers:  # they have no links to each other
+            others = [name for name in self.outgoing.linked if name != peer]
+            self.outgoing.send(others, batch)
         # The first publication suffices: a member sends announcements in batches of their own, and
         # clients cannot publish to their subjects.
         if batch.publications and batch.publications[0].subject.startswith(STATISTICS):
@@ -494,11 +497,12 @@ class Node:
                 group.give_up(self.settings.publish_timeout)
         self.mode.sequencer.forget_idle()
         self.wal.note_committed(self.outgoing.now)
-        if self.settings.single:
+        if self.settings.single and not self.settings.workers:
             self.outgoing.out.append(SetTimer(TICK, self.outgoing.now + NS_PER_S))
             return
         self.members.forget_gone(self.outgoing.now)
-        if self.members.look(self.outgoing.now):
+        # Workers see their server only, and nobody expects more of them.
+        if not self.settings.learner and self.members.look(self.outgoing.now):
             self.mode.rebalance()
         self.mode.tick()
         self.following.look()
@@ -523,7 +527,7 @@ class Node:
 
     def drained(self) -> str | None:
         """Return why no further clients should come, though present ones are served; or None."""
-        if self.members.weight:
+        if self.members.weight or self.settings.learner:
             return None
         return "drained by an operator (`mdserver cluster drain --undo` takes that back)"
 

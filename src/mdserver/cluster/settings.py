@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mdserver import limits
 
@@ -21,6 +21,9 @@ class ClusterSettings:
     known in all groups. `writes_wal`: a seed writes its logs down (`mdserver.cluster.wal`), and
     with `acks_wait_for_wal` it acks only what is on the disk. While `hold_bytes` of entries are on
     their way there a coordinator takes no more, and with `behind_bytes` a seed takes none.
+
+    `workers`: this single server has worker processes, which are learners of it. `learner`: this is
+    one of them. It follows the server and serves clients, and never coordinates a group.
     """
 
     me: str
@@ -40,6 +43,8 @@ class ClusterSettings:
     hold_bytes: int = limits.JOURNAL_HOLD_BYTES
     behind_bytes: int = limits.JOURNAL_BEHIND_BYTES
     name: str = ""  # what people call this member; empty: its address
+    workers: bool = False
+    learner: bool = False
 
     @property
     def seeds(self) -> tuple[str, ...]:
@@ -56,7 +61,7 @@ class ClusterSettings:
     @property
     def single(self) -> bool:
         """Return whether this is a single server, a majority by itself without a vote record."""
-        return self.guaranteed and len(self.members) == 1
+        return self.guaranteed and self.members == (self.me,)
 
     @property
     def majority(self) -> int:
@@ -71,6 +76,22 @@ def alone(
     return ClusterSettings(
         member, (member,), log_kept=0, writes_wal=writes_wal, acks_wait_for_wal=acks_wait_for_wal
     )
+
+
+def with_workers(server: ClusterSettings) -> ClusterSettings:
+    """Return the settings of a single server that has worker processes."""
+    return evolve(
+        server,
+        log_kept=limits.LOG_ENTRIES_KEPT,
+        heartbeat=limits.WORKER_HEARTBEAT_MS * limits.NS_PER_MS,
+        suspect=limits.WORKER_SUSPECT_S * limits.NS_PER_S,
+        workers=True,
+    )
+
+
+def worker_of(server: ClusterSettings, name: str) -> ClusterSettings:
+    """Return the settings of a worker process of a single server."""
+    return evolve(server, me=name, name=name, workers=False, learner=True, writes_wal=False)
 
 
 def delay(settings: ClusterSettings, rng: "random.Random", turns: float) -> int:

@@ -15,6 +15,7 @@ The shortcut is closed to
 - all publications of a step if one of them has a number, because it may be a repeat;
 - a group in which an earlier publication waits or is not committed, because publications of one
   group are taken in order;
+- a server with workers, which have to be sent each entry before it is committed;
 - a server that writes traces, because a trace names the steps of the full path (`Group.propose`).
 
 Invariants I2 (agreement), I4 (numbering), I7 (delivery) and I8 (ack truth) hold for the reasons for
@@ -57,7 +58,9 @@ class ShortWay:
         self._broker = broker
         self._outgoing = outgoing
         self._pending = pending
-        self.open = settings.single and not settings.trace and not settings.writes_wal
+        self.open = settings.single and not (
+            settings.trace or settings.writes_wal or settings.workers
+        )
 
     def publish(self, by_group: "Mapping[int, Sequence[Proposal]]") -> None:
         """Commit publications, deliver them, and answer their publishers.

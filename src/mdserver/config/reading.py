@@ -16,6 +16,7 @@ from attrs import field, frozen
 from mdserver import limits
 from mdserver.config.parameter import Parameter
 from mdserver.config.sections.kafka import ClusterEngine
+from mdserver.config.sections.monitoring import MonitorKind
 from mdserver.config.sections.rights import Entitlement
 from mdserver.config.table import PARAMETERS, Config
 from mdserver.config.values import Kind
@@ -157,6 +158,7 @@ def _contradictions(loaded: Loaded) -> Iterator[str]:
     """Yield a sentence for each value that makes no sense beside another one."""
     config, origins = loaded.config, loaded.origins
     yield from _beside_kafka(loaded)
+    yield from _beside_workers(loaded)
     for name in PARAMETERS:
         on = name.startswith("Extension.") and getattr(config, PARAMETERS[name].attribute) is True
         told = name == "Extension.Presence" and config.presence_class
@@ -193,6 +195,29 @@ def _contradictions(loaded: Loaded) -> Iterator[str]:
                 f"{origins[f'KeyStore.{address}']}: KeyStore.{address}: "
                 "this address does not stand in ListenEncrypted"
             )
+
+
+def _beside_workers(loaded: Loaded) -> Iterator[str]:
+    """Yield a sentence for each value that does not work with worker processes."""
+    config, origins = loaded.config, loaded.origins
+    if config.workers == 0:
+        return
+    where = (
+        f"{origins['Workers']}: Workers = {'auto' if config.workers is None else config.workers}: "
+    )
+    if config.cluster_members:
+        yield f"{where}the members of a cluster have none, so leave ClusterMembers out or Workers 0"
+    if config.cluster_engine is ClusterEngine.KAFKA:
+        yield f"{where}servers with ClusterEngine = kafka have none: start several servers instead"
+    if config.journal:
+        yield f"{where}a server with a journal has none, so set Journal = false or Workers = 0"
+    if MonitorKind.OTEL in config.monitor:
+        yield f"{where}OpenTelemetry does not see them, so leave OTEL out of Monitor"
+    if config.presence:
+        yield f"{where}presence is not known over all of them, so leave Extension.Presence out"
+    for name in ("MaxCommandRatePerAddress", "MaxBytesRatePerAddress"):
+        if getattr(config, PARAMETERS[name].attribute):
+            yield f"{where}{name} would hold in each of them alone, so leave it out"
 
 
 def _beside_kafka(loaded: Loaded) -> Iterator[str]:

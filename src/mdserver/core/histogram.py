@@ -36,6 +36,13 @@ class Histogram:
         found.total = self.total - before.total
         return found
 
+    def plus(self, other: "Histogram") -> "Histogram":
+        """Return what both histograms counted."""
+        found = Histogram()
+        found.counts = [one + two for one, two in zip(self.counts, other.counts, strict=True)]
+        found.total = self.total + other.total
+        return found
+
     def copy(self) -> "Histogram":
         """Return a copy, which does not change when this histogram does."""
         return self.since(Histogram())

@@ -7,6 +7,7 @@ signals, standard output or the garbage collector, so a program can run a server
 own (docs/design.md, "A server in a program").
 """
 
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -53,11 +54,13 @@ from mdserver.server.plugins.authorizers import TokenAuthorizer
 from mdserver.server.plugins.custom import CustomAuthorizer, load_class
 from mdserver.server.plugins.presence import METHODS, PresenceHook
 from mdserver.server.server import Server
-from mdserver.server.settings import jmx_settings, otel_settings, server_settings
+from mdserver.server.settings import jmx_settings, otel_settings, server_settings, worker_count
 from mdserver.server.sockets import TCP, SocketFactory
 from mdserver.server.start_checks import lowered_sentence
 from mdserver.server.store import build_node, open_store
 from mdserver.server.tracing import tracing
+from mdserver.server.workers.links import ServerLink
+from mdserver.server.workers.pool import PoolSettings, WorkerPool
 
 if TYPE_CHECKING:
     from mdserver.server.kafka.backplane import Backplane
@@ -72,6 +75,9 @@ class LogWriter(Protocol):
     @property
     def trouble(self) -> str | None:
         """The reason why the log cannot be written now, in one sentence; None if it can."""
+
+    def write(self, line: bytes) -> None:
+        """Write a line, or several, with their ends."""
 
 
 def build(
@@ -107,13 +113,15 @@ def build(
 
     router = Router(unready, warning)
     server = Server(server_settings(config), node, router, log, sockets=sockets)
+    workers = open_workers(config, server, node, sockets, log_writer)
     commands = OperatorCommands(server.engine)
     password = config.monitor_password if config.monitor_http_authentication else ""
     orders = Orders(server.engine, config_in_force, log_with)
     monitor = Monitor(unready, config.monitor_username, password, warning, orders.audit)
-    statistics = Statistics(server, node)
+    figures = None if workers is None else workers.figures
+    statistics = Statistics(server, node, figures)
     if MonitorKind.HTTP in config.monitor:
-        monitor.routes |= monitor_routes(server, node, statistics, orders, config_in_force)
+        monitor.routes |= monitor_routes(server, node, statistics, orders, config_in_force, workers)
         monitor.routes |= cluster_routes(commands)
     server.add_monitor(monitor)
     metrics = Metrics(statistics, unready)
@@ -155,7 +163,8 @@ def build(
         jmx=None if bridged is None else JmxBridge(bridged, beans),
         telemetry=None if reported is None else connect_telemetry(reported, server, node, metrics),
         member=member,
-        links=None if member is None else member.connect(node, server.engine, log),
+        links=workers if member is None else member.connect(node, server.engine, log),
+        workers=workers,
         kafka=connect(kafka, node, server.engine),
         journal=None if store is None else store.journal(node, server.engine),
         authorizer=build_authorizer(config, server),
@@ -164,6 +173,26 @@ def build(
         log_writer=log_writer,
     )
     return app
+
+
+def open_workers(
+    config: Config,
+    server: Server,
+    node: Node,
+    sockets: SocketFactory,
+    log_writer: LogWriter | None,
+) -> WorkerPool | None:
+    """Make the pool of worker processes, None without them. Raises StartError."""
+    count = worker_count(config)
+    if not count:
+        return None
+    settings = PoolSettings(
+        count=count,
+        server=node.settings.me,
+        secret=node.broker.settings.publisher_secret,
+        write_log=None if log_writer is None else log_writer.write,
+    )
+    return WorkerPool(settings, config, server.engine, sockets)
 
 
 def build_authorizer(config: Config, server: Server) -> TokenAuthorizer | CustomAuthorizer | None:
@@ -194,7 +223,10 @@ def build_presence_hook(config: Config) -> PresenceHook | None:
 
 @define(kw_only=True, eq=False)
 class App:
-    """The parts of one server. `config` changes with `reload`."""
+    """The parts of one server. `config` changes with `reload`.
+
+    `takers` are given the lines of the core's logs, beside the parts that take them.
+    """
 
     config: Config
     server: Server
@@ -202,16 +234,18 @@ class App:
     commands: OperatorCommands
     statistics: Statistics
     orders: Orders
-    push: Push | None
-    cluster_statistics: ClusterStatistics | None
-    jmx: JmxBridge | None
-    telemetry: "OpenTelemetry | None"
-    member: Member | None
-    links: Links | None
-    kafka: "Backplane | None"
-    journal: Journal | None
-    authorizer: TokenAuthorizer | CustomAuthorizer | None
-    presence: PresenceHook | None
+    push: Push | None = None
+    cluster_statistics: ClusterStatistics | None = None
+    jmx: JmxBridge | None = None
+    telemetry: "OpenTelemetry | None" = None
+    member: Member | None = None
+    links: Links | WorkerPool | ServerLink | None = None
+    workers: WorkerPool | None = None
+    kafka: "Backplane | None" = None
+    journal: Journal | None = None
+    authorizer: TokenAuthorizer | CustomAuthorizer | None = None
+    presence: PresenceHook | None = None
+    takers: Sequence[Callable[[Log], None]] = ()
     trace: Path | None = None
     log_writer: LogWriter | None = None
     _audit: AuditLogs | None = field(default=None, init=False)
@@ -221,6 +255,7 @@ class App:
         node = self.node
         return (
             self.server.unready
+            or (self.workers.unready if self.workers is not None else None)
             or node.broker.publications.refusing
             or node.unready()
             or node.drained()
@@ -228,7 +263,7 @@ class App:
 
     def warning(self) -> str | None:
         """Return what needs an operator although clients are served, None if nothing does."""
-        parts = (self.journal, self.log_writer, self._audit)
+        parts = (self.journal, self.log_writer, self._audit, self.workers)
         troubles = dict.fromkeys(part.trouble for part in parts if part is not None)
         return "; ".join(filter(None, troubles)) or None
 
@@ -244,26 +279,36 @@ class App:
         with audit_logs(config) as audit, tracing(self.trace, self.member) as traced:
             self._audit = audit
             server.engine.routes = self._routes(traced)
+            if self.workers is not None:
+                self.workers.bind()  # while there are rights for it
             async with self._journalling(), trio.open_nursery() as nursery:
                 if self.presence is not None:
                     await nursery.start(self.presence.run)
                 if isinstance(self.authorizer, CustomAuthorizer):
                     await nursery.start(self.authorizer.run)
+                if isinstance(self.links, ServerLink):
+                    await nursery.start(self.links.run)  # a worker serves what it has a copy of
                 urls = await nursery.start(server.serve)
                 if self.journal is not None:
                     nursery.start_soon(self.journal.run)
                 self._keep_statistics(nursery)
-                if self.links is not None:
+                if self.links is not None and not isinstance(self.links, ServerLink):
                     await nursery.start(self.links.run)
+                if self.workers is not None:
+                    urls = server.urls = self.workers.urls
                 if self.kafka is not None:
                     nursery.start_soon(self.kafka.run)
                 task_status.started(urls)
+                if isinstance(self.links, ServerLink):
+                    log.info("worker ready", urls=urls, pid=os.getpid())
+                    return
                 self._tell_fanout()
                 engine = server.fanout.engine.value
                 log.info("ready", urls=urls, monitor=server.monitor_urls, fanout=engine)
-                possible = lowered(config.max_connections)
+                processes = 1 if self.workers is None else len(self.workers.slots)
+                possible = lowered(config.max_connections, processes)
                 if possible is not None:
-                    reason = lowered_sentence(config.max_connections, possible)
+                    reason = lowered_sentence(config.max_connections, possible, processes)
                     log.info("fewer connections", connections=possible, reason=reason)
 
     def _tell_fanout(self) -> None:
@@ -283,7 +328,7 @@ class App:
             self.kafka,
         )
         authorizer, wal = self.authorizer, None if journal is None else journal.wal
-        takers = [
+        takers: list[Callable[[Log], None]] = [
             part.take
             for part in (
                 self._audit,
@@ -296,7 +341,10 @@ class App:
             )
             if part is not None
         ]
+        takers += self.takers
         self.orders.takers = takers
+        if self.workers is not None:
+            self.workers.takers = takers
         flush_peers = () if links is None else (links.peers.flush,)
         votes = None if links is None else links.votes
         return OutputRoutes(
@@ -333,6 +381,8 @@ class App:
         set_level(level)
         engine = self.server.engine
         engine.routes = evolve(engine.routes, send=self._send_route(level))
+        if self.workers is not None:
+            self.workers.log_with(level)
 
     @asynccontextmanager
     async def _journalling(self) -> AsyncIterator[None]:
@@ -378,6 +428,8 @@ class App:
         async with trio.open_nursery() as nursery:
             if self.member is not None:
                 nursery.start_soon(self.member.hand_over, self.commands)
+            if self.workers is not None:
+                nursery.start_soon(self.workers.drain)
             await self.server.drain(self.node.elsewhere() or None)
 
     def reload(self, config: Config) -> Reload:
@@ -389,7 +441,8 @@ class App:
         new = reloaded(self.config, config)
         verifier = token_verifier(new.config)
         links = [] if self.member is None else self.member.identities
-        tls.reload([*self.server.identities, *links])
+        workers = [] if self.workers is None else self.workers.identities
+        tls.reload([*self.server.identities, *links, *workers])
         if isinstance(self.authorizer, TokenAuthorizer):
             self.authorizer.verifier = verifier
         self.config = new.config
@@ -397,6 +450,8 @@ class App:
         engine.routes = evolve(engine.routes, send=self._send_route(new.config.log_level))
         networks = new.config.publish_allow_from_address_list
         engine.dispatch(RulesChanged(new.config.entitlement_allow_token, networks))
+        if self.workers is not None:
+            self.workers.reload(new.config)
         log.info("reloaded", taken=new.taken, needs_restart=new.refused)
         return new
 

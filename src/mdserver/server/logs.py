@@ -41,9 +41,26 @@ def server_log(config: Config) -> Iterator[LineWriter]:
 
     Each line has the `NodeName` as `node`. Raises `StartError` if the folder cannot be written to.
     """
+    with _server_log(config, _sink(config), {"node": config.node_name}) as writer:
+        yield writer
+
+
+@contextmanager
+def worker_log(config: Config, descriptor: int, worker: int) -> Iterator[LineWriter]:
+    """Send what a worker process logs to a pipe, whose other end the server writes to its log.
+
+    Each line has the number of the worker.
+    """
+    head: dict[str, str | int] = {"node": config.node_name, "worker": worker}
+    with _server_log(config, StreamSink(descriptor), head) as writer:
+        yield writer
+
+
+@contextmanager
+def _server_log(config: Config, sink: LineSink, head: dict[str, str | int]) -> Iterator[LineWriter]:
+    """Send what this process logs to a sink until the end of the `with` block."""
     terminal = config.log_folder is None and sys.stderr.isatty()
-    lines = _Lines(renderer(config.log_format, terminal=terminal), config.node_name)
-    sink = _sink(config)
+    lines = _Lines(renderer(config.log_format, terminal=terminal), head)
     tell = _tell_nobody if isinstance(sink, StreamSink) else tell_stderr
     with LineWriter(sink, lines.lost, tell=tell) as writer:
         structlog.configure(
@@ -157,9 +174,9 @@ def _tell_nobody(_sentence: str) -> None:
 class _Lines:
     """The last of structlog's processors: makes the line."""
 
-    def __init__(self, render: Render, node: str) -> None:
+    def __init__(self, render: Render, head: dict[str, str | int]) -> None:
         self._render = render
-        self._node = node
+        self._head = head
 
     def __call__(self, _logger: object, _method: str, event: Any) -> bytes:
         return self._line(event.pop("level"), event.pop("event"), event)
@@ -169,5 +186,5 @@ class _Lines:
         return self._line("warning", "log lines lost", {"count": count})
 
     def _line(self, level: str, name: str, values: dict[str, Any]) -> bytes:
-        head = {"time": now(), "level": level, "event": name, "node": self._node}
+        head = {"time": now(), "level": level, "event": name, **self._head}
         return self._render({**head, **values})

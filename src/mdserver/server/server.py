@@ -72,6 +72,7 @@ class Server:
         clock: Clock | None = None,
         session_handler: Callable[[Sessions], SessionHandler] = NodeSessions,
         sockets: SocketFactory = TCP,
+        admission: Admission | None = None,
     ) -> None:
         self.settings = settings
         self._sockets = sockets
@@ -94,7 +95,7 @@ class Server:
         )
         self._monitors: list[MonitorListener] = []
         possible = descriptors_for_connections()
-        self._admission = Admission(
+        self._admission = admission or Admission(
             min(possible, settings.connections_max), settings.connections_per_address_max
         )
 

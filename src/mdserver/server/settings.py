@@ -1,8 +1,10 @@
 """Makes the settings of the broker, the journal and the server from the configuration."""
 
+import os
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
+import attrs
 from attrs import field, frozen
 
 from mdserver import limits
@@ -154,6 +156,17 @@ def broker_settings(config: Config) -> BrokerSettings:
     )
 
 
+def worker_count(config: Config) -> int:
+    """Return how many worker processes serve the clients; 0 if the server does that itself.
+
+    `auto` is one for each processor that this process may use, and 0 if there is only one.
+    """
+    if config.workers is not None:
+        return config.workers
+    processors = len(os.sched_getaffinity(0))
+    return min(processors, limits.WORKERS_MAX) if processors > 1 else 0
+
+
 def writer_settings(config: Config) -> WriterSettings:
     """Return the settings of the journal's writer."""
     return WriterSettings(
@@ -274,6 +287,8 @@ def server_settings(config: Config) -> ServerSettings:
     if config.proxy_protocol is ProxyProtocol.V2 and not config.proxy_address_list:
         raise ConfigError("ProxyProtocol = v2 needs a ProxyAddressList that names the proxies")
     origins, hosts = config.allowed_origins, config.allowed_hosts
+    if worker_count(config):  # which listen themselves
+        config = attrs.evolve(config, listen=(), listen_encrypted=())
     return ServerSettings(
         node_name=config.node_name,
         listen=config.listen,

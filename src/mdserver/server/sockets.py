@@ -8,7 +8,7 @@ import errno
 import socket
 import ssl
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import trio
@@ -91,6 +91,36 @@ def _listen(host: str, port: int) -> socket.socket:
     return sock
 
 
+def divided(sock: socket.socket, count: int) -> list[socket.socket]:
+    """Replace a listening socket by `count` ones, among which the kernel divides connections.
+
+    They have SO_REUSEPORT, which lets any program of this user listen there as well. So the address
+    is first bound without it (`listen`), which fails if another program listens. Takes over `sock`.
+    Raises StartError.
+    """
+    family, where = sock.family, sock.getsockname()
+    sock.close()
+    made: list[socket.socket] = []
+    try:
+        for _ in range(count):
+            one = socket.socket(family, socket.SOCK_STREAM)
+            made.append(one)
+            one.setblocking(False)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            options(one)
+            one.bind(where)
+            one.listen(BACKLOG)
+    except OSError as error:
+        for one in made:
+            one.close()
+        address = Address(where[0], where[1])
+        raise StartError(f"Cannot listen on {address}: {error.strerror or error}") from None
+    return made
+
+
 def options(sock: socket.socket) -> None:
     """Set the options of a listening TCP socket that accepted sockets inherit.
 
@@ -147,11 +177,13 @@ class SocketFactory:
     """Creates the sockets of a server, all of them non-blocking.
 
     `listen` makes the listening sockets of an address (raises StartError if that is not possible),
-    `dial` a connection to another member (raises OSError if that fails).
+    `dial` a connection to another member (raises OSError if that fails). `held` are listening
+    sockets that a supervisor keeps open; `listen` may return some of them.
     """
 
     listen: Callable[[Address], list[socket.socket]] = listen
     dial: Callable[[Address], Awaitable[socket.socket]] = dial
+    held: Sequence[socket.socket] = ()
 
 
 TCP = SocketFactory()

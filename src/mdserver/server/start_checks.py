@@ -13,7 +13,7 @@ from mdserver.server.kafka.opening import open_kafka
 from mdserver.server.member import open_member
 from mdserver.server.plugins.custom import load_class
 from mdserver.server.plugins.presence import METHODS
-from mdserver.server.settings import jmx_settings, otel_settings, server_settings
+from mdserver.server.settings import jmx_settings, otel_settings, server_settings, worker_count
 from mdserver.server.tls import KeyStore, ListenerCertificate
 
 
@@ -35,10 +35,11 @@ def limited(config: Config) -> list[str]:
     allows fewer than CONNECTIONS_EXPECTED.
     """
     sentences = []
-    possible = lowered(config.max_connections)
+    processes = worker_count(config) or 1
+    possible = lowered(config.max_connections, processes)
     asked = config.max_connections != limits.CONNECTIONS_MAX
     if possible is not None and (possible < limits.CONNECTIONS_EXPECTED or asked):
-        sentences.append(lowered_sentence(config.max_connections, possible))
+        sentences.append(lowered_sentence(config.max_connections, possible, processes))
     fanout = open_fanout(config.fanout_engine)
     if fanout.reason is not None and config.fanout_engine is not FanoutEngine.AUTO:
         sentences.append(
@@ -48,12 +49,15 @@ def limited(config: Config) -> list[str]:
     return sentences
 
 
-def lowered_sentence(connections_max: int, possible: int) -> str:
+def lowered_sentence(connections_max: int, possible: int, processes: int = 1) -> str:
     """Return a sentence that says how many connections are possible, and what would allow more."""
+    files = possible // processes + DESCRIPTORS_KEPT_BACK
+    each = "this process" if processes == 1 else f"each of the {processes} workers"
+    takes = "it takes" if processes == 1 else "they take"
     return (
-        f"MaxConnections = {connections_max}: this process may open only "
-        f"{possible + DESCRIPTORS_KEPT_BACK} files, so it takes at most {possible} connections; "
-        "raise that limit (LimitNOFILE of systemd, ulimit -Hn), or lower MaxConnections"
+        f"MaxConnections = {connections_max}: {each} may open only {files} files, so {takes} at "
+        f"most {possible} connections; raise that limit (LimitNOFILE of systemd, ulimit -Hn), or "
+        "lower MaxConnections"
     )
 
 

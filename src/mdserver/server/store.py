@@ -24,7 +24,7 @@ from attrs import define
 
 from mdserver.cluster.kafka_node import KafkaNode
 from mdserver.cluster.node import Node
-from mdserver.cluster.settings import alone
+from mdserver.cluster.settings import alone, with_workers
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.cluster.wal import AnyWalEntry, WalBegun, WalRenamed
 from mdserver.cluster.wal_replay import WalError
@@ -43,7 +43,7 @@ from mdserver.server.member import Member
 from mdserver.server.ownership import give_folder, give_tree, unusable_folder
 from mdserver.server.privileges import acting_as
 from mdserver.server.publisher_secret import publisher_secret
-from mdserver.server.settings import broker_settings, writer_settings
+from mdserver.server.settings import broker_settings, worker_count, writer_settings
 
 log = structlog.get_logger()
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -193,6 +193,8 @@ def build_node(
     With a `partitioner` its log is Kafka.
     """
     cluster = alone(config.node_name) if member is None else member.cluster
+    if worker_count(config):
+        cluster = with_workers(cluster)
     votes = None if member is None else member.votes
     rng = random.SystemRandom()
     with acting_as(config.run_as_user):

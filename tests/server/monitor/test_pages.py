@@ -12,7 +12,7 @@ import trio
 from mdserver.core.settings import BrokerSettings
 from mdserver.server.http.router import Router
 from mdserver.server.monitor.pages import Monitor
-from mdserver.server.monitor.sessions import SessionsPage
+from mdserver.server.monitor.sessions import SessionList, SessionsPage
 from mdserver.server.server import Server
 from mdserver.server.settings import ServerSettings
 from tests.server.http.test_rest import Http
@@ -26,7 +26,7 @@ async def monitored(user: str = "", password: str = "") -> AsyncIterator[Server]
     node = new_node(BrokerSettings())
     server = Server(settings, node, Router(), structlog.get_logger())
     monitor = Monitor(lambda: server.unready, user, password)
-    monitor.add("/sessions", {"GET": SessionsPage(server, node)})
+    monitor.add("/sessions", {"GET": SessionsPage(SessionList(server, node))})
     server.add_monitor(monitor)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.serve)

@@ -31,6 +31,16 @@ class FanoutEngine(enum.Enum):
 class Clients:
     """Connections and their limits"""
 
+    workers: int | None = parameter(
+        "Workers",
+        values.optional(values.whole(0, limits.WORKERS_MAX), "auto"),
+        0,
+        """How many worker processes serve the clients of this server, so that it uses several
+        processors. 0: none, the server serves them itself. `auto`: one for each processor that the
+        server may use, none if that is only one. Each worker holds a copy of the cache, and limits
+        of connections hold for all of them together. docs/operations.md says how many to
+        choose.""",
+    )
     max_connections: int = parameter(
         "MaxConnections",
         values.whole(1, 10_000_000),

@@ -85,7 +85,10 @@ def descriptors_for_connections() -> int:
     return max(soft - DESCRIPTORS_KEPT_BACK, 1)
 
 
-def lowered(connections_max: int) -> int | None:
-    """Return how many connections the limit of open files permits, None if it permits enough."""
-    possible = descriptors_for_connections()
+def lowered(connections_max: int, processes: int = 1) -> int | None:
+    """Return how many connections the limit of open files permits, None if it permits enough.
+
+    The limit is that of each process; `processes` share the connections.
+    """
+    possible = processes * descriptors_for_connections()
     return possible if possible < connections_max else None

@@ -52,3 +52,16 @@ class Measures:
     def close(self, code: int) -> None:
         """Count a session that the server ended."""
         self.closed[code] = self.closed.get(code, 0) + 1
+
+    def plus(self, other: "Measures") -> "Measures":
+        """Return the sum of these counters and those of another process."""
+        found = Measures()
+        found.sends = self.sends.plus(other.sends)
+        found.loop_delay = self.loop_delay.plus(other.loop_delay)
+        for reason, count in (*self.refused.items(), *other.refused.items()):
+            found.refused[reason] = found.refused.get(reason, 0) + count
+        for code, count in (*self.closed.items(), *other.closed.items()):
+            found.closed[code] = found.closed.get(code, 0) + count
+        found.relieved = self.relieved + other.relieved
+        found.coordinated = self.coordinated + other.coordinated
+        return found

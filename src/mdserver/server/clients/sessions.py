@@ -73,6 +73,10 @@ class Sessions:
         self.measures = Measures()
         self._deliveries_flushed = 0
 
+    def count_from(self, first: int) -> None:
+        """Number the sessions from `first` on; call it before the first one."""
+        self.numbers = count(first)
+
     def routes(self) -> OutputRoutes:
         """Return the routes of a server without a journal and without other members."""
         return OutputRoutes(

@@ -56,13 +56,18 @@ async def open_stream(request: Request, _exchange: Exchange) -> StreamAnswer:
 
 async def give_commands(request: Request, exchange: Exchange) -> Answer:
     """Give commands to a stream and answer 202, or 404 if there is no such stream."""
-    secret = request.path.removeprefix(STREAM_PATH + "/")
+    secret = secret_of(request)
     if exchange.has_stream(secret):
         await exchange.ready(secret)  # the stream may end meanwhile
     if not exchange.has_stream(secret):
         return text_answer("There is no such stream (any more); open one with POST /stream.\n", 404)
     await exchange.give(secret, read_commands(request))
     return text_answer("", 202)
+
+
+def secret_of(request: Request) -> str:
+    """Return the secret in the path of a request with commands."""
+    return request.path.removeprefix(STREAM_PATH + "/")
 
 
 def read_commands(request: Request) -> Sequence[AnyCommand]:

@@ -7,7 +7,7 @@ from here. Counters only grow, and are incremented by the code that they are abo
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -62,14 +62,20 @@ def totals(server: Server, node: Node) -> Totals:
     )
 
 
-def stats_line(server: Server, node: Node) -> Log:
-    """Return a line of the stream `stats`, for the audit log and the journal."""
-    counted = attrs.asdict(totals(server, node))
-    # The broker's count of sessions takes its place: it includes requests that are being answered.
-    del counted["sessions"]
-    lines = {f"{name}_total": value for name, value in counted.items()}
-    values = {"time": server.engine.clock(), **attrs.asdict(node.broker.counts()), **lines}
-    return Log("stats", "stats", values)
+class WorkerStatistics(Protocol):
+    """The sums of the statistics of all worker processes."""
+
+    def totals(self) -> Totals:
+        """Return their counters, also of workers that ended."""
+
+    def gauges(self) -> dict[str, int]:
+        """Return their sessions, connections and the like, by the names of `Statistics.gauges`."""
+
+    def measures(self) -> Measures:
+        """Return their counters of the network side."""
+
+    def commits(self) -> Histogram:
+        """Return the times from publications of their clients to their commits."""
 
 
 class Statistics:
@@ -77,16 +83,18 @@ class Statistics:
 
     `windows` may be filled with those of an earlier process before `run`. `journal` returns the
     state of the journal; it stays None without a journal. `kafka` returns what is known of the
-    topics, as plain values, if Kafka is the log.
+    topics, as plain values, if Kafka is the log. With `workers` their statistics are added to those
+    of this process.
     """
 
-    def __init__(self, server: Server, node: Node) -> None:
+    def __init__(self, server: Server, node: Node, workers: WorkerStatistics | None = None) -> None:
         self.windows = Windows(INDICATORS)
         self.journal: Callable[[], JournalState] | None = None
         self.kafka: Callable[[], dict[str, Any]] | None = None
         self._server = server
         self._node = node
-        self._before = totals(server, node)
+        self._workers = workers
+        self._before = self.totals()
         self._sampled_at = server.engine.clock()
         self._summaries: dict[str, dict[str, WindowSummary]] = {}
         self._summaries_at = 0
@@ -118,14 +126,14 @@ class Statistics:
         """Call `take` with a line every `interval` (ns) until cancelled."""
         while True:
             await trio.sleep(interval / NS_PER_S)
-            take(stats_line(self._server, self._node))
+            take(self.line())
 
     def sample(self, now: int) -> None:
         """Add the increase of the counters since the last sample to the windows."""
         elapsed = now - self._sampled_at
         if elapsed <= 0:
             return
-        counted, before = totals(self._server, self._node), self._before
+        counted, before = self.totals(), self._before
         values: dict[str, float] = {
             name: (getattr(counted, name) - getattr(before, name)) * NS_PER_S / elapsed
             for name in INDICATORS
@@ -168,7 +176,26 @@ class Statistics:
             "lag_entries": sum(group.log.length - group.log.committed for group in groups),
             "behind_entries": sum(node.following.behind(group) or 0 for group in groups),
             "members_in_sight": 1 + len(node.outgoing.linked),
-        }
+        } | self._gauges_of_workers()
+
+    def _gauges_of_workers(self) -> dict[str, int]:
+        """Return the gauges that clients at workers have a part in; empty without workers."""
+        if self._workers is None:
+            return {}
+        return {**self._workers.gauges(), "members_in_sight": 1}
+
+    def line(self) -> Log:
+        """Return a line of the stream `stats`, for the audit log and the journal."""
+        counted = attrs.asdict(self.totals())
+        # The broker's count of sessions takes its place: it includes requests that are being
+        # answered.
+        del counted["sessions"]
+        lines = {f"{name}_total": value for name, value in counted.items()}
+        counts = attrs.asdict(self._node.broker.counts())
+        if self._workers is not None:
+            of_workers = self._workers.gauges()
+            counts |= {name: of_workers[name] for name in ("sessions", "subscriptions")}
+        return Log("stats", "stats", {"time": self.time(), **counts, **lines})
 
     def document(self) -> dict[str, Any]:
         """Return all statistics as plain values, for JSON."""
@@ -178,7 +205,7 @@ class Statistics:
             "now": self.gauges(),
             "total": {
                 name: value
-                for name, value in attrs.asdict(totals(self._server, self._node)).items()
+                for name, value in attrs.asdict(self.totals()).items()
                 if name != "sessions"
             },
             "windows": {
@@ -226,10 +253,11 @@ class Statistics:
         return {name: found.copy() for name, found in self._measured().items()}
 
     def _measured(self) -> dict[str, Histogram]:
+        measures = self.measures
         return {
             "publication_to_commit": self.commits,
-            "commit_to_socket": self.measures.sends,
-            "loop_delay": self.measures.loop_delay,
+            "commit_to_socket": measures.sends,
+            "loop_delay": measures.loop_delay,
         }
 
     def time(self) -> int:
@@ -243,17 +271,25 @@ class Statistics:
 
     def totals(self) -> Totals:
         """Return the counters since the start."""
-        return totals(self._server, self._node)
+        here = totals(self._server, self._node)
+        if self._workers is None:
+            return here
+        of_workers = attrs.asdict(self._workers.totals())
+        return Totals(
+            **{name: value + of_workers[name] for name, value in attrs.asdict(here).items()}
+        )
 
     @property
     def measures(self) -> Measures:
-        """The counters of the network side."""
-        return self._server.sessions.measures
+        """The counters of the network side: a snapshot if there are workers."""
+        here = self._server.sessions.measures
+        return here if self._workers is None else here.plus(self._workers.measures())
 
     @property
     def commits(self) -> Histogram:
         """The times from publications of this member's clients to their commits."""
-        return self._node.pending.commits
+        here = self._node.pending.commits
+        return here if self._workers is None else here.plus(self._workers.commits())
 
     def latest(self) -> dict[str, float]:
         """Return the average of each indicator over the last minute."""

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import AsyncIterator
+from typing import Protocol
 
 import attrs
 import trio
@@ -25,14 +26,25 @@ WORK_AT_ONCE = 10_000  # units of work, one a cached message, before the other t
 SUBJECT_WORK = 20  # units of work that a subject takes beside its messages
 
 
+class SubscriberCounts(Protocol):
+    """The subscribers at worker processes."""
+
+    async def subscribers(self, subjects: list[str]) -> dict[str, int]:
+        """Return how many subscribers each subject has."""
+
+
 class SubjectsPage:
     """The top subjects, or the one that `subject` names: JSON, or `?format=text`.
 
     The top subjects need a look at all of them, which takes some seconds for a million. The other
     tasks run in between, and only one request looks at a time.
+    With `workers` their subscribers are counted, and subjects cannot be sorted by them.
     """
 
-    def __init__(self, inspection: Inspection, clock: Clock) -> None:
+    def __init__(
+        self, inspection: Inspection, clock: Clock, workers: SubscriberCounts | None = None
+    ) -> None:
+        self._workers = workers
         self._inspection = inspection
         self._clock = clock
         self._looking = trio.Lock()
@@ -45,6 +57,8 @@ class SubjectsPage:
         limit = asked.count("limit", limits.SUBJECTS_SHOWN_MAX)
         as_text = asked.choice("format", FORMATS, False)
         subject = asked.text("subject")
+        if sort == "subscribers" and self._workers is not None:
+            return text_answer("With workers, subjects are not sorted by their subscribers.\n", 409)
         if subject is not None:
             found = self._inspection.subject(subject, self._clock())
             if found is None:
@@ -59,6 +73,10 @@ class SubjectsPage:
             top = heapq.nlargest(20 if limit is None else limit, every)
             views = [view for _, _, view in top]
         rows = [attrs.asdict(view) for view in views]
+        if self._workers is not None:
+            counts = await self._workers.subscribers([view.subject for view in views])
+            for row in rows:
+                row["subscribers"] = counts.get(row["subject"], 0)
         return text_answer(aligned(rows)) if as_text else json_answer(rows)
 
     async def _views(self) -> AsyncIterator[SubjectView]:

@@ -1,0 +1,101 @@
+"""The control channel between a server and a worker."""
+
+import socket
+from contextlib import aclosing
+
+import pytest
+import trio
+
+from mdserver.server.workers import control
+from mdserver.server.workers.control import Channel, ControlError, first_message
+
+LEVEL = control.SetWorkerLogLevel("debug")
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair()
+
+
+async def test_a_question_gets_the_answer_of_its_number() -> None:
+    here, there = (Channel(sock) for sock in pair())
+    try:
+
+        async def answer() -> None:
+            asked = []
+            async for message in there.messages():
+                assert isinstance(message, control.Question)
+                asked.append(message)
+                if len(asked) == 2:
+                    for question in reversed(asked):
+                        value = question.values["n"]
+                        await there.send(control.QuestionAnswer(question.number, value))
+
+        async def listen() -> None:
+            async for message in here.messages():
+                raise AssertionError(message)
+
+        found: dict[int, object] = {}
+
+        async def ask(number: int) -> None:
+            found[number] = await here.ask("n", {"n": number}, b"\xff")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer)
+            nursery.start_soon(listen)
+            async with trio.open_nursery() as asking:
+                asking.start_soon(ask, 1)
+                asking.start_soon(ask, 2)
+            nursery.cancel_scope.cancel()
+        assert found == {1: 1, 2: 2}
+    finally:
+        here.close()
+        there.close()
+
+
+async def test_a_side_that_is_gone_answers_nothing_and_ends_the_messages() -> None:
+    here, there = (Channel(sock) for sock in pair())
+    there.close()
+    try:
+        assert [message async for message in here.messages()] == []
+        assert await here.ask("n", {}) is None
+    finally:
+        here.close()
+
+
+async def test_the_first_message_takes_no_byte_of_the_next() -> None:
+    one, two = pair()
+    here = Channel(one)
+    try:
+        await here.send(LEVEL)
+        await here.send(control.DrainWorker())
+        assert first_message(two) == LEVEL
+        there = Channel(two)
+        async with aclosing(there.messages()) as messages:
+            assert await anext(messages) == control.DrainWorker()
+        there.close()
+    finally:
+        here.close()
+
+
+async def test_what_is_no_message_is_refused() -> None:
+    for data, reason in (
+        (b"\0\0\0\x02{}", "cannot be understood"),
+        (b"\xff\xff\xff\xff", "4294967295 bytes"),
+    ):
+        one, two = pair()
+        there = Channel(two)
+        try:
+            one.sendall(data)
+            with pytest.raises(ControlError, match=reason):
+                async for _ in there.messages():
+                    pass
+        finally:
+            one.close()
+            there.close()
+
+
+def test_a_server_that_ends_at_once_is_noticed() -> None:
+    one, two = pair()
+    one.close()
+    with two, pytest.raises(ControlError, match="ended before"):
+        first_message(two)
