@@ -1,5 +1,6 @@
 """What operators look up and order over the monitor of a server process."""
 
+import base64
 import json
 from contextlib import ExitStack
 from pathlib import Path
@@ -82,6 +83,9 @@ def test_top_subjects_and_one_of_them(tmp_path: Path) -> None:
         assert top("bytes") == ["/a/large", "/a/many"]
         assert monitor(port, "GET", "/subjects?subject=/a/one")[1][0]["seq"] == 1
         assert monitor(port, "GET", "/subjects?subject=/a/none")[0] == 404
+        for subject, mistake in (("a/one", "does not start"), ("/a/*", "wildcard"), ("", "empty")):
+            status, said = monitor(port, "GET", f"/subjects?subject={subject}")
+            assert (status, mistake in said) == (400, True), said
         text = monitor(port, "GET", "/subjects?format=text")[1].splitlines()
         assert text[0].split()[0] == "subject"
         assert len(text) == 4
@@ -116,3 +120,33 @@ def test_configuration_version_reload_and_a_log_level_for_some_minutes(tmp_path:
         wait_for_line(server.log, "client refused")
         assert monitor(port, "POST", "/log-level?level=loud")[0] == 400
         assert len(lines_about(server.log, '"order"')) == 5
+
+
+@pytest.mark.slow
+def test_who_orders_without_the_right_is_audited_as_well(tmp_path: Path) -> None:
+    with live_server(tmp_path, *arguments("MonitorPassword=s3cret")) as server:
+        port = monitor_port(server)
+        path = "/sessions/disconnect?session=mdserver-1"
+        wrong = {"Authorization": "Basic " + base64.b64encode(b"admin:guessed").decode()}
+        right = {"Authorization": "Basic " + base64.b64encode(b"admin:s3cret").decode()}
+        assert monitor(port, "POST", path, wrong)[0] == 401
+        assert monitor(port, "POST", path, right)[0] == 404
+        assert monitor(port, "POST", "/sessions/disconnect?session=", right)[0] == 400
+        wait_for_line(server.log, '"order"', 2)
+        told = [(one["status"], one["user"]) for one in lines_about(server.log, '"order"')]
+        assert told == [(401, ""), (404, "admin"), (400, "admin")]
+
+
+@pytest.mark.slow
+def test_the_cluster_is_told_as_text_as_well(tmp_path: Path) -> None:
+    with live_server(tmp_path, *arguments()) as server:
+        port = monitor_port(server)
+        status, text = monitor(port, "GET", "/cluster/status?format=text")
+        assert status == 200
+        lines = text.splitlines()
+        assert lines[0].split() == "address name seed state incarnation groups behind".split()
+        assert lines[1].split()[1] == "mdserver"
+        assert "quorum True" in lines
+        assert sum(line.startswith("group ") for line in lines) == 1
+        status, said = monitor(port, "GET", "/cluster/status?member=mdserver")
+        assert (status, "no parameter `member`" in said) == (400, True)

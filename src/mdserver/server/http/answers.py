@@ -72,8 +72,9 @@ class Parameters:
     def required(self, name: str) -> str:
         """Return a parameter that has to be there."""
         value = self.text(name)
-        if value is None:
-            raise RequestRefusedError(400, f"The parameter `{name}` is missing.")
+        if not value:
+            problem = "missing" if value is None else "empty"
+            raise RequestRefusedError(400, f"The parameter `{name}` is {problem}.")
         return value
 
     def several(self, name: str, most: int) -> list[str]:

@@ -1,14 +1,18 @@
 """Operators' commands to a cluster member over its monitor (docs/cluster.md, "Operating").
 
-`GET /cluster/status`, and `POST /cluster/drain`, `undrain`, `readmit`, `cold-start` with the query
-parameters `member` and `force`; a POST needs the header `X-Mdserver`.
+`GET /cluster/status`, with `format=text` if it is for people, and `POST /cluster/drain`, `undrain`,
+`readmit`, `cold-start` with the query parameters `member` and `force`; a POST needs the header
+`X-Mdserver`.
 """
+
+from typing import Any
 
 from mdserver.codec.http import Request
 from mdserver.server.clients.exchange import Answer, Exchange
-from mdserver.server.http.answers import Parameters, json_answer
+from mdserver.server.http.answers import Parameters, json_answer, text_answer
 from mdserver.server.http.router import Methods
 from mdserver.server.monitor.commands import OperatorCommands
+from mdserver.server.monitor.pages import FORMATS, aligned
 
 ACTIONS = ("drain", "undrain", "readmit", "cold-start")
 _FORCE = {"false": False, "true": True}
@@ -16,10 +20,33 @@ _FORCE = {"false": False, "true": True}
 
 def cluster_routes(commands: OperatorCommands) -> dict[str, Methods]:
     """Return the paths of the cluster commands, with their methods."""
-    routes: dict[str, Methods] = {"/cluster/status": {"GET": Operation(commands, "status")}}
+    routes: dict[str, Methods] = {"/cluster/status": {"GET": StatusPage(commands)}}
     return routes | {
         f"/cluster/{action}": {"POST": Operation(commands, action)} for action in ACTIONS
     }
+
+
+class StatusPage:
+    """The cluster as this member sees it: JSON, or `?format=text`."""
+
+    def __init__(self, commands: OperatorCommands) -> None:
+        self._commands = commands
+
+    async def __call__(self, request: Request, _exchange: Exchange) -> Answer:
+        """Return members, subject groups, and whether there is a majority of seeds."""
+        asked = Parameters(request, ("format",))
+        asked.check()
+        as_text = asked.choice("format", FORMATS, False)
+        status: dict[str, Any] = self._commands("status", "", False).answer
+        if not as_text:
+            return json_answer(status)
+        facts = "".join(
+            f"{name} {value}\n"
+            for name, value in status.items()
+            if not isinstance(value, dict | list)
+        )
+        members, groups = aligned(status["members"]), aligned(status["groups"])
+        return text_answer("\n".join((members, facts, groups)))
 
 
 class Operation:
@@ -36,6 +63,4 @@ class Operation:
         force = parameters.choice("force", _FORCE, False)
         done = self._commands(self._action, parameters.text("member") or "", force)
         status = 200 if done.refused is None else 409
-        if self._action == "status":
-            return json_answer(done.answer, status)
         return json_answer({**done.answer, "refused": done.refused}, status)

@@ -83,7 +83,8 @@ class Orders:
         """Write who ordered what, and with which result, to the logs."""
         query = "&".join(f"{name}={value}" for name, value in request.query)
         what = safe_text(f"{request.path}?{query}" if query else request.path, QUERY_CHARS_MAX)
-        user = self._config().monitor_username
+        # Without the password nobody knows who it was.
+        user = "" if answer.status == 401 else self._config().monitor_username
         log.warning("order", what=what, status=answer.status, address=exchange.address, user=user)
         values: dict[str, str | int | float | bool | None] = {
             "time": self._engine.clock(),

@@ -27,7 +27,8 @@ class Monitor(Paths):
     """The pages for operators.
 
     Without a password the pages need no authentication. `/health` never needs any, because probes
-    have no credentials. `audit` is called with each order and its answer.
+    have no credentials. `audit` is called with each order and its answer, also if
+    that is a refusal for want of credentials.
     """
 
     def __init__(
@@ -56,16 +57,21 @@ class Monitor(Paths):
     ) -> Answer | PartedAnswer | StreamAnswer:
         """Answer a request: 401 without credentials, 403 for an order without `X-Mdserver`."""
         reading = request.method in _READING or self.route_of(request.path) == JOLOKIA
-        if not reading and request.header(_ORDER) is None:
-            return text_answer(
-                "Orders need the header `X-Mdserver: 1`, which no web page can send.\n", 403
-            )
+        if reading:
+            return self._refused(request) or await super().__call__(request, exchange)
+        if request.header(_ORDER) is None:
+            text = "Orders need the header `X-Mdserver: 1`, which no web page can send.\n"
+            return text_answer(text, 403)
+        answer = self._refused(request) or await super().__call__(request, exchange)
+        if self._audit is not None:
+            assert isinstance(answer, Answer), "orders have short answers"
+            self._audit(request, exchange, answer)
+        return answer
+
+    def _refused(self, request: Request) -> Answer | None:
+        """Return the answer to a request without the right credentials; None if it has them."""
         if self._allowed(request):
-            answer = await super().__call__(request, exchange)
-            if not reading and self._audit is not None:
-                assert isinstance(answer, Answer), "orders have short answers"
-                self._audit(request, exchange, answer)
-            return answer
+            return None
         refused = text_answer("The monitor asks for its user and password.\n", 401)
         return Answer(401, [*refused.headers, _CHALLENGE], refused.body)
 

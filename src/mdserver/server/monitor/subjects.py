@@ -8,9 +8,11 @@ import attrs
 import trio
 
 from mdserver import limits
-from mdserver.codec.http import Request
+from mdserver.codec.http import Request, RequestRefusedError
 from mdserver.core.inspection import Inspection, SubjectView
+from mdserver.core.subjects import validate_subject
 from mdserver.core.text import safe_text
+from mdserver.errors import InvalidSubjectError
 from mdserver.server.clients.exchange import Answer, Exchange
 from mdserver.server.clock import Clock
 from mdserver.server.http.answers import Parameters, json_answer, text_answer
@@ -62,6 +64,7 @@ class SubjectsPage:
         if subject is not None:
             found = self._inspection.subject(subject, self._clock())
             if found is None:
+                check_subject(subject)
                 return text_answer(
                     f"Nothing was published to {safe_text(subject, 256)}, or it was forgotten.\n",
                     404,
@@ -90,3 +93,13 @@ class SubjectsPage:
             if work >= WORK_AT_ONCE:
                 work = 0
                 await trio.lowlevel.checkpoint()
+
+
+def check_subject(subject: str) -> None:
+    """Raise RequestRefusedError (400) if nothing can be published to this, so nothing is known."""
+    if not subject:
+        raise RequestRefusedError(400, "The parameter `subject` is empty.")
+    try:
+        validate_subject(subject, segments_min=1, purpose="look up")
+    except InvalidSubjectError as error:
+        raise RequestRefusedError(400, str(error)) from None
