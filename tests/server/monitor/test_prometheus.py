@@ -121,6 +121,28 @@ def test_each_alert_fires_and_none_while_all_is_well() -> None:
     assert sorted(alerts) == sorted(tried)
 
 
+def test_the_board_is_one_that_grafana_can_draw() -> None:
+    board = json.loads((FOLDER / "grafana.json").read_text())
+    assert [one["type"] for one in board["templating"]["list"]] == ["datasource"]
+    (source,) = (one["name"] for one in board["templating"]["list"])
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        assert panel["datasource"] == {"type": "prometheus", "uid": f"${{{source}}}"}
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24, "Grafana divides the width by 24"
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert not cells & taken, f"{panel['title']} covers another panel"
+        taken |= cells
+        for target in panel["targets"]:
+            assert target["expr"]
+            assert target["legendFormat"]
+        ids = [target["refId"] for target in panel["targets"]]
+        assert len(ids) == len(set(ids))
+    for name in ("id", "title"):
+        every = [panel[name] for panel in board["panels"]]
+        assert len(every) == len(set(every))
+
+
 @pytest.mark.slow
 def test_alerts_and_board_ask_for_metrics_that_there_are(exposed: tuple[str, str]) -> None:
     families = text_string_to_metric_families(exposed[0])

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -86,6 +87,10 @@ def asked(port: int, query: str) -> dict[str, float]:
     return {row["metric"].get("instance", ""): float(row["value"][1]) for row in rows}
 
 
+def has_data(port: int, query: str) -> bool:
+    return asked(port, query) != {}
+
+
 def until(look: Callable[[], bool], what: str, log: Path) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not look():
@@ -119,7 +124,7 @@ def test_prometheus_watches_a_cluster_and_an_alert_fires_when_a_seed_is_killed(
         )
         assert cluster.get(0, "/nothing")[0] == 404  # is counted as refused
         for expression in board():
-            until(lambda one=expression: asked(port, one) != {}, expression, log)  # type: ignore[misc]
+            until(partial(has_data, port, expression), expression, log)
         down = 'ALERTS{alertname="MdserverDown",alertstate="firing"}'
         assert asked(port, down) == {}
         cluster.kill(2)
