@@ -146,6 +146,10 @@ build/go/helm:
 verify-chart: $(VENV)/.dev $(RELEASE)/.done build/go/helm ## the container's file and the Helm chart against rules and schemas
 	$(BIN)/python -m pytest -q packaging/tests/test_container.py
 
+.PHONY: matrix
+matrix: $(VENV)/.dev ## the quick tests on each Python from 3.11 to 3.14 that is installed; minutes
+	$(BIN)/python packaging/matrix.py
+
 javascript: $(CLIENT)/node_modules/.package-lock.json ## make what servers serve of the JavaScript client
 	@cd $(CLIENT) && npm run --silent bundle
 
