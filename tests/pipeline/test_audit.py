@@ -317,3 +317,14 @@ def test_acked_and_not_archived(spark: Any) -> None:
         ("h", "/a/d", 5),
         ("other", "/a/b", 7),
     ]
+    told = {"n1": at(102), "n2": at(1)}
+    lost = audit.acked_not_archived(published, archived, told).collect()
+    assert sorted((row.history, row.subject, row.seq) for row in lost) == [
+        ("h", "/a/b", 101),
+        ("h", "/a/c", 100),
+        ("other", "/a/b", 7),
+    ]
+
+
+def at(second: int) -> int:
+    return int((START + timedelta(seconds=second)).timestamp()) * 1_000_000

@@ -121,6 +121,11 @@ def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
         (("archive", "--tables", "t"), 2, "Give either --journal or --kafka"),
         (("archive", "--tables", "t", "--journal", "none"), 2, "none is no folder"),
         (("archive", "--tables", "t", "--kafka", "h:1"), 2, "--kafka needs --topics"),
+        (
+            ("derive", "--rules", "r", "--tables", "t", "--journal", ".", "--journal", "."),
+            2,
+            "derive follows one --journal",
+        ),
         (("derive", "--rules", "none", "--journal", ".", "--tables", "t"), 1, "none: No such file"),
         (
             ("derive", "--rules", "x", "--journal", ".", "--tables", "t", "--real-time", "d"),

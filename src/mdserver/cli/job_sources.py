@@ -7,7 +7,7 @@ ten seconds. For the same reason modules that import Spark are imported in funct
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,23 +35,24 @@ def tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @frozen
 class JobSource:
-    """The source of a job: a journal, or topics of Kafka.
+    """The source of a job: a journal, several of them for `archive`, or topics of Kafka.
 
-    Raises UsageError unless exactly one of them is given.
+    Raises UsageError unless exactly one kind is given.
     """
 
-    journal: Path | None
+    journals: Sequence[Path]
     kafka: str | None
     topics: str | None
     kafka_settings: Mapping[str, str] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        if (self.journal is None) == (self.kafka is None):
+        if bool(self.journals) == (self.kafka is not None):
             raise click.UsageError("Give either --journal or --kafka.")
         if self.kafka is not None and not self.topics:
             raise click.UsageError("--kafka needs --topics, such as mdserver.messages.")
-        if self.journal is not None and not self.journal.is_dir():
-            raise click.BadParameter(f"{self.journal} is no folder.", param_hint="--journal")
+        for journal in self.journals:
+            if not journal.is_dir():
+                raise click.BadParameter(f"{journal} is no folder.", param_hint="--journal")
 
     def jars(self) -> list[Path]:
         """Return the jars that Spark needs to read the source.
@@ -66,22 +67,30 @@ class JobSource:
         return requirements.kafka_jars(os.environ)
 
     def source(self) -> "sources.Source":
-        """Return the source; imports Spark."""
+        """Return the source of a job that reads one journal, or topics; imports Spark."""
         from mdserver.pipeline.common import sources
 
-        if self.journal is not None:
-            return sources.JournalSource(self.journal.resolve())
+        if self.journals:
+            return sources.JournalSource(self.journals[0].resolve())
         return self.kafka_source()
+
+    def all_sources(self) -> "sources.KafkaSource | list[sources.JournalSource]":
+        """Return the topics, or all journals; imports Spark."""
+        from mdserver.pipeline.common import sources
+
+        if self.kafka is not None:
+            return self.kafka_source()
+        return [sources.JournalSource(journal.resolve()) for journal in self.journals]
 
     def attend(self, reader: str, streams: Iterable[str]) -> None:
         """Have the journal kept until this job has read it, before Spark takes its time to start.
 
         If the folder cannot be written to, only the limits of the server decide what is kept.
         """
-        for stream in streams:
-            if self.journal is not None and (self.journal / stream).is_dir():
+        for folder in (journal / stream for journal in self.journals for stream in streams):
+            if folder.is_dir():
                 with contextlib.suppress(OSError):
-                    segments.attend(self.journal / stream, reader)
+                    segments.attend(folder, reader)
 
     def kafka_source(self) -> "sources.KafkaSource":
         """Return the source for the topics of --kafka."""
@@ -95,7 +104,13 @@ class JobSource:
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of the source; the function gets them as `where`."""
 
-    @click.option("--journal", type=FOLDER, help="A journal folder: one folder a stream.")
+    @click.option(
+        "--journal",
+        "journals",
+        type=FOLDER,
+        multiple=True,
+        help="A journal folder: one folder a stream. For `archive` repeatable, one a member.",
+    )
     @click.option("--kafka", metavar="SERVERS", help="Bootstrap servers, in place of a journal.")
     @click.option("--topics", help="A comma list; the part after the last dot names the stream.")
     @click.option(
@@ -107,14 +122,14 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(function)
     def with_source(
-        journal: Path | None,
+        journals: tuple[Path, ...],
         kafka: str | None,
         topics: str | None,
         settings: tuple[str, ...],
         **others: Any,
     ) -> Any:
         parsed = dict(parsed_setting(text) for text in settings)
-        return function(where=JobSource(journal, kafka, topics, parsed), **others)
+        return function(where=JobSource(journals, kafka, topics, parsed), **others)
 
     return with_source
 

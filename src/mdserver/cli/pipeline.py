@@ -77,8 +77,9 @@ def archive(
     """Put every message, receipt and statistic into Delta tables, exactly once.
 
     Lines that cannot be used go to the table `quarantine` with their reason. A job that was killed
-    goes on where it was. A topic that was deleted and created again is refused: --new-source says
-    that this is meant.
+    goes on where it was. Of a cluster give the --journal of every member: a message that several
+    members journal becomes one row. A topic that was deleted and created again is refused:
+    --new-source says that this is meant.
     """
     requirements.check_extra()
     check_writable(tables)
@@ -107,7 +108,7 @@ def archive(
             )
 
         job.run_archive(
-            spark, where.source(), tables.resolve(), tell, once=once, new_source=new_source
+            spark, where.all_sources(), tables.resolve(), tell, once=once, new_source=new_source
         )
 
 
@@ -165,6 +166,8 @@ def derive(
     """
     requirements.check_extra()
     requirements.check_java(os.environ)
+    if len(where.journals) > 1:
+        raise click.UsageError("derive follows one --journal.")
     from mdserver.pipeline.derive import job as deriving
     from mdserver.pipeline.derive.publisher import PublishServer
 

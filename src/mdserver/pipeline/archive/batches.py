@@ -7,14 +7,16 @@ table of the stream. A batch that is in the table of the stream is therefore fin
 is only in `quarantine` is repeated, which changes nothing there.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attrs import field, frozen
-from pyspark.sql import DataFrame, Observation, SparkSession
+from attrs import evolve, field, frozen
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
+from mdserver.pipeline.archive.one_row import one_row_each
 from mdserver.pipeline.common import delta, rows, schema
 from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.maintenance import TableCompaction
@@ -86,11 +88,17 @@ class Written:
 
 
 def archive_batch(
-    raw: DataFrame, batch: TableBatch, stream: rows.JournalStream, tables: Path
+    raw: DataFrame,
+    batch: TableBatch,
+    stream: rows.JournalStream,
+    tables: Path,
+    *,
+    shared: bool = False,
 ) -> Written:
     """Commit one batch of raw lines to its table, and those that cannot be used to `quarantine`.
 
-    Raises what `delta.commit` does: CommitFailedError, or the error of the batch's check.
+    With `shared` the table may have rows of the same messages from other sources; these are left
+    out. Raises what `delta.commit` does: CommitFailedError, or the error of the batch's check.
     """
     number = f.lit(batch.number).cast("bigint")
     parsed = rows.parse(raw, stream)
@@ -99,14 +107,17 @@ def archive_batch(
     counted = Observation()
     bad_lines = f.count(f.when(f.col("reason").isNotNull(), 1)).alias("bad")
     times = f.when(f.col("reason").isNull(), f.col("row")[stream.times[-1]])
-    observed = parsed.observe(counted, bad_lines, f.max(times).alias("newest"))
+    observed = parsed.observe(counted, bad_lines, f.max(times).alias("newest"), _node_of(stream))
     good = rows.split(observed, stream).good
     good = good.withColumn("batch_id", number)
     if "source" in schema.TABLES[stream.table].names:
         good = good.withColumn("source", f.lit(batch.source).cast("bigint"))
-    if stream.table in schema.SORT:
-        good = good.sortWithinPartitions(*schema.SORT[stream.table])
-    staged = delta.stage(tables, stream.table, batch, good)
+    with contextlib.ExitStack() as stack:
+        if shared and stream is rows.MESSAGES:
+            good = stack.enter_context(one_row_each(good, tables))
+        if stream.table in schema.SORT:
+            good = good.sortWithinPartitions(*schema.SORT[stream.table])
+        staged = delta.stage(tables, stream.table, batch, good)
     if staged is None:
         return Written(None)
     # Staged files are in no version of the table. The stream's commit is the last, since a batch
@@ -115,5 +126,16 @@ def archive_batch(
     if bad:
         aside = rows.split(parsed, stream).bad.withColumn("batch_id", number)
         delta.commit_batch(tables, "quarantine", batch, aside)
+    if shared and counted.get["node"] is not None:
+        batch = evolve(
+            batch, reached={delta.reached_by(counted.get["node"]): counted.get["newest"]}
+        )
     delta.commit(staged, batch)
     return Written(staged.rows, bad, counted.get["newest"])
+
+
+def _node_of(stream: rows.JournalStream) -> Column:
+    """Return the member whose journal has the lines, null for streams other than `messages`."""
+    usable = f.col("reason").isNull()
+    node = f.when(usable, f.col("row")["node"]) if stream is rows.MESSAGES else f.lit(None)
+    return f.max(node.cast("string")).alias("node")

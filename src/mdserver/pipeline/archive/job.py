@@ -1,6 +1,6 @@
 """The job `archive`: every line of a source's streams in Delta tables, exactly once.
 
-A journal is read by `JournalArchive`, in this thread; of Kafka each stream is a query of Spark's.
+Journals are read in this thread; of Kafka each stream is a query of Spark's.
 """
 
 import time
@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mdserver.pipeline.archive.batches import Archived, ArchiveRun
-from mdserver.pipeline.archive.journal import JournalArchive
+from mdserver.pipeline.archive.journal import run_journals
 from mdserver.pipeline.archive.kafka import KafkaArchive
 from mdserver.pipeline.common import checkpoints
 from mdserver.pipeline.common.requirements import PipelineError
-from mdserver.pipeline.common.sources import JournalSource, Source
+from mdserver.pipeline.common.sources import JournalSource, KafkaSource, Source
 from mdserver.pipeline.common.spark_errors import reason_of
 
 POLL_S = 1.0
@@ -23,7 +23,7 @@ POLL_S = 1.0
 
 def run_archive(
     spark: SparkSession,
-    source: Source,
+    source: Source | Sequence[JournalSource],
     folder: Path,
     tell: Callable[[Archived], None],
     *,
@@ -32,6 +32,8 @@ def run_archive(
 ) -> None:
     """Archive for ever, or with `once` until all there is has been archived.
 
+    The source may be several journals, one of each member of a cluster.
+
     `folder` is that of the tables; `tell` gets the report of each batch. With `new_source` the
     archive begins at the source's beginning, whatever was archived before. Raises PipelineError if
     the source has no known stream or is not the one of before, or if a batch fails; BusyError if
@@ -39,8 +41,9 @@ def run_archive(
     """
     run = ArchiveRun(spark, folder, tell, new_source)
     with checkpoints.alone(folder, "archive"):
-        if isinstance(source, JournalSource):
-            JournalArchive(run, source).run(once=once)
+        if not isinstance(source, KafkaSource):
+            journals = [source] if isinstance(source, JournalSource) else source
+            run_journals(run, journals, once=once)
             return
         archive = KafkaArchive(run, source)
         queries = archive.start(once=once)

@@ -1,4 +1,7 @@
-"""The archive of a journal: its sealed segments in the order of their numbers, a batch at a time.
+"""The archive of journals: their sealed segments in the order of their numbers, a batch at a time.
+
+Each journal of several is archived by itself, and rows of a message that more than one of them has
+become one (`one_row`). What follows is about one of them.
 
 Spark's own file source goes by the times and paths of files. This archive goes by numbers alone.
 The position in a stream is in the stream's table itself: the transaction of a batch has the number
@@ -25,6 +28,7 @@ that were deleted before their batch is repeated are named one by one, for the s
 import contextlib
 import time
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -113,51 +117,96 @@ def mark(path: Path) -> str:
         return f"{size}-{zlib.crc32(file.read()):08x}"
 
 
-class JournalArchive:
-    """One run over all streams of a journal.
+def run_journals(
+    run: ArchiveRun, journals: Sequence[JournalSource], *, once: bool, trigger_s: float = 1.0
+) -> None:
+    """Archive what is sealed, for ever, or with `once` until there is no more.
 
-    `_streams` has the checkpoints of the streams that were opened, `_read` the last archived
-    segment of each.
+    The journals take turns, a batch of each stream at a time. `trigger_s` is the pause when nothing
+    was found. Raises PipelineError if no journal has one of the known streams, if a stream is not
+    the one that was archived, if two journals are copies of one, or if a batch fails.
+    """
+    archives = [JournalArchive(run, each, several=len(journals) > 1) for each in journals]
+    while True:
+        found = False
+        for archive in archives:
+            found = archive.archive_next() or found
+            _check_different(archives)
+        if not any(archive.identifiers for archive in archives):
+            raise PipelineError(
+                "there is nothing to archive: the source has none of the known streams"
+            )
+        if once and not found:
+            return
+        if not found:
+            time.sleep(trigger_s)
+
+
+def _check_different(archives: Sequence["JournalArchive"]) -> None:
+    """Raise PipelineError if two journals have a stream with the same identifier."""
+    seen: dict[str, Path] = {}
+    for archive in archives:
+        for identifier in archive.identifiers.values():
+            other = seen.setdefault(identifier, archive.folder) if identifier else archive.folder
+            if other != archive.folder:
+                raise PipelineError(f"{other} and {archive.folder} are copies of one journal")
+
+
+class JournalArchive:
+    """One run over all streams of a journal, one of `several` or the only one.
+
+    `identifiers` has those of the streams that were opened, `_streams` their checkpoints, `_read`
+    the last archived segment of each.
     """
 
-    def __init__(self, run: ArchiveRun, source: JournalSource) -> None:
+    def __init__(self, run: ArchiveRun, source: JournalSource, *, several: bool = False) -> None:
+        self.folder = source.folder
+        self.identifiers: dict[str, str | None] = {}
         self._run = run
         self._source = source
+        self._several = several
         self._streams: dict[str, StreamCheckpoint] = {}
         self._read: dict[str, int] = {}
 
-    def run(self, *, once: bool, trigger_s: float = 1.0) -> None:
-        """Archive what is sealed, for ever, or with `once` until there is no more.
+    def archive_next(self) -> bool:
+        """Archive a batch of each stream that has one; return whether there was any.
 
-        `trigger_s` is the pause when nothing was found. Raises PipelineError if the journal has
-        none of the known streams, if a stream is not the one that was archived, or if a batch
-        fails.
+        Raises PipelineError if a stream is not the one that was archived, or if a batch fails.
         """
-        while True:
-            found = False
+        found = False
+        try:
             for name in rows.STREAMS:
                 if name not in self._streams and self._source.has(name):
                     self._open(name)
                 if name in self._streams:
                     found = self._batch(name) or found
-            if not self._streams:
-                raise PipelineError(
-                    "there is nothing to archive: the source has none of the known streams"
-                )
-            if once and not found:
-                return
-            if not found:
-                time.sleep(trigger_s)
+        except PipelineError as error:
+            if not self._several:
+                raise
+            raise PipelineError(f"{self.folder}: {error}") from error
+        return found
 
     def _open(self, name: str) -> None:
         """Begin with a stream that is there: find its position, and check that it is the same."""
         table = rows.STREAMS[name].table
         for each in (table, "quarantine"):
             delta.table(self._run.tables, each)
-        identity = self._source.identity(self._run.spark, name)
+        identifier = self._source.identifier(name)
+        if identifier is None and self._several:
+            raise PipelineError(
+                f"the stream {name} has no identifier, and so cannot be told from those of other"
+                " journals: start its server with this release once"
+            )
         checkpoint = checkpoints.opened(
-            self._run.tables, name, identity, new=self._run.new_source, spark=False
+            self._run.tables,
+            name,
+            self._source.identity(self._run.spark, name),
+            new=self._run.new_source,
+            spark=False,
+            identifier=identifier,
+            several=self._several,
         )
+        self.identifiers[name] = identifier
         read = delta.table(self._run.tables, table).transaction_version(checkpoint.job) or 0
         self._check(checkpoint, read)
         self._streams[name], self._read[name] = checkpoint, read
@@ -233,7 +282,8 @@ class JournalArchive:
         written = Written(0)
         if planned.numbers:
             raw = self._source.frame(self._run.spark, stream.name, planned.numbers)
-            written = archive_batch(raw, batch, stream, self._run.tables)
+            shared = self._several or checkpoints.sources(self._run.tables, stream.name) > 1
+            written = archive_batch(raw, batch, stream, self._run.tables, shared=shared)
         else:  # all its segments are missing, but its number must be in the table
             delta.commit_nothing(self._run.tables, stream.table, batch)
         if planned.numbers and planned.numbers[-1] == planned.end:
@@ -256,6 +306,7 @@ class JournalArchive:
 
     def _name(self, checkpoint: StreamCheckpoint, planned: SegmentPlan) -> None:
         """Name the segments that are missing in `quarantine`, each of them once."""
+        of = f" of {self.folder}" if self._several else ""
         for hole in planned.missing:
             job, named = f"{checkpoint.job}-missing", 0
             if planned.repeated:
@@ -268,7 +319,7 @@ class JournalArchive:
                 continue
             row = {
                 "stream": checkpoint.stream,
-                "reason": f"{rest}: deleted before it was archived",
+                "reason": f"{rest}{of}: deleted before it was archived",
                 "src_kind": "journal",
                 "src_partition": rest.first,
                 "src_pos": rest.last,

@@ -10,6 +10,9 @@ from mdserver.pipeline.audit import findings, report, silent, verdicts
 from mdserver.pipeline.common import delta, schema, tables
 from mdserver.pipeline.common.html_page import ROWS_MAX
 
+MEMBERS = 1_000
+"""More members than a cluster has."""
+
 
 @frozen
 class AuditResult:
@@ -58,7 +61,8 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
         parts.append(findings.of_silent(silent.find_silent(checked, once, access)))
     if tables.exists(folder, "events_publish"):
         published = tables.frame(spark, folder, "events_publish")
-        unarchived = verdicts.acked_not_archived(published, messages)
+        until = _archived_until(folder, published)
+        unarchived = verdicts.acked_not_archived(published, messages, until)
         parts.append(findings.of_unarchived(unarchived))
     if tables.exists(folder, "quarantine"):
         parts.append(findings.of_holes(tables.frame(spark, folder, "quarantine")))
@@ -67,6 +71,14 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
     if page is not None:
         _write_page(spark, folder, page, messages, result, found)
     return result
+
+
+def _archived_until(folder: Path, published: DataFrame) -> dict[str, int]:
+    """Return how far the journals of members are archived (us), if several were archived."""
+    members = [row["node"] for row in published.select("node").distinct().limit(MEMBERS).collect()]
+    messages = tables.opened(folder, "messages")
+    found = {node: messages.transaction_version(delta.reached_by(node)) for node in members}
+    return {node: us for node, us in found.items() if us is not None}
 
 
 def _result(spark: SparkSession, folder: Path) -> tuple[AuditResult, DataFrame]:

@@ -21,6 +21,8 @@ belong together only if they have the same `owner`, because any client may use t
 session.
 """
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -58,16 +60,24 @@ def each_once(receipts: DataFrame) -> DataFrame:
     return known.withColumn("verified", confirmed).dropDuplicates(SAME_RECEIPT)
 
 
-def acked_not_archived(published: DataFrame, messages: DataFrame) -> DataFrame:
+def acked_not_archived(
+    published: DataFrame, messages: DataFrame, archived_until: Mapping[str, int] | None = None
+) -> DataFrame:
     """Return acknowledged publications (events of `events_publish`) that the archive lacks.
 
     Those that a member acknowledged after its last archived message are not judged, because the
-    archive has not come so far. Columns: node, history, subject, epoch, seq, publisher, number.
+    archive has not come so far. `archived_until` says how far members' journals are archived (us),
+    which their rows do not show if other journals brought the messages before. Columns: node,
+    history, subject, epoch, seq, publisher, number.
     """
     reached = messages.groupBy("node").agg(f.max("ts_server").alias("reached"))
+    until: Column = f.lit(None).cast("timestamp")
+    for node, us in (archived_until or {}).items():
+        until = f.when(f.col("node") == node, f.timestamp_micros(f.lit(us))).otherwise(until)
     acked = published.where("event = 'publish' and qos = 'GUARANTEED' and seq > 0")
     return (
         acked.join(reached, "node", "left")
+        .withColumn("reached", f.greatest("reached", until))
         .where("reached is null or ts <= reached")
         .select("node", *PLACE, "seq", "publisher", "number")
         .distinct()

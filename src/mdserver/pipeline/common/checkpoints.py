@@ -84,6 +84,41 @@ class StreamCheckpoint:
         return tables / FOLDER / f"{self.stream}-{self.number}.read"
 
 
+def sources(tables: Path, stream: str) -> int:
+    """Return how many sources the archive of a stream had, which are counted from 1.
+
+    Raises PipelineError if a checkpoint is damaged.
+    """
+    folder = tables / FOLDER
+    files = [folder / f"{stream}.json", *folder.glob(f"{stream}@*.json")]
+    return max((_loaded(file).number for file in files if file.exists()), default=0)
+
+
+def _file(tables: Path, stream: str, identifier: str | None, *, several: bool) -> Path:
+    """Return the file of a checkpoint: that of the journal if it has one, else the stream's.
+
+    The first journal of a stream has the stream's, also when others are archived with it later.
+    """
+    plain = tables / FOLDER / f"{stream}.json"
+    if identifier is None:
+        return plain
+    own = plain.with_name(f"{stream}@{identifier}.json")
+    if own.exists() or not several:
+        return own if own.exists() else plain
+    return plain if plain.exists() and identifier in _loaded(plain).source.values() else own
+
+
+def _loaded(file: Path) -> StreamCheckpoint:
+    """Return the checkpoint of a file. Raises PipelineError if it cannot be used."""
+    try:
+        return StreamCheckpoint(**json.loads(file.read_text(encoding="utf-8")))
+    except (TypeError, ValueError):
+        raise PipelineError(
+            f"{file} is damaged, or of another release: restore it, run that release, or"
+            " archive into another folder"
+        ) from None
+
+
 def is_moved(name: str, source: Mapping[str, str]) -> bool:
     """Return whether a part of an identity may change, because an identifier goes with it.
 
@@ -93,27 +128,29 @@ def is_moved(name: str, source: Mapping[str, str]) -> bool:
 
 
 def opened(
-    tables: Path, stream: str, source: Mapping[str, str], *, new: bool, spark: bool = True
+    tables: Path,
+    stream: str,
+    source: Mapping[str, str],
+    *,
+    new: bool,
+    spark: bool = True,
+    identifier: str | None = None,
+    several: bool = False,
 ) -> StreamCheckpoint:
     """Return the stream's checkpoint, made if there is none, or begun anew for a `new` source.
 
-    With `spark` a streaming query of Spark's has a part of it. Raises PipelineError if the source
-    is another one than before, if Spark's part is gone, or if the checkpoint is damaged or of an
-    earlier release.
+    With `spark` a streaming query of Spark's has a part of it. `identifier` is that of a journal's
+    stream; with `several` it is one of several journals, which have a checkpoint each. Raises
+    PipelineError if the source is another one than before, if Spark's part is gone, or if the
+    checkpoint is damaged or of an earlier release.
     """
-    file = tables / FOLDER / f"{stream}.json"
+    file = _file(tables, stream, identifier, several=several)
     if not file.exists():
-        checkpoint = StreamCheckpoint(stream, 1, source)
+        checkpoint = StreamCheckpoint(stream, sources(tables, stream) + 1, source)
     else:
-        try:
-            known = StreamCheckpoint(**json.loads(file.read_text(encoding="utf-8")))
-        except (TypeError, ValueError):
-            raise PipelineError(
-                f"{file} is damaged, or of another release: restore it, run that release, or"
-                " archive into another folder"
-            ) from None
+        known = _loaded(file)
         if new:
-            checkpoint = StreamCheckpoint(stream, known.number + 1, source)
+            checkpoint = StreamCheckpoint(stream, sources(tables, stream) + 1, source)
         else:
             known.check(source)
             if spark and not known.folder(tables).is_dir():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from attrs import frozen
+from attrs import field, frozen
 from deltalake import DeltaTable, PostCommitHookProperties, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
@@ -41,13 +41,23 @@ class TableBatch:
 
     `number` grows from batch to batch, and is the same for a batch that comes again. `check` is
     called when the rows have been read and staged; if it raises, they are not committed. `source`
-    counts the sources that the job had, one after the other, each with its own batches.
+    counts the sources that the job had, each with its own batches. `reached` are further
+    transactions of the same commit: how far the batch comes, by name.
     """
 
     job: str
     number: int
     check: Callable[[], None] = _nothing
     source: int = 1
+    reached: Mapping[str, int] = field(factory=dict)
+
+
+def reached_by(node: str) -> str:
+    """Return the name of the transaction that says how far a member's journal is archived (us).
+
+    Rows that other members' journals brought before do not have the member's name and times.
+    """
+    return f"reached-{node}"
 
 
 def table(tables: Path, name: str) -> DeltaTable:
@@ -258,7 +268,12 @@ def commit_staged(
         "append",
         target.schema(),
         list(partitions),
-        commit_properties=CommitProperties(app_transactions=[Transaction(batch.job, batch.number)]),
+        commit_properties=CommitProperties(
+            app_transactions=[
+                Transaction(job, version)
+                for job, version in {batch.job: batch.number, **batch.reached}.items()
+            ]
+        ),
         post_commithook_properties=PostCommitHookProperties(
             create_checkpoint=batch.number % CHECKPOINT_INTERVAL == CHECKPOINT_INTERVAL - 1,
             cleanup_expired_logs=False,

@@ -86,9 +86,14 @@ class JournalSource:
         A stream that a server of an earlier version made has no identifier until a newer server
         opens it. Until then only its folder identifies it.
         """
-        known = segments.identified(self.folder / stream)
+        identifier = self.identifier(stream)
         found = {PLACE: str(self.folder)}
-        return found if known is None else found | {name_of(stream): known.identifier}
+        return found if identifier is None else found | {name_of(stream): identifier}
+
+    def identifier(self, stream: str) -> str | None:
+        """Return the identifier of a stream, None if it has none yet."""
+        known = segments.identified(self.folder / stream)
+        return None if known is None else known.identifier
 
     def last(self, stream: str) -> int | None:
         """Return the number of the stream's last segment, None if `stream.id` does not say it."""

@@ -1,0 +1,57 @@
+"""One row for each message, although several members of a cluster journal it.
+
+Every member writes a row for each message that it learns is committed, and a message is committed
+at one place: history, subject, epoch and seq. So two rows with the same place are of the same
+message, and the one that is archived first stays. Both have the time of its publication, which the
+first member gave it, so only files of the table that have such times are compared with a batch.
+
+Messages without a place (seq 0) are not compared.
+"""
+
+import contextlib
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from mdserver.pipeline.common import tables as archive
+from mdserver.pipeline.common.rewrite import files_of
+
+PLACE = ["history", "subject", "epoch", "seq"]
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+CUT_US = 1_000
+"""Delta's log may have times cut to milliseconds."""
+
+
+@contextlib.contextmanager
+def one_row_each(messages: DataFrame, tables: Path) -> Iterator[DataFrame]:
+    """Yield those of the messages that are not in the table yet, each once.
+
+    The frame can be used until the end of the block. No other process adds messages meanwhile.
+    """
+    found = messages.persist()
+    try:
+        placed = found.where("seq > 0")
+        times = placed.agg(
+            f.unix_micros(f.min("ts_pub")).alias("first"),
+            f.unix_micros(f.max("ts_pub")).alias("last"),
+            f.count_if(f.col("ts_pub").isNull()).alias("untimed"),
+        ).first()
+        assert times is not None
+        files = files_of(archive.opened(tables, "messages"))
+        if not times["untimed"] and times["first"] is not None:
+            first, last = (
+                EPOCH + dt.timedelta(microseconds=us)
+                for us in (times["first"] - CUT_US, times["last"])
+            )
+            files = [file for file in files if file.may_have("ts_pub", first, last)]
+        once = placed.dropDuplicates(PLACE)
+        if files:
+            paths = [str(tables / "messages" / file.path) for file in files]
+            known = archive.read(messages.sparkSession, "messages", paths).select(*PLACE)
+            once = once.join(known, PLACE, "left_anti")
+        yield once.unionByName(found.where("seq <= 0")).select(*messages.columns)
+    finally:
+        found.unpersist()
