@@ -85,12 +85,16 @@ Stand(e, c) ==
 \* The seeds of an old configuration may be asked too, but none of another one takes part.
 Asked(e) == Config[conf[e]] \cup Config[Before(conf[e])]
 
+Note(s, e) ==
+    noted' = IF Rule("seeds note the configuration")
+             THEN [noted EXCEPT ![s] = Highest({@, conf[e]})] ELSE noted
+
 Promise(s, e) ==
     /\ conf[e] # 0 /\ phase[e] = "idle" /\ s \in Asked(e)
     /\ e > promised[s]
-    /\ Rule("seeds note the configuration") => conf[e] >= noted[s]
+    /\ conf[e] >= noted[s]
     /\ promised' = [promised EXCEPT ![s] = e]
-    /\ noted' = [noted EXCEPT ![s] = Highest({@, conf[e]})]
+    /\ Note(s, e)
     /\ sent' = sent \cup
         {[kind |-> "promise", from |-> s, epoch |-> e, accepted |-> accepted[s],
           log |-> log[s], noted |-> noted[s], known |-> known[s]]}
@@ -135,7 +139,7 @@ Sync(s, e) ==
     /\ log' = [log EXCEPT ![s] = SubSeq(clog[e], 1, base[e])]
     /\ accepted' = [accepted EXCEPT ![s] = e]
     /\ promised' = [promised EXCEPT ![s] = e]
-    /\ noted' = [noted EXCEPT ![s] = Highest({@, conf[e]})]
+    /\ Note(s, e)
     /\ sent' = sent \cup {Ack(s, e, base[e])}
     /\ UNCHANGED <<known, conf, epochVars, committed>>
 

@@ -15,10 +15,11 @@ VARIABLES
     given,      \* who promised which epoch to whom: <<seed, epoch, candidate>>
     electors,   \* per epoch: the promises that it was elected with
     note,       \* per seed: the losses that it noted, as <<seed, incarnation>>
-    past        \* messages of seeds from before they lost their vote records
+    past,       \* messages of seeds from before they lost their vote records
+    contents    \* what was said of entries: <<entry, digest of its content>>
 
 notes == <<given, electors, note, past>>
-traceVars == <<coldVars, run, line, owner, learnt, notes>>
+traceVars == <<coldVars, run, line, owner, learnt, notes, contents>>
 
 AnyPublication == 1..MostPublications
 Nobody == ""
@@ -35,6 +36,7 @@ TraceInit ==
     /\ electors = [e \in Epoch |-> {}]
     /\ note = [s \in Seed |-> {}]
     /\ past = {}
+    /\ contents = {}
 
 it == Traces[run][line]
 
@@ -162,7 +164,27 @@ ElectedFor(s) ==
 
 Held == {c.place : c \in committed}
 
-TraceNext ==
+\* Entries that are the same by name have the same content, in every log. A digest may belong to
+\* two entries, but an entry has one; a line has those of the last entries of its log.
+Last(l) ==
+    {<<l[Len(l) - Len(it.digests) + k], it.digests[k]>> : k \in DOMAIN it.digests}
+SameContents(l) ==
+    /\ Len(it.digests) <= Len(l)
+    /\ \A told \in Last(l), known \in contents : told[1] = known[1] => told[2] = known[2]
+    /\ contents' = contents \cup Last(l)
+\* A member that is no seed has no log here: what it applied is what was committed at that place.
+Applied ==
+    /\ \A k \in DOMAIN it.digests : \E c \in committed :
+        /\ c.place = it.committed - Len(it.digests) + k
+        /\ <<c.entry, it.digests[k]>> \in contents
+    /\ UNCHANGED contents
+Contents ==
+    IF it.digests = <<>> THEN UNCHANGED contents
+    ELSE IF it.name = "Publish" THEN SameContents(clog'[it.epoch])
+    ELSE IF it.name = "Learn" THEN Applied
+    ELSE SameContents(log'[it.node])
+
+TraceStep ==
     \/ /\ Is("Start") /\ learnt' = [learnt EXCEPT ![it.node] = 0]
        /\ IF it.lost
           THEN /\ StartedLost(it.node)
@@ -217,6 +239,8 @@ TraceNext ==
     \/ /\ Is("Forget") /\ learnt' = [learnt EXCEPT ![it.node] = 0]
        /\ Idle /\ UNCHANGED <<owner, notes>>
     \/ Is("Stop") /\ Idle /\ Free
+
+TraceNext == TraceStep /\ Contents
 
 TraceSpec == TraceInit /\ [][TraceNext]_traceVars
 

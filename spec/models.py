@@ -20,6 +20,13 @@ LOG = (
 DELIVERY = ("DeliveredIsCommitted", "SeenIsCommitted", "AckIsTrue", "ReadyHoldsAll")
 COLD = ("SurvivesInHistory", "AgreementInHistory", "KeepsWhatSurvived", "EpochsRise", "Identity")
 CANDIDATES = ("OneCoordinator", "FileIsAhead")
+RECONFIGURE = (
+    "CommittedSurvives",
+    "Agreement",
+    "Once",
+    "ConfigurationsRise",
+    "OldSeedsAreFree",
+)
 
 SPECIFICATIONS = {
     "GroupLog": "Spec",
@@ -28,6 +35,7 @@ SPECIFICATIONS = {
     "HandOver": "HSpec",
     "Delivery": "Spec",
     "Candidates": "Spec",
+    "Reconfigure": "Spec",
 }
 
 
@@ -52,9 +60,10 @@ class Model:
         constants: list[str] = []
         for name, value in self.sets.items():
             members = value if isinstance(value, str) else _members(name, value)
-            if members.startswith("{") and not members.startswith("{1"):
+            if members.startswith("{") and not members.startswith(("{1", '{"')):
                 constants += [f" {m} = {m}" for m in members.strip("{}").split(", ")]
-            constants.append(f" {name} = {members}")
+            equals = "<-" if name == "Config" else "="
+            constants.append(f" {name} {equals} {members}")
         rules = ", ".join(f'"{rule}"' for rule in self.off)
         lines = [f"SPECIFICATION {SPECIFICATIONS[self.module]}", "CONSTANTS", *constants]
         lines.append(f" Off = {{{rules}}}")
@@ -109,6 +118,17 @@ def candidates(epochs: int, crashes: int) -> dict[str, int | str]:
     return {"Seed": 3, "Candidate": 2, "MaxEpoch": epochs, "MaxCrash": crashes}
 
 
+def reconfigure(config: str, seeds: int, epochs: int, publications: int) -> dict[str, int | str]:
+    """Bounds of Reconfigure: `config` names a sequence of configurations in the module."""
+    names = ", ".join(f'"s{number}"' for number in range(1, seeds + 1))
+    return {
+        "Seed": f"{{{names}}}",
+        "Config": config,
+        "Publication": publications,
+        "MaxEpoch": epochs,
+    }
+
+
 PEERS = ("InstallFromPeers",)
 CALM = ("Crash", "Install", "Register", *PEERS)
 
@@ -144,6 +164,23 @@ HOLDS = (
         properties=("NeverBack",),
         profile="quick",
     ),
+    Model(
+        "one seed replaced 2e 1p",
+        "holds",
+        "Reconfigure",
+        reconfigure("ReplaceOne", 4, 2, 1),
+        RECONFIGURE,
+        profile="quick",
+        symmetric=False,
+    ),
+    Model(
+        "two seeds replaced 2e 1p",
+        "holds",
+        "Reconfigure",
+        reconfigure("ReplaceTwo", 5, 2, 1),
+        RECONFIGURE,
+        symmetric=False,
+    ),
     Model("log 2e 1c 2p", "holds", "GroupLog", log(2, 1, 2), LOG, idle=PEERS, profile="full"),
     Model(
         "log 2e 1c numbers 1-2",
@@ -173,7 +210,15 @@ HOLDS = (
 
 def witness(name: str, module: str, sets: dict[str, int | str], profile: str = "ci") -> Model:
     """An "invariant" named after the state that must be reachable."""
-    return Model(f"reached: not {name}", "witness", module, sets, (name,), profile=profile)
+    return Model(
+        f"reached: not {name}",
+        "witness",
+        module,
+        sets,
+        (name,),
+        profile=profile,
+        symmetric=module != "Reconfigure",
+    )
 
 
 WITNESSES = (
@@ -187,6 +232,8 @@ WITNESSES = (
     witness("NeverContested", "Candidates", candidates(2, 0), "quick"),
     witness("NeverTailLost", "Delivery", delivery(2, 0, 2, 1), "quick"),
     witness("NeverJoined", "Delivery", delivery(2, 1, 2, 2), "quick"),
+    witness("NeverCommittedByBoth", "Reconfigure", reconfigure("ReplaceOne", 4, 2, 2)),
+    witness("NeverTriedAgain", "Reconfigure", reconfigure("ReplaceOne", 4, 3, 1), "full"),
 )
 
 
@@ -211,6 +258,7 @@ def mutant(
         profile=profile,
         constraint="Bounded" if bounded else None,
         properties=properties,
+        symmetric=module != "Reconfigure",
     )
 
 
@@ -239,6 +287,21 @@ MUTANTS = (
         (),
         "quick",
         properties=("NeverBack",),
+    ),
+    *(
+        mutant(rule, "Reconfigure", reconfigure("ReplaceOne", 4, 3, 1), RECONFIGURE)
+        for rule in (
+            "the old seeds elect",
+            "the new seeds hold it first",
+            "seeds note the configuration",
+            "both elect until it is established",
+        )
+    ),
+    mutant(
+        "one change at a time",
+        "Reconfigure",
+        reconfigure("ThereAndBack", 4, 3, 1),
+        RECONFIGURE,
     ),
     mutant("readmission elects anew", "Readmit", log(3, 0, 1) | {"MaxLoss": 1}, LOG, "full"),
     mutant("promises carry notes", "Readmit", log(3, 0, 1) | {"MaxLoss": 1}, LOG, "full"),

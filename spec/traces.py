@@ -135,10 +135,18 @@ def steps(lines: Sequence[tuple[int, Line]], group: int) -> Iterator[tuple[int, 
             yield number, {**line, "promised": promised}
         elif line["name"] == "Publish":
             names = line["publications"].split(",")
+            digests = digests_of(line)
             for length, publication in enumerate(names, line["length"] - len(names) + 1):
-                yield number, {**line, "length": length, "publication": publication}
+                held = ",".join(digests[: max(0, len(digests) - line["length"] + length)])
+                one = {"length": length, "publication": publication, "digests": held}
+                yield number, {**line, **one}
         else:
             yield number, line
+
+
+def digests_of(line: Line) -> list[str]:
+    """Return the checksums of the last entries of a log, up to its length."""
+    return [digest for digest in line.get("digests", "").split(",") if digest]
 
 
 @frozen
@@ -156,6 +164,8 @@ NUMBERS = ("length", "committed", "incarnation", "registered")
 TEXTS = ("name", "standing")
 MEMBERS = ("node", "seed")
 FLAGS = ("cold", "lost")
+WITH_CONTENTS = ("Publish", "Accept", "Sync", "ColdSync", "Install", "Restore", "Promise", "Learn")
+"""Steps whose entries are compared by content."""
 NOBODY = '"?"'
 """A candidate of whom a run has no step."""
 
@@ -167,6 +177,7 @@ def write(run: Recorded) -> Written:
     members = list(dict.fromkeys([*run.seeds, *(v["node"] for _, v in run.lines)]))
     member_of = {member: f'"s{i}"' for i, member in enumerate(members, 1)}
     publications: dict[str, int] = {}
+    contents: dict[str, int] = {}
     records: list[str] = []
     for _, values in run.lines:
         record = {key: f'"{values[key]}"' for key in TEXTS if key in values}
@@ -180,6 +191,11 @@ def write(run: Recorded) -> Written:
         if "publication" in values:
             number = publications.setdefault(values["publication"], len(publications) + 1)
             record["publication"] = str(number)
+        digests = digests_of(values) if values["name"] in WITH_CONTENTS else []
+        if digests and values["name"] == "Learn":
+            digests = digests[: max(0, len(digests) - values["length"] + values["committed"])]
+        numbers = [str(contents.setdefault(digest, len(contents) + 1)) for digest in digests]
+        record["digests"] = f"<<{', '.join(numbers)}>>"
         if "promises" in values:
             voters = sorted(member_of[m] for m in values["promises"].split(","))
             record["voters"] = "{" + ", ".join(voters) + "}"

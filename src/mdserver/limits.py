@@ -285,6 +285,7 @@ SNAPSHOT_TIMEOUT_S = 10
 # Cluster
 PEER_HEARTBEAT_MS = 100
 PEER_SUSPECT_MS = 600
+TRACE_DIGESTS_MAX = 32  # entries named by content in a traced step: as many as most batches have
 MISSED_AFTER_SUSPICIONS = 2  # from unreachable for one member, and not for others, to missed
 MISSED_NEW_AFTER_SUSPICIONS = 5  # the same for a member that just started: it may still be dialing
 MISSED_UNTIL_SUSPICIONS = 10  # how long it stays named after that, so that groups do not flap

@@ -186,3 +186,27 @@ def without_an_election_vote(lines: list[dict]) -> list[dict]:
         and v["epoch"] == lines[elect]["epoch"]
     ][-1]
     return lines[:at] + lines[at + 1 :]
+
+
+def with_contents(name: str) -> tuple[list[dict], int]:
+    """Return the steps of a simulated run, and where the last one of a name is that has entries."""
+    plan = make(8)
+    _, world = simulate(plan.with_parts([], list(plan.sendings[:10])))
+    lines = [json.loads(line) for line in world.trace_lines().splitlines()]
+    return lines, max(i for i, line in enumerate(lines) if line["name"] == name and line["digests"])
+
+
+@needs_tlc
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Accept", "Learn"])
+def test_other_content_under_the_same_name_is_rejected(name: str, tmp_path: Path) -> None:
+    lines, at = with_contents(name)
+    first, _, rest = lines[at]["digests"].rpartition(",")
+    assert rest
+    lines[at]["digests"] = f"{first},1" if first else "1"
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+    verdict = traces.check(traces.read(path))
+
+    assert [(one.number, one.line["name"]) for one in verdict.rejected] == [(at + 1, name)]

@@ -55,6 +55,7 @@ from mdserver.cluster.succession import Succession, SuccessionItem
 from mdserver.cluster.transfer import Transfer, TransferItem
 from mdserver.core.cache import GroupImage
 from mdserver.core.outputs import Committed, Trace
+from mdserver.limits import TRACE_DIGESTS_MAX
 
 if TYPE_CHECKING:
     import random
@@ -571,6 +572,7 @@ class Group:
             "length": log.length,
             "committed": log.committed,
             "incarnation": self._storage.votes.incarnation,
+            "digests": log.digests(TRACE_DIGESTS_MAX),
         }
         if self.acceptor is not None:
             state["promised"] = self.acceptor.promised.epoch

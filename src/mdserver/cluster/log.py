@@ -243,6 +243,11 @@ class GroupLog:
         publication = entry.publication
         return 1 + checksum(publication.subject, entry.epoch, entry.seq, publication.content)
 
+    def digests(self, most: int) -> str:
+        """Return checksums of the last entries that are held, joined by commas."""
+        places = range(max(self.base, self.length - most), self.length)
+        return ",".join(str(self.checksum_at(place)) for place in places)
+
     def since(self, start: int) -> list[Entry]:
         """Return the entries from `start` on, which is not before `base`."""
         return self.entries[start - self.base :]
