@@ -74,15 +74,22 @@ SAMPLES = st.lists(
 
 
 @settings(deadline=None, max_examples=200)
-@given(start=st.sampled_from([0, MONTHS_END, LEAP_SECOND]), samples=SAMPLES)
+@given(
+    start=st.sampled_from([0, MONTHS_END, LEAP_SECOND]),
+    samples=SAMPLES,
+    every=st.sampled_from([1, 3, 1000]),
+)
 def test_windows_are_those_of_the_raw_samples(
-    start: int, samples: list[tuple[int, float, int]]
+    start: int, samples: list[tuple[int, float, int]], every: int
 ) -> None:
     windows, oracle, now = Windows(["rate"]), Oracle(), start
-    for step, value, elapsed in samples:
+    for count, (step, value, elapsed) in enumerate(samples, 1):
         now += step
         windows.add({"rate": value}, elapsed, now)
         oracle.add(value, elapsed, now)
+        # What a read keeps for the next one must not outlive what it was computed of.
+        if count % every == 0:
+            agree(windows, oracle, now)
     agree(windows, oracle, now)
     agree(windows, oracle, now + 61 * NS_PER_S)
 

@@ -120,19 +120,27 @@ class Ring:
     bucket without samples has the weight 0; its other values are left from before and mean nothing.
     """
 
-    __slots__ = ("_width", "columns", "newest", "weights")
+    __slots__ = ("_full", "_joined", "_width", "columns", "newest", "weights")
 
     def __init__(self, unit_s: int, indicators: Sequence[str]) -> None:
         self._width = unit_s * NS_PER_S // BUCKETS_PER_UNIT
         self.newest = 0
         self.weights = array("d", bytes(8 * RING))
         self.columns = {name: Column() for name in indicators}
+        # The buckets before the newest one change only when another one becomes the newest, which
+        # for the longer units takes a minute to half a day. What was found of them is kept so long.
+        self._full: dict[int, list[int]] = {}
+        """Units -> the buckets of that window with samples, without the newest one."""
+        self._joined: dict[tuple[str, int], WindowSummary] = {}
+        """Indicator and units -> the summary of these buckets."""
 
     def advance(self, time: int) -> int:
         """Make the bucket of a time the newest one, and return its place in the ring."""
         number = time // self._width
         for passed in range(max(self.newest + 1, number - RING + 1), number + 1):
             self.weights[passed % RING] = 0.0
+        if number != self.newest:
+            self._forget()
         self.newest = number
         return number % RING
 
@@ -148,13 +156,30 @@ class Ring:
 
     def summary(self, indicator: str, units: int) -> WindowSummary:
         """Join the buckets of a window that ends with the newest one."""
-        weights, column = self.weights, self.columns[indicator]
-        first = self.newest - units * BUCKETS_PER_UNIT + 1
-        slots = [
-            slot for slot in (n % RING for n in range(first, self.newest + 1)) if weights[slot]
-        ]
+        before = self._joined.get((indicator, units))
+        if before is None:
+            before = self._join(indicator, self._full_slots(units))
+            self._joined[indicator, units] = before
+        newest = self.newest % RING
+        if not self.weights[newest]:
+            return before
+        last = self._join(indicator, [newest])
+        return last if not before.seconds else both(before, last)
+
+    def _full_slots(self, units: int) -> list[int]:
+        """Return the buckets of a window with samples, without the newest one."""
+        slots = self._full.get(units)
+        if slots is None:
+            numbers = range(self.newest - units * BUCKETS_PER_UNIT + 1, self.newest)
+            slots = [slot for slot in (n % RING for n in numbers) if self.weights[slot]]
+            self._full[units] = slots
+        return slots
+
+    def _join(self, indicator: str, slots: list[int]) -> WindowSummary:
+        """Return the summary of some buckets, each of which has samples."""
         if not slots:
             return WindowSummary(0.0, 0.0, 0.0, 0.0)
+        weights, column = self.weights, self.columns[indicator]
         means = column.means
         total = math.fsum(weights[slot] for slot in slots)
         average = math.fsum(weights[slot] * means[slot] for slot in slots) / total
@@ -167,6 +192,10 @@ class Ring:
             average,
             math.sqrt(max(squares, 0.0) / total),
         )
+
+    def _forget(self) -> None:
+        self._full.clear()
+        self._joined.clear()
 
     def points(self, indicator: str, units: int) -> list[tuple[float, float] | None]:
         """Return the average and the maximum of each bucket of a window, the oldest first."""
@@ -192,6 +221,7 @@ class Ring:
         """Take over what an image holds. Raises ImageError."""
         if len(image.columns) != len(self.columns):
             raise ImageError("It has another number of indicators.")
+        self._forget()
         self.newest = image.newest
         self.weights = _doubles(image.weights)
         for column, parts in zip(self.columns.values(), image.columns, strict=True):
@@ -257,6 +287,23 @@ class Windows:
             time = self._last
         self._last = time
         return time
+
+
+def both(one: WindowSummary, other: WindowSummary) -> WindowSummary:
+    """Return the summary of two parts of a window, each of which has samples."""
+    total = one.seconds + other.seconds
+    distance = other.average - one.average
+    variance = (
+        one.seconds * one.deviation**2
+        + other.seconds * other.deviation**2
+        + distance**2 * one.seconds * other.seconds / total
+    ) / total
+    return WindowSummary(
+        total,
+        max(one.maximum, other.maximum),
+        one.average + distance * other.seconds / total,
+        math.sqrt(variance),
+    )
 
 
 def _doubles(content: bytes) -> "array[float]":
