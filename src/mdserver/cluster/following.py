@@ -25,11 +25,12 @@ from mdserver.cluster.part import MemberPart
 from mdserver.limits import UNFOLLOWED_AFTER_SUSPICIONS
 
 if TYPE_CHECKING:
-    from mdserver.cluster.group import Group
-    from mdserver.cluster.messages import LedGroup
+    from collections.abc import Iterable
 
-Leads = dict[str, "dict[int, LedGroup]"]
-"""Members -> the groups that each coordinates, by their numbers."""
+    from mdserver.cluster.group import Group
+
+# To look up a member of an enum takes CPython 3.11 as long as a call, and this is for each group.
+_ACTIVE = CoordinatorState.ACTIVE
 
 
 @define(eq=False)
@@ -75,28 +76,25 @@ class Following(MemberPart):
             self.follows_all = False
             return
         self.follows_all = True
-        leads = self._leads_in_sight()
-        for group in self.groups:
-            if self._follows(group, leads):
+        for group, behind in zip(self.groups, self._behind(self.groups), strict=True):
+            if self._follows(group, behind):
                 group.followed_at = now
             elif group.followed_at + suspect <= now:
                 self.follows_all = False
                 if group.followed_at + UNFOLLOWED_AFTER_SUSPICIONS * suspect <= now:
                     self.late_groups.append(group.index)
 
-    def _follows(self, group: "Group", leads: Leads) -> bool:
+    def _follows(self, group: "Group", behind: int | None) -> bool:
         """Return whether this member keeps up with a group, or at least is catching up.
 
+        `behind` is how many entries it lacks, None if no coordinator in sight says how many.
         What the coordinator has committed is known from its heartbeat, which is a little old: so a
         member that is behind follows as long as its own log moves.
         """
         leadership, log = group.leadership, group.log
         if leadership.coordinator == self._settings.me:
-            return self._behind(group, leads) is not None
-        if not leadership.active:
-            return False
-        behind = self._behind(group, leads)
-        if behind is None:
+            return behind is not None
+        if not leadership.active or behind is None:
             return False
         moved = log.committed != group.followed_length
         group.followed_length = log.committed
@@ -108,37 +106,37 @@ class Following(MemberPart):
         Returns None if no coordinator is in sight, because nobody says then how many there are. The
         number is as old as the coordinator's last heartbeat.
         """
-        return self._behind(group, self._leads_in_sight())
+        return self._behind((group,))[0]
 
-    def _leads_in_sight(self) -> Leads:
-        """Return what each member in sight coordinates, by its last heartbeat.
+    def _behind(self, groups: "Iterable[Group]") -> list[int | None]:
+        """Return `behind` of each of these groups.
 
-        Looked up once for all groups: there may be very many more of them than members.
+        Asked of all groups at each tick, so it is one call for all of them, which looks up once
+        who is in sight: there may be very many more groups than members.
         """
-        members, now = self._members, self._outgoing.now
-        return {
+        members, now, me = self._members, self._outgoing.now, self._settings.me
+        leads = {
             name: peer.leads for name, peer in members.peers.items() if members.alive(name, now)
         }
-
-    def _behind(self, group: "Group", leads: Leads) -> int | None:
-        coordinator = group.leadership.coordinator
-        if coordinator == self._settings.me:
-            here = group.coordinator
-            return 0 if here is not None and here.state is CoordinatorState.ACTIVE else None
-        if coordinator not in leads:
-            return None
-        led = leads[coordinator].get(group.index)
-        if led is None:
-            return None
-        behind = led.committed - group.log.committed
-        return behind if behind > 0 else 0
+        found: list[int | None] = []
+        for group in groups:
+            coordinator = group.leadership.coordinator
+            if coordinator == me:
+                here = group.coordinator
+                found.append(0 if here is not None and here.state is _ACTIVE else None)
+                continue
+            led = leads[coordinator].get(group.index) if coordinator in leads else None
+            if led is None:
+                found.append(None)
+                continue
+            behind = led.committed - group.log.committed
+            found.append(behind if behind > 0 else 0)
+        return found
 
     def behind_in_all(self) -> int | None:
         """Return the sum of `behind` over all groups, None if it is None of one of them."""
         total = 0
-        leads = self._leads_in_sight()
-        for group in self.groups:
-            behind = self._behind(group, leads)
+        for behind in self._behind(self.groups):
             if behind is None:
                 return None
             total += behind

@@ -138,6 +138,8 @@ class Learner(MemberPart):
         over: list[NackItem] = []
         for led in heartbeat.leads:
             reply = self.groups[led.group].step(peer, led)
+            if reply is None:
+                continue  # nearly always, for each group of each heartbeat: no look at its class
             if isinstance(reply, Gap):
                 behind[led.group] = reply
             elif isinstance(reply, NackItem):

@@ -467,7 +467,7 @@ class Node:
     def _pulse(self) -> msg.Heartbeat:
         """Return the heartbeat: what this member says of itself now."""
         groups, members, now = self.groups, self.members, self.outgoing.now
-        promised = max(vote.epoch for vote in self.storage.votes.promised)
+        promised = max([vote.epoch for vote in self.storage.votes.promised])
         return msg.Heartbeat(
             members.joined,
             self.storage.admitted,
