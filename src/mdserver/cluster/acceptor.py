@@ -245,10 +245,12 @@ class Voter(MemberPart):
         All promises of the message take one write of the vote record.
         """
         groups, storage = self.groups, self._storage
-        # The quorum that takes a seed back is made of other seeds only (spec: `Readmit!RPromise`):
-        # its own promise would be worth what its lost record is worth.
+        # A candidate with another list of members may take this one for a seed. Only majorities of
+        # the same seeds are certain to have a seed in common, so this member promises nothing.
         if not self._settings.is_seed:
             return
+        # The quorum that takes a seed back is made of other seeds only (spec: `Readmit!RPromise`):
+        # its own promise would be worth what its lost record is worth.
         if self._settings.me in prepare.readmit:
             self._outgoing.refuse(Guard.PREPARE_READMITS)
             return

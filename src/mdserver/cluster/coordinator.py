@@ -314,13 +314,17 @@ class Coordinator:
         In the specification `Activate` for a coordinator that is SYNCING, then `Commit`. The caller
         has checked that the ack is of this epoch.
         """
+        # A member that is no seed holds the log too, but majorities are of seeds (spec: `CommitQuorum`).
         if seed not in self.seeds:
             return None
+        # What an earlier incarnation acked may be lost with its memory ("acks are fenced").
         if incarnation < self.incarnations.get(seed, 0):
             self.refusals.note(Guard.ACK_INCARNATION)
             return None
         acked = self.acked
         self.acked_by[seed] = incarnation
+        # A shorter ack takes nothing back: what a seed acked of an epoch it holds, unless its disk
+        # is an older copy, and `holds_less` finds that out.
         if length >= acked.get(seed, 0):
             acked[seed] = length
         active = self.state is _ACTIVE

@@ -90,6 +90,8 @@ class Election(MemberPart):
         for group in self.groups:
             if group.coordinator is not None or group.led:
                 group.ballots.leaderless_since = 0
+                # Only a leadership that committed something ends the row of candidacies that ran
+                # out of time: until then the next one needs the longer patience as well.
                 if group.leadership.active:
                     group.ballots.timed_out = 0
             else:

@@ -105,6 +105,7 @@ class Forgetting:
         self._forget(coordinator, list(islice(idle, count)), now)
 
     def _forget(self, coordinator: "Coordinator", names: Sequence[str], now: int) -> None:
+        """Append entries by which all members forget these publishers, at the same place."""
         coordinator.log.number(
             coordinator.epoch,
             [Publication(FORGET, b"", publisher=name, time=now) for name in names],

@@ -14,7 +14,7 @@ DAY = 86400 * NS_PER_S
 
 
 class JournalFsync(enum.Enum):
-    """When written data is forced to disk, where it survives a power cut."""
+    """When written data is forced to disk, so that it survives a power cut."""
 
     NONE = "none"
     INTERVAL = "interval"

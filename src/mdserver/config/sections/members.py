@@ -42,7 +42,7 @@ class Members:
         "ClusterMemberBind",
         values.optional(values.address(8900), "none"),
         None,
-        """Where this member listens for the others, where that is not `ClusterMemberListen`: behind
+        """Where this member listens for the others, if that is not `ClusterMemberListen`: behind
         a container's published port or a proxy. `*` as the host stands for all interfaces.""",
     )
     cluster_password: str = parameter(
@@ -50,7 +50,7 @@ class Members:
         values.text(1024),
         "",
         """What members prove to each other that they know, at least 16 characters. It is never
-        sent, but whoever hears a proof can try passwords: `openssl rand -hex 16` makes one. Give it
+        sent, but anyone who hears a proof can try passwords: `openssl rand -hex 16` makes one. Give it
         by the environment rather than in a file that others may read.""",
         secret=True,
     )
@@ -85,7 +85,7 @@ class Members:
         values.whole(0, 7),
         0,
         """How many of `ClusterMembers` are seeds, whose majority decides: 3 survives the loss of
-        one, 5 of two. 0: three, or five where the list has five members or more.""",
+        one, 5 of two. 0: three, or five if the list has five members or more.""",
     )
     cluster_subject_groups: int = parameter(
         "ClusterSubjectGroups",

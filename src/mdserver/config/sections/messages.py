@@ -37,7 +37,7 @@ class Messages:
         "MaxSubjects",
         values.whole(1, 100_000_000),
         limits.SUBJECTS_MAX,
-        """How many subjects the cache may hold. A publication to one more fails, and says so.""",
+        """How many subjects the cache may hold. A publication to another subject then fails.""",
     )
     max_cached_messages_per_subject: int = parameter(
         "MaxCachedMessagesPerSubject",

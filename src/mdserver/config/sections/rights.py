@@ -101,8 +101,8 @@ class Tokens:
         "EntitlementJWT.RenewTokenBeforeSeconds",
         values.duration(0, 86400 * NS_PER_S),
         limits.TOKEN_RENEW_BEFORE_S * NS_PER_S,
-        """How long before its token expires a client is told so (`TOKEN_TO_EXPIRE`), to renew it
-        without a gap.""",
+        """How long before its token expires a client is notified (`TOKEN_TO_EXPIRE`), so that it
+        can renew the token without a gap.""",
     )
 
 

@@ -177,5 +177,5 @@ def _read(path: Path, kind: type[T]) -> T | None:
 
 
 def _write(path: Path, value: object) -> None:
-    """Replace a file for good; only the owner may read it, as `published.json` holds a key."""
+    """Replace a file durably; only the owner may read it, as `published.json` holds a key."""
     replace_file(path, msgspec.json.encode(value), PRIVATE)
