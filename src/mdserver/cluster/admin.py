@@ -124,6 +124,7 @@ class AdminCommands(MemberPart):
         }
 
     def _member(self, address: str, name: str) -> dict[str, object]:
+        """Return what the status says of a member."""
         led = sum(group.leadership.coordinator == address for group in self.groups)
         found: dict[str, object] = {
             "address": address,
@@ -152,6 +153,7 @@ class AdminCommands(MemberPart):
         }
 
     def _group(self, group: int) -> dict[str, object]:
+        """Return what the status says of a group."""
         leadership, log = self.groups[group].leadership, self.groups[group].log
         coordinator = leadership.coordinator if self.groups[group].led else None
         return {
@@ -198,6 +200,7 @@ class AdminCommands(MemberPart):
         return None
 
     def _drained_members(self) -> list[str]:
+        """Return the members in sight that an operator drained."""
         mine = [] if self._members.weight else [self._settings.me]
         peers = self._members.peers.items()
         return mine + [

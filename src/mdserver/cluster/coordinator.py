@@ -314,10 +314,10 @@ class Coordinator:
         In the specification `Activate` for a coordinator that is SYNCING, then `Commit`. The caller
         has checked that the ack is of this epoch.
         """
-        # A member that is no seed holds the log too, but majorities are of seeds (spec: `CommitQuorum`).
+        # Other members hold the log too, but a majority is one of seeds (spec: `CommitQuorum`). And
+        # what an earlier incarnation acked may be lost with its memory ("acks are fenced").
         if seed not in self.seeds:
             return None
-        # What an earlier incarnation acked may be lost with its memory ("acks are fenced").
         if incarnation < self.incarnations.get(seed, 0):
             self.refusals.note(Guard.ACK_INCARNATION)
             return None

@@ -210,6 +210,7 @@ class Coordinators(MemberPart):
     # Where groups are coordinated
 
     def _active(self) -> Sequence[Coordinator]:
+        """Return the coordinators on this member that are ACTIVE."""
         return [
             group.coordinator
             for group in self.groups

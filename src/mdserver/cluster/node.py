@@ -399,10 +399,12 @@ class Node:
         self.broker.resolve(outcomes, self.outgoing.now, self.outgoing.out)
 
     def _forward(self, peer: str, forward: msg.Forward) -> None:  # noqa: ARG002
+        """Hand publications of a contact to their groups, whose coordinators are here."""
         for item in forward.items:
             self.groups[item.group].step(forward.contact, item)
 
     def _answer(self, peer: str, answer: msg.ForwardReply) -> None:
+        """Take a coordinator's answers to publications of this member's clients."""
         for item in answer.items:
             self.groups[item.group].step(peer, item)
         # With these results nothing of a group may be on its way any more: the next batch goes.
@@ -460,6 +462,7 @@ class Node:
         self.mode.greeted(peer, hello)
 
     def _heartbeat(self, peer: str, heartbeat: msg.Heartbeat) -> None:
+        """Note what a member says of itself, and have the mode compare its groups."""
         if self.members.heartbeat(peer, heartbeat):
             self.mode.rebalance()
         self.mode.heartbeat(peer, heartbeat)

@@ -132,6 +132,7 @@ class StableStorage:
 
     @property
     def _wal_needed(self) -> int:
+        """Return the write of the log that an ack has to wait for; 0 if acks wait for none."""
         return self._wal.needed if self._wal.acks_wait else 0
 
     @property

@@ -276,6 +276,7 @@ class Broker:
         return self.publications.take_proposals()
 
     def _take(self, session: Session, command: AnyCommand, now: int, out: list[Output]) -> None:
+        """Handle a command, or have those parts of it wait that need an authorization."""
         if session.state is SessionState.OPENED:
             # `connect` may be left out: another first command stands for an empty one before it.
             first = command if isinstance(command, Connect) else Connect()
@@ -287,6 +288,7 @@ class Broker:
                 self._handlers[type(part)](session, part, None, now, out)
 
     def _begin(self, session: Session, first: Connect, now: int, out: list[Output]) -> None:
+        """Admit a session by its first command, or ask whether it may connect."""
         if self.settings.policy is Policy.ASK:
             session.transition(SessionEvent.AUTHORIZE)
             self._authorizations.hold(session, first, [("connect", first.token, None)], out)
@@ -308,6 +310,7 @@ class Broker:
             out.append(session_log(ACCESS, "disconnect", session, now, reason=input.reason))
 
     def _end(self, session: Session, now: int, out: list[Output], *, gone: bool) -> None:
+        """End a session; `gone`: its connection is closed already."""
         session.transition(SessionEvent.END)
         self._authorizations.end(session)
         self._marks.end(session)
@@ -324,6 +327,7 @@ class Broker:
     def _disconnect(
         self, session: Session, code: int, reason: str, now: int, out: list[Output]
     ) -> None:
+        """End a session, and close its connection with a code and a reason."""
         self._end(session, now, out, gone=False)
         out.append(Disconnect(session.id, code, reason))
 
@@ -355,6 +359,7 @@ class Broker:
     def _connect(
         self, session: Session, command: Connect, verdict: Verdict, now: int, out: list[Output]
     ) -> None:
+        """Admit a session whose `connect` was authorized; refuse a second `connect`."""
         if session.state is SessionState.AUTHORIZING:
             self._admit(session, command, verdict, now, out)
             return
@@ -458,6 +463,7 @@ class Broker:
     def _fetch(
         self, session: Session, command: Fetch, verdict: Verdict, now: int, out: list[Output]
     ) -> None:
+        """Answer a fetch of one subject, if the client may read it."""
         if isinstance(verdict, Denied):
             deny(session, command.subject, verdict.reason, out)
         else:
@@ -471,6 +477,7 @@ class Broker:
         now: int,
         out: list[Output],
     ) -> None:
+        """Answer a ping, at once or when all that was asked for has been sent."""
         if not command.caught_up:
             self._send(session, Pong(t=command.t), out)
             if session.transport == "sse":
@@ -495,6 +502,7 @@ class Broker:
         now: int,
         out: list[Output],
     ) -> None:
+        """Answer a command that could not be understood."""
         error = Error(code=command.code, reason=command.reason, id=command.id)
         self._send(session, error, out)
 
@@ -530,6 +538,7 @@ class Broker:
     def _session_timer(
         self, session: Session, name: str | int, now: int, out: list[Output]
     ) -> None:
+        """End a session whose token expired, or for which this member lacks what it saw."""
         if name == TOKEN_TIMER:
             if token_expired(session, now, out):
                 reason = "The token has expired: connect with a new one."
@@ -541,6 +550,7 @@ class Broker:
             self._disconnect(session, CLOSE_MOVED, reason, now, out)
 
     def _end_more(self, now: int, out: list[Output]) -> None:
+        """End some more subscriptions of the sessions whose clients are gone."""
         if self._subscriptions.end_some(self._ending[0], now, out):
             self._ending.popleft()
         if self._ending:

@@ -292,6 +292,7 @@ class Cache:
             self._drop_oldest(self.evicted)
 
     def _apply_snapshot(self, state: SubjectState, entry: Entry, now: int) -> None:
+        """Add a retained entry to the snapshot of its subject."""
         if state.ahead is not None and entry.publication.fields is not None:
             state.ahead.note(entry.publication.fields)
         snapshot = state.snapshot
@@ -341,6 +342,7 @@ class Cache:
         return None
 
     def _drop_snapshot(self, state: SubjectState) -> None:
+        """Drop the snapshot of a subject, and count its bytes off."""
         self._aging.pop(state, None)
         if state.snapshot is not None:
             self.bytes -= state.snapshot.bytes
@@ -383,6 +385,7 @@ class Cache:
         return min(dues, default=None)
 
     def _drop_oldest(self, dropped: Dropped) -> None:
+        """Drop the oldest message of all subjects, and add it to what was dropped."""
         state = self._order.popleft()
         self._learned.popleft()
         if state.stale:
@@ -395,6 +398,7 @@ class Cache:
         dropped.bytes += before - self.bytes
 
     def _drop_first(self, state: SubjectState) -> None:
+        """Drop the oldest message of a subject; its place is the new floor."""
         # `entries` is a list, because an empty deque takes 600 bytes, and taking the first item of
         # a list of 1,000 costs only 0.1 us.
         entry = state.entries.pop(0)
@@ -415,6 +419,7 @@ class Cache:
         self._stale = 0
 
     def _add(self, subject: str, now: int) -> SubjectState:
+        """Make the state of a subject that was unknown."""
         state = self._subjects[subject] = SubjectState(subject, now)
         _plant(self._tree, state)
         if self.newcomers is not None:
@@ -424,6 +429,7 @@ class Cache:
         return state
 
     def _remove(self, state: SubjectState) -> None:
+        """Drop a subject with all that is held of it."""
         del self._subjects[state.subject]
         self._unused.pop(state.subject, None)
         while state.entries:
@@ -487,6 +493,7 @@ class Cache:
         return [state for state in found if state.seq]
 
     def _forgotten(self, states: Sequence[SubjectState]) -> list[tuple[str, Position]]:
+        """Remove subjects; return each with the position up to which it was known."""
         # Behind the floor of a subject without messages nothing came, whatever its position is.
         found = [
             (one.subject, Position(one.epoch, one.seq if one.entries else one.floor))

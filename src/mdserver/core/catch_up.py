@@ -190,9 +190,11 @@ class CatchUp:
         return bool(session in self._queues or session in self._stalled or session.ahead)
 
     def _full(self, out: list[Output]) -> bool:
+        """Return whether this step has done as much as one step may."""
         return self._work.left <= 0 or len(out) >= self._settings.brought_at_once
 
     def _keep_pending(self, subscription: Subscription, subjects: list[str]) -> None:
+        """Note the subjects of a subscription that it is still to get, and is not live in."""
         # Reversed, so that `popitem` takes the first subject: taking the first key of a large dict
         # over and over skips all the slots that were freed before it.
         subscription.pending = dict.fromkeys(reversed(subjects))
@@ -232,6 +234,7 @@ class CatchUp:
     def _enqueue(
         self, session: Session, requests: Iterable[CatchUpRequest], now: int, out: list[Output]
     ) -> None:
+        """Add requests to the queue of a session, and start the timer if no queue was there."""
         if not self._queues:
             out.append(SetTimer(TIMER, now + STEP_PAUSE_MS * NS_PER_MS))
         self._queues.setdefault(session, deque()).extend(requests)
@@ -349,6 +352,7 @@ class CatchUp:
         now: int,
         out: list[Output],
     ) -> None:
+        """Send the snapshot of a subject, if there is one and clients get them."""
         if state is None or not self._settings.publish_snapshot:
             return
         snapshot = self._cache.snapshot(state, now)
@@ -385,6 +389,7 @@ class CatchUp:
     def _recover_since(
         self, subscription: Subscription, subject: str, place: int, now: int, out: list[Output]
     ) -> None:
+        """Recover what came behind a place in the log of the group, if anything did."""
         state = self._cache.find(subject)
         entries = () if state is None else self._cache.entries(state, now)
         found = recover_since(state, entries, place)
@@ -401,6 +406,7 @@ class CatchUp:
         after: Position | None,
         out: list[Output],
     ) -> None:
+        """Send the messages that a client missed, behind a DATA_SYNC."""
         session = subscription.session.id
         out.append(Send(session, Status(status=StatusName.DATA_SYNC, subject=subject)))
         brought = deliveries(missed.entries, MessageType.RECOVERED, subscription.match, after)
@@ -409,16 +415,19 @@ class CatchUp:
     def _send_lost(
         self, subscription: Subscription, subject: str, lost: Lost, now: int, out: list[Output]
     ) -> None:
+        """Send the snapshot in place of messages that are gone, behind a DATA_RESYNC."""
         session = subscription.session.id
         out.append(Send(session, self._resync(subject, lost)))
         state = self._cache.find(subject)
         self._send_snapshot(session, state, subscription.match, now, out)
 
     def _resync(self, subject: str, lost: Lost) -> Status:
+        """Return the status that names what is gone."""
         missing = self._missing(subject, lost)
         return Status(status=StatusName.DATA_RESYNC, subject=subject, missing=missing)
 
     def _missing(self, subject: str, lost: Lost) -> MissingRange:
+        """Return the range of positions that are gone, as clients see it."""
         history = self._histories.of(subject)
         return MissingRange(
             WirePosition(history, lost.first.epoch, lost.first.seq),

@@ -50,8 +50,8 @@ class Members:
         values.text(1024),
         "",
         """What members prove to each other that they know, at least 16 characters. It is never
-        sent, but anyone who hears a proof can try passwords: `openssl rand -hex 16` makes one. Give it
-        by the environment rather than in a file that others may read.""",
+        sent, but anyone who hears a proof can try passwords: `openssl rand -hex 16` makes one. Give
+        it by the environment rather than in a file that others may read.""",
         secret=True,
     )
     cluster_member_key_store: tuple[Path, ...] = parameter(
