@@ -43,6 +43,16 @@ class Firefox:
         """Open a page and wait until it is loaded."""
         self.command("browsingContext.navigate", context=self._context, url=url, wait="complete")
 
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Have another tab in front until the end of the `with` block."""
+        made = self.command("browsingContext.create", type="tab", background=False)
+        try:
+            yield
+        finally:
+            self.command("browsingContext.close", context=made["context"])
+            self.command("browsingContext.activate", context=self._context)
+
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression in the page, or of what it promises."""
         told = self.command(

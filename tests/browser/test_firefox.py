@@ -1,5 +1,6 @@
 """What the pages and the JavaScript client promise above all, in Firefox."""
 
+import json
 import os
 import re
 import shutil
@@ -13,7 +14,8 @@ import pytest
 from tests.browser.firefox import Firefox, firefox
 from tests.browser.proxies import no_websockets
 from tests.browser.test_hard_times import page_by
-from tests.browser.test_javascript import CACHE, COUNTING
+from tests.browser.test_javascript import CACHE, COUNTING, follow_a_dying_member
+from tests.cluster.live_cluster import LiveCluster
 from tests.live import LiveServer, live_server, post
 
 TOP = Path(__file__).parents[2]
@@ -144,3 +146,78 @@ def test_a_page_goes_on_after_its_socket_is_lost(
     page.evaluate(event.format("pageshow"))
     post(server.url, "/many/x", content="3")
     page.wait_for(shown("state"), "3 seen, 0 wrong")
+
+
+def test_a_page_goes_on_at_another_member(page: Firefox, tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 3, settings={"AllowedOrigins": "*"}) as cluster:
+        follow_a_dying_member(
+            cluster, tmp_path, page.get, lambda text: page.wait_for(shown("state"), text)
+        )
+
+
+def test_a_hidden_page_takes_messages(page: Firefox, server: LiveServer, tmp_path: Path) -> None:
+    page.get(page_by(server.port, tmp_path, "3"))
+    page.wait_for(shown("state"), "ready")
+    with page.hidden():
+        assert page.evaluate("document.visibilityState") == "hidden"
+        for number in range(3):
+            post(server.url, "/many/x", content=str(number))
+        page.wait_for(shown("state"), "3 seen, 0 wrong")
+    page.wait_for("document.visibilityState", "visible")
+
+
+def test_a_token_is_renewed_in_band(page: Firefox, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef0123456789abcdef", encoding="utf-8")
+    secret.chmod(0o600)
+    settings = (
+        "Listen=127.0.0.1:0",
+        "Entitlement=JWT",
+        f"EntitlementJWT.HmacSecretFile={secret}",
+        "EntitlementJWT.RenewTokenBeforeSeconds=118",
+    )
+    command = [sys.executable, "-m", "mdserver.cli.main", "token", "--all", "/a/**"]
+    tokens = [
+        subprocess.run(
+            [*command, "--expires", lasting, "--secret-file", secret],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        for lasting in ("120s", "1h")
+    ]
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    with live_server(tmp_path, *arguments) as server:
+        page.get(f"{server.url}/demo/")
+        page.evaluate(
+            "(async () => {"
+            " const { Client } = await import('/client/mdserver.js');"
+            f" const tokens = {json.dumps(tokens)};"
+            " window.told = [];"
+            " window.client = new Client(undefined, { token: () => tokens.shift() });"
+            " client.addEventListener('status', ({ detail }) => told.push(detail.status));"
+            " await client.connected();"
+            "})()"
+        )
+        page.wait_for("told.join()", "SERVER_UP,TOKEN_TO_EXPIRE,TOKEN_UPDATED")
+        assert page.evaluate("client.publish('/a/b', '1').then(({ status }) => status)") == (
+            "PUBLISH_OK"
+        )
+        assert "SERVER_DOWN" not in page.evaluate("told.join()")
+        page.evaluate("client.close()")
+
+
+def test_a_connection_in_a_worker(page: Firefox, server: LiveServer) -> None:
+    page.get(f"{server.url}/demo/")
+    shared = (
+        "(async () => {"
+        " const { connect } = await import('/client/mdserver.js');"
+        " const client = await connect(undefined, { shared: true });"
+        " window.told = [];"
+        " await client.subscribe('/a/b', ({ content }) => told.push(content)).confirmed();"
+        " return client.shared;"
+        "})()"
+    )
+    assert page.evaluate(shared) is True
+    post(server.url, "/a/b", content="in the worker")
+    page.wait_for("told.join()", "in the worker")

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -79,37 +79,33 @@ def test_tens_of_thousands_of_messages_into_a_page(
     shown(browser, "state", "50000 seen, 0 wrong")
 
 
+def follow_a_dying_member(
+    cluster: LiveCluster, folder: Path, opened: Callable[[str], None], shown: Callable[[str], None]
+) -> None:
+    """Kill the member of a page under load; it has to get each message once and in order."""
+    page = COUNTING.replace("http://127.0.0.1:8800/client", f"http://{cluster.clients[0]}/client")
+    servers = json.dumps([f"0 {cluster.clients[1]}", cluster.clients[0]])
+    page = page.replace('"127.0.0.1:8800"', servers)
+    page = page.replace("50_000", "3000").replace("]);", '], { reconnect: "service" });')
+    (folder / "page.html").write_text(page, encoding="utf-8")
+    opened((folder / "page.html").as_uri())
+    shown("ready")
+    pub = [sys.executable, "-m", "mdserver.cli.main", "pub", "/many/x", "--stdin", "--rate", "500"]
+    with subprocess.Popen(
+        [*pub, "--server", cluster.clients[2]], stdin=subprocess.PIPE, text=True
+    ) as publisher:
+        assert publisher.stdin is not None
+        publisher.stdin.write("".join(f"{number}\n" for number in range(1000)))
+        publisher.stdin.flush()
+        cluster.processes[0].kill()
+        publisher.stdin.write("".join(f"{number}\n" for number in range(2000)))
+        publisher.stdin.close()
+        assert publisher.wait(WAIT_S) == 0
+    shown("3000 seen, 0 wrong")
+
+
 def test_a_page_goes_on_at_another_member(tmp_path: Path, browser: webdriver.Chrome) -> None:
-    """Under load: each message once and in order, though the page's member is killed."""
     with LiveCluster(tmp_path, 3, settings={"AllowedOrigins": "*"}) as cluster:
-        page = COUNTING.replace(
-            "http://127.0.0.1:8800/client", f"http://{cluster.clients[0]}/client"
+        follow_a_dying_member(
+            cluster, tmp_path, browser.get, lambda text: shown(browser, "state", text)
         )
-        page = page.replace(
-            '"127.0.0.1:8800"', json.dumps([f"0 {cluster.clients[1]}", cluster.clients[0]])
-        )
-        page = page.replace("50_000", "3000").replace("]);", '], { reconnect: "service" });')
-        (tmp_path / "page.html").write_text(page, encoding="utf-8")
-        browser.get((tmp_path / "page.html").as_uri())
-        shown(browser, "state", "ready")
-        pub = [
-            sys.executable,
-            "-m",
-            "mdserver.cli.main",
-            "pub",
-            "/many/x",
-            "--stdin",
-            "--rate",
-            "500",
-        ]
-        with subprocess.Popen(
-            [*pub, "--server", cluster.clients[2]], stdin=subprocess.PIPE, text=True
-        ) as publisher:
-            assert publisher.stdin is not None
-            publisher.stdin.write("".join(f"{number}\n" for number in range(1000)))
-            publisher.stdin.flush()
-            cluster.processes[0].kill()
-            publisher.stdin.write("".join(f"{number}\n" for number in range(2000)))
-            publisher.stdin.close()
-            assert publisher.wait(WAIT_S) == 0
-        shown(browser, "state", "3000 seen, 0 wrong")
