@@ -20,7 +20,7 @@ DEMO = Path(__file__).parents[2] / "docs" / "examples" / "demo.py"
 WAIT_S = 60
 CROWD = 100
 BEAT_PAUSE_S = 1
-PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+PHONE = {"width": 360, "height": 780, "deviceScaleFactor": 1, "mobile": True}
 DARK = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
 
 pytestmark = pytest.mark.slow
@@ -64,8 +64,8 @@ def fits(page: webdriver.Chrome) -> None:
     """Assert that a phone shows the whole width, and that the page is dark if that is wanted."""
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", DARK)
-    assert page.execute_script("return innerWidth") == 390
-    assert page.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert page.execute_script("return innerWidth") == 360
+    assert page.execute_script("return document.documentElement.scrollWidth") <= 360
     colour = page.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert max(map(int, colour[4:-1].split(", "))) < 64
 
