@@ -24,6 +24,7 @@ from simulation.diagram import diagram
 from simulation.explore import beginnings
 from simulation.explore import explore as explore_plans
 from simulation.fresh import commit_of, first_seed
+from simulation.kafka_run import run_kafka
 from simulation.levels import LEVELS
 from simulation.minimise import minimise as make_smaller
 from simulation.mutants import MUTANTS, Hunt, hunt
@@ -322,6 +323,25 @@ def minimise(seed: int, svg: Path | None, level: int) -> None:
         click.echo(f"FAILED {problem}")
     if svg:
         draw(svg, *run(small))
+
+
+@main.command()
+@click.option("--seeds", default=1000, show_default=True, help="How many seeds.")
+@click.option("--first", default=1, show_default=True, help="The first of them.")
+@click.option("--jobs", type=int, help="Processes (default: the number of cores).")
+def kafka(seeds: int, first: int, jobs: int | None) -> None:
+    """Run members whose log is Kafka, under retention, compaction, retries and kills."""
+    failed, seen = 0, Counter[str]()
+    with ProcessPoolExecutor(jobs) as pool:
+        for result in pool.map(run_kafka, range(first, first + seeds), chunksize=16):
+            seen.update(result.coverage)
+            seen.update(delivered=result.delivered, acknowledged=result.acked)
+            failed += bool(result.problems)
+            if result.problems and failed <= TROUBLES_SHOWN:
+                click.echo(f"seed {result.seed}: {result.problems[0]}")
+    click.echo(", ".join(f"{what} {count:,}" for what, count in sorted(seen.items())))
+    click.echo(f"{seeds:,} seeds, {failed:,} failed")
+    sys.exit(1 if failed else 0)
 
 
 main.add_command(chaos)

@@ -15,7 +15,7 @@ from mdserver.cluster.kafka_messages import (
     RecordsRemoved,
     TopicsSeen,
 )
-from tests.cluster.kafka_log import SimulatedLog, SimulatedMember
+from simulation.kafka_log import SimulatedLog, SimulatedMember
 
 OF_NOTHING_KNOWN = (
     TopicsSeen("cluster", ()),

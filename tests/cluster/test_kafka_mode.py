@@ -22,7 +22,7 @@ from mdserver.core.inputs import Closed, TimerDue
 from mdserver.core.message import MessageType, Position
 from mdserver.core.replica import EXPIRE_TIMER
 from mdserver.core.settings import BrokerSettings
-from tests.cluster.kafka_log import CLIENT, PARTITIONS, SimulatedLog, SimulatedMember
+from simulation.kafka_log import CLIENT, PARTITIONS, SimulatedLog, SimulatedMember
 
 SUBJECT, KEY = "/t/k", b"k"
 HOME = (murmur2(KEY) & 0x7FFFFFFF) % PARTITIONS

@@ -2,7 +2,7 @@
 
 from mdserver.core.commands import PositionAfter, Resume
 from mdserver.core.inputs import Received
-from tests.cluster.kafka_log import CLIENT, SimulatedLog, SimulatedMember
+from simulation.kafka_log import CLIENT, SimulatedLog, SimulatedMember
 
 
 def member() -> SimulatedMember:

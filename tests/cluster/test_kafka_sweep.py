@@ -3,7 +3,7 @@
 import pytest
 
 from mdserver.limits import KAFKA_GONE_S, NS_PER_S, SUBJECTS_PER_STEP
-from tests.cluster.kafka_log import PARTITIONS, SimulatedLog
+from simulation.kafka_log import PARTITIONS, SimulatedLog
 from tests.cluster.test_kafka_mode import HOME, KEY, SUBJECT, home_of, ready
 
 

@@ -119,6 +119,7 @@ class SimulatedMember:
         self.sent: list[object] = []
         self.logged: list[Log] = []
         self.sweeping = False
+        self.later: list[ReadingBegun] = []
         self.step(Reachability(None))
         self.look()
 
@@ -158,16 +159,15 @@ class SimulatedMember:
             self.at.clear()
         self.at = {one: at for one, at in self.at.items() if one[0] not in output.ended}
         self.at |= {one: self.log.lows[one] for one in output.partitions}
-        self.step_later = ReadingBegun(
-            {one: (self.log.lows[one], self.log.ends[one]) for one in output.partitions}
-        )
+        begun = {one: (self.log.lows[one], self.log.ends[one]) for one in output.partitions}
+        self.later.append(ReadingBegun(begun))
 
     def look(self, *missing: str) -> None:
         """Look at the metadata."""
-        self.step_later: ReadingBegun | None = None
+        self.later.clear()
         self.step(TopicsSeen("cluster", tuple(self.log.topics.values()), missing))
-        if self.step_later is not None:
-            self.step(self.step_later)
+        for begun in list(self.later):
+            self.step(begun)
 
     def read(self, most: int = 1_000_000) -> None:
         """Read at most so many records of each partition."""
