@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -161,17 +161,37 @@ def free_ports(count: int) -> list[int]:
 
 
 def resident_kib(pid: int) -> int:
-    """Return the resident memory of a process in KiB (proc(5), VmRSS)."""
-    for row in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if row.startswith("VmRSS:"):
-            return int(row.split()[1])
-    raise BenchError(f"process {pid} has no resident memory: it ended")
+    """Return the resident memory of a process and its workers in KiB (proc(5), VmRSS)."""
+    found = [
+        int(row.split()[1])
+        for each in with_children(pid)
+        for row in Path(f"/proc/{each}/status").read_text().splitlines()
+        if row.startswith("VmRSS:")
+    ]
+    if not found:
+        raise BenchError(f"process {pid} has no resident memory: it ended")
+    return sum(found)
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time that a process has used so far, user and system, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    """Return the processor time that a process and its workers have used so far, in seconds.
+
+    It is that of user and system together.
+    """
+    ticks = 0
+    for each in with_children(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / _TICKS_PER_S
+
+
+def with_children(pid: int) -> list[int]:
+    """Return a process and those that it started and that still run."""
+    found = [pid]
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # a thread that ended meanwhile
+            found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
