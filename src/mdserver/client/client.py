@@ -7,6 +7,7 @@ A `Client` connects parts that each have one purpose:
 - `SharedSubscriptions` hands each message to the subscriptions that it matches.
 - `Publishing` hands each result to the task that waits for it.
 - `Reporting` sends receipts.
+- `FirstConnection` ends waits if no server is reached at all.
 - `ClientStanding` says whether a task may wait, and wakes it when something has changed.
 
 This module has the life of a client (entering, connecting, leaving) and its public methods.
@@ -40,6 +41,7 @@ from mdserver.client.errors import (
     NotOpenError,
     StoppedError,
 )
+from mdserver.client.first_connection import FirstConnection
 from mdserver.client.message import Message
 from mdserver.client.publication import Publication
 from mdserver.client.publishing import Publishing
@@ -169,9 +171,9 @@ class Client:
         self._reporting: Reporting | None = None
         if book is not None:
             self._reporting = Reporting(book, self._core, self._driver.perform, self._standing, now)
-        self._connect_timeout_s = connect_timeout_s
-        self._expecting: anyio.CancelScope | None = None  # the wait for a first connection
-        self._ever_connected = False
+        self._first = FirstConnection(
+            connect_timeout_s, self._core, self._standing, self._unreachable
+        )
         self._requests = 0
         self._tasks: Tasks | None = None
         self.statuses = Statuses(self._standing.require_place)
@@ -249,14 +251,8 @@ class Client:
         """
         self._standing.require_open()
         self._standing.stopped = self._standing.unreachable = None
-        if self._expecting is not None:
-            self._expecting.cancel()
-        if self._connect_timeout_s is not None and not self._ever_connected:
-            assert self._tasks is not None
-            self._expecting = anyio.CancelScope()
-            self._tasks.start_soon(
-                self._expect_connection, self._connect_timeout_s, self._expecting
-            )
+        assert self._tasks is not None
+        self._first.expect(self._tasks)
         self._driver.perform(self._core.connect(now()))
 
     def disconnect(self) -> None:
@@ -275,15 +271,9 @@ class Client:
         """
         await self._standing.wait_until(lambda: self._core.phase is Phase.UP)
 
-    async def _expect_connection(self, timeout_s: float, expecting: anyio.CancelScope) -> None:
-        """Fail everything that waits if no server is reached in this time."""
-        with expecting:
-            await anyio.sleep(timeout_s)
-        if expecting.cancel_called or self._ever_connected or self._standing.stopped is not None:
-            return
-        reason = f"no server was reached in {timeout_s:g} s: {self._core.failure}"
-        error = self._standing.unreachable = ConnectError(reason)
-        self._driver.perform(self._core.give_up(reason))
+    def _unreachable(self, error: ConnectError) -> None:
+        """Fail everything that waits: no server was reached in time."""
+        self._driver.perform(self._core.give_up(str(error)))
         self._fail_all(error)
 
     def _fail_all(self, error: ClientError) -> None:
@@ -650,7 +640,7 @@ class Client:
         if self._reporting is not None:
             self._reporting.connected(output)
             self._tasks.start_soon(self._reporting.report_again)
-        self._ever_connected, self._standing.unreachable = True, None
+        self._first.reached()
         if self._shared.connected():
             self._tasks.start_soon(self._join_again)
         self._standing.changed()
