@@ -1,4 +1,4 @@
-"""`python -m simulation run | explore | replay | minimise | traces | mutants | chaos`."""
+"""`python -m simulation run | explore | replay | minimise | traces | mutants | kafka | chaos`."""
 
 import logging
 import os

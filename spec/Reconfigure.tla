@@ -1,6 +1,6 @@
 ----------------------------- MODULE Reconfigure ------------------------------
 (* How the seeds of a cluster could change while it runs (docs/cluster.md,      *)
-(* "Members that come and go"): the log of GroupLog, but an epoch carries the   *)
+(* "Changing who is a member"): the log of GroupLog, but an epoch carries the   *)
 (* number of the configuration whose seeds vote in it. `Config` names the seeds *)
 (* of each, in their order; nothing is said of how many two of them share.      *)
 (*                                                                              *)

@@ -26,7 +26,7 @@ def missing() -> str | None:
         found = subprocess.run(
             command, cwd=ROOT, capture_output=True, check=False, timeout=TIMEOUT_S
         )
-    except OSError as error:
+    except (OSError, subprocess.TimeoutExpired) as error:
         return f"git does not run: {error}"
     if found.returncode:
         return f"commit {COMMIT[:12]}, release {RELEASE}, is not in this repository's history"
@@ -46,9 +46,11 @@ def unpack(folder: Path) -> Path:
         command,
         cwd=ROOT,
         capture_output=True,
-        check=True,
+        check=False,
         timeout=TIMEOUT_S,
     )
+    if packed.returncode:
+        raise NoReleaseError(packed.stderr.decode(errors="replace"))
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
         archive.extractall(folder, filter="data")
     source = folder / "src"
