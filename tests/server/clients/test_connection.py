@@ -1,14 +1,18 @@
 """Time-outs, limits and endings of one connection, over real sockets."""
 
 import json
+import socket
 import struct
+from contextlib import suppress
 
 import pytest
 import trio
+import trio.testing
 
 from mdserver import limits
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import NS_PER_MS
+from mdserver.server.clients.connection import Connection
 from mdserver.server.settings import ServerSettings
 from tests.server.raw import (
     BINARY,
@@ -176,3 +180,30 @@ async def test_a_keep_alive_interval_that_the_client_asks_for() -> None:
         interval = json.loads(payload)["keepalive_ms"]
         with trio.fail_after(2 * interval / 1000):
             assert await client.frame() == (PING, b"")
+
+
+async def test_every_task_that_waits_to_send_ends_with_the_connection() -> None:
+    here, there = socket.socketpair()
+    ended = trio.Event()
+    with there:
+        here.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                here.send(bytes(64 * 1024))
+        async with serving(ServerSettings()) as server:
+            connection = Connection(here, "127.0.0.1", server.context)
+
+            async def second() -> None:
+                try:
+                    await trio.lowlevel.wait_writable(here)
+                finally:
+                    ended.set()
+
+            async def first() -> None:
+                connection.drain_with(second)
+
+            connection.drain_with(first)
+            await trio.testing.wait_all_tasks_blocked()
+            connection.close()
+            with trio.fail_after(60):
+                await ended.wait()

@@ -50,7 +50,8 @@ class Connection:
     `protocol` is None until the TLS handshake is done. `last_received` (ns) is when something was
     received last, or when the server last chose not to read. `unfinished` is the memory for input
     that is not complete yet. `meter` measures the rates of the client, if there are limits. `scope`
-    is that of its task, `draining` says whether there is another one that waits to send more.
+    is that of its task, `draining` counts those beside it that wait to send more: a second one may
+    begin before the first has ended.
     """
 
     __slots__ = (
@@ -79,7 +80,7 @@ class Connection:
         self.proxied = proxied
         self.protocol: SpokenProtocol | None = None
         self.scope: trio.CancelScope | None = None
-        self.draining = False
+        self.draining = 0
         self.meter: Meter | None = context.rates.of(address)
         self.unfinished = Share(context.unfinished, limits.UNFINISHED_FREE_BYTES, stranger=True)
         self.last_received = 0
@@ -126,7 +127,7 @@ class Connection:
         """Run `drain` in a task beside the reader, until it returns or the connection ends."""
         tasks = self.context.sessions.tasks
         assert tasks is not None, "the server runs"
-        self.draining = True
+        self.draining += 1
         tasks.start_soon(self._drain_beside, drain)
 
     async def _drain_beside(self, drain: Callable[[], Awaitable[None]]) -> None:
@@ -139,14 +140,14 @@ class Connection:
             self.context.log.exception("connection failed", address=self.address)
             self.abort()
         finally:
-            self.draining = False
+            self.draining -= 1
 
     def close(self) -> None:
         """Close the socket and release everything that the connection holds."""
         if isinstance(self.sock, ssl.SSLSocket):
             say_goodbye(self.sock)
         if self.draining:
-            trio.lowlevel.notify_closing(self.sock)  # ends the task that waits for it
+            trio.lowlevel.notify_closing(self.sock)  # ends the tasks that wait for it
         self.sock.close()
         self.unfinished.hold(0)
         self.context.engine.cancel_timer(self)
