@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 import pytest
 import trio
+import trio.testing
 
 from mdserver.server.workers import control
 from mdserver.server.workers.control import Channel, ControlError, first_message
@@ -60,6 +61,27 @@ async def test_a_side_that_is_gone_answers_nothing_and_ends_the_messages() -> No
         assert await here.ask("n", {}) is None
     finally:
         here.close()
+
+
+async def test_a_question_that_is_given_up_halfway_tears_no_later_message() -> None:
+    here, there = (Channel(sock) for sock in pair())
+    try:
+        with trio.CancelScope() as asking:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(here.ask, "n", {}, bytes(1_000_000))
+                await trio.testing.wait_all_tasks_blocked()
+                asking.cancel()  # nobody reads, so the socket has taken a part of it
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(here.send, LEVEL)
+                async with aclosing(there.messages()) as messages:
+                    asked = await anext(messages)
+                    assert isinstance(asked, control.Question)
+                    assert asked.body == bytes(1_000_000)
+                    assert await anext(messages) == LEVEL
+    finally:
+        here.close()
+        there.close()
 
 
 async def test_the_first_message_takes_no_byte_of_the_next() -> None:

@@ -140,20 +140,40 @@ class ControlError(Exception):
 
 
 class Channel:
-    """One side of a control channel. Takes over `sock`."""
+    """One side of a control channel. Takes over `sock`.
+
+    A sender may be cancelled at any time, and its message may then have begun. `_unsent` is the
+    rest of such a message, which the next sender sends before its own.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        self._sock = trio.socket.from_stdlib_socket(sock)
         self._sending = trio.Lock()
+        self._unsent = memoryview(b"")
         self._asked: dict[int, tuple[trio.Event, list[Any]]] = {}
         self._next = 1
 
     async def send(self, message: Message) -> None:
-        """Send a message. Raises trio.BrokenResourceError if the other side is gone."""
+        """Send a message. Raises trio.BrokenResourceError if the other side is gone.
+
+        When cancelled, the message may reach the other side or not, and only as a whole.
+        """
         data = _encode(message)
         async with self._sending:
-            await self._stream.send_all(_LENGTH.pack(len(data)) + data)
+            await self._send_rest()
+            self._unsent = memoryview(_LENGTH.pack(len(data)) + data)
+            await self._send_rest()
+
+    async def _send_rest(self) -> None:
+        """Send `_unsent`."""
+        try:
+            while self._unsent:
+                # This either sends and returns, or is cancelled and has sent nothing.
+                sent = await self._sock.send(self._unsent)
+                self._unsent = self._unsent[sent:]
+        except OSError as error:
+            raise trio.BrokenResourceError from error
 
     async def messages(self) -> AsyncIterator[Message]:
         """Yield what the other side says until it is gone; answers go to those who asked.
@@ -161,9 +181,9 @@ class Channel:
         Raises ControlError.
         """
         buffer = bytearray()
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        with suppress(OSError, trio.ClosedResourceError):
             while True:
-                data = await self._stream.receive_some(READ_BYTES)
+                data = await self._sock.recv(READ_BYTES)
                 if not data:
                     return
                 buffer += data
@@ -197,7 +217,7 @@ class Channel:
 
     def close(self) -> None:
         """Close this side; the other one notices the end."""
-        self._stream.socket.close()
+        self._sock.close()
 
 
 def taken(buffer: bytearray) -> bytes | None:
