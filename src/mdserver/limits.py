@@ -333,7 +333,10 @@ WORKER_BACK_OFF_MAX_S = 30
 WORKER_STEADY_S = 60  # a worker that ran for so long is restarted as if for the first time
 WORKER_CONTROL_BYTES_MAX = 64 * MB  # one message to or from a worker, a page of sessions included
 WORKER_LINES_BYTES_MAX = 64 * MB  # of audit logs that a worker has not handed over; more are lost
+WORKER_LINES_AT_ONCE_BYTES = 1 * MB  # in one message, which JSON may make several times as long
 WORKER_ASK_TIMEOUT_S = 10
+WORKER_ANSWER_MARGIN_S = 3  # in which an answer still comes back to the one who asked
+WORKER_QUESTIONS_MAX = 256  # of one worker that the others have not answered; more are refused
 # Buckets of addresses whose connections are counted: with three hashes of 20 bits, one address in a
 # million takes the count of others for its own while 10,000 addresses are connected.
 WORKER_ADDRESS_BITS = 20

@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from operator import itemgetter
 from typing import Any
 
@@ -22,9 +22,11 @@ from mdserver.errors import StartError
 from mdserver.limits import (
     DRAIN_TIMEOUT_S,
     NS_PER_MS,
+    WORKER_ASK_TIMEOUT_S,
     WORKER_BACK_OFF_MAX_S,
     WORKER_BACK_OFF_MS,
     WORKER_END_S,
+    WORKER_QUESTIONS_MAX,
     WORKER_SESSIONS_MAX,
     WORKER_SILENT_S,
     WORKER_START_S,
@@ -43,7 +45,7 @@ from mdserver.server.workers.shared_counts import SharedCounts, shared_memory
 
 LISTENING_WITHOUT_WORKER_S = 1.0
 """How long connections wait at the sockets of a worker that ended; beyond that others take them."""
-ORDERS_MAX = 1000  # of an operator, that workers have not been told yet
+BUSY = {"status": 503, "text": "Too many requests wait for other workers: try again later.\n"}
 log = structlog.get_logger()
 
 
@@ -83,7 +85,9 @@ class PoolSettings:
 class WorkerPool:
     """The workers of one server. `takers` are given their lines for audit logs.
 
-    `links` carries out what the node says to them.
+    `links` carries out what the node says to them. `_level` is the level of the log that an
+    operator has set since the last reload, None without one. `_orders` has what all workers are
+    still to be told, the last one of each kind.
     """
 
     votes = None  # as `member.Links`
@@ -110,7 +114,9 @@ class WorkerPool:
         self._started = 0
         self._incarnation = time.time_ns() // NS_PER_MS
         self._draining = trio.Event()
-        self._orders, self._ordered = trio.open_memory_channel[control.Message](ORDERS_MAX)
+        self._level: LogLevel | None = None
+        self._orders: dict[type, control.Message] = {}
+        self._ordered = trio.Event()
 
     # State
 
@@ -144,18 +150,27 @@ class WorkerPool:
             for address in (*self.config.listen, *self.config.listen_encrypted):
                 for slot in self.slots:
                     slot.sockets.append((str(address), []))
-                for sock in self._sockets.listen(address):
-                    if sock in self._sockets.held:
-                        each = [sock] * len(self.slots)
-                        for slot in self.slots:
-                            slot.own = False
-                    else:
-                        each = divided(sock, len(self.slots))
-                    for slot, one in zip(self.slots, each, strict=True):
-                        slot.sockets[-1][1].append(one)
+                with ExitStack() as rest:
+                    found = self._sockets.listen(address)
+                    for sock in found:
+                        rest.callback(sock.close)
+                    for sock in found:
+                        self._share(sock)
+                    rest.pop_all()
         except BaseException:
             self._close_sockets()
             raise
+
+    def _share(self, sock: socket.socket) -> None:
+        """Give each slot its part of a listening socket. Raises StartError."""
+        if sock in self._sockets.held:
+            each = [sock] * len(self.slots)
+            for slot in self.slots:
+                slot.own = False
+        else:
+            each = divided(sock, len(self.slots))
+        for slot, one in zip(self.slots, each, strict=True):
+            slot.sockets[-1][1].append(one)
 
     def _close_sockets(self) -> None:
         for slot in self.slots:
@@ -175,19 +190,28 @@ class WorkerPool:
                         starting.start_soon(nursery.start, self._keep, slot)
                 task_status.started()
                 nursery.start_soon(self._watch_for_silence)
-                async for order in self._ordered:
-                    await self.tell(order)
+                while True:
+                    await self._ordered.wait()
+                    self._ordered, orders = trio.Event(), list(self._orders.values())
+                    self._orders.clear()
+                    for order in orders:
+                        await self.tell(order)
         finally:
             self._close_sockets()
-            self._counts.close()
-            os.close(self._memory)
+            self.free()
+
+    def free(self) -> None:
+        """Give back the memory that the workers share; `run` does so at its end."""
+        self._counts.close()
+        os.close(self._memory)
 
     async def drain(self) -> None:
         """Have all workers send their clients elsewhere; return when all have ended."""
         self._draining.set()
         self._close_sockets()
-        await self.tell(control.DrainWorker())
-        with trio.move_on_after(DRAIN_TIMEOUT_S):
+        # Those that do not drain in time are ended with the server.
+        with trio.move_on_after(DRAIN_TIMEOUT_S + WORKER_END_S):
+            await self.tell(control.DrainWorker())
             for slot in self.slots:
                 if slot.worker is not None:
                     await slot.worker.ended.wait()
@@ -240,7 +264,11 @@ class WorkerPool:
         """
         slot.trouble, slot.failure = "it starts", ""
         inherited = [sock.fileno() for _, socks in slot.sockets for sock in socks]
-        worker = await start_process([*dict.fromkeys(inherited), self._memory])
+        try:
+            worker = await start_process([*dict.fromkeys(inherited), self._memory])
+        except OSError as error:
+            slot.failure = f"worker {slot.number} cannot be started: {error.strerror or error}"
+            return slot.failure
         slot.worker, slot.heard_at = worker, trio.current_time()
         decided = trio.Event()
         try:
@@ -248,8 +276,12 @@ class WorkerPool:
                 nursery.start_soon(worker.pump_log, self._settings.write_log or write_stderr)
                 nursery.start_soon(self._link, slot, worker)
                 nursery.start_soon(self._listen, slot, worker, started, decided)
-                await say(worker.channel, self._begin(slot, worker))
+                if self._draining.is_set():
+                    worker.kill()  # the drain began while the process was made, and did not see it
                 with trio.move_on_after(WORKER_START_S) as starting:
+                    await say(worker.channel, self._begin(slot, worker))
+                    if self._level is not None:
+                        await say(worker.channel, control.SetWorkerLogLevel(self._level.value))
                     await decided.wait()
                 if starting.cancelled_caught:
                     slot.failure = f"worker {slot.number} did not start in {WORKER_START_S} s"
@@ -302,28 +334,33 @@ class WorkerPool:
         decided: trio.Event,
     ) -> None:
         """Take what a worker says, until its end."""
-        try:
-            async for message in worker.channel.messages():
-                slot.heard_at = trio.current_time()
-                match message:
-                    case control.WorkerStarted(urls):
-                        slot.urls, slot.trouble = urls, None
-                        decided.set()
-                        started()
-                    case control.WorkerFailed(reason):
-                        slot.failure = reason
-                    case control.WorkerReport():
-                        self.figures.take(slot.number, message)
-                    case control.AuditLines(lines, lost):
-                        self._write(slot, lines, lost)
-                    case control.Question(number, what, values, body):
-                        answer = await self._answer(slot, what, values, body)
-                        await say(worker.channel, control.QuestionAnswer(number, answer))
-        except ControlError as error:
-            slot.failure = str(error)
-            worker.kill()
-        finally:
-            decided.set()
+        async with trio.open_nursery() as answering:
+            try:
+                async for message in worker.channel.messages():
+                    slot.heard_at = trio.current_time()
+                    match message:
+                        case control.WorkerStarted(urls):
+                            slot.urls, slot.trouble = urls, None
+                            decided.set()
+                            started()
+                        case control.WorkerFailed(reason):
+                            slot.failure = reason
+                        case control.WorkerReport():
+                            self.figures.take(slot.number, message)
+                        case control.AuditLines(lines, lost):
+                            self._write(slot, lines, lost)
+                        case control.Question():
+                            # In tasks: two workers may ask each other at the same time.
+                            if len(answering.child_tasks) < WORKER_QUESTIONS_MAX:
+                                answering.start_soon(self._answer, slot, worker, message)
+                            else:
+                                await reply(worker, message, BUSY)
+            except ControlError as error:
+                slot.failure = str(error)
+                worker.kill()
+            finally:
+                decided.set()
+                answering.cancel_scope.cancel()
 
     def _write(self, slot: Slot, lines: Sequence[control.AuditLine], lost: int) -> None:
         """Write a worker's lines of audit logs."""
@@ -348,34 +385,49 @@ class WorkerPool:
 
     def reload(self, config: Config) -> None:
         """Give all workers, also those that start later, a new configuration."""
-        self.config = config
-        self._orders.send_nowait(control.ReloadWorker(texts_of(config)))
+        self.config, self._level = config, None
+        self._order(control.ReloadWorker(texts_of(config)))
 
     def log_with(self, level: LogLevel) -> None:
-        """Set the level of the workers' logs."""
-        self._orders.send_nowait(control.SetWorkerLogLevel(level.value))
+        """Set the level of all workers' logs, also of those that start later."""
+        self._level = level
+        self._order(control.SetWorkerLogLevel(level.value))
+
+    def _order(self, order: control.Message) -> None:
+        """Have all workers told soon; an earlier order of the kind counts no more."""
+        self._orders.pop(type(order), None)
+        self._orders[type(order)] = order
+        self._ordered.set()
 
     async def tell(self, message: control.Message) -> None:
-        """Send a message to all workers."""
-        for slot in self.slots:
-            if slot.worker is not None:
-                await say(slot.worker.channel, message)
+        """Send a message to all workers; one that does not take it in time is replaced."""
 
-    async def ask_each(
-        self, what: str, values: dict[str, Any], body: bytes = b"", but: Slot | None = None
-    ) -> list[Any]:
-        """Ask all workers at the same time; return their answers, without those of silent ones."""
-        answers: list[Any] = []
-
-        async def ask(channel: Channel) -> None:
-            answer = await channel.ask(what, values, body)
-            if answer is not None:
-                answers.append(answer)
+        async def tell_one(slot: Slot, worker: WorkerProcess) -> None:
+            with trio.move_on_after(WORKER_ASK_TIMEOUT_S) as telling:
+                await say(worker.channel, message)
+            if telling.cancelled_caught and slot.worker is worker:
+                slot.failure = f"it took no message for {WORKER_ASK_TIMEOUT_S} s"
+                worker.kill()
 
         async with trio.open_nursery() as nursery:
             for slot in self.slots:
-                if slot.worker is not None and slot.trouble is None and slot is not but:
-                    nursery.start_soon(ask, slot.worker.channel)
+                if slot.worker is not None:
+                    nursery.start_soon(tell_one, slot, slot.worker)
+
+    def _channels(self, but: Slot | None = None) -> list[Channel]:
+        """Return the channels to all workers that serve, without the one in `but`."""
+        return [
+            slot.worker.channel
+            for slot in self.slots
+            if slot.worker is not None and slot.trouble is None and slot is not but
+        ]
+
+    async def ask_each(self, what: str, values: dict[str, Any]) -> list[Any]:
+        """Ask all workers at the same time; return their answers, without those of silent ones."""
+        answers: list[Any] = []
+        async with trio.open_nursery() as nursery:
+            for channel in self._channels():
+                nursery.start_soon(ask, channel, answers.append, what, values)
         return answers
 
     async def rows(self, query: SessionQuery) -> list[Row]:
@@ -392,10 +444,19 @@ class WorkerPool:
         """Return how many subscribers each subject has at all workers."""
         return summed(await self.ask_each("subscribers", {"subjects": subjects}))
 
-    async def _answer(self, slot: Slot, what: str, values: dict[str, Any], body: bytes) -> Any:
+    async def _answer(self, slot: Slot, worker: WorkerProcess, asked: control.Question) -> None:
         """Answer a worker: it asks for a stream that may be at another worker."""
-        answers = await self.ask_each(what, values, body, but=slot)
-        return next((answer for answer in answers if answer), None)
+        answers: list[Any] = []
+        async with trio.open_nursery() as nursery:
+
+            def take(answer: Any) -> None:
+                if answer:
+                    answers.append(answer)
+                    nursery.cancel_scope.cancel()  # only one worker can have it
+
+            for channel in self._channels(but=slot):
+                nursery.start_soon(ask, channel, take, asked.what, asked.values, asked.body)
+        await reply(worker, asked, next(iter(answers), None))
 
 
 def texts_of(config: Config) -> dict[str, str]:
@@ -413,10 +474,30 @@ async def say(channel: Channel, message: control.Message) -> None:
         await channel.send(message)
 
 
+async def ask(
+    channel: Channel,
+    take: Callable[[Any], None],
+    what: str,
+    values: dict[str, Any],
+    body: bytes = b"",
+) -> None:
+    """Ask a worker and call `take` with the answer, if there is one in time."""
+    answer = await channel.ask(what, values, body)
+    if answer is not None:
+        take(answer)
+
+
+async def reply(worker: WorkerProcess, asked: control.Question, answer: Any) -> None:
+    """Send the answer to a question; a worker that does not take it in time has given up."""
+    with trio.move_on_after(WORKER_ASK_TIMEOUT_S):
+        await say(worker.channel, control.QuestionAnswer(asked.number, answer))
+
+
 def write_stderr(lines: bytes) -> None:
     """Write lines of a worker's log to stderr: this server has no writer of a log."""
-    sys.stderr.buffer.write(lines)
-    sys.stderr.buffer.flush()
+    with suppress(OSError):  # nobody may read there any more
+        sys.stderr.buffer.write(lines)
+        sys.stderr.buffer.flush()
 
 
 def do_nothing() -> None:

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import structlog
 import trio
@@ -34,7 +34,10 @@ class Descriptors:
 
 @frozen(eq=False)
 class WorkerProcess:
-    """A worker that was started, with this end of each of its channels."""
+    """A worker that was started, with this end of each of its channels.
+
+    `ended` is set when the process has ended and nothing more will be read of it.
+    """
 
     process: trio.Process
     channel: Channel
@@ -49,9 +52,8 @@ class WorkerProcess:
         return self.process.pid
 
     async def watch(self) -> None:
-        """Wait until the process has ended."""
+        """Wait until the process has ended; what it said last may not have been read then."""
         await self.process.wait()
-        self.ended.set()
 
     async def pump_log(self, write: Callable[[bytes], None]) -> None:
         """Pass the lines of the worker's log on until its end; takes over the pipe."""
@@ -94,30 +96,45 @@ class WorkerProcess:
         if status is None:
             return "it does not end"
         if status < 0:
-            return f"signal {signal.Signals(-status).name}"
+            return f"signal {signal_name(-status)}"
         return f"exit status {status}"
 
 
-async def start_process(inherited: Sequence[int]) -> WorkerProcess:
-    """Start a worker, which inherits these descriptors and those of its channels."""
-    peer, its_peer = socket.socketpair()
-    control, its_control = socket.socketpair()
-    log_end, its_log = os.pipe()
-    descriptors = Descriptors(its_peer.fileno(), its_control.fileno(), its_log)
+def signal_name(number: int) -> str:
+    """Return the name of a signal, or its number: most real-time signals have no name."""
     try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+async def start_process(inherited: Sequence[int]) -> WorkerProcess:
+    """Start a worker, which inherits these descriptors and those of its channels.
+
+    Raises OSError if the system lacks descriptors, memory or processes, for example.
+    """
+    with ExitStack() as ours, ExitStack() as theirs:
+        peer, its_peer = opened(socket.socketpair(), ours, theirs)
+        control, its_control = opened(socket.socketpair(), ours, theirs)
+        log_end, its_log = os.pipe()
+        ours.callback(os.close, log_end)
+        theirs.callback(os.close, its_log)
+        os.set_blocking(log_end, False)
+        channel = Channel(control)
+        descriptors = Descriptors(its_peer.fileno(), its_control.fileno(), its_log)
         process = await trio.lowlevel.open_process(
             [*COMMAND, str(descriptors.control)],
             stdin=subprocess.DEVNULL,
             pass_fds=(descriptors.peer, descriptors.control, descriptors.log, *inherited),
         )
-    except BaseException:
-        peer.close()
-        control.close()
-        os.close(log_end)
-        raise
-    finally:
-        its_peer.close()
-        its_control.close()
-        os.close(its_log)
-    os.set_blocking(log_end, False)
-    return WorkerProcess(process, Channel(control), peer, descriptors, log_end)
+        ours.pop_all()
+    return WorkerProcess(process, channel, peer, descriptors, log_end)
+
+
+def opened(
+    pair: tuple[socket.socket, socket.socket], ours: ExitStack, theirs: ExitStack
+) -> tuple[socket.socket, socket.socket]:
+    """Have each socket of a pair closed by the stack of its side; return the pair."""
+    ours.callback(pair[0].close)
+    theirs.callback(pair[1].close)
+    return pair
