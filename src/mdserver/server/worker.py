@@ -9,7 +9,16 @@ import random
 import signal
 import socket
 import sys
+import time
+from collections import deque
+from contextlib import suppress
 from typing import Any
+
+if __name__ == "__main__":
+    # Supervisors and terminals signal all processes. The server decides what becomes of its
+    # workers, and says so. The imports below take most of the start.
+    for _number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(_number, signal.SIG_IGN)
 
 import attrs
 import structlog
@@ -23,7 +32,13 @@ from mdserver.config import Config, LogLevel, load
 from mdserver.config.values import Address
 from mdserver.core.outputs import Log
 from mdserver.errors import ConfigError, MdserverError, StartError, leaves
-from mdserver.limits import STATISTICS_SAMPLE_MS, WORKER_LINES_BYTES_MAX
+from mdserver.limits import (
+    STATISTICS_SAMPLE_MS,
+    WORKER_ANSWER_MARGIN_S,
+    WORKER_ASK_TIMEOUT_S,
+    WORKER_LINES_AT_ONCE_BYTES,
+    WORKER_LINES_BYTES_MAX,
+)
 from mdserver.server.app import App, build_authorizer
 from mdserver.server.clients.admission import descriptors_for_connections
 from mdserver.server.clients.exchange import Answer, Exchange
@@ -41,26 +56,25 @@ from mdserver.server.server import Server
 from mdserver.server.settings import broker_settings, server_settings
 from mdserver.server.sockets import SocketFactory
 from mdserver.server.workers import control
-from mdserver.server.workers.control import Channel, first_message
+from mdserver.server.workers.control import Channel, ControlError, first_message
 from mdserver.server.workers.figures import figures_of
 from mdserver.server.workers.links import ServerLink, worker_name
 from mdserver.server.workers.shared_counts import SharedAdmission, SharedCounts
 
-IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FORWARDED = frozenset(("access", "message", "presence", "receipts"))
 """The streams of lines that are about clients. The server writes the others itself."""
-LINE_BYTES = 400  # about, for the bound of what waits
+LINE_BYTES = 400  # of a line without its texts, about
+ORDERS_MAX = 1000  # that came while the worker starts, beyond which it reads no more for now
 log = structlog.get_logger()
 
 
 def main() -> None:
     """Run a worker until its server ends it, or ends."""
-    # Supervisors and terminals signal all processes. The server decides what becomes of its
-    # workers, and says so.
-    for number in IGNORED:
-        signal.signal(number, signal.SIG_IGN)
     sock = socket.socket(fileno=int(sys.argv[1]))
-    begin = first_message(sock)
+    try:
+        begin = first_message(sock)
+    except (ControlError, OSError):
+        raise SystemExit(1) from None  # the server is gone
     assert isinstance(begin, control.BeginWorker)
     sys.path[:] = begin.path
     for descriptor in (begin.peer, begin.log, begin.connections, sock.fileno()):
@@ -82,7 +96,8 @@ async def run(begin: control.BeginWorker, config: Config, sock: socket.socket) -
         await Worker(begin, config, channel).run()
     except* MdserverError as group:
         reasons = dict.fromkeys(str(error) for error in leaves(group))
-        await channel.send(control.WorkerFailed("\n".join(reasons)))
+        with suppress(trio.BrokenResourceError), trio.move_on_after(WORKER_ASK_TIMEOUT_S):
+            await channel.send(control.WorkerFailed("\n".join(reasons)))
         raise SystemExit(1) from None
     except* (trio.BrokenResourceError, trio.ClosedResourceError):
         pass  # the server is gone
@@ -103,7 +118,13 @@ class Streams:
         """Give commands to a stream of any worker."""
         if not exchange.has_stream(secret_of(request)):
             kind = request.header(b"content-type")
-            asked = {"target": request.target, "type": kind, "address": exchange.address}
+            asked = {
+                "target": request.target,
+                "type": kind,
+                "address": exchange.address,
+                # All workers read the same clock.
+                "until": time.monotonic() + WORKER_ASK_TIMEOUT_S - WORKER_ANSWER_MARGIN_S,
+            }
             answer = await self._channel.ask("stream", asked, request.body)
             if answer is not None:
                 return text_answer(answer["text"], answer["status"])
@@ -114,20 +135,31 @@ class Streams:
         kind = ask.values["type"]
         headers = [] if kind is None else [(b"content-type", kind.encode("latin-1"))]
         request = Request("POST", ask.values["target"], headers, ask.body)
-        if secret_of(request) not in self._sessions.streams:
+        secret = secret_of(request)
+        if secret not in self._sessions.streams:
             return None
+        exchange = Exchange(self._sessions, ask.values["address"])
+        with trio.move_on_after(max(0, ask.values["until"] - time.monotonic())):
+            await exchange.ready(secret)
+        if time.monotonic() >= ask.values["until"]:
+            # Nobody waits for this answer: commands that were given now would be given in secret.
+            return {"status": 503, "text": "The stream was not ready in time: try again later.\n"}
         try:
-            answer = await give_commands(request, Exchange(self._sessions, ask.values["address"]))
+            answer = await give_commands(request, exchange)
         except RequestRefusedError as error:
             return {"status": error.status, "text": f"{error.reason}\n"}
         return {"status": answer.status, "text": answer.body.decode()}
 
 
 class LineQueue:
-    """Lines for the audit logs, until they are handed over; bounded by `WORKER_LINES_BYTES_MAX`."""
+    """Lines for the audit logs, until they are handed over; bounded by `WORKER_LINES_BYTES_MAX`.
+
+    `_size` is how much memory they take, about.
+    """
 
     def __init__(self) -> None:
-        self._lines: list[control.AuditLine] = []
+        self._lines: deque[control.AuditLine] = deque()
+        self._size = 0
         self._lost = 0
         self._some = trio.Event()
 
@@ -135,24 +167,37 @@ class LineQueue:
         """Keep a line, if it is one that the server writes for its workers."""
         if line.stream not in FORWARDED:
             return
-        if len(self._lines) * LINE_BYTES > WORKER_LINES_BYTES_MAX:
+        kept = control.AuditLine(line.stream, line.name, line.values, line.address)
+        size = size_of(kept)
+        if self._size + size > WORKER_LINES_BYTES_MAX:
             self._lost += 1
             return
-        self._lines.append(control.AuditLine(line.stream, line.name, line.values, line.address))
+        self._lines.append(kept)
+        self._size += size
         self._some.set()
 
     async def hand_over(self, channel: Channel) -> None:
         """Send the lines as they come, many in a message, until cancelled."""
         while True:
             await self._some.wait()
-            lines, lost = self._lines[:LINES_AT_ONCE], self._lost
-            self._lines, self._lost = self._lines[LINES_AT_ONCE:], 0
-            if not self._lines:
-                self._some = trio.Event()
+            self._some = trio.Event()
+            await self.hand_over_rest(channel)
+
+    async def hand_over_rest(self, channel: Channel) -> None:
+        """Send all lines that wait."""
+        while self._lines or self._lost:
+            lines: list[control.AuditLine] = []
+            before = self._size
+            while self._lines and before - self._size < WORKER_LINES_AT_ONCE_BYTES:
+                lines.append(self._lines.popleft())
+                self._size -= size_of(lines[-1])
+            lost, self._lost = self._lost, 0
             await channel.send(control.AuditLines(lines, lost))
 
 
-LINES_AT_ONCE = 10_000
+def size_of(line: control.AuditLine) -> int:
+    """Return how much memory a line takes, about."""
+    return LINE_BYTES + sum(len(value) for value in line.values.values() if isinstance(value, str))
 
 
 class Worker:
@@ -210,14 +255,17 @@ class Worker:
         self._sessions = SessionList(server, node)
 
     async def run(self) -> None:
-        """Serve until the server ends the worker. Raises StartError."""
+        """Serve until the server ends the worker, or ends. Raises StartError."""
         async with trio.open_nursery() as nursery:
+            put, orders = trio.open_memory_channel[control.Message](ORDERS_MAX)
+            # From the beginning, for the server may end while the worker starts.
+            nursery.start_soon(self._listen, put, nursery.cancel_scope)
             urls = await nursery.start(self.app.serve)
             spare_collector()
             await self._channel.send(control.WorkerStarted(urls))
             nursery.start_soon(self._lines.hand_over, self._channel)
             nursery.start_soon(self._report)
-            async for message in self._channel.messages():
+            async for message in orders:
                 match message:
                     case control.DrainWorker():
                         nursery.start_soon(self._drain, nursery.cancel_scope)
@@ -227,7 +275,14 @@ class Worker:
                         self.app.log_with(LogLevel(level))
                     case control.Question():
                         nursery.start_soon(self._answer, message)
-            nursery.cancel_scope.cancel()
+
+    async def _listen(
+        self, put: trio.MemorySendChannel[control.Message], scope: trio.CancelScope
+    ) -> None:
+        """Pass on what the server says, then end the worker: the server has ended."""
+        async for message in self._channel.messages():
+            await put.send(message)
+        scope.cancel()
 
     async def _report(self) -> None:
         """Send the statistics until cancelled."""
@@ -238,6 +293,7 @@ class Worker:
     async def _drain(self, scope: trio.CancelScope) -> None:
         """Send the clients elsewhere, then end."""
         await self.app.drain()
+        await self._lines.hand_over_rest(self._channel)
         await self._channel.send(figures_of(self.app.statistics))
         scope.cancel()
 

@@ -3,12 +3,14 @@
 import random
 import socket
 
+import pytest
 import trio
 
 from mdserver.cluster.messages import ClosePeer
 from mdserver.cluster.node import Node
 from mdserver.cluster.settings import alone, with_workers, worker_of
 from mdserver.core.settings import BrokerSettings
+from mdserver.errors import StartError, leaves
 from mdserver.server.clock import process_clock
 from mdserver.server.engine import Engine, OutputRoutes, ignore
 from mdserver.server.workers.links import ENDED, LocalLinks, ServerLink, worker_name
@@ -58,3 +60,18 @@ async def test_a_worker_joins_its_server_and_learns_of_its_end() -> None:
     assert not links.links
     assert not link.peers.links
     assert ENDED
+
+
+async def test_a_worker_whose_server_ends_before_it_has_a_copy_does_not_start() -> None:
+    settings = worker_of(with_workers(alone("server")), worker_name("server", 1))
+    node = Node(BrokerSettings(groups=4), random.Random(1), settings)
+    worker = engine_of(node)
+    one, two = socket.socketpair()
+    link = ServerLink(node, worker, "server", two)
+    connect(worker, link.peers)
+    one.close()
+    with trio.fail_after(60), pytest.raises(ExceptionGroup) as failed:
+        await link.run()
+    (error,) = leaves(failed.value)
+    assert isinstance(error, StartError)
+    assert "ended during the start" in str(error)

@@ -392,6 +392,21 @@ def test_audit_lines_of_all_workers_are_in_the_servers_files(tmp_path: Path) -> 
         assert {line["worker"] for line in ready} == {1, 2}
 
 
+async def test_audit_lines_of_the_end_are_in_the_servers_files(tmp_path: Path) -> None:
+    count = 500
+    more = (f"LogFolder={tmp_path}", "Extension.Audit.Message=true")
+    with live_server(tmp_path, *arguments("Workers=2", *more)) as server:
+        async with Client([server.url], reconnect=QUICK) as client:
+            with trio.fail_after(PATIENCE_S):
+                for number in range(count):
+                    await client.publish("/a/b", str(number))
+            server.process.send_signal(signal.SIGTERM)
+        await trio.to_thread.run_sync(server.process.wait, PATIENCE_S)
+        assert server.process.returncode == 0
+        lines = lines_about(tmp_path / "audit-message.log", '"publish"')
+        assert {line["seq"] for line in lines} == set(range(1, count + 1))
+
+
 @pytest.mark.parametrize("setting", ["Journal=on", "Monitor=OTEL", "MaxBytesRatePerAddress=1000"])
 def test_what_workers_cannot_do_is_refused(tmp_path: Path, setting: str) -> None:
     with (

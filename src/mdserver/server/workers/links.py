@@ -20,7 +20,7 @@ from mdserver.cluster.node import TICK, Node
 from mdserver.codec.frames import FrameReader
 from mdserver.codec.peer import MESSAGE, PART, MessageAssembler, message_frame
 from mdserver.core.inputs import TimerDue
-from mdserver.errors import RemoteProtocolError
+from mdserver.errors import RemoteProtocolError, StartError
 from mdserver.limits import PEER_FRAME_BYTES_MAX
 from mdserver.server.engine import Engine
 from mdserver.server.peers.link import Link, receive
@@ -117,19 +117,28 @@ class ServerLink:
         self._engine = engine
         self._server = server
         self._sock = sock
+        self._started = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the link until the server ends it; started once the worker has a copy of the cache.
 
-        Clients that came before that would be sent away again.
+        Clients that came before that would be sent away again. Raises StartError if the link ends
+        before that.
         """
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.peers.run, self._server, self._sock)
+            nursery.start_soon(self._run_link)
             while not self._node.members.joined:
                 # The node looks at each tick whether it follows all groups.
                 self._engine.dispatch(TimerDue(TICK))
                 await trio.sleep(0.005)
+            self._started = True
             task_status.started()
+
+    async def _run_link(self) -> None:
+        """Run the link until its end. Raises StartError if the worker had no copy of the cache."""
+        reason = await self.peers.run(self._server, self._sock)
+        if not self._started:
+            raise StartError(f"the link to the server ended during the start: {reason}")
 
 
 def worker_name(server: str, number: int) -> str:
