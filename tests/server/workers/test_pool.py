@@ -5,7 +5,7 @@ import os
 import random
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
@@ -141,9 +141,8 @@ async def test_a_worker_may_have_so_many_open_questions(monkeypatch: pytest.Monk
 
 
 async def test_a_worker_that_takes_no_message_is_ended_and_the_others_are_told(
-    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
-    monkeypatch.setattr(pool, "WORKER_ASK_TIMEOUT_S", 0.1)
     async with listening(2) as (workers, ends):
         stalled, sound = (slot.worker for slot in workers.slots)
         assert stalled is not None
@@ -204,6 +203,42 @@ async def test_a_level_of_the_log_reaches_workers_that_start_later(
             await said.wait()
         nursery.cancel_scope.cancel()
     assert json.loads(lines[0])["level"] == "debug"
+
+
+SAYS_IT_STARTED_AND_ENDS = """
+import json, socket, struct, sys
+sock = socket.socket(fileno=int(sys.argv[1]))
+(length,) = struct.unpack("!I", sock.recv(4, socket.MSG_WAITALL))
+sock.recv(length, socket.MSG_WAITALL)
+data = json.dumps({"type": "WorkerStarted", "urls": ["http://here"]}).encode()
+sock.sendall(struct.pack("!I", len(data)) + data)
+"""
+
+
+async def test_a_worker_that_is_made_while_a_drain_begins_is_ended_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", SAYS_IT_STARTED_AND_ENDS))
+    made: list[WorkerProcess] = []
+    workers = new_pool(1)
+    workers.bind()
+    two = trio.Event()
+    async with trio.open_nursery() as nursery:
+
+        async def start(inherited: Sequence[int]) -> WorkerProcess:
+            made.append(await process.start_process(inherited))
+            if len(made) == 2:
+                await workers.drain()
+                two.set()
+            return made[-1]
+
+        monkeypatch.setattr(pool, "start_process", start)
+        with trio.fail_after(60):
+            await nursery.start(workers.run)
+            await two.wait()
+            await made[1].ended.wait()
+        nursery.cancel_scope.cancel()
+    assert made[1].describe_end() == "signal SIGKILL"
 
 
 def test_nobody_who_reads_stderr_is_no_reason_to_end(monkeypatch: pytest.MonkeyPatch) -> None:

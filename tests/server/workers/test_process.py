@@ -71,6 +71,7 @@ async def test_a_process_that_cannot_be_started_leaves_nothing_open(
     assert open_descriptors() == before
 
 
+@pytest.mark.slow
 async def test_a_worker_whose_server_ends_while_it_starts_ends_as_well() -> None:
     memory = shared_memory(1)
     sockets = listen(Address("127.0.0.1", 0))
