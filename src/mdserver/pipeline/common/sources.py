@@ -137,7 +137,8 @@ class KafkaSource:
     def follow(self, spark: SparkSession, stream: str) -> DataFrame:
         """Return the same as `stream`: Kafka has records as soon as they are written.
 
-        What is the last record is not known, so `last` is true for every `TIMED_EVERY`th.
+        What is the last record is not known, so `last` is true for every `TIMED_EVERY`th of a
+        partition.
         """
         is_timed = f.col("src_pos") % TIMED_EVERY == 0
         return self.stream(spark, stream).withColumn("last", is_timed)

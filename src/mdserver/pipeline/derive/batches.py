@@ -193,6 +193,7 @@ class Derive:
         aside: list[dict[str, Any]] = []
         derived: list[Derived] = []
         found = table.sort_by(ORDER).to_pylist()
+        reached = _reached_by_all(found)
         count = 0
         for row in found:
             if row["reason"] is not None:
@@ -202,7 +203,8 @@ class Derive:
             event = event_of(row)
             # Groups that are due before this message publish first, in the order of time, as they
             # do when the clock runs between batches.
-            derived += self._engine.advance(event.ts - self._lateness)
+            clock = event.ts if reached is None else min(event.ts, reached)
+            derived += self._engine.advance(clock - self._lateness)
             watching = [rule for rule in self._rules if rule.watches(event.subject)]
             count += bool(watching)
             for rule in watching:
@@ -234,6 +236,18 @@ class Derive:
             named = [row | {"batch_id": step.batch} for row in aside]
             delta.append_rows(self._tables, "quarantine", JOB, step.number, named)
         self._log.published(self._publisher.numbering, self._engine.states)
+
+
+def _reached_by_all(found: Sequence[dict[str, Any]]) -> int | None:
+    """Return the time (us) that each Kafka partition in a batch has reached, None for a journal.
+
+    `found` is in the order of time. A journal is one sequence. The partitions of Kafka are not
+    ordered against each other: of a job that catches up, one batch may have a morning of one and an
+    evening of another. The next batch then goes on with that morning, whose periods must be open.
+    """
+    usable = (row for row in found if row["reason"] is None and row["src_kind"] == "kafka")
+    newest = {row["src_partition"]: int(row["ts"]) for row in usable}  # the last one counts
+    return min(newest.values(), default=None)
 
 
 def _aside(row: dict[str, Any], reason: str) -> dict[str, Any]:
