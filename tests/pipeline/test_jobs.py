@@ -120,9 +120,14 @@ def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
     [
         (("archive", "--tables", "t"), 2, "Give either --journal or --kafka"),
         (("archive", "--tables", "t", "--journal", "none"), 2, "none is no folder"),
+        (
+            ("archive", "--tables", "t", "--journal", "tests", "--journal", "docs/../tests"),
+            2,
+            "tests and docs/../tests are the same folder",
+        ),
         (("archive", "--tables", "t", "--kafka", "h:1"), 2, "--kafka needs --topics"),
         (
-            ("derive", "--rules", "r", "--tables", "t", "--journal", ".", "--journal", "."),
+            ("derive", "--rules", "r", "--tables", "t", "--journal", ".", "--journal", ".."),
             2,
             "derive follows one --journal",
         ),

@@ -2,6 +2,8 @@
 
 import json
 import random
+import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,13 @@ MS = 1_000_000
 Place = tuple[str, int]
 
 
-def lines(node: str, messages: list[Place], learned: int) -> list[bytes]:
-    """Rows of a member; every message was published a millisecond after the one before."""
+def lines(
+    node: str, messages: list[Place], learned: int, altered: Collection[Place] = ()
+) -> list[bytes]:
+    """Rows of a member; every message was published a millisecond after the one before.
+
+    The content of a message is its number; the member has another one of those that are `altered`.
+    """
     return [
         checked(
             msgspec.json.encode(
@@ -39,7 +46,11 @@ def lines(node: str, messages: list[Place], learned: int) -> list[bytes]:
                     Entry(
                         1,
                         seq,
-                        Publication(subject, b"%d" % seq, time=START + seq * MS),
+                        Publication(
+                            subject,
+                            b"altered" if (subject, seq) in altered else b"%d" % seq,
+                            time=START + seq * MS,
+                        ),
                     ),
                     0,
                     "h",
@@ -152,14 +163,70 @@ def test_messages_without_a_place_all_stay(spark: Any, tmp_path: Path) -> None:
     assert len(places(tmp_path)) == 4
 
 
+def test_rows_of_one_place_with_other_content_all_stay(spark: Any, tmp_path: Path) -> None:
+    """Within a batch, and between a batch and the table; a repetition of each adds nothing."""
+    messages = [("/s/1", seq) for seq in range(1, 5)]
+    write_lines(tmp_path / "a" / "messages", lines("a", messages, 0))
+    other = lines("b", messages, 0, altered=[("/s/1", 2)])
+    write_lines(tmp_path / "b" / "messages", [*other, *lines("b", messages, 0)])
+    run_archive(spark, tmp_path, ["a", "b"])
+    write_lines(tmp_path / "b" / "messages", other)
+    run_archive(spark, tmp_path, ["a", "b"])
+    rows = DeltaTable(tmp_path / "tables" / "messages").to_pyarrow_table().to_pylist()
+    found = sorted((row["seq"], row["content"], row["node"]) for row in rows)
+    assert found == [
+        (1, b"1", "a"),
+        (2, b"2", "a"),
+        (2, b"altered", "b"),
+        (3, b"3", "a"),
+        (4, b"4", "a"),
+    ]
+
+
 def test_a_copy_of_a_journal_is_refused(spark: Any, tmp_path: Path) -> None:
+    """Before anything is archived, although it has segments that the other one lacks."""
     write_lines(tmp_path / "a" / "messages", lines("a", [("/s", 1)], 0))
-    copy = tmp_path / "b" / "messages"
-    copy.mkdir(parents=True)
-    for path in (tmp_path / "a" / "messages").iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(PipelineError, match="are copies of one journal"):
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    write_lines(tmp_path / "b" / "messages", lines("b", [("/s", 2)], 0))
+    with pytest.raises(PipelineError, match=r"/a and .*/b are copies of one journal"):
         run_archive(spark, tmp_path, ["a", "b"])
+    assert not (tmp_path / "tables" / "messages").exists()
+    run_archive(spark, tmp_path, ["a"])
+    assert places(tmp_path) == [("/s", 1)]
+
+
+def test_a_copy_that_comes_later_is_refused(spark: Any, tmp_path: Path) -> None:
+    """The stream of a member that has had other streams so far."""
+    for member in ("a", "b"):
+        write_lines(tmp_path / member / "cache", [])
+    write_lines(tmp_path / "a" / "messages", lines("a", [("/s", 1)], 0))
+
+    def copy(_: Archived) -> None:
+        if not (tmp_path / "b" / "messages").exists():
+            shutil.copytree(tmp_path / "a" / "messages", tmp_path / "b" / "messages")
+            write_lines(tmp_path / "b" / "messages", lines("b", [("/s", 2)], 0))
+
+    sources = [JournalSource(tmp_path / member) for member in ("a", "b")]
+    with pytest.raises(PipelineError, match="are copies of one journal"):
+        archive_job.run_archive(spark, sources, tmp_path / "tables", copy, once=False)
+    assert places(tmp_path) == [("/s", 1)]
+
+
+def test_one_folder_under_two_names_is_refused(spark: Any, tmp_path: Path) -> None:
+    write_lines(tmp_path / "a" / "messages", lines("a", [("/s", 1)], 0))
+    (tmp_path / "b").symlink_to("a")
+    for members in (["a", "a"], ["a", "b"]):
+        with pytest.raises(PipelineError, match="are the same folder"):
+            run_archive(spark, tmp_path, members)
+    assert not (tmp_path / "tables" / "messages").exists()
+
+
+def test_a_journal_that_is_not_mounted_is_refused(spark: Any, tmp_path: Path) -> None:
+    write_lines(tmp_path / "a" / "messages", lines("a", [("/s", 1)], 0))
+    (tmp_path / "b").mkdir()
+    with pytest.raises(PipelineError, match="/b: there is nothing to archive"):
+        run_archive(spark, tmp_path, ["a", "b"])
+    assert not (tmp_path / "tables" / "messages").exists()
 
 
 def test_an_error_names_the_journal(spark: Any, tmp_path: Path) -> None:

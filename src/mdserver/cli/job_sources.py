@@ -6,6 +6,7 @@ ten seconds. For the same reason modules that import Spark are imported in funct
 
 import contextlib
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,6 +54,11 @@ class JobSource:
         for journal in self.journals:
             if not journal.is_dir():
                 raise click.BadParameter(f"{journal} is no folder.", param_hint="--journal")
+        for one, other in itertools.combinations(self.journals, 2):
+            if one.samefile(other):
+                raise click.BadParameter(
+                    f"{one} and {other} are the same folder.", param_hint="--journal"
+                )
 
     def jars(self) -> list[Path]:
         """Return the jars that Spark needs to read the source.

@@ -28,7 +28,7 @@ that were deleted before their batch is repeated are named one by one, for the s
 import contextlib
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -123,19 +123,22 @@ def run_journals(
     """Archive what is sealed, for ever, or with `once` until there is no more.
 
     The journals take turns, a batch of each stream at a time. `trigger_s` is the pause when nothing
-    was found. Raises PipelineError if no journal has one of the known streams, if a stream is not
-    the one that was archived, if two journals are copies of one, or if a batch fails.
+    was found. Raises PipelineError if a journal has none of the known streams, if two journals are
+    one or copies of one, if a stream is not the one that was archived, or if a batch fails. What
+    was wrong with any of them at the start is found before the first batch.
     """
     archives = [JournalArchive(run, each, several=len(journals) > 1) for each in journals]
     while True:
+        # Streams that began since the last turn are looked for in all journals, and compared,
+        # before one of them is opened: opening writes a checkpoint.
+        for archive in archives:
+            archive.identify()
+        _check_different(archives)
+        for archive in archives:
+            archive.open()
         found = False
         for archive in archives:
             found = archive.archive_next() or found
-            _check_different(archives)
-        if not any(archive.identifiers for archive in archives):
-            raise PipelineError(
-                "there is nothing to archive: the source has none of the known streams"
-            )
         if once and not found:
             return
         if not found:
@@ -143,20 +146,23 @@ def run_journals(
 
 
 def _check_different(archives: Sequence["JournalArchive"]) -> None:
-    """Raise PipelineError if two journals have a stream with the same identifier."""
-    seen: dict[str, Path] = {}
+    """Raise PipelineError if two of the journals have a stream with the same identifier."""
+    seen: dict[str, JournalArchive] = {}
     for archive in archives:
         for identifier in archive.identifiers.values():
-            other = seen.setdefault(identifier, archive.folder) if identifier else archive.folder
-            if other != archive.folder:
-                raise PipelineError(f"{other} and {archive.folder} are copies of one journal")
+            other = seen.setdefault(identifier, archive) if identifier else archive
+            if other is archive:
+                continue
+            if other.folder.samefile(archive.folder):
+                raise PipelineError(f"{other.folder} and {archive.folder} are the same folder")
+            raise PipelineError(f"{other.folder} and {archive.folder} are copies of one journal")
 
 
 class JournalArchive:
     """One run over all streams of a journal, one of `several` or the only one.
 
-    `identifiers` has those of the streams that were opened, `_streams` their checkpoints, `_read`
-    the last archived segment of each.
+    `identifiers` has those of the streams that were found. Of those that were opened, `_streams`
+    has the checkpoints, and `_read` the last archived segment of each.
     """
 
     def __init__(self, run: ArchiveRun, source: JournalSource, *, several: bool = False) -> None:
@@ -168,30 +174,56 @@ class JournalArchive:
         self._streams: dict[str, StreamCheckpoint] = {}
         self._read: dict[str, int] = {}
 
+    def identify(self) -> None:
+        """Find the streams that there are, and their identifiers; nothing is written.
+
+        Raises PipelineError if there is none, as in a folder on which nothing is mounted.
+        """
+        for name in rows.STREAMS:
+            if name not in self.identifiers and self._source.has(name):
+                self.identifiers[name] = self._source.identifier(name)
+        if not self.identifiers:
+            with self._named():
+                raise PipelineError(
+                    "there is nothing to archive: the source has none of the known streams"
+                )
+
+    def open(self) -> None:
+        """Open the streams that were found and are not open yet.
+
+        Raises PipelineError if a stream is not the one that was archived.
+        """
+        with self._named():
+            for name, identifier in self.identifiers.items():
+                if name not in self._streams:
+                    self._open(name, identifier)
+
     def archive_next(self) -> bool:
         """Archive a batch of each stream that has one; return whether there was any.
 
         Raises PipelineError if a stream is not the one that was archived, or if a batch fails.
         """
         found = False
+        with self._named():
+            for name in self._streams:
+                found = self._batch(name) or found
+        return found
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have an error of the block name the journal, if there are several."""
         try:
-            for name in rows.STREAMS:
-                if name not in self._streams and self._source.has(name):
-                    self._open(name)
-                if name in self._streams:
-                    found = self._batch(name) or found
+            yield
         except PipelineError as error:
             if not self._several:
                 raise
             raise PipelineError(f"{self.folder}: {error}") from error
-        return found
 
-    def _open(self, name: str) -> None:
+    def _open(self, name: str, identifier: str | None) -> None:
         """Begin with a stream that is there: find its position, and check that it is the same."""
         table = rows.STREAMS[name].table
         for each in (table, "quarantine"):
             delta.table(self._run.tables, each)
-        identifier = self._source.identifier(name)
         if identifier is None and self._several:
             raise PipelineError(
                 f"the stream {name} has no identifier, and so cannot be told from those of other"
@@ -206,7 +238,6 @@ class JournalArchive:
             identifier=identifier,
             several=self._several,
         )
-        self.identifiers[name] = identifier
         read = delta.table(self._run.tables, table).transaction_version(checkpoint.job) or 0
         self._check(checkpoint, read)
         self._streams[name], self._read[name] = checkpoint, read
@@ -230,7 +261,7 @@ class JournalArchive:
             return
         raise PipelineError(
             f"the stream {name} is an older copy: {older}. To go on with it from its beginning,"
-            " give --new-source; what both have is then archived twice"
+            f" give --new-source. {checkpoints.SECOND_TIME}"
         )
 
     def _is_known(self, checkpoint: StreamCheckpoint, read: int) -> bool:

@@ -1,9 +1,13 @@
 """One row for each message, although several members of a cluster journal it.
 
 Every member writes a row for each message that it learns is committed, and a message is committed
-at one place: history, subject, epoch and seq. So two rows with the same place are of the same
-message, and the one that is archived first stays. Both have the time of its publication, which the
-first member gave it, so only files of the table that have such times are compared with a batch.
+at one place: history, subject, epoch and seq. Its checksum (`crc`) is over subject, epoch, seq and
+content, which are the same at every member. So two rows with the same place and checksum are of the
+same message, and the one that is archived first stays. If members disagree about the content of a
+place, which is a fault, all their rows stay as evidence.
+
+Rows of a message have the time of its publication, which the first member gave it, so only files of
+the table that have such times are compared with a batch.
 
 Messages without a place (seq 0) are not compared.
 """
@@ -19,7 +23,8 @@ from pyspark.sql import functions as f
 from mdserver.pipeline.common import tables as archive
 from mdserver.pipeline.common.rewrite import files_of
 
-PLACE = ["history", "subject", "epoch", "seq"]
+SAME_MESSAGE = ["history", "subject", "epoch", "seq", "crc"]
+"""The columns in which rows of the same message are equal, and of others are not."""
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 CUT_US = 1_000
 """Delta's log may have times cut to milliseconds."""
@@ -47,11 +52,11 @@ def one_row_each(messages: DataFrame, tables: Path) -> Iterator[DataFrame]:
                 for us in (times["first"] - CUT_US, times["last"])
             )
             files = [file for file in files if file.may_have("ts_pub", first, last)]
-        once = placed.dropDuplicates(PLACE)
+        once = placed.dropDuplicates(SAME_MESSAGE)
         if files:
             paths = [str(tables / "messages" / file.path) for file in files]
-            known = archive.read(messages.sparkSession, "messages", paths).select(*PLACE)
-            once = once.join(known, PLACE, "left_anti")
+            known = archive.read(messages.sparkSession, "messages", paths).select(*SAME_MESSAGE)
+            once = once.join(known, SAME_MESSAGE, "left_anti")
         yield once.unionByName(found.where("seq <= 0")).select(*messages.columns)
     finally:
         found.unpersist()

@@ -22,6 +22,12 @@ FOLDER = "_checkpoints"
 PLACE = "the journal"
 """The part of a source's identity that is the folder of a journal."""
 
+SECOND_TIME = (
+    "Receipts, statistics and events that the tables have already then come a second time;"
+    " a message stays one row"
+)
+"""What `--new-source` does to the rows of a journal that was archived before."""
+
 
 class BusyError(PipelineError):
     """Another process has the lock of the job."""
@@ -162,8 +168,8 @@ def opened(
     elif folder.exists():
         raise PipelineError(
             f"{folder} was made by an earlier release, which counted otherwise: archive"
-            " into another folder, or give --new-source to archive this journal from its beginning,"
-            " so that what is in the tables already comes a second time"
+            " into another folder, or give --new-source to archive this journal from its beginning."
+            f" {SECOND_TIME}"
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(file, json.dumps(asdict(checkpoint)).encode())
