@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from mdserver.journal import segments
 from mdserver.journal.segments import StreamWriter
 from mdserver.pipeline.common import tail
-from mdserver.pipeline.common.tail import TailReader
+from mdserver.pipeline.common.tail import SegmentRange, TailReader
 
 START = {"segment": 0, "position": 0}
 
@@ -79,6 +79,18 @@ def test_batches_under_a_limit_read_everything_once(tmp_path: Path, limit: int) 
         got += lines
         at = end
     assert got == wanted
+
+
+def test_a_range_without_a_whole_line_has_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "seg-000000000001.open").write_bytes(b"half")
+    (batch,) = TailReader(tmp_path).read(SegmentRange(1, 0, 4))
+    assert batch.num_rows == 0
+
+
+def test_only_the_last_line_of_a_range_is_the_last(tmp_path: Path) -> None:
+    (tmp_path / "seg-000000000001.open").write_bytes(b"one\ntwo\nsix\n")
+    (batch,) = TailReader(tmp_path).read(SegmentRange(1, 0, 12))
+    assert batch.column("last").to_pylist() == [False, False, True]
 
 
 def test_a_run_until_caught_up_ignores_what_comes_later(tmp_path: Path) -> None:

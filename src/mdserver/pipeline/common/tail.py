@@ -170,7 +170,7 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lines = block.decode(errors="replace").split("\n")[:-1]
         numbers = pa.repeat(pa.scalar(partition.segment, pa.int64()), len(lines))
         nothing = pa.nulls(len(lines), pa.int64())
-        last = [False] * (len(lines) - 1) + [True]
+        last = [number == len(lines) - 1 for number in range(len(lines))]
         yield pa.RecordBatch.from_arrays(
             [pa.array(lines, pa.string()), numbers, nothing, pa.array(last, pa.bool_())],
             schema=COLUMNS,
