@@ -154,6 +154,9 @@ def test_tabs_share_a_connection_and_leave_it_without_a_word(
         assert cluster.produce(1, "/tabs/a", "after")
         three.wait_for("return told.contents", ["before", "live", "after"])
         assert sessions(cluster) == [["/tabs/*"]]
+        # What a closed client waited for is waited for no more, though its page stays.
+        three.run("await client.close()")
+        three.wait_for("return (await navigator.locks.query()).pending.length", 0)
     wait_for_sessions(cluster, [])
 
 

@@ -12,9 +12,9 @@ from websockets.sync.server import ServerConnection, serve
 
 from mdserver.client import Client, Notification
 
-KEEPALIVE_MS = 1000  # a client that hears nothing leaves after twice that time at most
+KEEPALIVE_MS = 2000  # a client that hears nothing leaves after twice that time at most
 PAUSE_S = 0.05
-PARTS = 60
+PARTS = 120
 CONTENT = "x" * PARTS
 CONNECTED = {
     "op": "connected",

@@ -3,8 +3,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { JsonCodec } from "../../src/mdserver/web/client/codec/json.js";
+import { PUBLICATIONS_MAX } from "../../src/mdserver/web/client/core/limits.js";
 import { ClientCore } from "../../src/mdserver/web/client/core/machine.js";
-import { FLYING_MAX, Hub, TOKEN_PATIENCE_MS } from "../../src/mdserver/web/client/tabs/hub.js";
+import {
+  FLYING_BYTES_MAX,
+  FLYING_MESSAGES_MAX,
+  Hub,
+  TOKEN_PATIENCE_MS,
+  WAITING_BYTES_MAX,
+} from "../../src/mdserver/web/client/tabs/hub.js";
 
 const CONNECTED = {
   op: "connected",
@@ -150,20 +157,49 @@ test("a frozen tab has a bounded number of messages on their way, and the others
   const play = new Play();
   const [frozen, lively] = [play.tab(), play.tab()];
   play.up();
-  frozen.subscribe("/a/b", { bufferMessages: 2 * FLYING_MAX });
+  frozen.subscribe("/a/b", { bufferMessages: 2 * FLYING_MESSAGES_MAX });
   play.pong();
   lively.subscribe("/a/b");
   play.pong();
-  for (let seq = 1; seq <= FLYING_MAX + 10; seq++) {
+  for (let seq = 1; seq <= FLYING_MESSAGES_MAX + 10; seq++) {
     play.message("/a/b", seq);
-    lively.say("taken", { count: 1 });
+    lively.say("taken", { count: 1, bytes: `${seq}`.length });
   }
-  assert.equal(frozen.contents().length, FLYING_MAX);
-  assert.equal(lively.contents().length, FLYING_MAX + 10);
-  frozen.say("taken", { count: FLYING_MAX });
-  assert.equal(frozen.contents().at(-1), `${FLYING_MAX + 10}`);
-  assert.equal(frozen.contents().length, FLYING_MAX + 10);
+  assert.equal(frozen.contents().length, FLYING_MESSAGES_MAX);
+  assert.equal(lively.contents().length, FLYING_MESSAGES_MAX + 10);
+  frozen.say("taken", { count: FLYING_MESSAGES_MAX, bytes: 0 });
+  assert.equal(frozen.contents().at(-1), `${FLYING_MESSAGES_MAX + 10}`);
+  assert.equal(frozen.contents().length, FLYING_MESSAGES_MAX + 10);
   assert.deepEqual(frozen.got("notify").map(({ notice }) => notice.status), ["SERVER_UP"]);
+});
+
+test("a frozen tab has a bounded number of bytes on their way, and waiting, fields among them", () => {
+  const play = new Play();
+  const tab = play.tab();
+  play.up();
+  tab.subscribe("/a/b", { bufferMessages: 1_000_000 });
+  play.pong();
+  const note = "x".repeat(2 ** 20);
+  const bytes = note.length + "note".length + 1;
+  const flying = Math.ceil(FLYING_BYTES_MAX / bytes);
+  const waiting = Math.floor(WAITING_BYTES_MAX / bytes);
+  let seq = 0;
+  const come = (count) => {
+    for (let i = 0; i < count; i++) play.message("/a/b", (seq += 1) % 10, { seq, fields: { note } });
+  };
+  come(flying + waiting);
+  assert.equal(tab.contents().length, flying);
+  assert.equal(tab.got("deliver")[0].bytes, bytes);
+  tab.say("taken", { count: 1, bytes });
+  assert.equal(tab.contents().length, flying + 1, "one taken makes room for one");
+  tab.say("taken", { count: flying, bytes: flying * bytes });
+  assert.equal(tab.contents().length, flying + waiting, "nothing that waited was dropped");
+  tab.say("taken", { count: waiting - 1, bytes: (waiting - 1) * bytes });
+  come(flying + waiting + 1);
+  assert.equal(tab.contents().length, flying + waiting + flying);
+  tab.say("taken", { count: flying, bytes: flying * bytes });
+  const [{ notice }] = tab.got("notify").slice(-1);
+  assert.deepEqual([notice.status, notice.subject], ["DATA_RESYNC", "/a/b"]);
 });
 
 test("what had to be dropped begins again with the snapshot, and is told", () => {
@@ -217,6 +253,24 @@ test("results are for the tab that published, also after the connection was lost
   assert.deepEqual(two.got("published").map(({ result }) => [result.publication, result.seq]), [[7, 2]]);
   const closures = ({ got }) => got("notify").flatMap(({ notice }) => notice.closure ?? []);
   assert.deepEqual([closures(one), closures(two)], [["c"], []]);
+});
+
+test("a result that is there at once is told after the one that made room for it", () => {
+  const play = new Play();
+  const [one, two] = [play.tab(), play.tab()];
+  play.up();
+  const command = { op: "publish", subject: "/a/b", content: "1" };
+  for (let id = 1; id <= PUBLICATIONS_MAX; id++) {
+    one.say("publish", { id, command: { ...command, closure: "one" } });
+  }
+  const tooLong = "x".repeat(CONNECTED.message_bytes_max + 1);
+  two.say("publish", { id: 7, command: { ...command, content: tooLong, closure: "two" } });
+  assert.deepEqual(two.got("published"), [], "there is no room");
+  const [{ id }] = play.ops("publish");
+  play.says({ op: "status", status: "PUBLISH_OK", subject: "/a/b", id, epoch: 1, seq: 1, closure: "one" });
+  assert.deepEqual(two.got("published").map(({ result }) => result.status), ["MESSAGE_SIZE_LIMIT_EXCEEDED"]);
+  const closures = ({ got }) => got("notify").flatMap(({ notice }) => notice.closure ?? []);
+  assert.deepEqual([closures(one), closures(two)], [["one"], []], "a result without a server has no notice");
 });
 
 test("questions of a tab are answered after what came before", () => {

@@ -51,6 +51,43 @@ async function take(subscription, count) {
 }
 const contents = (messages) => messages.map(({ content }) => content);
 
+/** What a client tells from now on. */
+function statuses(client) {
+  const told = [];
+  client.addEventListener("status", ({ detail: { status, subject } }) => {
+    told.push(subject ? `${status} ${subject}` : status);
+  });
+  return told;
+}
+
+/** Have a worker forget a tab, which hears that. */
+function cutOff(port) {
+  port.postMessage({ op: "bye" });
+  port.onmessage({ data: { gone: true } });
+}
+
+/** Have another class stand for SharedWorker until the end of a test. */
+function replaceWorker(t, Class) {
+  globalThis.SharedWorker = Class;
+  t.after(() => (globalThis.SharedWorker = Worker));
+}
+
+/** Have no worker be found until the end of a test; return when one was missed. */
+function loseWorker(t) {
+  return new Promise((resolve) => {
+    class Missing {
+      port = new MessageChannel().port1;
+      constructor() {
+        setImmediate(() => {
+          this.onerror();
+          setImmediate(resolve);
+        });
+      }
+    }
+    replaceWorker(t, Missing);
+  });
+}
+
 for (const options of [{}, { codec: BinaryCodec }, { transport: "http" }]) {
   describe(JSON.stringify({ binary: !!options.codec, transport: options.transport }), () => {
     test("each tab has its snapshot and history, and all that is live once", async (t) => {
@@ -192,14 +229,88 @@ test("a tab that is unknown to the worker begins again", async (t) => {
   await subscription.confirmed();
   await first.publish(subject, "1");
   assert.deepEqual(contents(await take(subscription, 1)), ["1"]);
-  const resynced = once(second, "status");
-  port.postMessage({ op: "bye" }); // so that the worker forgets it
-  port.onmessage({ data: { gone: true } });
-  const [{ detail }] = await resynced;
-  assert.deepEqual([detail.status, detail.subject], ["DATA_RESYNC", subject]);
+  const told = statuses(second);
+  cutOff(port);
   await subscription.caughtUp();
+  assert.deepEqual(told, ["SERVER_DOWN", `DATA_RESYNC ${subject}`, "SERVER_UP"]);
   await first.publish(subject, "2");
   assert.deepEqual(contents(await take(subscription, 1)), ["2"], "what was there comes once");
+});
+
+for (const others of [0, 1]) {
+  test(`a tab that finds no other worker says so, and tries again; beside ${others}`, async (t) => {
+    const shared = `test ${(names += 1)}`;
+    const client = await tab(t, shared);
+    const port = Worker.latest;
+    if (others) await tab(t, shared);
+    const [subject, another] = [fresh(), fresh()];
+    const subscription = client.subscribe(subject);
+    await subscription.confirmed();
+    const told = statuses(client);
+    const failed = loseWorker(t);
+    const open = client.publish(subject, "1");
+    cutOff(port);
+    await assert.rejects(open, {
+      name: "PublishError",
+      message: /the tab was cut off from the shared connection/,
+    });
+    await failed;
+    assert.deepEqual([client.phase, told], ["waiting", ["SERVER_DOWN"]]);
+    const later = Promise.all(["2", "3"].map((content) => client.publish(another, content)));
+    const begun = client.subscribe(another, { history: 2 });
+    globalThis.SharedWorker = Worker;
+    client.connect();
+    for (const { status } of await later) assert.equal(status, "PUBLISH_OK");
+    await begun.confirmed();
+    assert.deepEqual([client.phase, told], ["up", ["SERVER_DOWN", `DATA_RESYNC ${subject}`, "SERVER_UP"]]);
+    assert.deepEqual(contents(await take(begun, 2)), ["2", "3"]);
+  });
+}
+
+test("what is published while there is no worker fails with the client", async (t) => {
+  const [client] = await tabs(t, 1);
+  const failed = loseWorker(t);
+  cutOff(Worker.latest);
+  await failed;
+  const open = client.publish(fresh(), "1");
+  const [outcome] = await Promise.allSettled([open, client.close()]);
+  assert.equal(outcome.reason?.name, "PublishError");
+});
+
+test("a tab that is closed while it waits for another worker does not join it", { timeout: 60_000 }, async (t) => {
+  const [client] = await tabs(t, 1);
+  const opened = new Promise((resolve) => {
+    class Slow {
+      constructor() {
+        const { port1, port2 } = new MessageChannel();
+        this.port = port1;
+        resolve(port2);
+      }
+    }
+    replaceWorker(t, Slow);
+  });
+  cutOff(Worker.latest);
+  const worker = await opened;
+  const said = [];
+  worker.on("message", (data) => said.push(data));
+  const left = once(worker, "close");
+  await client.close();
+  worker.postMessage({ lock: null });
+  await left;
+  assert.deepEqual(said, []);
+});
+
+test("tabs share when they give the same options, in whatever order, and no name tells these", async (t) => {
+  const before = workers.size;
+  const shared = `test ${(names += 1)}`;
+  const one = { maxDelayMs: 100, timeIntervalMs: 100 };
+  const two = { timeIntervalMs: 100, maxDelayMs: 100 };
+  await tab(t, shared, { keepaliveMs: 20_000, externalToken: "sesame", reconnect: one });
+  await tab(t, shared, { reconnect: two, externalToken: "sesame", keepaliveMs: 20_000 });
+  assert.equal(workers.size, before + 1);
+  await tab(t, shared, { reconnect: two, externalToken: "another", keepaliveMs: 20_000 });
+  assert.equal(workers.size, before + 2);
+  assert.doesNotMatch([...workers.keys()].join(), /sesame/);
 });
 
 test("without SharedWorker a tab has a connection of its own, and says so", async (t) => {

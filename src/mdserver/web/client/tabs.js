@@ -17,6 +17,8 @@ import { holdLock, whenFree } from "./tabs/locks.js";
 
 /** How long the worker may take to load and to answer before a tab goes its own way. */
 const WORKER_TIMEOUT_MS = 10_000;
+/** After how long a tab that found no other worker looks again; `connect` does so at once. */
+const RETRY_MS = 10_000;
 /** A tab without a lock tells that it is there; hidden ones are let run once a minute only. */
 const BEAT_MS = 20_000;
 /** What may differ from tab to tab; all else is the same for those that share a connection. */
@@ -57,6 +59,10 @@ class Attachment {
   #isEnded = false;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #beating;
+  #isOpening = false;
+  /** Until another worker is tried again. @type {ReturnType<typeof setTimeout> | undefined} */
+  #retrying;
+  #unwatch = () => {};
 
   /**
    * @param {Worker} worker
@@ -81,7 +87,10 @@ class Attachment {
     const { lock } = this.#held;
     const { transport = "auto", bufferMessages } = options;
     this.#beginning = { lock, servers, transport, isBinary: isBinary(options), settings };
-    const say = (/** @type {any} */ said) => this.#worker.port.postMessage(said);
+    const say = (/** @type {any} */ said) => {
+      this.#worker.port.postMessage(said);
+      if (said.op === "connect" && this.#retrying) this.#again(this.#worker);
+    };
     const tab = { hasTokens: typeof options.token === "function", bufferMessages };
     // What the worker gets has been checked here: it has nobody to tell of a mistake.
     this.#link = new Link(servers, { encryption: settings.encryption, token }, tab, say, take);
@@ -97,7 +106,7 @@ class Attachment {
       if (data.gone) this.#again(worker);
       else this.#link?.told(data);
     };
-    whenFree(worker.lock, () => this.#again(worker));
+    this.#unwatch = whenFree(worker.lock, () => this.#again(worker));
     worker.port.postMessage({ begin: this.#beginning });
   }
 
@@ -107,16 +116,34 @@ class Attachment {
    * @param {Worker} gone
    */
   async #again(gone) {
-    if (this.#isEnded || this.#worker !== gone) return;
+    if (this.#isEnded || this.#isOpening || this.#worker !== gone) return;
+    this.#isOpening = true;
+    this.#stopWaiting();
     gone.port.close();
+    const link = /** @type {Link} */ (this.#link);
+    link.cutOff();
     try {
-      this.#worker = await this.#open();
-    } catch {
-      setTimeout(() => this.#again(gone), WORKER_TIMEOUT_MS);
+      const worker = await this.#open();
+      if (this.#isEnded) {
+        worker.port.close(); // the client was closed meanwhile: this one is not to know of it
+        return;
+      }
+      this.#worker = worker;
+    } catch (error) {
+      link.failure = /** @type {Error} */ (error).message;
+      if (!this.#isEnded) this.#retrying = setTimeout(() => this.#again(gone), RETRY_MS);
       return;
+    } finally {
+      this.#isOpening = false;
     }
     this.#listen();
-    this.#link?.begin();
+    link.begin();
+  }
+
+  #stopWaiting() {
+    this.#unwatch();
+    clearTimeout(this.#retrying);
+    this.#retrying = undefined;
   }
 
   /** Leave the worker. */
@@ -124,6 +151,7 @@ class Attachment {
     if (this.#isEnded) return;
     this.#isEnded = true;
     clearInterval(this.#beating);
+    this.#stopWaiting();
     this.#worker.port.postMessage({ op: "bye" });
     this.#worker.port.close();
     this.#held.free();
@@ -185,8 +213,7 @@ function ownClient(servers, options, reason) {
  */
 async function openWorker(servers, options) {
   if (!globalThis.SharedWorker) throw new Error("there is no SharedWorker here");
-  const same = Object.entries(options).filter(([name]) => !OF_TAB.includes(name));
-  const name = JSON.stringify([servers, isBinary(options), Object.fromEntries(same)]);
+  const name = nameFor(servers, options);
   const url = String(options.worker ?? new URL("./worker.js", import.meta.url));
   const worker = new SharedWorker(url, { type: "module", name });
   const { port } = worker;
@@ -200,9 +227,35 @@ async function openWorker(servers, options) {
       port.onmessage = ({ data }) => resolve(data);
     });
     return { port, lock };
+  } catch (error) {
+    port.close();
+    throw error;
   } finally {
     clearTimeout(timer);
   }
+}
+
+/**
+ * Return the name of the worker for those who give the same, in whatever order.
+ *
+ * It is a hash (64 bits of FNV-1a): names of workers are shown by browsers, options may be nobody's
+ * business, and pages without TLS have no hashes of the browser.
+ *
+ * @param {string | string[] | undefined} servers
+ * @param {ClientOptions} options
+ */
+function nameFor(servers, options) {
+  const same = Object.entries(options).filter(([name]) => !OF_TAB.includes(name));
+  const sorted = (/** @type {string} */ _, /** @type {any} */ value) =>
+    value instanceof Object && !Array.isArray(value)
+      ? Object.fromEntries(Object.entries(value).sort(([one], [two]) => (one < two ? -1 : 1)))
+      : value;
+  const text = JSON.stringify([servers, isBinary(options), Object.fromEntries(same)], sorted);
+  let hash = 0xcbf29ce484222325n;
+  for (const byte of new TextEncoder().encode(text)) {
+    hash = BigInt.asUintN(64, (hash ^ BigInt(byte)) * 0x100000001b3n);
+  }
+  return `mdserver ${hash.toString(16)}`;
 }
 
 /** @param {ClientOptions} options */

@@ -24,8 +24,10 @@ import { Subscription } from "../subscription.js";
  */
 
 /** Messages that are on their way to a tab; a frozen one takes none, and they wait in the browser. */
-export const FLYING_MAX = 10_000;
-/** Characters or bytes of content that wait for one subscription of a tab. */
+export const FLYING_MESSAGES_MAX = 10_000;
+/** Characters or bytes of these messages; what the server sends at once may come on top. */
+export const FLYING_BYTES_MAX = 16 * 1024 * 1024;
+/** Characters or bytes of messages that wait for one subscription of a tab. */
 export const WAITING_BYTES_MAX = 16 * 1024 * 1024;
 /** When another tab is asked for a token after one that was asked brought none. */
 export const TOKEN_PATIENCE_MS = 5000;
@@ -50,7 +52,7 @@ class TabSubscription extends Subscription {
   #tab;
   /** In which history the messages that come are numbered. */
   #history = "";
-  /** @type {{history: string, messages: Message[]}[]} */
+  /** @type {{history: string, messages: Message[], bytes: number}[]} */
   #waiting = [];
   #waitingMessages = 0;
   #waitingBytes = 0;
@@ -87,9 +89,11 @@ class TabSubscription extends Subscription {
 
   /** @type {Subscription["put"]} */
   put(messages) {
-    this.#waiting.push({ history: this.#history, messages });
+    let bytes = 0;
+    for (const message of messages) bytes += sizeOf(message);
+    this.#waiting.push({ history: this.#history, messages, bytes });
     this.#waitingMessages += messages.length;
-    for (const { content } of messages) this.#waitingBytes += content.length;
+    this.#waitingBytes += bytes;
     if (this.flush()) return false;
     if (this.#waitingMessages > this.messagesMax || this.#waitingBytes > WAITING_BYTES_MAX) {
       this.isLost = true;
@@ -98,13 +102,17 @@ class TabSubscription extends Subscription {
     return false;
   }
 
-  /** Hand over what waits; true when the tab takes it, and so nothing is left. */
+  /** Hand over what waits; true when nothing is left and the tab takes more. */
   flush() {
-    if (this.isHeld || !this.#tab.takes) return false;
-    const waiting = this.#waiting;
-    this.#forget();
-    for (const { history, messages } of waiting) this.#tab.deliver(this.id, history, messages);
-    return true;
+    while (!this.isHeld && this.#tab.takes) {
+      const batch = this.#waiting.shift();
+      if (!batch) return true;
+      const { history, messages, bytes } = batch;
+      this.#waitingMessages -= messages.length;
+      this.#waitingBytes -= bytes;
+      this.#tab.deliver(this.id, history, messages, bytes);
+    }
+    return false;
   }
 
   #forget() {
@@ -142,7 +150,8 @@ export class Tab {
   /** Whether it can get a token. */
   hasTokens = false;
   #post;
-  #flying = 0;
+  #flyingMessages = 0;
+  #flyingBytes = 0;
 
   /** @param {(output: any) => void} post */
   constructor(post) {
@@ -154,24 +163,30 @@ export class Tab {
     return this.isConnected && !this.isPaused && !this.isFull;
   }
 
-  /** Whether so many messages are on their way that it seems to take none. */
+  /** Whether so much is on its way that it seems to take none. */
   get isFull() {
-    return this.#flying >= FLYING_MAX;
+    return this.#flyingMessages >= FLYING_MESSAGES_MAX || this.#flyingBytes >= FLYING_BYTES_MAX;
   }
 
   /**
    * @param {number} id
    * @param {string} history
    * @param {Message[]} messages
+   * @param {number} bytes that these have; the tab says them when it has taken the messages
    */
-  deliver(id, history, messages) {
-    this.#flying += messages.length;
-    this.#post({ kind: "deliver", id, history, messages });
+  deliver(id, history, messages, bytes) {
+    this.#flyingMessages += messages.length;
+    this.#flyingBytes += bytes;
+    this.#post({ kind: "deliver", id, history, messages, bytes });
   }
 
-  /** @param {number} count */
-  taken(count) {
-    this.#flying -= count;
+  /**
+   * @param {number} count
+   * @param {number} bytes
+   */
+  taken(count, bytes) {
+    this.#flyingMessages -= count;
+    this.#flyingBytes -= bytes;
   }
 
   /** @param {any} output */
@@ -300,7 +315,7 @@ export class Hub {
         break;
       }
       case "taken":
-        tab.taken(said.count);
+        tab.taken(said.count, said.bytes);
         break;
       case "caughtUp":
         this.#questions.push({ tab, mark: said.mark, asked: 0, since: 0 });
@@ -476,9 +491,10 @@ export class Hub {
   #published(result) {
     const { tab, id } = this.#publications.get(result.publication) ?? { tab: null, id: 0 };
     this.#publications.delete(result.publication);
-    this.#publisher = tab;
     tab?.tell({ kind: "published", result: { ...result, publication: id } });
     this.#publish();
+    // The notice of this result comes next, also if what is published above had its own at once.
+    this.#publisher = tab;
   }
 
   /** @param {import("../core/machine.js").Notice} notice */
@@ -518,4 +534,15 @@ export class Hub {
       return false;
     });
   }
+}
+
+/**
+ * Return the characters or bytes of what a message carries.
+ *
+ * @param {Message} message
+ */
+function sizeOf({ content, fields }) {
+  let size = content.length;
+  for (const name in fields) size += name.length + fields[name].length;
+  return size;
 }

@@ -14,7 +14,7 @@ import { BUFFER_MESSAGES, PUBLICATIONS_MAX } from "../core/limits.js";
  * @typedef {import("../subscription.js").Subscription} Subscription
  * @typedef {import("../message.js").Message} Message
  * @typedef {import("./hub.js").Told} Told
- * @typedef {{history: number, conflationMs: number, seen: Map<string, Seen>, id: number, isHeld: boolean}} Wanted
+ * @typedef {{history: number, conflationMs: number, seen: Map<string, Seen>, id: number, isHeld: boolean, isSaid: boolean}} Wanted
  * @typedef {{history: string, epoch: number, seq: number}} Seen
  */
 
@@ -37,6 +37,10 @@ export class Link {
   #isConnected = false;
   #isPaused = false;
   #hubPhase = "idle";
+  /** Whether no worker is there; what is asked for meanwhile is said to the next one. */
+  #isCutOff = false;
+  /** Whether the application was told SERVER_DOWN last. */
+  #isDown = false;
   /** @type {Map<Subscription, Wanted>} */
   #wanted = new Map();
   /** @type {Map<number, Subscription>} */
@@ -44,6 +48,8 @@ export class Link {
   #ids = 0;
   /** @type {Set<number>} */
   #publications = new Set();
+  /** Those that were made while the tab was cut off. @type {Map<number, Record<string, any>>} */
+  #unsaid = new Map();
   /** @type {Set<number>} */
   #questions = new Set();
 
@@ -101,6 +107,7 @@ export class Link {
   giveUp(reason) {
     const given = [...this.#publications];
     this.#publications.clear();
+    this.#unsaid.clear();
     return given.map((publication) => ({
       kind: "published",
       result: { publication, status: "PUBLISH_FAILED", reason, certain: false, epoch: 0, seq: 0 },
@@ -137,7 +144,8 @@ export class Link {
   publish(command) {
     const publication = ++this.#ids;
     this.#publications.add(publication);
-    this.#say({ op: "publish", id: publication, command });
+    if (this.#isCutOff) this.#unsaid.set(publication, command);
+    else this.#say({ op: "publish", id: publication, command });
     return { publication, outputs: [] };
   }
 
@@ -167,7 +175,9 @@ export class Link {
   add(subscription, history, conflationMs) {
     for (const subject of subscription.subjects) parseInterest(subject);
     const id = ++this.#ids;
-    this.#wanted.set(subscription, { id, history, conflationMs, isHeld: false, seen: new Map() });
+    const isSaid = !this.#isCutOff;
+    const wanted = { id, history, conflationMs, isHeld: false, isSaid, seen: new Map() };
+    this.#wanted.set(subscription, wanted);
     this.#byId.set(id, subscription);
     this.#subscribe(subscription, history);
   }
@@ -273,15 +283,15 @@ export class Link {
     this.#questions.delete(mark);
   }
 
-  /** @param {{id: number, history: string, messages: Message[]}} output */
-  deliver({ id, history, messages }) {
+  /** @param {{id: number, history: string, messages: Message[], bytes: number}} output */
+  deliver({ id, history, messages, bytes }) {
     const subscription = this.#byId.get(id);
     if (subscription) {
       const { seen } = /** @type {Wanted} */ (this.#wanted.get(subscription));
       const news = messages.filter((message) => isNew(seen, history, message));
       if (subscription.put(news)) this.#hold(subscription, true);
     }
-    this.#say({ op: "taken", count: messages.length });
+    this.#say({ op: "taken", count: messages.length, bytes });
   }
 
   // What the hub tells
@@ -294,30 +304,61 @@ export class Link {
       if (output.kind === "published" && !this.#publications.delete(output.result.publication)) {
         continue; // it was given up here
       }
+      if (output.kind === "notify") this.#note(output.notice);
       this.#take(output);
     }
+    // A hub whose connection stands already tells nobody that it does.
+    if (this.#isDown && this.phase === "up") this.#notify("SERVER_UP", "the shared connection");
+  }
+
+  /** @param {import("../core/machine.js").Notice} notice */
+  #note({ status }) {
+    if (status === "SERVER_DOWN" || status === "SERVER_UP") this.#isDown = status === "SERVER_DOWN";
   }
 
   /**
-   * Say all that is wanted again, to another hub.
+   * @param {string} status
+   * @param {string} info
+   */
+  #notify(status, info) {
+    const notice = { status, info };
+    this.#note(notice);
+    this.#take({ kind: "notify", notice, asks: false });
+  }
+
+  /**
+   * Note that the hub is gone, and that another one is looked for.
    *
    * Nobody knows what became of open publications: they fail as such.
    */
-  begin() {
-    this.#hubPhase = "idle";
+  cutOff() {
+    if (this.#isCutOff) return;
+    this.#isCutOff = true;
+    this.#hubPhase = "waiting";
+    this.failure = CUT_OFF;
     this.perform(this.giveUp(CUT_OFF));
+    if (this.#isConnected && !this.#isDown) this.#notify("SERVER_DOWN", CUT_OFF);
+  }
+
+  /** Say all that is wanted to another hub, after `cutOff`. */
+  begin() {
+    this.#isCutOff = false;
+    this.#hubPhase = "opening";
     this.hello();
     this.#say({ op: "servers", servers: this.#servers });
     if (this.#isPaused) this.#say({ op: "pause" });
-    for (const subscription of this.all()) {
-      for (const subject of subscription.subjects) {
+    for (const [subscription, wanted] of [...this.#wanted]) {
+      for (const subject of wanted.isSaid ? subscription.subjects : []) {
         const notice = { status: "DATA_RESYNC", subject, info: CUT_OFF };
         this.#take({ kind: "notify", notice, asks: false });
       }
-      this.#subscribe(subscription, 0);
+      this.#subscribe(subscription, wanted.isSaid ? 0 : wanted.history);
+      wanted.isSaid = true;
     }
     for (const mark of this.#questions) this.#say({ op: "caughtUp", mark });
     if (this.#isConnected) this.#say({ op: "connect" });
+    for (const [id, command] of this.#unsaid) this.#say({ op: "publish", id, command });
+    this.#unsaid.clear();
   }
 }
 

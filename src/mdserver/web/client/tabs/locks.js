@@ -29,7 +29,11 @@ export function holdLock(kind) {
  *
  * @param {string | null} lock
  * @param {() => void} call
+ * @returns {() => void} ends the wait
  */
 export function whenFree(lock, call) {
-  if (lock) globalThis.navigator.locks.request(lock, call).catch(() => {});
+  const waiting = new AbortController();
+  const { signal } = waiting;
+  if (lock) globalThis.navigator.locks.request(lock, { signal }, call).catch(() => {});
+  return () => waiting.abort();
 }
