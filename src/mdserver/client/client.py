@@ -56,7 +56,7 @@ from mdserver.client.websocket import open_websocket
 from mdserver.codec.binary_form import BinaryClient
 from mdserver.codec.encoding import ClientCodec
 from mdserver.codec.json_form import JsonClient
-from mdserver.core.commands import Publish
+from mdserver.core.commands import PositionAfter, Publish
 from mdserver.core.message import Qos
 
 TransportName = Literal["websocket", "http"]
@@ -530,6 +530,21 @@ class Client:
         """
         seen = self._core.positions.get(subject)
         return None if seen is None else (seen.history, seen.epoch, seen.seq)
+
+    def recover_unseen(self, pattern: str) -> Seen | None:
+        """Recover subjects of this pattern that come up without a connection from their beginning.
+
+        Without this they come with their snapshot. Returns the position under the pattern, for
+        `positions` of a later client, if it is new; None if it is as before, or before the first
+        connection.
+        """
+        positions = self._core.positions
+        position = PositionAfter(positions.history, 0, 0)
+        if not positions.history or positions.get(pattern) == position:
+            return None
+        seen = (position.history, 0, 0)
+        positions.restore({pattern: seen})
+        return seen
 
     @property
     def publisher(self) -> str | None:

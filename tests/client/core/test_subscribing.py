@@ -61,6 +61,21 @@ def test_a_pattern_that_saw_very_much_is_recovered_in_parts(stage: Any) -> None:
     assert "positions" not in pattern
 
 
+@pytest.mark.parametrize("count", [1, 2000])
+def test_a_position_under_a_pattern_goes_along_with_those_of_its_subjects(
+    stage: Any, count: int
+) -> None:
+    it = stage()
+    seen = {f"/a/{number}": ("h1", 1, 4) for number in range(count)}
+    it.core.positions.restore({"/a/**": ("h1", 0, 0)} | seen)
+    it.take(it.core.subscribe(["/a/**"]))
+    it.connect()
+    pattern = subscribes(it)[-1]
+    assert pattern["subjects"] == ["/a/**"]
+    assert pattern["positions"]["/a/**"] == {"history": "h1", "epoch": 0, "seq": 0}
+    assert ("/a/0" in pattern["positions"]) == (count == 1)
+
+
 def test_the_parts_end_when_their_subjects_are_recovered_and_not_before(stage: Any) -> None:
     it = much_seen(stage)
     it.spoken()

@@ -258,18 +258,20 @@ class DesiredSubscriptions:
     ) -> Iterator[Subscribe]:
         """Yield the commands for a pattern, with positions of the subjects that it matched so far.
 
-        If these are too many for one command, the subjects are recovered one by one (`lone`). The
-        pattern comes last, because it would bring the snapshots of all subjects that are not
-        subscribed by then. A subject whose single recovery is under way is left alone, because an
-        answer on its way would be mistaken for the answer to a second command; its replay is
-        requested after that answer (`replays`).
+        A position under the pattern itself counts for all others. If these are too many for one
+        command, the subjects are recovered one by one (`lone`). The pattern comes last, because it
+        would bring all subjects that are not subscribed by then. A subject whose single recovery is
+        under way is left alone, because an answer on its way would be mistaken for the answer to a
+        second command; its replay is requested after that answer (`replays`).
         """
         options = self._wanted[pattern]
         if replay and self.lone:
             again = [subject for subject in seen if subject in self.lone]
             self._replay_later.update(dict.fromkeys(again, options))
         seen = [subject for subject in seen if subject not in self.lone]
-        positions = {subject: p for subject in seen if (p := self._positions.get(subject))}
+        own = self._positions.get(pattern)
+        under = {} if own is None else {pattern: own}
+        positions = {subject: p for subject in seen if (p := self._positions.get(subject))} | under
         size = sum(_cost(subject, position) for subject, position in positions.items())
         if size <= CLIENT_COMMAND_BYTES_MAX:
             yield _subscribe([pattern], options, positions, replay=replay)
@@ -277,7 +279,7 @@ class DesiredSubscriptions:
         self.lone.update(dict.fromkeys(seen))
         alone = options if replay else Options(conflation_ms=options.conflation_ms)
         yield from self.first_commands(seen, alone, replay=replay)
-        yield _subscribe([pattern], options, {}, replay=replay)
+        yield _subscribe([pattern], options, under, replay=replay)
 
 
 def _cost(subject: str, position: PositionAfter | None) -> int:
