@@ -18,6 +18,7 @@ it is too large for clients. It is counted and passed over.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -185,6 +186,18 @@ class Places:
 
 
 # Records and publications
+
+
+def headers_of(message: Any) -> Headers | None:
+    """Return the headers of a record as the consumer gave it.
+
+    Raises PoisonError if one has a name that is no UTF-8, which brokers do not check.
+    """
+    try:
+        found: Headers | None = message.headers()
+    except (UnicodeDecodeError, SystemError):  # what the wrapper of librdkafka raises
+        raise PoisonError("a header has a name that is no UTF-8") from None
+    return found
 
 
 def publication(

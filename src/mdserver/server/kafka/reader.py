@@ -16,7 +16,7 @@ from mdserver.cluster.kafka_messages import (
     RecordsRead,
     RecordsRemoved,
 )
-from mdserver.cluster.kafka_records import KafkaRecord
+from mdserver.cluster.kafka_records import Headers, KafkaRecord, PoisonError, headers_of
 from mdserver.limits import (
     KAFKA_BATCH_RECORDS_MAX,
     KAFKA_CALL_TIMEOUT_S,
@@ -231,10 +231,9 @@ _LOOKED_AT = (
 """Errors about which `Watcher` says more."""
 
 
-def _headers(message: Any) -> Any:
+def _headers(message: Any) -> Headers | None:
     """Return the headers of a record; none if one has a name that is no UTF-8."""
     try:
-        return message.headers()
-    except (UnicodeDecodeError, SystemError):
-        # What the wrapper of librdkafka raises for such a name, which brokers do not check.
+        return headers_of(message)
+    except PoisonError:
         return None
