@@ -7,6 +7,7 @@ from mdserver.bridge.rules import (
     CLOSURE,
     RuleError,
     Rules,
+    bridge_name,
     conditions,
     to_subjects,
     to_topics,
@@ -84,6 +85,31 @@ def test_a_topic_that_no_template_may_make_is_poison() -> None:
     rules = Rules("b", topics=(to_topics("/t/*={1}"),))
     with pytest.raises(PoisonError, match="no name of a topic"):
         rules.produced("/t/a b", Publication("/t/a b", b""))
+
+
+@pytest.mark.parametrize("subject", ["/t/__consumer_offsets", "/t/states"])
+def test_publishers_cannot_choose_a_topic_that_others_rely_on(subject: str) -> None:
+    rules = Rules("b", topics=(to_topics("/t/*={1}"),), state_topic="states")
+    with pytest.raises(PoisonError, match="which others rely on"):
+        rules.produced(subject, Publication(subject, b""))
+    assert rules.produced("/t/state", Publication("/t/state", b""))
+
+
+def test_a_record_that_no_server_could_read_is_poison() -> None:
+    rules = inward("vehicles=/fleet/{key}")
+    many = [(f"h{number}", b"") for number in range(257)]
+    with pytest.raises(PoisonError, match="257 headers: a message has at most 256"):
+        rules.published(record(headers=many), MAX)
+    assert rules.published(record(headers=many[1:]), MAX) is not None
+    with pytest.raises(PoisonError):
+        rules.published(record(headers=[("md-reply", b"no subject")]), MAX)
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a\tb", "a\x00", "a\u200b", "a\u00a0b"])
+def test_a_name_that_cannot_begin_a_key_is_refused(text: str) -> None:
+    with pytest.raises(RuleError, match="expected a name without spaces"):
+        bridge_name(text)
+    assert bridge_name("größe-1") == "größe-1"
 
 
 @pytest.mark.parametrize("text", ["vehicles", "=/a/b", "a b=/x/y", "t=x/y", "t=/a/{keys}"])

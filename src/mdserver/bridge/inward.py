@@ -4,17 +4,30 @@ Each partition has a publisher of its own, so the numbers of its publications fo
 of its records. After each batch the next offset and the last numbers are kept together (`Ledger`).
 A bridge that starts publishes what came after that again, under the same numbers, and the cluster
 takes each number once.
+
+A record that servers refuse for good (`PUBLISH_DENIED`, too large) is left out and told. Those that
+they could not take just then are published again a little later; what was taken behind them is kept
+by offset (`Copied.beyond`), since the numbers do not follow from the order any more.
 """
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
 from attrs import define, field
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from msgspec import structs
 
+from mdserver.bridge.beginning import Beginning, PartitionNow, beginning, removed
 from mdserver.bridge.ledger import (
     SILENT,
     BridgeError,
@@ -24,31 +37,42 @@ from mdserver.bridge.ledger import (
     reason_of,
 )
 from mdserver.bridge.rules import CLOSURE, Rules
-from mdserver.client import Client, Numbering
-from mdserver.cluster.kafka_records import KafkaRecord, PoisonError
+from mdserver.client import Client
+from mdserver.client.core.values import PublishResult
+from mdserver.cluster.kafka_records import KafkaRecord, PoisonError, headers_of
 from mdserver.core.commands import Publish
 from mdserver.core.events import StatusName
+from mdserver.core.message import Publication, Qos
 from mdserver.limits import (
+    CLOSURE_BYTES_MAX,
+    KAFKA_BRIDGE_CLOSE_S,
+    KAFKA_BRIDGE_PATIENCE_S,
     KAFKA_BRIDGE_RECORDS,
+    KAFKA_BRIDGE_RETRY_S,
     KAFKA_CALL_TIMEOUT_S,
     KAFKA_POLL_S,
     NS_PER_MS,
 )
 
+T = TypeVar("T")
 Partition = tuple[str, int]
 Tell = Callable[[str], None]
 OpenClient = Callable[..., Client]
 Watch = Callable[[Client], Any]
+_REFUSED_FOR_GOOD = (StatusName.PUBLISH_DENIED, StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED)
 
 
 @define
 class Copied:
-    """How far one partition was copied, and by which publisher."""
+    """How far one partition was copied, and by which publisher.
+
+    `offset` is the next one; of those behind it `beyond` were copied already.
+    """
 
     topic_id: str
     offset: int
     client: Client
-    row: dict[str, Any] = field(factory=dict)
+    beyond: frozenset[int] = frozenset()
 
 
 @define
@@ -64,41 +88,29 @@ class Inward:
     bytes_max: int
     from_beginning: bool
     _copied: dict[Partition, Copied] = field(factory=dict, init=False)
+    _keeping: trio.Lock = field(factory=trio.Lock, init=False)
 
     async def run(self) -> None:
         """Copy until cancelled. Raises BridgeError."""
-        rows = await trio.to_thread.run_sync(self.ledger.load)
-        consumer = Consumer(
-            {
-                "isolation.level": "read_committed",
-                **self.properties,
-                "group.id": self.rules.name,
-                "enable.auto.commit": "false",
-                "auto.offset.reset": "error",
-                "error_cb": ignored,
-            },
-            logger=SILENT,
-        )
-        try:
-            starts = await trio.to_thread.run_sync(self._starts, consumer, rows)
-            async with trio.open_nursery() as nursery:
-                for one, (topic_id, offset, numbering) in starts.items():
-                    client = self.open_client(numbering=numbering)
-                    self._copied[one] = Copied(topic_id, offset, client)
-                    await nursery.start(self._hold, client)
-                # Before the first publication: whoever repeats it has to be the same publisher.
-                await self._keep(list(starts))
-                places = [TopicPartition(*one, it.offset) for one, it in self._copied.items()]
-                consumer.assign(places)
-                while True:
-                    await self._copy(consumer)
-        except KafkaException as error:
-            raise BridgeError(f"Kafka: {reason_of(error)}") from None
-        finally:
-            consumer.close()
+        rows = await asked(self.ledger.load)
+        parts = await asked(self._partitions)
+        async with trio.open_nursery() as nursery:
+            for one in parts:
+                start = beginning(one, rows, self._digest(), from_beginning=self.from_beginning)
+                if start.told is not None:
+                    self.tell(start.told)
+                await nursery.start(self._hold, one, start)
+            # Before the first publication: whoever repeats it has to be the same publisher.
+            await self._keep(list(self._copied))
+            await self._read_on()
 
-    async def _hold(self, client: Client, task_status: trio.TaskStatus[None]) -> None:
-        """Keep a client open."""
+    async def _hold(
+        self, one: PartitionNow, start: Beginning, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Keep the client of a partition open."""
+        client = self.open_client(numbering=start.numbering)
+        copied = Copied(one.topic_id, start.offset, client, start.beyond)
+        self._copied[one.topic, one.number] = copied
         async with client, trio.open_nursery() as nursery:
             nursery.start_soon(self.watch, client)
             await client.connected()
@@ -106,67 +118,80 @@ class Inward:
             await trio.sleep_forever()
 
     def _digest(self) -> str:
-        text = f"{self.rules.subjects} {sorted(self.rules.where.items())}"
+        text = f"{self.rules.subjects} {sorted(self.rules.where.items())} {self.bytes_max}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def _starts(
-        self, consumer: Consumer, rows: dict[str, Any]
-    ) -> dict[Partition, tuple[str, int, Numbering | None]]:
-        """Return where each partition begins, and under which numbers."""
+    def _partitions(self) -> list[PartitionNow]:
+        """Return all partitions of the topics as they are now."""
         admin = admin_client(self.properties)
         names = list(dict.fromkeys(rule.topic for rule in self.rules.subjects))
-        asked = admin.describe_topics(TopicCollection(names), request_timeout=KAFKA_CALL_TIMEOUT_S)
-        found: dict[Partition, tuple[str, int, Numbering | None]] = {}
+        described = admin.describe_topics(
+            TopicCollection(names), request_timeout=KAFKA_CALL_TIMEOUT_S
+        )
+        topics = {}
         for name in names:
             try:
-                topic = asked[name].result(KAFKA_CALL_TIMEOUT_S)
+                topics[name] = described[name].result(KAFKA_CALL_TIMEOUT_S)
             except KafkaException as error:
                 raise BridgeError(f"{name}: {reason_of(error)}") from None
-            for number in range(len(topic.partitions)):
-                low, high = consumer.get_watermark_offsets(
-                    TopicPartition(name, number), timeout=KAFKA_CALL_TIMEOUT_S
-                )
-                row = rows.get(f"{name}/{number}")
-                offset = low if self.from_beginning or row is not None else high
-                numbering = None
-                if row is not None and row["topic"] != str(topic.topic_id):
-                    self.tell(f"{name} was created again: copied from its beginning")
-                elif row is not None:
-                    offset = self._within(name, number, row["offset"], low)
-                    if row["rules"] == self._digest():
-                        numbering = _numbering(row)
-                    else:
-                        self.tell(
-                            f"the rules are others than before: up to {KAFKA_BRIDGE_RECORDS} "
-                            f"records of {name}/{number} may be copied twice"
-                        )
-                found[name, number] = str(topic.topic_id), offset, numbering
-        return found
+        every = [(name, number) for name in names for number in range(len(topics[name].partitions))]
+        ends = self._ends(every)
+        return [PartitionNow(*one, str(topics[one[0]].topic_id), *ends[one]) for one in every]
 
-    def _within(self, topic: str, number: int, offset: int, low: int) -> int:
-        if offset < low:
-            self.tell(
-                f"{topic}/{number}: retention removed the records from {offset} to {low - 1} "
-                "before they were copied"
+    def _ends(self, partitions: list[Partition]) -> dict[Partition, tuple[int, int]]:
+        """Return the first offset of each partition, and the one after the last."""
+        admin = admin_client(self.properties)
+        found = []
+        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        for wanted in (earliest, latest):
+            asking = admin.list_offsets(
+                {TopicPartition(*one): wanted for one in partitions},
+                request_timeout=KAFKA_CALL_TIMEOUT_S,
             )
-        return max(offset, low)
+            found.append(
+                {
+                    (place.topic, place.partition): int(it.result(KAFKA_CALL_TIMEOUT_S).offset)
+                    for place, it in asking.items()
+                }
+            )
+        lows, highs = found
+        return {one: (lows[one], highs[one]) for one in partitions}
+
+    async def _read_on(self) -> None:
+        settings = {
+            "isolation.level": "read_committed",
+            **self.properties,
+            "group.id": self.rules.name,
+            "enable.auto.commit": "false",
+            "auto.offset.reset": "error",
+            "error_cb": ignored,
+        }
+        consumer = Consumer(settings, logger=SILENT)
+        try:
+            self._assign(consumer)
+            while True:
+                await self._copy(consumer)
+        except KafkaException as error:
+            raise BridgeError(f"Kafka: {reason_of(error)}") from None
+        finally:
+            with trio.move_on_after(KAFKA_BRIDGE_CLOSE_S, shield=True):
+                await trio.to_thread.run_sync(consumer.close, abandon_on_cancel=True)
+
+    def _assign(self, consumer: Consumer) -> None:
+        consumer.assign([TopicPartition(*one, it.offset) for one, it in self._copied.items()])
 
     async def _copy(self, consumer: Consumer) -> None:
         """Copy one batch, and keep how far it went."""
         by_partition: dict[Partition, list[Any]] = {}
+        # Never abandoned: a consumer that is closed must not be in use. It takes KAFKA_POLL_S.
         for message in await trio.to_thread.run_sync(_read, consumer):
             one = message.topic(), message.partition()
             error = message.error()
             if error is None:
                 by_partition.setdefault(one, []).append(message)
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                low, _ = await trio.to_thread.run_sync(
-                    lambda: consumer.get_watermark_offsets(TopicPartition(*one), timeout=10)  # noqa: B023
-                )
-                self._copied[one].offset = self._within(*one, self._copied[one].offset, low)
-                consumer.assign(
-                    [TopicPartition(*each, it.offset) for each, it in self._copied.items()]
-                )
+                await self._skip_removed(one)
+                self._assign(consumer)
                 return
             elif not error.retriable():
                 raise BridgeError(f"{one[0]}/{one[1]}: {error.str()}")
@@ -174,54 +199,134 @@ class Inward:
             return
         async with trio.open_nursery() as nursery:
             for one, messages in by_partition.items():
-                nursery.start_soon(self._publish, self._copied[one], messages)
+                nursery.start_soon(self._publish, one, messages)
         await self._keep(list(by_partition))
 
-    async def _publish(self, copied: Copied, messages: list[Any]) -> None:
-        """Publish the records of a partition in their order, and wait for all results."""
+    async def _skip_removed(self, one: Partition) -> None:
+        """Go on behind what retention removed. Raises BridgeError if records were lost."""
+        copied = self._copied[one]
+        low, high = (await asked(self._ends, [one]))[one]
+        if copied.offset > high:
+            raise BridgeError(
+                f"{one[0]}/{one[1]}: Kafka has lost records, or the topic was made again: start "
+                "the bridge again"
+            )
+        told = removed(PartitionNow(*one, copied.topic_id, low, high), copied.offset)
+        if told is not None:
+            self.tell(told)
+        copied.offset = max(copied.offset, low)
+
+    async def _publish(self, one: Partition, messages: list[Any]) -> None:
+        """Publish the records of a partition in their order, until each has its result."""
+        copied = self._copied[one]
+        waiting = [message for message in messages if message.offset() not in copied.beyond]
+        deadline = trio.current_time() + KAFKA_BRIDGE_PATIENCE_S
+        while failed := await self._publish_once(copied.client, waiting):
+            waiting = [message for message, _ in failed]
+            first, reason = failed[0]
+            # The others were taken, under numbers that do not follow from their order: a bridge
+            # that starts must not number them again.
+            copied.offset = first.offset()
+            offsets = {message.offset() for message in messages} | copied.beyond
+            offsets -= {message.offset() for message in waiting}
+            copied.beyond = frozenset(at for at in offsets if at > copied.offset)
+            await self._keep([one])
+            if trio.current_time() > deadline:
+                raise BridgeError(f"{place_of(first)}: {reason}")
+            await trio.sleep(KAFKA_BRIDGE_RETRY_S)
+        copied.offset = messages[-1].offset() + 1
+        copied.beyond = frozenset(at for at in copied.beyond if at >= copied.offset)
+
+    async def _publish_once(self, client: Client, messages: list[Any]) -> list[tuple[Any, str]]:
+        """Publish records; return those that servers could not take just now, and why.
+
+        Raises BridgeError if nobody knows whether one was taken.
+        """
         open_ones = []
         for message in messages:
-            record = _record(message)
-            try:
-                made = self.rules.published(record, self.bytes_max)
-            except PoisonError as error:
-                self.tell(f"{record.topic}/{record.partition}@{record.offset} left out: {error}")
-                continue
-            if made is None:
-                continue
-            command = Publish(
-                made.subject,
-                made.content.decode() if made.text else None,
-                None if made.text else made.content,
-                made.fields,
-                f"{CLOSURE}{record.topic}/{record.partition}@{record.offset}",
-                made.retained,
-                made.qos,
-                made.compressed,
-                made.reply_subject,
-            )
-            open_ones.append((made.subject, await copied.client.submit_command(command)))
-        await copied.client.settled()
-        for subject, publication in open_ones:
+            made = self._made(message)
+            if made is not None:
+                open_ones.append((message, made, await client.submit_command(command_of(made))))
+        await client.settled()
+        failed = []
+        for message, made, publication in open_ones:
             result = publication.result
-            if result is None or result.status is not StatusName.PUBLISH_OK:
-                reason = (
-                    "no result" if result is None else f"{result.status.value}: {result.reason}"
-                )
-                raise BridgeError(f"{subject}: {reason}")
-        copied.offset = messages[-1].offset() + 1
+            if result is not None and result.status is StatusName.PUBLISH_OK:
+                continue
+            reason = "no result" if result is None else f"{result.status.value}: {result.reason}"
+            if left_out(result, made.qos):
+                self.tell(f"{place_of(message)} left out: {reason}")
+            elif result is not None and result.certain:
+                failed.append((message, reason))
+            else:
+                raise BridgeError(f"{place_of(message)}: {reason}")
+        return failed
+
+    def _made(self, message: Any) -> Publication | None:
+        """Return what is published for a record; None if nothing is. Poison is told."""
+        try:
+            made = self.rules.published(_record(message), self.bytes_max)
+            closure = f"{CLOSURE}{place_of(message)}"
+            if len(closure) > CLOSURE_BYTES_MAX:
+                raise PoisonError("the name of its topic is too long for a closure")
+        except PoisonError as error:
+            self.tell(f"{place_of(message)} left out: {error}")
+            return None
+        return None if made is None else structs.replace(made, closure=closure)
 
     async def _keep(self, partitions: list[Partition]) -> None:
-        rows = {}
-        for one in partitions:
-            copied = self._copied[one]
-            rows[f"{one[0]}/{one[1]}"] = {
-                "topic": copied.topic_id,
-                "offset": copied.offset,
-                "rules": self._digest(),
-                "numbering": attrs.asdict(copied.client.numbering),
-            }
-        await trio.to_thread.run_sync(self.ledger.commit, (), rows)
+        async with self._keeping:  # partitions that wait for servers keep theirs beside the others
+            rows = {}
+            for one in partitions:
+                copied = self._copied[one]
+                rows[f"{one[0]}/{one[1]}"] = {
+                    "topic": copied.topic_id,
+                    "offset": copied.offset,
+                    "beyond": sorted(copied.beyond),
+                    "rules": self._digest(),
+                    "numbering": attrs.asdict(copied.client.numbering),
+                }
+            await asked(self.ledger.commit, (), rows)
+
+
+async def asked(function: Callable[..., T], *arguments: Any) -> T:
+    """Call what waits for Kafka in a thread, which is left alone if this task is cancelled.
+
+    Raises BridgeError.
+    """
+    try:
+        return await trio.to_thread.run_sync(function, *arguments, abandon_on_cancel=True)
+    except KafkaException as error:
+        raise BridgeError(f"Kafka: {reason_of(error)}") from None
+    except TimeoutError:
+        raise BridgeError("Kafka does not answer") from None
+
+
+def left_out(result: PublishResult | None, qos: Qos) -> bool:
+    """Return whether a publication that was not taken is never repeated."""
+    if result is None:
+        return False
+    return qos is Qos.STANDARD or (result.certain and result.status in _REFUSED_FOR_GOOD)
+
+
+def command_of(made: Publication) -> Publish:
+    """Return the command that publishes."""
+    return Publish(
+        made.subject,
+        made.content.decode() if made.text else None,
+        None if made.text else made.content,
+        made.fields,
+        made.closure,
+        made.retained,
+        made.qos,
+        made.compressed,
+        made.reply_subject,
+    )
+
+
+def place_of(message: Any) -> str:
+    """Return the name of a record in lines for the user."""
+    return f"{message.topic()}/{message.partition()}@{message.offset()}"
 
 
 def _read(consumer: Consumer) -> list[Any]:
@@ -230,6 +335,7 @@ def _read(consumer: Consumer) -> list[Any]:
 
 
 def _record(message: Any) -> KafkaRecord:
+    """Return a record as the rules take it. Raises PoisonError."""
     return KafkaRecord(
         message.topic(),
         message.partition(),
@@ -237,11 +343,5 @@ def _record(message: Any) -> KafkaRecord:
         message.timestamp()[1] * NS_PER_MS,
         message.key(),
         message.value(),
-        message.headers(),
+        headers_of(message),
     )
-
-
-def _numbering(row: dict[str, Any]) -> Numbering:
-    kept = row["numbering"]
-    taken = {int(group): number for group, number in kept["taken"].items()}
-    return Numbering(kept["groups"], taken, kept["publisher"], kept["publisher_key"])

@@ -12,12 +12,30 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
 
 from mdserver.cluster.kafka_records import ProducedRecord
 from mdserver.errors import MdserverError
-from mdserver.limits import KAFKA_BRIDGE_PATIENCE_S, KAFKA_CALL_TIMEOUT_S
+from mdserver.limits import (
+    KAFKA_BRIDGE_PATIENCE_S,
+    KAFKA_BRIDGE_TRANSACTION_S,
+    KAFKA_CALL_TIMEOUT_S,
+    KAFKA_POLL_S,
+)
 
 SILENT = logging.getLogger("mdserver.bridge.librdkafka")
 SILENT.addHandler(logging.NullHandler())
@@ -45,11 +63,33 @@ def reason_of(error: KafkaException) -> str:
     return told.str() if isinstance(told, KafkaError) else str(told)
 
 
+def unfit(partitions: int, policy: str | None) -> str | None:
+    """Return why a topic cannot keep rows; None if it can."""
+    if partitions != 1:
+        return f"it has {partitions} partitions: the topic of a bridge's state has one"
+    if "compact" not in (policy or ""):
+        return f"its cleanup.policy is {policy}: a bridge's state needs a compacted topic"
+    if "delete" in (policy or ""):
+        return f"its cleanup.policy is {policy}: retention would delete a bridge's state"
+    return None
+
+
+def row_key(name: str, key: bytes | None) -> str | None:
+    """Return the key of a row of this direction; None if a record is a row of another one."""
+    whole, owner = (key or b"").decode(errors="replace"), f"{name} "
+    return whole.removeprefix(owner) if whole.startswith(owner) else None
+
+
 class Ledger:
     """The rows of one direction of a bridge. Its methods block."""
 
     def __init__(self, properties: Mapping[str, str], name: str, topic: str) -> None:
-        self._properties = dict(properties)
+        self._properties = {
+            key: value
+            for key, value in properties.items()
+            # Bounded by the transaction, with which librdkafka makes them agree.
+            if key not in ("delivery.timeout.ms", "message.timeout.ms")
+        }
         self._name = name
         self._topic = topic
         self._refused: list[str] = []
@@ -58,8 +98,9 @@ class Ledger:
                 "partitioner": "murmur2_random",
                 "compression.type": "lz4",
                 "linger.ms": "2",
-                **properties,
+                **self._properties,
                 "transactional.id": name,
+                "transaction.timeout.ms": str(KAFKA_BRIDGE_TRANSACTION_S * 1000),
                 "error_cb": ignored,
             },
             logger=SILENT,
@@ -67,26 +108,54 @@ class Ledger:
 
     def load(self) -> dict[str, Any]:
         """Shut out earlier bridges of this name, and return the rows. Raises BridgeError."""
+        admin = admin_client(self._properties)
         try:
-            self._create()
+            self._require_topic(admin)
             self._producer.init_transactions(KAFKA_BRIDGE_PATIENCE_S)
-            return self._read()
+            return self._read(self._end(admin))
         except KafkaException as error:
             raise BridgeError(f"{self._topic}: {reason_of(error)}") from None
 
-    def _create(self) -> None:
-        admin = admin_client(self._properties)
-        if self._topic in admin.list_topics(timeout=KAFKA_CALL_TIMEOUT_S).topics:
-            return
-        # Without a number of replicas the brokers' default is used.
-        new = NewTopic(self._topic, 1, config={"cleanup.policy": "compact"})
-        try:
-            admin.create_topics([new])[self._topic].result(KAFKA_CALL_TIMEOUT_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+    def _require_topic(self, admin: AdminClient) -> None:
+        """Make the topic, or look whether the one that is there can keep rows."""
+        if self._topic not in admin.list_topics(timeout=KAFKA_CALL_TIMEOUT_S).topics:
+            # Without a number of replicas the brokers' default is used.
+            new = NewTopic(self._topic, 1, config={"cleanup.policy": "compact"})
+            try:
+                admin.create_topics([new])[self._topic].result(KAFKA_CALL_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+            else:
+                return
+        asked = admin.describe_topics(
+            TopicCollection([self._topic]), request_timeout=KAFKA_CALL_TIMEOUT_S
+        )
+        resource = ConfigResource("topic", self._topic)
+        configs = admin.describe_configs([resource], request_timeout=KAFKA_CALL_TIMEOUT_S)
+        partitions = len(asked[self._topic].result(KAFKA_CALL_TIMEOUT_S).partitions)
+        policy = configs[resource].result(KAFKA_CALL_TIMEOUT_S)["cleanup.policy"].value
+        wrong = unfit(partitions, policy)
+        if wrong is not None:
+            raise BridgeError(f"{self._topic}: {wrong}")
 
-    def _read(self) -> dict[str, Any]:
+    def _end(self, admin: AdminClient) -> int:
+        """Return the offset behind all that was ever written, also by transactions still open."""
+        place = TopicPartition(self._topic, 0)
+        asked = admin.list_offsets(
+            {place: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=KAFKA_CALL_TIMEOUT_S,
+        )
+        return int(asked[place].result(KAFKA_CALL_TIMEOUT_S).offset)
+
+    def _read(self, end: int) -> dict[str, Any]:
+        """Return the rows of this direction that are before an offset.
+
+        A transaction of another bridge that is open holds back what was committed after it, so the
+        first end that the consumer meets may be too early. Such a transaction ends soon, or is
+        aborted by the brokers after KAFKA_BRIDGE_TRANSACTION_S.
+        """
         consumer = Consumer(
             {
                 **self._properties,
@@ -104,19 +173,22 @@ class Ledger:
             consumer.assign([TopicPartition(self._topic, 0, 0)])
             deadline = time.monotonic() + KAFKA_BRIDGE_PATIENCE_S
             while True:
-                message = consumer.poll(0.5)
-                if message is None:
-                    if time.monotonic() > deadline:
-                        raise BridgeError(f"{self._topic}: Kafka does not answer")
-                    continue
-                error = message.error()
+                message: Any = consumer.poll(KAFKA_POLL_S)
+                error = None if message is None else message.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    return rows
-                if error is not None:
+                    if message.offset() >= end:
+                        return rows
+                elif error is not None and not error.retriable():
                     raise KafkaException(error)
-                owner, _, key = (message.key() or b"").decode().partition(" ")
-                if owner == self._name:
-                    rows[key] = json.loads(message.value() or b"null")
+                elif message is not None and error is None:
+                    key = row_key(self._name, message.key())
+                    if key is not None:
+                        rows[key] = json.loads(message.value() or b"null")
+                if time.monotonic() > deadline:
+                    raise BridgeError(
+                        f"{self._topic}: could not be read up to offset {end}, at which a "
+                        "transaction is open or Kafka does not answer"
+                    )
         finally:
             consumer.close()
 
@@ -132,9 +204,15 @@ class Ledger:
                 told = error.args[0]
                 if not told.txn_requires_abort() or time.monotonic() > deadline or self._refused:
                     raise BridgeError(self._said(told)) from None
-                self._producer.abort_transaction(KAFKA_BRIDGE_PATIENCE_S)
+                self._abort()
             else:
                 return
+
+    def _abort(self) -> None:
+        try:
+            self._producer.abort_transaction(KAFKA_BRIDGE_PATIENCE_S)
+        except KafkaException as error:
+            raise BridgeError(self._said(error.args[0])) from None
 
     def _write(self, records: Sequence[ProducedRecord], rows: Rows) -> None:
         producer = self._producer
@@ -143,7 +221,7 @@ class Ledger:
             self._queue(record.topic, record.value, record.key, record.headers, record.time_ms)
         for key, value in rows.items():
             text = json.dumps(value, separators=(",", ":")).encode()
-            self._queue(self._topic, text, f"{self._name} {key}".encode(), [], 0)
+            self._queue(self._topic, text, f"{self._name} {key}".encode(), [], 0, 0)
 
     def _queue(
         self,
@@ -152,6 +230,7 @@ class Ledger:
         key: bytes | None,
         headers: list[tuple[str, bytes]],
         time_ms: int,
+        partition: int = -1,
     ) -> None:
         while True:
             try:
@@ -159,6 +238,7 @@ class Ledger:
                     topic,
                     value,
                     key,
+                    partition,
                     on_delivery=self._told,
                     timestamp=time_ms,
                     headers=[*headers] or None,

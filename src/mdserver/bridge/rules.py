@@ -31,6 +31,7 @@ from mdserver.core.subjects import (
     validate_subject,
 )
 from mdserver.errors import InvalidSubjectError, MdserverError
+from mdserver.limits import FIELDS_MAX
 
 BRIDGE = "md-bridge"
 """The header of records that a bridge wrote: its name."""
@@ -38,7 +39,15 @@ CLOSURE = "kafka:"
 """The beginning of the closures of messages that a bridge published."""
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_INTERNAL = "__"  # the beginning of the names of topics in which brokers keep their own state
 _OF_RECORDS = ("topic", "key", "partition")
+
+
+def bridge_name(text: str) -> str:
+    """Read the name of a bridge, which begins keys and identifiers in Kafka. Raises RuleError."""
+    if not re.fullmatch(r"[^\s\x00-\x1f\x7f]+", text) or not text.isprintable():
+        raise RuleError(f"--name {text!r}: expected a name without spaces or control characters")
+    return text
 
 
 class RuleError(MdserverError):
@@ -109,12 +118,16 @@ def conditions(texts: Iterable[str]) -> dict[str, str]:
 
 @frozen
 class Rules:
-    """All rules of a bridge; what is copied has each field of `where`."""
+    """All rules of a bridge; what is copied has each field of `where`.
+
+    `state_topic`: where the bridge keeps what was copied, so no message may be copied there.
+    """
 
     name: str
     subjects: tuple[ToSubjects, ...] = ()
     topics: tuple[ToTopics, ...] = ()
     where: Mapping[str, str] = field(factory=dict)
+    state_topic: str = ""
 
     def published(self, record: KafkaRecord, bytes_max: int) -> Publication | None:
         """Return what is published for a record; None if nothing is.
@@ -127,7 +140,12 @@ class Rules:
         subject = _subject(rule, record)
         place = KeyPlace(subject, record.topic, record.key, record.partition, 0, "")
         found = publication(record, place, bytes_max, stray=False)
-        return found if self._wanted(found.fields or {}) else None
+        fields = found.fields or {}
+        if len(fields) > FIELDS_MAX:
+            raise PoisonError(f"{len(fields)} headers: a message has at most {FIELDS_MAX}")
+        if found.reply_subject is not None:
+            _require_subject(found.reply_subject)
+        return found if self._wanted(fields) else None
 
     def produced(self, subject: str, made: Publication) -> tuple[ProducedRecord, ...]:
         """Return the records that are written for a message, one for each rule that names it.
@@ -163,6 +181,8 @@ class Rules:
         topic, key = _PLACEHOLDER.sub(value, rule.topic), _PLACEHOLDER.sub(value, rule.key)
         if not _TOPIC.fullmatch(topic):
             raise PoisonError(f"{topic!r} is no name of a topic")
+        if topic.startswith(_INTERNAL) or topic == self.state_topic:
+            raise PoisonError(f"messages are not copied to {topic}, which others rely on")
         place = KeyPlace(subject, topic, key.encode() or None, -1, 0, "")
         record = record_of(0, place, made)
         return ProducedRecord(
@@ -201,8 +221,13 @@ def _subject(rule: ToSubjects, record: KafkaRecord) -> str:
             raise PoisonError(f"its {name} is no UTF-8") from None
 
     subject = _PLACEHOLDER.sub(value, rule.subject)
+    _require_subject(subject)
+    return subject
+
+
+def _require_subject(subject: str) -> None:
+    """Raise PoisonError if servers would not take a subject."""
     try:
         validate_subject(subject)
     except InvalidSubjectError as error:
         raise PoisonError(str(error)) from None
-    return subject

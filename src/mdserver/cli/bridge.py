@@ -35,8 +35,8 @@ def command() -> None:
     "--name",
     default="mdserver-bridge",
     show_default=True,
-    help="Under which it is kept what was copied. A bridge that is started under the same name "
-    "goes on there, and shuts out the one before.",
+    help="Under which it is kept what was copied, without spaces. A bridge that is started under "
+    "the same name goes on there, and shuts out the one before.",
 )
 @click.option(
     "--to-subjects",
@@ -51,7 +51,8 @@ def command() -> None:
     metavar="PATTERN=TOPIC:KEY",
     help="Copy the messages of a subject or pattern. In TOPIC and KEY {subject}, its segments {0}, "
     "{1}..., {rest} (all after the first) and {field:NAME} stand for those of the message; KEY is "
-    "{rest} if it is left out. Repeatable.",
+    "{rest} if it is left out. With any of them in TOPIC those who publish choose the topic: let "
+    "the bridge's user write only to topics that they may choose. Repeatable.",
 )
 @click.option(
     "--where",
@@ -93,23 +94,24 @@ def kafka(
     """Copy topics of Kafka to subjects, and subjects to topics, each message once.
 
     It runs until it is ended, and goes on where it was when it is started again, also after a
-    crash: neither direction loses or repeats anything. What the bridge has copied is not copied
-    back. It needs the extra mdserver[kafka]. With --where only some are copied:
+    crash. What may be missing nevertheless is told on stderr; docs/kafka.md
+    says what may come twice. What the bridge has copied is not copied back. It needs the
+    extra mdserver[kafka]. With --where only some are copied:
 
     \b
       mdserver bridge kafka --properties kafka.properties \\
         --to-subjects 'vehicles=/fleet/{key}' \\
         --to-topics '/orders/**=orders:{rest}' --where status=new
 
-    A record that cannot be a message is left out, with a line on stderr. Each partition of a topic
-    is a publisher of its own. Servers know publishers for an hour: after a crash and a longer
-    pause the last batch may be copied twice.
+    A record that cannot be a message, or that servers refuse for good, is left out, with a line on
+    stderr. Each partition of a topic is a publisher of its own. Servers know publishers for an
+    hour: after a crash and a longer pause the last batch may be copied twice.
     """
     try:
         from mdserver.bridge.inward import Inward
         from mdserver.bridge.ledger import Ledger
         from mdserver.bridge.outward import Outward
-        from mdserver.bridge.rules import RuleError, Rules, conditions
+        from mdserver.bridge.rules import RuleError, Rules, bridge_name, conditions
         from mdserver.bridge.rules import to_subjects as read_inward
         from mdserver.bridge.rules import to_topics as read_outward
         from mdserver.server.kafka.properties import read_properties, translated
@@ -121,10 +123,11 @@ def kafka(
         raise click.UsageError("give --to-subjects or --to-topics: there is nothing to copy")
     try:
         rules = Rules(
-            name,
+            bridge_name(name),
             tuple(map(read_inward, to_subjects)),
             tuple(map(read_outward, to_topics)),
             conditions(where),
+            state_topic,
         )
     except RuleError as error:
         raise click.UsageError(str(error)) from None
