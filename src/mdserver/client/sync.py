@@ -288,6 +288,13 @@ class Client:
         """Return the history id, epoch and seq of the last message of a subject, or None."""
         return self.look(lambda: self.client.position(subject))
 
+    def recover_unseen(self, pattern: str) -> tuple[str, int, int] | None:
+        """Recover subjects of this pattern that come up without a connection from their beginning.
+
+        Returns the position under the pattern, for `positions` of a later client, if it is new.
+        """
+        return self.look(lambda: self.client.recover_unseen(pattern))
+
     @property
     def numbering(self) -> Numbering:
         """The numbers that this publisher has used; keep it to let a later run go on with them."""
