@@ -89,6 +89,9 @@ class Play {
         const { publisherKey, ...told } = core.numbering;
         return [`numbering${showKeys({ ...told, publisher_key: publisherKey })}`];
       }
+      case "restore":
+        core.positions.restore(keys);
+        return [];
       case "subscriptions":
       case "positions":
         return [[name, ...core[name].subjects()].join(" ")];

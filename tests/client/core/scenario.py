@@ -15,6 +15,7 @@ says otherwise.
     wait TIMER / wait TIMER +60s     let time pass until this timer is due, or until so long after
     connect / disconnect / give-up REASON / token TOKEN / servers SERVER...
     subscribe SUBJECT... [history=N] [conflation_ms=N] [replay=true] / unsubscribe SUBJECT...
+    restore SUBJECT=POSITION...      the positions of an earlier client
     pause / resume / hold SUBJECT... / release SUBJECT...
     publish SUBJECT CONTENT [NAME=VALUE...] [+FIELD=VALUE...]
     mark N / caught-up N             ask whether the server has got so far
@@ -168,6 +169,7 @@ class Play:
             "token": lambda: core.set_token(text, self.now),
             "subscribe": lambda: core.subscribe(plain, **keys),
             "unsubscribe": lambda: core.unsubscribe(plain),
+            "restore": lambda: self.restores(keys),
             "pause": core.pause,
             "resume": core.resume,
             "hold": lambda: core.hold(plain),
@@ -176,6 +178,10 @@ class Play:
             "caught-up": lambda: core.ask_caught_up(int(text)),
         }
         return wishes[name]()
+
+    def restores(self, keys: dict[str, Any]) -> list[out.Output]:
+        self.core.positions.restore({subject: tuple(at.values()) for subject, at in keys.items()})
+        return []
 
     def publishes(self, plain: list[str], keys: dict[str, Any]) -> Iterator[str]:
         fields = {name[1:]: str(keys[name]) for name in keys if name.startswith("+")}

@@ -28,6 +28,15 @@ export class Positions {
   }
 
   /**
+   * Take over the positions of an earlier client.
+   *
+   * @param {Record<string, Position>} positions
+   */
+  restore(positions) {
+    for (const [subject, seen] of Object.entries(positions)) this.#seen.set(subject, seen);
+  }
+
+  /**
    * Note that messages from now on are numbered in this history.
    *
    * @param {string} history

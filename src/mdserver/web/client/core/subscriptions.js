@@ -280,7 +280,7 @@ export class Subscriptions {
   /**
    * Return a pattern's command, with positions of the subjects it matched so far.
    *
-   * When these are too many for one command, the subjects are recovered one by one: each is
+   * A position under the pattern itself counts for all others. When these are too many for one command, the subjects are recovered one by one: each is
    * subscribed beside the pattern until `recovered`. The pattern comes last, because it would bring
    * the snapshots of all that is not subscribed by then. Those that are recovered so already are
    * left alone: an answer on its way would be taken for that to a second command. What is to be
@@ -305,13 +305,17 @@ export class Subscriptions {
       positions[subject] = seen;
       size += cost(subject, seen);
     }
-    if (size <= COMMAND_BYTES_MAX) return [subscribe([text], options, positions, replay)];
+    const own = this.#positions.get(text);
+    const under = own ? { [text]: own } : {};
+    if (size <= COMMAND_BYTES_MAX) {
+      return [subscribe([text], options, { ...positions, ...under }, replay)];
+    }
     const seen = Object.keys(positions);
     for (const subject of seen) this.lone.add(subject);
     const alone = replay ? options : { history: 0, conflationMs: options.conflationMs };
     return [
       ...this.firstCommands(seen, alone, { replay }),
-      subscribe([text], options, {}, replay),
+      subscribe([text], options, under, replay),
     ];
   }
 
