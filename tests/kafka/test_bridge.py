@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import NewPartitions
 
 from mdserver.client import Client
 from tests.kafka.talking import PATIENCE_S, client, new_topic, take
@@ -93,6 +94,33 @@ async def test_both_directions_and_nothing_in_a_circle(kafka: LiveKafka, tmp_pat
                 # What was published here, then what comes last: nothing came back between.
                 assert [one.content for one in await take(subscription, 2)] == ["from here", "last"]
                 assert len(await copied(kafka, topic, 5)) == 5
+
+
+async def test_new_partitions_and_a_topic_that_was_made_again_are_copied_from_their_beginning(
+    kafka: LiveKafka, tmp_path: Path
+) -> None:
+    topic = new_topic(kafka, 1)
+    keys = [f"{number}" for number in range(8)]
+    rule = ("--to-subjects", f"{topic}=/{topic}/{{key}}")
+    with live_server(tmp_path) as server:
+        async with client(server) as it, it.subscribe(f"/{topic}/*") as subscription:
+            await it.connected()
+            kafka.produce(topic, [("0", b"first")])
+            with bridge(kafka, server, tmp_path, topic, *rule, "--from-beginning"):
+                assert [one.content for one in await take(subscription, 1)] == ["first"]
+            more = kafka.admin.create_partitions([NewPartitions(topic, 3)])
+            more[topic].result(PATIENCE_S)
+            kafka.produce(topic, [(key, b"second") for key in keys])
+            with bridge(kafka, server, tmp_path, topic, *rule):
+                there = await take(subscription, len(keys))
+            assert sorted(one.subject for one in there) == [f"/{topic}/{key}" for key in keys]
+            kafka.delete(topic)
+            kafka.create(topic, 1)
+            kafka.produce(topic, [("0", b"third")])
+            with bridge(kafka, server, tmp_path, topic, *rule):
+                assert [one.content for one in await take(subscription, 1)] == ["third"]
+    told = (tmp_path / "bridge.log").read_text()
+    assert f"{topic} was created again: copied from its beginning" in told
 
 
 @pytest.mark.soak

@@ -203,6 +203,23 @@ async def test_what_nobody_takes_for_long_ends_the_bridge_at_its_place(
     assert (rows.rows["t/0"]["offset"], rows.rows["t/0"]["beyond"]) == (7, [8])
 
 
+@pytest.mark.parametrize(("ends", "offset"), [((3, 9), 5), ((7, 9), 7), ((0, 4), None)])
+async def test_an_offset_that_is_not_there_is_passed_over_only_if_retention_removed_it(
+    monkeypatch: pytest.MonkeyPatch, ends: tuple[int, int], offset: int | None
+) -> None:
+    told: list[str] = []
+    bridge: Any = inward(Rows(), told)
+    bridge._copied["t", 0] = copied = Copied("id", 5, client=None)  # type: ignore[arg-type]
+    monkeypatch.setattr(Inward, "_ends", lambda *_: {("t", 0): ends})
+    if offset is None:
+        with pytest.raises(BridgeError, match="t/0: Kafka has lost records, or the topic was made"):
+            await bridge._skip_removed(("t", 0))
+    else:
+        await bridge._skip_removed(("t", 0))
+        assert copied.offset == offset
+        assert len(told) == (offset == 7)
+
+
 def test_other_sizes_are_other_rules() -> None:
     one, other = inward(None, []), inward(None, [])
     other.bytes_max += 1
