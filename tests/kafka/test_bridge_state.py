@@ -58,9 +58,9 @@ def test_a_state_topic_that_cannot_keep_rows_is_refused(
         Ledger({"bootstrap.servers": kafka.servers}, "a", topic).load()
 
 
-def bridge(folder: Path, servers: str, *words: str) -> "subprocess.Popen[str]":
+def bridge(folder: Path, servers: str, *words: str, more: str = "") -> "subprocess.Popen[str]":
     file = folder / "kafka.properties"
-    file.write_text(f"bootstrap.servers={servers}\n")
+    file.write_text(f"bootstrap.servers={servers}\n{more}")
     command = [sys.executable, "-m", "mdserver.cli.main", "bridge", "kafka"]
     command += ["--properties", str(file), "--to-subjects", "t=/t/{key}", "--to-topics", "/o/**=o"]
     return subprocess.Popen([*command, *words], stderr=subprocess.PIPE, text=True)
@@ -100,3 +100,12 @@ def test_a_name_with_a_space_is_refused(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2
     assert "--name 'a b': expected a name without spaces or control characters" in said
+
+
+def test_a_property_that_nothing_knows_is_named_in_one_sentence(tmp_path: Path) -> None:
+    with bridge(tmp_path, "127.0.0.1:1", more="no.such.property=1\n") as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert len(said.splitlines()) == 1, said
+    assert "--properties: " in said
+    assert "no.such.property" in said

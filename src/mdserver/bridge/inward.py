@@ -29,11 +29,11 @@ from msgspec import structs
 
 from mdserver.bridge.beginning import Beginning, PartitionNow, beginning, removed
 from mdserver.bridge.ledger import (
-    SILENT,
     BridgeError,
     Ledger,
     admin_client,
     ignored,
+    made_client,
     reason_of,
 )
 from mdserver.bridge.rules import CLOSURE, Rules
@@ -166,7 +166,7 @@ class Inward:
             "auto.offset.reset": "error",
             "error_cb": ignored,
         }
-        consumer = Consumer(settings, logger=SILENT)
+        consumer: Consumer = made_client(Consumer, settings)
         try:
             self._assign(consumer)
             while True:

@@ -9,7 +9,7 @@ that prove who published, so nobody else should be allowed to read it.
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import (
@@ -49,8 +49,8 @@ def ignored(_: KafkaError) -> None:
 
 def admin_client(properties: Mapping[str, str]) -> AdminClient:
     """Make a client that asks for topics."""
-    given: dict[str, Any] = {**properties, "error_cb": ignored}
-    return AdminClient(given, logger=SILENT)
+    made: AdminClient = made_client(AdminClient, {**properties, "error_cb": ignored})
+    return made
 
 
 class BridgeError(MdserverError):
@@ -80,6 +80,15 @@ def row_key(name: str, key: bytes | None) -> str | None:
     return whole.removeprefix(owner) if whole.startswith(owner) else None
 
 
+def made_client(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
+    """Make a client of librdkafka. Raises BridgeError if it does not take the properties."""
+    try:
+        return kind(dict(settings), logger=SILENT)
+    except (KafkaException, ValueError, TypeError) as error:
+        said = reason_of(error) if isinstance(error, KafkaException) else str(error)
+        raise BridgeError(f"--properties: {said}") from None
+
+
 class Ledger:
     """The rows of one direction of a bridge. Its methods block."""
 
@@ -93,7 +102,8 @@ class Ledger:
         self._name = name
         self._topic = topic
         self._refused: list[str] = []
-        self._producer = Producer(
+        self._producer: Producer = made_client(
+            Producer,
             {
                 "partitioner": "murmur2_random",
                 "compression.type": "lz4",
@@ -103,7 +113,6 @@ class Ledger:
                 "transaction.timeout.ms": str(KAFKA_BRIDGE_TRANSACTION_S * 1000),
                 "error_cb": ignored,
             },
-            logger=SILENT,
         )
 
     def load(self) -> dict[str, Any]:
@@ -156,7 +165,8 @@ class Ledger:
         first end that the consumer meets may be too early. Such a transaction ends soon, or is
         aborted by the brokers after KAFKA_BRIDGE_TRANSACTION_S.
         """
-        consumer = Consumer(
+        consumer: Consumer = made_client(
+            Consumer,
             {
                 **self._properties,
                 "group.id": self._name,
@@ -166,7 +176,6 @@ class Ledger:
                 "isolation.level": "read_committed",
                 "error_cb": ignored,
             },
-            logger=SILENT,
         )
         rows: dict[str, Any] = {}
         try:
