@@ -107,6 +107,7 @@ FRAMES_AT_ONCE = 256  # of WebSocket, some 0.7 ms of reading, before the clock i
 COMMANDS_PER_STEP = 64  # at first: this many commands that deliver much take some milliseconds
 COMMANDS_PER_STEP_MAX = 256  # once steps prove cheap; more would save little
 SUBJECTS_PER_STEP = 250  # of a command with many subjects, which takes several steps
+CONNECTS_SAVED_NS = 50 * NS_PER_MS  # of `MaxConnectRate`: more at once would be felt by others
 RATED_ADDRESSES_KEPT = 10_000  # addresses whose rates are kept, before idle ones are forgotten
 LINGER_MS = 500  # after the last byte, so that the client reads it before the socket is reset
 REFUSED_LINGERING_MAX = 64  # refused connections that linger; half of the reserved descriptors

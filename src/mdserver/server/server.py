@@ -96,7 +96,9 @@ class Server:
         self._monitors: list[MonitorListener] = []
         possible = descriptors_for_connections()
         self._admission = admission or Admission(
-            min(possible, settings.connections_max), settings.connections_per_address_max
+            min(possible, settings.connections_max),
+            settings.connections_per_address_max,
+            settings.connects_per_s,
         )
 
     def add_monitor(self, handler: Handler) -> None:

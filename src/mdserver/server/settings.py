@@ -60,6 +60,7 @@ class ServerSettings:
     `transport_security` is how long browsers must use TLS only (RFC 6797).
     `proxies` are trusted to name their clients; with `proxy_protocol` each of their connections has
     to begin with a PROXY header.
+    `connects_per_s` is how many new connections are let in; 0 is no limit.
     With `tokens_decide` a session has to be connected within `handshake_timeout`.
     """
 
@@ -81,6 +82,7 @@ class ServerSettings:
     transport_security: int = limits.STRICT_TRANSPORT_SECURITY_S * NS_PER_S
     connections_max: int = limits.CONNECTIONS_MAX
     connections_per_address_max: int = limits.CONNECTIONS_PER_ADDRESS_MAX
+    connects_per_s: int = 0
     outbox_bytes_max: int = limits.OUTBOX_BYTES_MAX
     slow_consumers: SlowConsumerPolicy = SlowConsumerPolicy.DISCONNECT
     batching: int = 0
@@ -304,6 +306,7 @@ def server_settings(config: Config) -> ServerSettings:
         transport_security=config.strict_transport_security,
         connections_max=config.max_connections,
         connections_per_address_max=config.max_connections_per_address,
+        connects_per_s=config.max_connect_rate,
         monitor_listen=monitor_listen(config),
         monitor_encrypted=config.monitor_http_encryption,
         metrics_listen=metrics_listen(config),

@@ -141,17 +141,22 @@ async def accept_each(
     listening: socket.socket,
     accepted: Callable[[socket.socket, str], None],
     complain: Callable[[OSError], None],
+    delay_s: Callable[[], float] = lambda: 0.0,
 ) -> None:
     """Accept until cancelled, then close `listening`.
 
     `accepted` is called with each socket and the IP address of its client. `complain` is called
     with the error when descriptors or memory are lacking; after a pause the loop tries again.
+    `delay_s` returns how many seconds the next connection has to wait, in the kernel's queue.
     """
     with listening:
         while True:
             await trio.lowlevel.wait_readable(listening)
             try:
                 for _ in range(ACCEPTS_PER_TURN):
+                    if (seconds := delay_s()) > 0:
+                        await trio.sleep(seconds)
+                        break
                     sock, where = listening.accept()
                     sock.setblocking(False)
                     accepted(sock, where[0])

@@ -213,6 +213,7 @@ class Worker:
             config.max_connections,
             descriptors_for_connections(),
             config.max_connections_per_address,
+            -(-config.max_connect_rate // begin.slots),
         )
         name = worker_name(begin.server, begin.worker)
         cluster = worker_of(with_workers(alone(begin.server)), name)

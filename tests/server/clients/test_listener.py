@@ -9,6 +9,7 @@ import trio
 
 from mdserver.config.values import Address
 from mdserver.errors import StartError
+from mdserver.limits import NS_PER_S
 from mdserver.server.clients.admission import Admission, descriptors_for_connections
 from mdserver.server.settings import ServerSettings
 from mdserver.server.sockets import listen, url_of
@@ -69,6 +70,43 @@ async def test_the_limit_of_an_address() -> None:
         port = port_of(server)
         async with upgraded(port), upgraded(port), connected(port) as refused:
             assert b"of your address" in await refused.rest()
+
+
+async def test_connections_beyond_the_rate_wait_and_are_served_in_their_turn() -> None:
+    # Four a second, of which none is saved up: ten more take two seconds and a half at least.
+    async with serving(ServerSettings(connects_per_s=4)) as server:
+        begin = trio.current_time()
+        ended = []
+
+        async def client() -> None:
+            async with upgraded(port_of(server)) as served:
+                await served.send(frame(TEXT, b'{"op":"ping","t":1}'))
+                assert b"pong" in (await served.frame())[1]
+                ended.append(trio.current_time() - begin)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(11):
+                nursery.start_soon(client)
+        assert len(ended) == 11
+        assert max(ended) >= 2.2
+
+
+def test_the_rate_of_connections_lets_a_twentieth_of_a_second_through_at_once() -> None:
+    admission = Admission(1000, 1000, 1000)
+    now = 100 * NS_PER_S
+    let_in = 0
+    while admission.delay_s(now) <= 0:
+        admission.pace(now)
+        let_in += 1
+    assert let_in == 51
+    assert admission.delay_s(now) == pytest.approx(0.001)
+    assert admission.delay_s(now + NS_PER_S) <= 0
+
+
+def test_without_a_rate_no_connection_waits() -> None:
+    admission = Admission(1000, 1000)
+    admission.pace(5)
+    assert admission.delay_s(0) == 0
 
 
 def test_admission_counts_and_forgets() -> None:

@@ -55,6 +55,15 @@ class Clients:
         """The same for one IP address. Behind a proxy all clients have one address unless
         `ProxyAddressList` names the proxy.""",
     )
+    max_connect_rate: int = parameter(
+        "MaxConnectRate",
+        values.whole(0, 1_000_000),
+        0,
+        """How many new connections a second are let in; 0 for any number. Others wait in the queue
+        of the operating system, so that those who are connected do not notice when very many
+        connect at once. Probes of `/health` at the same address wait as well. Workers share the
+        rate evenly.""",
+    )
     max_subscriptions_per_session: int = parameter(
         "MaxSubscriptionsPerSession",
         values.whole(1, 10_000_000),

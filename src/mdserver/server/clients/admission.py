@@ -1,8 +1,11 @@
-"""Counts connections and bounds them: in total, per address, and by the limit of open files."""
+"""Bounds connections: in total, per address, by the limit of open files, and new ones a second."""
 
 import resource
 
 import trio
+
+from mdserver.limits import CONNECTS_SAVED_NS, NS_PER_S
+from mdserver.server.clients.rates import Rate
 
 DESCRIPTORS_KEPT_BACK = 128
 
@@ -13,13 +16,24 @@ class Admission:
     `total` is how many are open now, `entered` how many were let in since the start.
     """
 
-    def __init__(self, connections_max: int, connections_per_address_max: int) -> None:
+    def __init__(
+        self, connections_max: int, connections_per_address_max: int, connects_per_s: int = 0
+    ) -> None:
         self._connections_max = connections_max
         self._per_address_max = connections_per_address_max
+        self._rate = Rate(connects_per_s, CONNECTS_SAVED_NS)
         self._of_address: dict[str, int] = {}
         self._empty: trio.Event | None = None
         self.total = 0
         self.entered = 0
+
+    def delay_s(self, now: int) -> float:
+        """Return how many seconds from `now` (ns) on the next connection has to wait."""
+        return (self._rate.paid_until - now) / NS_PER_S if self._rate.paid_until else 0.0
+
+    def pace(self, now: int) -> None:
+        """Take a connection at `now` (ns) for the rate, whether it is let in or not."""
+        self._rate.take(1, now)
 
     def enter(self, address: str | None) -> str | None:
         """Count a new connection and return None, or return the reason why it is refused.

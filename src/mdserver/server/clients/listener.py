@@ -79,6 +79,7 @@ class Listener:
         """Accept until cancelled. The connections run in `nursery` and outlive this call."""
 
         def accepted(sock: socket.socket, address: str) -> None:
+            self._admission.pace(self._context.clock())
             # A proxy's connections count for their clients, once it is known who those are.
             proxies = self._context.settings.proxies
             through = bool(proxies) and within(address, proxies)
@@ -99,7 +100,10 @@ class Listener:
             place = self._place()
             nursery.start_soon(self._refuse, sock, address, refusal, place, announced)
 
-        await accept_each(self._sock, accepted, self._exhausted)
+        def delay_s() -> float:
+            return self._admission.delay_s(self._context.clock())
+
+        await accept_each(self._sock, accepted, self._exhausted, delay_s)
 
     async def _serve_proxied(self, sock: socket.socket, address: str) -> None:
         """Serve a connection of the proxy at `address`, counted for the proxy's client."""

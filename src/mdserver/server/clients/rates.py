@@ -1,7 +1,8 @@
 """Optional limits on the rate of commands and bytes, per session and per address.
 
 A client that exceeds a rate is not disconnected. The server reads on only when the rate allows it,
-so TCP slows the client down. Bursts of up to a second's worth pass.
+so TCP slows the client down. Bursts of up to a second's worth pass. (The rate of new connections is
+one of the whole server: see `Admission`.)
 
 A rate is a virtual clock, as in the generic cell rate algorithm (ITU-T I.371): `paid_until` is the
 time at which all that was taken is paid for. It is one number, however much was taken.
@@ -19,20 +20,23 @@ _PIECE_S = 1.0
 
 
 class Rate:
-    """One rate. `paid_until` (ns) is when all that was taken is paid for."""
+    """One rate. `paid_until` (ns) is when all that was taken is paid for.
 
-    __slots__ = ("_each", "paid_until")
+    What is not used of the last `saved` nanoseconds is saved up, so a burst is bounded.
+    """
 
-    def __init__(self, per_s: int) -> None:
+    __slots__ = ("_each", "_saved", "paid_until")
+
+    def __init__(self, per_s: int, saved: int = NS_PER_S) -> None:
         self._each = NS_PER_S / per_s if per_s else 0.0
+        self._saved = saved
         self.paid_until = 0
 
     def take(self, amount: int, now: int) -> int:
         """Take an amount at `now` (ns); return the time (ns) until which to take no more."""
         if not self._each:
             return 0
-        # At most one unused second is saved up, so a burst is bounded.
-        self.paid_until = max(self.paid_until, now - NS_PER_S) + int(amount * self._each)
+        self.paid_until = max(self.paid_until, now - self._saved) + int(amount * self._each)
         return self.paid_until
 
 

@@ -224,7 +224,8 @@ class WorkerPool:
             end = await self._run_one(slot, task_status.started if first else do_nothing)
             if self._draining.is_set():
                 return
-            slot.trouble = slot.failure or f"it ended: {end}"
+            # A worker that is killed may be noticed by its links first, so both are said.
+            slot.trouble = "; ".join(filter(None, (slot.failure, f"it ended: {end}")))
             if first and not slot.urls:
                 failure = f"worker {slot.number} ended while it started: {end}"
                 raise StartError(slot.failure or failure)

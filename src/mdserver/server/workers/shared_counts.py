@@ -84,7 +84,8 @@ def shared_memory(slots: int) -> int:
 class SharedAdmission(Admission):
     """The admission of one worker, whose limits hold for all workers.
 
-    `connections_max` is the limit of all, `connections_here_max` that of this process.
+    `connections_max` is the limit of all; `connections_here_max` and `connects_here_per_s` are
+    those of this process.
     """
 
     def __init__(
@@ -94,8 +95,9 @@ class SharedAdmission(Admission):
         connections_max: int,
         connections_here_max: int,
         connections_per_address_max: int,
+        connects_here_per_s: int = 0,
     ) -> None:
-        super().__init__(connections_here_max, connections_per_address_max)
+        super().__init__(connections_here_max, connections_per_address_max, connects_here_per_s)
         self._counts = counts
         self._slot = slot
         self._all_max = connections_max
