@@ -59,6 +59,8 @@ class View:
     epoch: int = 0
     seq: int = 0
     fresh: bool = True  # the next message may have any position
+    missing: int = 0  # up to here messages are gone that were not promised, or told to be missing
+    told: bool = False  # by a gap, and nothing has come since
 
 
 @define
@@ -68,6 +70,7 @@ class Checker:
     majority_kept: bool = True
     cached: int | None = None  # messages kept a subject, if more than that are published
     restless: frozenset[str] = frozenset()  # clients that ask anew while messages are on their way
+    gaps_exact: bool = False  # what follows a gap begins at its end at the latest
     violations: list[Violation] = field(factory=list)
     published: dict[str, Published] = field(factory=dict)
     refused: dict[str, None] = field(factory=dict)
@@ -94,7 +97,7 @@ class Checker:
                 if event.certain:
                     self.refused[event.publication] = None
             case Subscribed():
-                self.views[event.client, event.subject] = View()
+                self.views[event.client, event.subject] = View(missing=event.gone)
             case Delivered():
                 self._delivered(event)
             case Gap():
@@ -134,6 +137,9 @@ class Checker:
             self._place(event)
         view = self.views.setdefault((event.client, event.subject), View())
         named = f"{event.client} on {event.subject}"
+        known = max(view.seq, view.missing)
+        if self.gaps_exact and view.told and event.seq > known + 1:
+            self._violate("skip", f"{named}: {event.seq}, told of a gap up to {view.missing}")
         if not view.fresh:
             if event.history != view.history:
                 self._violate("order", f"{named}: history {event.history} without a reset")
@@ -142,7 +148,7 @@ class Checker:
                     "order", f"{named}: {event.epoch}/{event.seq} after {view.epoch}/{view.seq}"
                 )
             elif (
-                event.seq > view.seq + 1
+                event.seq > known + 1
                 and not event.conflated
                 # One that asks anew before its first answer came has two, a snapshot each.
                 and not (event.snapshot and event.client in self.restless)
@@ -152,13 +158,17 @@ class Checker:
             elif not event.snapshot and event.seq == view.seq:
                 self._violate("duplicate", f"{named}: {event.epoch}/{event.seq} came twice")
         view.history, view.epoch, view.seq = event.history, event.epoch, event.seq
-        view.fresh = False
+        view.fresh = view.told = False
 
     def _told(self, event: Gap | Reset, what: str) -> None:
         view = self.views.setdefault((event.client, event.subject), View())
         if self.majority_kept and not self._evicted(view, event):
             self._violate("disclosed loss", f"{event.client} was told of {what} on {event.subject}")
         view.fresh = True
+        # The snapshot that follows may be older than the end of what is missing: the member never
+        # had that itself, and it stays missing behind the snapshot.
+        view.told = isinstance(event, Gap) and event.seq > 0
+        view.missing = max(view.missing, event.seq) if isinstance(event, Gap) else 0
         if isinstance(event, Gap) and not event.seq:
             view.history = ""  # a reset, under whose history nothing has come yet
 

@@ -50,11 +50,15 @@ class Refused:
 
 @frozen
 class Subscribed:
-    """A client subscribes without a position: it knows nothing of the subject any more."""
+    """A client subscribes without a position: it knows nothing of the subject any more.
+
+    Up to `gone` messages were removed before the member had them, so its snapshot may be older.
+    """
 
     at: int
     client: str
     subject: str
+    gone: int = 0
 
 
 @frozen

@@ -17,7 +17,7 @@ from functools import partial
 
 from attrs import define, field, frozen
 
-from mdserver.cluster.kafka_messages import Reachability
+from mdserver.cluster.kafka_messages import Reachability, RecordsRemoved
 from mdserver.cluster.kafka_progress import Partition
 from mdserver.cluster.kafka_records import ID, murmur2
 from mdserver.core.commands import Connect, PositionAfter, Publish, Subscribe
@@ -80,6 +80,17 @@ class CountingLog(SimulatedLog):
             self.records[topic, partition].pop()  # see `_without_repeats`
         return offset
 
+    def number_up_to(self, subject: str, seq: int) -> int:
+        """Return the number of the last record of a subject up to a position, 0 without one."""
+        return max(
+            (
+                number
+                for (about, at), number in self.numbers.items()
+                if about == subject and at <= seq
+            ),
+            default=0,
+        )
+
     def retain(self, at: Partition, low: int) -> None:
         """Remove the records before an offset, and repeats of these."""
         super().retain(at, low)
@@ -105,10 +116,14 @@ class Member(SimulatedMember):
 
     def __init__(self, world: "KafkaWorld", name: str) -> None:
         self.world = world
+        self.removed: dict[Partition, int] = {}
+        """Partitions of which retention removed what this member had not read -> their new low."""
         super().__init__(world.log, name)
 
     def step(self, given: object) -> list[Output]:
         """Give the node an input, and clients what it says."""
+        if isinstance(given, RecordsRemoved):
+            self.removed[given.partition] = given.low
         outputs = super().step(given)
         for output in outputs:
             match output:
@@ -140,7 +155,7 @@ class KafkaWorld:
         self.rng = random.Random(f"kafka {seed}")
         self.at = 0
         self.coverage: Counter[str] = Counter()
-        self.checker = Checker(majority_kept=False)
+        self.checker = Checker(majority_kept=False, gaps_exact=True)
         self.log = CountingLog()
         for topic in TOPICS:
             self.log.create(topic)
@@ -174,7 +189,9 @@ class KafkaWorld:
         if client in self.subscribers:
             for subject in SUBJECTS:
                 if subject not in client.positions:
-                    self.checker.see(Subscribed(self.at, client.name, subject))
+                    low = member.removed.get(self._partition(subject), 0)
+                    gone = self.log.number_up_to(subject, low)
+                    self.checker.see(Subscribed(self.at, client.name, subject, gone))
             command_ = Subscribe(subjects=list(SUBJECTS), positions=dict(client.positions))
             member.step(Received(client.session, [command_]))
         elif client.flying is not None:
@@ -231,7 +248,9 @@ class KafkaWorld:
     def _status(self, client: SimulatedClient, member: Member, event: Status) -> None:
         if event.status is StatusName.DATA_RESYNC and event.subject is not None:
             self.coverage["told of a gap"] += 1
-            self.checker.see(Gap(self.at, client.name, event.subject, 1))
+            assert event.missing is not None
+            last = self.log.number_up_to(event.subject, event.missing.last.seq)
+            self.checker.see(Gap(self.at, client.name, event.subject, max(1, last)))
         flying = client.flying
         if flying is None or event.closure != flying.closure:
             return

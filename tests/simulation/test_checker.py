@@ -138,6 +138,25 @@ def test_a_gap_of_what_a_cache_holds_is_a_violation_however_small_caches_are() -
     assert [v.kind for v in checker.violations] == ["disclosed loss"]
 
 
+@pytest.mark.parametrize(
+    ("after", "kinds"),
+    [((5, 8), []), ((8,), []), ((5, 9), ["skip"]), ((9,), ["skip"])],
+)
+def test_what_was_told_missing_stays_missing_behind_an_older_snapshot(
+    after: tuple[int, ...], kinds: list[str]
+) -> None:
+    checker = Checker(majority_kept=False, gaps_exact=True)
+    for event in [published(1, "p"), delivered(2, "p", 3), Gap(3, "c", "/a/b", 7)]:
+        checker.see(event)
+    for seq in after:
+        checker.see(published(4, f"p{seq}"))
+        checker.see(
+            Delivered(5, "c", f"p{seq}", "/a/b", "h", 1, seq, snapshot=seq == after[0] and seq < 7)
+        )
+
+    assert [v.kind for v in checker.finish()] == kinds
+
+
 def test_snapshot_may_repeat_a_position_and_after_a_gap_jump_but_not_go_back() -> None:
     snapshot = Delivered(3, "c", "q", "/a/b", "h", 1, 5, snapshot=True)
     checker = Checker()
