@@ -1,5 +1,6 @@
 """A cluster of server processes, as operators run it, with members that can be killed."""
 
+import base64
 import http.client
 import json
 import os
@@ -73,22 +74,23 @@ class LiveCluster:
         before = self.processes.get(index)
         assert before is None or before.poll() is not None, f"member {index} runs"
         members = [*self.peers[: self.listed], self.peers[index]]
+        if not self.list_file(index).exists():
+            self.write_list(index, *dict.fromkeys(members))
         settings = {
             "NodeName": f"member-{index + 1}",
             "Listen": self.clients[index],
             "Entitlement": "None",
             "MonitorHTTP.Listen": self.monitors[index],
             "MonitorPassword": "of the monitor",
-            "ClusterMembers": ", ".join(dict.fromkeys(members)),
             "ClusterMemberListen": self.peers[index],
             "ClusterSubjectGroups": str(self.groups),
             "ClusterMemberCoordinationFolder": str(self.folder),
             **{name: value.replace("INDEX", str(index)) for name, value in self.settings.items()},
             **changed,
         }
-        arguments = [
-            word for name, value in settings.items() for word in ("--set", f"{name}={value}")
-        ]
+        arguments = ["--config", str(self.list_file(index))]
+        for name, value in settings.items():
+            arguments += ["--set", f"{name}={value}"]
         if self.traced:
             arguments += ["--trace", str(self.trace(index))]
         self.started[index] = None
@@ -100,6 +102,34 @@ class LiveCluster:
                 stderr=log,
                 env={**os.environ, "MDSERVER_CLUSTERPASSWORD": password, **self.environment},
             )
+
+    def list_file(self, index: int) -> Path:
+        """The configuration file of a member, which has `ClusterMembers` only."""
+        return self.folder / f"member-{index}.conf"
+
+    def write_list(self, index: int, *members: str) -> None:
+        """Write the list of members that a member reads at its start, or after SIGHUP."""
+        self.list_file(index).write_text(f"ClusterMembers = {', '.join(members)}\n")
+
+    def monitor(self, index: int, method: str, path: str) -> tuple[int, str]:
+        """Status and content of an operator's page at a member; 0 if it does not answer."""
+        authorization = base64.b64encode(b"admin:of the monitor").decode()
+        headers = {"Authorization": f"Basic {authorization}", "X-Mdserver": "1"}
+        connection = http.client.HTTPConnection(self.monitors[index], timeout=15)
+        try:
+            connection.request(method, path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            return 0, str(error)
+        finally:
+            connection.close()
+
+    def state(self, index: int, asked: int) -> str:
+        """What a member is, as another one sees it; empty if that one does not answer."""
+        status, content = self.monitor(asked, "GET", "/cluster/status")
+        rows = json.loads(content)["members"] if status == 200 else []
+        return next((row["state"] for row in rows if row["address"] == self.peers[index]), "")
 
     def command(self, index: int, *words: str) -> subprocess.CompletedProcess[str]:
         """`mdserver cluster ...` at a member."""

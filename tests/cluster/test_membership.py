@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mdserver.cluster.membership import Membership
-from mdserver.cluster.messages import Heartbeat, Hello
+from mdserver.cluster.messages import Heartbeat, Hello, MembersListed
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.limits import (
     MEMBER_NAME_CHARS_MAX,
@@ -226,3 +228,59 @@ def test_the_number_of_a_start_is_remembered_of_the_incarnation_that_is_known_on
     assert found.peers[A].start == 77
     assert found.hello(A, Hello(1, False, "c", {}, (), 88))
     assert (found.peers[A].incarnation, found.peers[A].start) == (5, 0)
+
+
+def test_a_member_that_is_dropped_from_the_list_is_forgotten_once_it_went() -> None:
+    found = Membership(ClusterSettings(ME, (ME, A, B, C)))
+    found.up(C, NOW)
+    found.relist(MembersListed((ME, A, B), {A: "a:2"}))
+    assert (list(found.listed), found.moved) == ([ME, A, B], {A: "a:2"})
+    later = NOW + PEER_FORGOTTEN_S * NS_PER_S
+    found.forget_gone(later)
+    assert list(found.peers) == [A, B, C], "there is a link to it"
+    found.down(C)
+    found.forget_gone(later - 1)
+    assert list(found.peers) == [A, B, C]
+    found.forget_gone(later)
+    assert list(found.peers) == [A, B]
+
+
+def test_a_member_is_known_as_soon_as_it_is_listed() -> None:
+    found = Membership(SETTINGS)
+    assert found.stranger(C)
+    found.relist(MembersListed((ME, A, B, C), {}))
+    assert not found.stranger(C)
+    found.forget_gone(NOW)
+    assert list(found.peers) == [A, B, C]
+
+
+LISTS = st.lists(st.sampled_from((A, B, C, "d:1", "e:1")), unique=True)
+EVENTS = st.one_of(
+    st.tuples(st.just("list"), LISTS),
+    st.tuples(st.just("up"), st.sampled_from((A, B, C, "d:1", "e:1"))),
+    st.tuples(st.just("down"), st.sampled_from((A, B, C, "d:1", "e:1"))),
+    st.tuples(st.just("wait"), st.integers(0, 2 * PEER_FORGOTTEN_S)),
+)
+
+
+@given(st.lists(EVENTS))
+def test_lists_change_who_is_known_and_never_who_votes(events: list[tuple[str, Any]]) -> None:
+    found, now = Membership(ClusterSettings(ME, (ME, A, B, C), 3)), NOW
+    for kind, what in events:
+        if kind == "list":
+            found.relist(MembersListed((*found.seeds, *what), {}))
+        elif kind == "up":
+            found.up(what, now)
+        elif kind == "down" and what in found.peers:
+            found.down(what)
+        elif kind == "wait":
+            now += what * NS_PER_S
+            found.forget_gone(now)
+        assert found.seeds == (ME, A, B)
+        linked = {name for name, peer in found.peers.items() if peer.up}
+        assert {A, B, *found.listed, *linked} - {ME} <= set(found.peers)
+        assert ME not in found.peers
+        found.quorum(now), found.weights(now), found.look(now)
+    now += PEER_FORGOTTEN_S * NS_PER_S
+    found.forget_gone(now)
+    assert all(name in found.listed or peer.up for name, peer in found.peers.items())

@@ -2,6 +2,7 @@
 
 from mdserver.config import Config, LogLevel
 from mdserver.config.reloading import reloaded
+from mdserver.config.values import Address, MemberPlace
 
 
 def test_reloadable_changes_are_taken_and_others_refused_by_name() -> None:
@@ -15,3 +16,15 @@ def test_reloadable_changes_are_taken_and_others_refused_by_name() -> None:
 def test_nothing_changed() -> None:
     reload = reloaded(Config(), Config())
     assert (reload.config, reload.taken, reload.refused) == (Config(), (), ())
+
+
+def test_a_running_server_joins_no_cluster_and_leaves_none() -> None:
+    there, elsewhere = Address("a", 1), Address("b", 1)
+    alone = Config()
+    moved = Config(cluster_members=(MemberPlace(there, elsewhere),), cluster_seed_member_count=1)
+    member = Config(cluster_members=(MemberPlace(there, there),))
+    names = ("ClusterMembers", "ClusterSeedMemberCount")
+    for old, new, taken in ((alone, moved, ()), (moved, alone, ()), (member, moved, names)):
+        reload = reloaded(old, new)
+        assert reload.config == (new if taken else old)
+        assert (reload.taken, reload.refused) == (taken, () if taken else names)

@@ -172,3 +172,34 @@ def test_paths_and_text() -> None:
         values.PATH.parse("")
     with pytest.raises(ValueError, match="at most 3 characters"):
         values.text(3).parse("four")
+
+
+def test_members_and_those_that_have_moved() -> None:
+    kind = values.places(8900, 3)
+    text = "a:1, [::1]:2@[::2]:3, c@d:4"
+    found = kind.parse(text)
+    assert [(str(place.name), str(place.at)) for place in found] == [
+        ("a:1", "a:1"),
+        ("[::1]:2", "[::2]:3"),
+        ("c:8900", "d:4"),
+    ]
+    assert kind.parse(kind.show(found)) == found
+    assert kind.show(found) == "a:1, [::1]:2@[::2]:3, c:8900@d:4"
+    assert kind.parse("a:1 @ b:1") == kind.parse("a:1@b:1")
+    assert kind.parse("") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a:1, a:1@b:1", "a:1 stands for two members"),
+        ("a:1, b:1@a:1", "a:1 stands for two members"),
+        ("a:1@", "nothing: expected `host:port`"),
+        ("@b:1", "nothing: expected `host:port`"),
+        ("a:1@b:1@c:1", "expected `host:port`"),
+        ("a:1, b:1, c:1, d:1", "expected at most 3 values"),
+    ],
+)
+def test_what_is_no_list_of_members(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        values.places(8900, 3).parse(text)

@@ -49,6 +49,10 @@ def status(monitor: str, credentials: Path | None, as_json: bool, form: str) -> 
             "" if row["behind"] is None else f"{row['behind']:,}",
         )
     console.print(members)
+    for row in answer["members"]:
+        # A member of an earlier version does not say it.
+        if row.get("at", row["address"]) != row["address"]:
+            console.print(f"{row['address']} is at {row['at']}", markup=False)
     groups = answer["groups"]
     orphans = [str(row["group"]) for row in groups if row["coordinator"] is None]
     lag = sum(row["lag"] for row in groups)

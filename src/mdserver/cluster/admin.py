@@ -128,6 +128,7 @@ class AdminCommands(MemberPart):
         led = sum(group.leadership.coordinator == address for group in self.groups)
         found: dict[str, object] = {
             "address": address,
+            "at": self._members.moved.get(address, address),
             "name": name,
             "seed": address in self._settings.seeds,
         }

@@ -28,9 +28,9 @@ from mdserver.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from mdserver.cluster.messages import Heartbeat, Hello, LedGroup
+    from mdserver.cluster.messages import Heartbeat, Hello, LedGroup, MembersListed
     from mdserver.cluster.settings import ClusterSettings
 
 
@@ -100,7 +100,8 @@ class Membership:
     """Remembers all other members: the configured ones in their order, then as they came.
 
     `listed` are the configured ones, with this member; the others are forgotten some time after
-    they went. `joined`: this member serves clients; `weight`: its share of the groups, 0 while it
+    they went. `moved`: those that are at another address than the one that is their name -> that
+    address. `joined`: this member serves clients; `weight`: its share of the groups, 0 while it
     is drained. `_unseen`: members that others see and this one does not -> since when (ns);
     `_missed`: those it misses -> until when it says so (ns); `_known`: those it saw, for as long as
     anybody sees them.
@@ -114,6 +115,7 @@ class Membership:
         "joined",
         "listed",
         "me",
+        "moved",
         "peers",
         "seeds",
         "weight",
@@ -126,10 +128,22 @@ class Membership:
         self.weight = 0 if settings.learner else 1
         self._suspect = settings.suspect
         self.listed = dict.fromkeys((*settings.members, self.me))
+        self.moved: Mapping[str, str] = settings.moved
         self.peers = {name: Peer() for name in self.listed if name != self.me}
         self._unseen: dict[str, int] = {}
         self._missed: dict[str, int] = {}
         self._known: dict[str, None] = {}
+
+    def relist(self, listed: "MembersListed") -> None:
+        """Take a new list of members; those that are not in it any more are forgotten once gone.
+
+        The seeds are not taken from it: who votes does not change while a member runs.
+        """
+        self.listed = dict.fromkeys((*self.seeds, *listed.members, self.me))
+        self.moved = dict(listed.moved)
+        for name in self.listed:
+            if name != self.me and name not in self.peers:
+                self.peers[name] = Peer()
 
     def up(self, name: str, now: int) -> None:
         """Note a new link; its Hello will say what the member is."""

@@ -10,7 +10,7 @@ after a new `PeerUp`. A link may lose the end of what was sent, which is why coo
 members compare lengths in heartbeats. docs/cluster.md, "Messages", says when each is sent.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -468,6 +468,17 @@ class Persisted:
     """The vote record of this request, and all before it, are on the disk."""
 
     request: int
+
+
+@frozen
+class MembersListed:
+    """The operators' list of members from now on; its seeds are those that it always had.
+
+    `moved`: members that are at another address than the one that is their name -> that address.
+    """
+
+    members: tuple[str, ...]
+    moved: Mapping[str, str]
 
 
 @frozen

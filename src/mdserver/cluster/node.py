@@ -87,6 +87,7 @@ Input = (
     | msg.PeerReceived
     | msg.Persisted
     | msg.AdminCommand
+    | msg.MembersListed
     | WalSynced
     | Checkpoint
     | ConcludeWal
@@ -241,7 +242,7 @@ class Node:
                 self._disk(input)
             case msg.AdminCommand():
                 self.admin.carry_out(input)
-            case msg.PeerUp() | msg.PeerDown():
+            case msg.PeerUp() | msg.PeerDown() | msg.MembersListed():
                 self._link(input)
         # What this member publishes to groups that it coordinates itself comes first: it is part of
         # what the step says, and its own messages may follow from it.
@@ -413,8 +414,14 @@ class Node:
 
     # Members
 
-    def _link(self, input: msg.PeerUp | msg.PeerDown) -> None:  # noqa: A002
-        """Handle a link that is up or gone; a new link ends the one before it."""
+    def _link(self, input: msg.PeerUp | msg.PeerDown | msg.MembersListed) -> None:  # noqa: A002
+        """Handle a link that is up or gone, or a new list of those with whom there should be one.
+
+        A new link ends the one before it.
+        """
+        if isinstance(input, msg.MembersListed):
+            self.members.relist(input)
+            return
         known = input.peer in self.members.peers
         if known and self.members.peers[input.peer].up:
             self.mode.link_lost(input.peer)

@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from attrs import evolve, frozen
+from attrs import Factory, evolve, frozen
 
 from mdserver import limits
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Mapping
 
 
 @frozen
@@ -45,6 +46,7 @@ class ClusterSettings:
     name: str = ""  # what people call this member; empty: its address
     workers: bool = False
     learner: bool = False
+    moved: "Mapping[str, str]" = Factory(dict)  # members that are at another address -> there
 
     @property
     def seeds(self) -> tuple[str, ...]:

@@ -196,7 +196,7 @@ class Standard(MemberPart):
             for name, peer in members.peers.items()
             if peer.greeted and members.alive(name, now)
         ]
-        complete = all(name in there or name == me for name in self._settings.members)
+        complete = all(name in there or name == me for name in members.listed)
         if not complete and (self._wait_until is None or now < self._wait_until):
             return {}
         return {me: members.weight} | {name: members.peers[name].weight for name in there}

@@ -5,6 +5,8 @@ from attrs import frozen
 
 from mdserver.config.table import PARAMETERS, Config
 
+_OF_MEMBERS = ("ClusterMembers", "ClusterSeedMemberCount")
+
 
 @frozen
 class Reload:
@@ -27,9 +29,12 @@ def reloaded(old: Config, new: Config) -> Reload:
         for row in PARAMETERS.values()
         if getattr(old, row.attribute) != getattr(new, row.attribute)
     ]
-    taken = [row for row in changed if row.reloadable]
+    # A single server becomes no member of a cluster while it runs, nor the other way round.
+    alone = not (old.cluster_members and new.cluster_members)
+    left = [row for row in changed if not row.reloadable or (alone and row.name in _OF_MEMBERS)]
+    taken = [row for row in changed if row not in left]
     return Reload(
         attrs.evolve(old, **{row.attribute: getattr(new, row.attribute) for row in taken}),
         tuple(row.name for row in taken),
-        tuple(row.name for row in changed if not row.reloadable),
+        tuple(row.name for row in left),
     )

@@ -67,6 +67,16 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class MemberPlace(NamedTuple):
+    """The name of a cluster's member, which is the address it began with, and where it is now."""
+
+    name: Address
+    at: Address
+
+    def __str__(self) -> str:
+        return str(self.name) if self.name == self.at else f"{self.name}@{self.at}"
+
+
 def loopback(host: str) -> bool:
     """Return whether only programs of this machine can reach an address."""
     if host == "localhost":
@@ -249,6 +259,30 @@ def address(default_port: int) -> Kind[Address]:
         return Address(host, number)
 
     return Kind(form, parse, str)
+
+
+def places(default_port: int, items_max: int) -> Kind[tuple[MemberPlace, ...]]:
+    """Return the kind of a list of members: `host:port`, or `host:port@host:port` if one moved."""
+    one = address(default_port)
+
+    def parse_place(value: str) -> MemberPlace:
+        name, moved, at = value.partition("@")
+        where = one.parse(name.strip())
+        return MemberPlace(where, one.parse(at.strip()) if moved else where)
+
+    form = "a comma list of `host:port`, and `host:port@host:port` for a member that has moved"
+    several = listed(Kind(one.form, parse_place, str), items_max, form)
+
+    def parse(value: str) -> tuple[MemberPlace, ...]:
+        found = several.parse(value)
+        for what in ("name", "at"):
+            addresses = [str(getattr(place, what)) for place in found]
+            twice = [address for address in addresses if addresses.count(address) > 1]
+            if twice:
+                raise ValueError(f"{twice[0]} stands for two members")
+        return found
+
+    return Kind(form, parse, several.show)
 
 
 def _split_port(value: str, form: str) -> tuple[str, str]:

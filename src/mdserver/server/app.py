@@ -439,6 +439,8 @@ class App:
         nothing has changed then.
         """
         new = reloaded(self.config, config)
+        if self.member is not None:
+            self.member.check_list(new.config)
         verifier = token_verifier(new.config)
         links = [] if self.member is None else self.member.identities
         workers = [] if self.workers is None else self.workers.identities
@@ -452,6 +454,8 @@ class App:
         engine.dispatch(RulesChanged(new.config.entitlement_allow_token, networks))
         if self.workers is not None:
             self.workers.reload(new.config)
+        if isinstance(self.links, Links):
+            self.links.relist(new.config)
         log.info("reloaded", taken=new.taken, needs_restart=new.refused)
         return new
 

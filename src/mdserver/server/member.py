@@ -1,6 +1,7 @@
 """The place of a server in its cluster: settings, vote record and links to other members."""
 
 import time
+from collections.abc import Mapping
 
 import structlog
 import trio
@@ -8,10 +9,12 @@ from attrs import Factory, define, frozen
 
 from mdserver.cluster.admin import DRAINED
 from mdserver.cluster.identity import Identity
+from mdserver.cluster.messages import MembersListed
 from mdserver.cluster.node import TICK, Node
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.config import Config, DeliveryMode, JournalFsync
+from mdserver.config.values import Address
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Log
 from mdserver.errors import ConfigError
@@ -71,11 +74,60 @@ class Member:
         """The certificate for links to other members, if there is one."""
         return [] if self.peers.identity is None else [self.peers.identity]
 
+    def check_list(self, config: Config) -> None:
+        """Raise ConfigError if a configuration has other seeds than this member runs with.
+
+        Majorities of two lists of seeds need not have a seed in common, so what one of them has
+        acknowledged could be unknown to the other.
+        """
+        here, there = ", ".join(self.cluster.seeds), ", ".join(listing(config).seeds)
+        if here != there:
+            raise ConfigError(
+                f"ClusterMembers and ClusterSeedMemberCount: the seeds are {there}, and this member"
+                f" runs with {here}. The names of seeds, their order and their number cannot"
+                " change: for a machine at another address write NAME@ADDRESS, and with other"
+                " members more or fewer set ClusterSeedMemberCount"
+            )
+
     def connect(self, node: Node, engine: Engine, log: Logger) -> "Links":
         """Make the links of this member to the others and to its vote file; `run` them."""
         file = self.file
         writer = None if file is None else VoteWriter(file, engine)
         return Links(node, engine, Peers(self.peers, engine, log), writer)
+
+
+@frozen
+class Listing:
+    """A list of members, as configured; `seeds` is whoever votes by it.
+
+    `members` are their names, and `moved` says where those are found that are at another address.
+    """
+
+    members: tuple[Address, ...]
+    moved: Mapping[str, Address]
+    seeds: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return what the members are called."""
+        return tuple(map(str, self.members))
+
+    @property
+    def told(self) -> dict[str, str]:
+        """Return `moved` as text."""
+        return {name: str(address) for name, address in self.moved.items()}
+
+
+def listing(config: Config) -> Listing:
+    """Return the list of members that a configuration has."""
+    places = config.cluster_members
+    names = tuple(str(place.name) for place in places)
+    guaranteed = config.cluster_delivery_mode is DeliveryMode.GUARANTEED
+    return Listing(
+        tuple(place.name for place in places),
+        {str(place.name): place.at for place in places if place.at != place.name},
+        ClusterSettings("", names, config.cluster_seed_member_count, guaranteed).seeds,
+    )
 
 
 @frozen
@@ -86,6 +138,12 @@ class Links:
     engine: Engine
     peers: Peers
     votes: VoteWriter | None
+
+    def relist(self, config: Config) -> None:
+        """Take the list of members of a configuration that `Member.check_list` has passed."""
+        listed = listing(config)
+        self.engine.dispatch(MembersListed(listed.names, listed.told))
+        self.peers.relist(listed.members, listed.moved)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the links and the vote file until cancelled. Raises StartError."""
@@ -111,16 +169,17 @@ def open_member(config: Config, *, trace: bool = False) -> Member | None:
         raise ConfigError("ClusterMemberListen is missing: this member's own address, not `*`")
     if not config.cluster_password:
         raise ConfigError("ClusterPassword is missing: members prove that they know it")
-    names = tuple(str(address) for address in config.cluster_members)
+    listed = listing(config)
     mode = config.cluster_delivery_mode
     cluster = ClusterSettings(
         str(listen),
-        names,
+        listed.names,
         config.cluster_seed_member_count,
         mode is DeliveryMode.GUARANTEED,
         config.client_address or str(config.listen[0]),
         trace=trace,
         name=config.node_name,
+        moved=listed.told,
     )
     identity = Identity(str(listen), cluster.seeds, config.cluster_subject_groups)
     links = load_identity(config)
@@ -135,8 +194,9 @@ def open_member(config: Config, *, trace: bool = False) -> Member | None:
         votes = VoteRecord(str(listen), "", started, False, [Vote()] * identity.groups, {})
     peers = PeerSettings(
         listen=listen,
-        bind=config.cluster_member_bind or listen,
-        members=config.cluster_members,
+        bind=config.cluster_member_bind or listed.moved.get(str(listen), listen),
+        members=listed.members,
+        moved=listed.moved,
         seeds=cluster.seeds,
         groups=identity.groups,
         mode=mode.value,

@@ -279,3 +279,43 @@ async def test_lines_about_callers_are_counted(autojump_clock: trio.testing.Mock
     complaints.say("", "another reason\x1b", "192.0.2.1")
     assert "'more': 5" in log.lines[-1]
     assert "another reason\\" in log.lines[-1]
+
+
+async def test_a_member_that_moved_is_dialed_where_it_is_now(tmp_path: object) -> None:
+    """It calls nobody, so the other finds it by the new list alone."""
+    first, second, old = sorted(free_addresses(3), key=str)
+    new = free_addresses(1)[0]
+    caller = Member(tmp_path, (first, second, old), 0)
+    moved = Member(tmp_path, (first, second, old), 1, bind=new)
+    moved.peers.relist((), {})
+    async with AsyncExitStack() as stack:
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
+        await nursery.start(caller.run)
+        await nursery.start(moved.run)
+        assert caller.node.statistics().linked == ()
+        caller.peers.relist((first, second, old), {str(second): new})
+        with trio.fail_after(60):
+            while caller.node.statistics().linked != (str(second),):
+                await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+async def test_a_member_that_is_listed_later_is_dialed_and_keeps_its_link_when_it_is_dropped(
+    tmp_path: object,
+) -> None:
+    first, second, third, fourth = sorted(free_addresses(4), key=str)
+    caller = Member(tmp_path, (first, second, third), 0)
+    late = Member(tmp_path, (first, second, third, fourth), 3)
+    late.peers.relist((), {})
+    async with AsyncExitStack() as stack:
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
+        await nursery.start(caller.run)
+        await nursery.start(late.run)
+        caller.peers.relist((first, second, third, fourth), {})
+        with trio.fail_after(60):
+            while caller.node.statistics().linked != (str(fourth),):
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        caller.peers.relist((first, second, third), {})
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert caller.node.statistics().linked == (str(fourth),)

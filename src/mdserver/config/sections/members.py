@@ -8,7 +8,7 @@ import attrs
 from mdserver import limits
 from mdserver.config import values
 from mdserver.config.parameter import parameter
-from mdserver.config.values import Address
+from mdserver.config.values import Address, MemberPlace
 
 
 class DeliveryMode(enum.Enum):
@@ -22,28 +22,32 @@ class DeliveryMode(enum.Enum):
 class Members:
     """Cluster"""
 
-    cluster_members: tuple[Address, ...] = parameter(
+    cluster_members: tuple[MemberPlace, ...] = parameter(
         "ClusterMembers",
-        values.listed(
-            values.address(8900), limits.CLUSTER_MEMBERS_MAX, "a comma list of `host:port`"
-        ),
+        values.places(8900, limits.CLUSTER_MEMBERS_MAX),
         (),
         """The addresses by which the members of the cluster speak to each other, the same list in
         the same order everywhere. The first ones are the seeds, see `ClusterSeedMemberCount`;
-        further members that are not in the list may join. Empty: a single server.""",
+        further members that are not in the list may join. A member keeps the address that it began
+        with as its name: if its machine is replaced by one at another address, its entry is
+        `NAME@ADDRESS`. SIGHUP makes a running member take new addresses and other members, but no
+        other seeds. Empty: a single server.""",
+        reloadable=True,
     )
     cluster_member_listen: Address | None = parameter(
         "ClusterMemberListen",
         values.optional(values.address(8900), "none"),
         None,
-        """This member's own address among `ClusterMembers`: where it listens for the others.""",
+        """This member's own address among `ClusterMembers`, without what follows an `@`: where it
+        listens for the others, unless its entry says where it is now.""",
     )
     cluster_member_bind: Address | None = parameter(
         "ClusterMemberBind",
         values.optional(values.address(8900), "none"),
         None,
-        """Where this member listens for the others, if that is not `ClusterMemberListen`: behind
-        a container's published port or a proxy. `*` as the host stands for all interfaces.""",
+        """Where this member listens for the others, if that is not the address by which they find
+        it: behind a container's published port or a proxy. `*` as the host stands for all
+        interfaces.""",
     )
     cluster_password: str = parameter(
         "ClusterPassword",
@@ -85,7 +89,9 @@ class Members:
         values.whole(0, 7),
         0,
         """How many of `ClusterMembers` are seeds, whose majority decides: 3 survives the loss of
-        one, 5 of two. 0: three, or five if the list has five members or more.""",
+        one, 5 of two. 0: three, or five if the list has five members or more. SIGHUP takes a new
+        value if the seeds stay the same with it.""",
+        reloadable=True,
     )
     cluster_subject_groups: int = parameter(
         "ClusterSubjectGroups",

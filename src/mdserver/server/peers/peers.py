@@ -4,6 +4,9 @@ Each pair of members shares one link. The member with the smaller address dials.
 too after it has waited for a while, because a new member may be unknown to those that it joins. Two
 new members learn of each other from the members that they join (`PeerDiscovered`).
 
+A member is called by the address that it began with, for as long as the cluster lasts. Where it is
+dialed may change while this member runs (`Peers.relist`): the handshake proves who answers there.
+
     connected --TLS, if configured--> handshake --both proven--> open --close--> closed
         |                                 |
         '-------- refused, broken or too slow ----> closed
@@ -27,11 +30,11 @@ import random
 import secrets
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import trio
-from attrs import frozen
+from attrs import Factory, evolve, frozen
 
 from mdserver.cluster.messages import (
     ClosePeer,
@@ -79,9 +82,9 @@ LARGER_DIALS_AFTER_S = 1.0
 class PeerSettings:
     """The settings of a member's links.
 
-    `listen` is the address at which others find this member, `bind` the one that it binds,
-    `members` are the addresses of all listed members. With an `identity` links are encrypted, and
-    the other members have to show a certificate too.
+    `listen` is the address that names this member, `bind` the one that it binds, `members` are the
+    names of all listed members, and `moved` says where those are found that are somewhere else.
+    With an `identity` links are encrypted, and the other members have to show a certificate too.
     """
 
     listen: Address
@@ -92,11 +95,16 @@ class PeerSettings:
     mode: str
     password: str
     identity: MutualIdentity | None = None
+    moved: Mapping[str, Address] = Factory(dict)
 
     @property
     def me(self) -> str:
         """Return this member's name: its peer address."""
         return str(self.listen)
+
+    def found_at(self, name: Address) -> Address:
+        """Return the address at which a member is found now."""
+        return self.moved.get(str(name), name)
 
     def greeting(self) -> Greeting:
         """Return a greeting with a fresh nonce."""
@@ -126,7 +134,7 @@ class Peers:
         self.links: dict[str, Link] = {}
         self._dirty: list[Link] = []
         self._buffer = bytearray(READ_BYTES)
-        self._doorstep = Doorstep(address.host for address in settings.members)
+        self._doorstep = Doorstep(settings.found_at(name).host for name in settings.members)
         self._complaints = Complaints(log)
         self._dialed: dict[str, None] = {}
         self._nursery: trio.Nursery | None = None
@@ -175,6 +183,23 @@ class Peers:
         self._dialed[name] = None
         self._nursery.start_soon(self._dial, address)
 
+    def relist(self, members: tuple[Address, ...], moved: Mapping[str, Address]) -> None:
+        """Take a new list of members, and where those are found that have moved.
+
+        Links that are open stay open, also to members that are not listed any more.
+        """
+        self._settings = evolve(self._settings, members=members, moved=moved)
+        for name in members:
+            self._doorstep.list(self._settings.found_at(name).host)
+            self._begin_to_dial(name)
+
+    def _begin_to_dial(self, name: Address) -> None:
+        """Begin to dial a member, unless that happens already or it is this one."""
+        called = str(name)
+        if self._nursery is not None and called not in (self._settings.me, *self._dialed):
+            self._dialed[called] = None
+            self._nursery.start_soon(self._dial, name)
+
     # Opening
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -186,22 +211,20 @@ class Peers:
 
             for listening in self._sockets.listen(self._settings.bind):
                 nursery.start_soon(accept_each, listening, accepted, self._unaccepted)
-            for address in self._settings.members:
-                if str(address) != self._settings.me:
-                    self._dialed[str(address)] = None
-                    nursery.start_soon(self._dial, address)
             self._nursery = nursery
+            for name in self._settings.members:
+                self._begin_to_dial(name)
             task_status.started()
 
     def _unaccepted(self, error: OSError) -> None:
         self._complaints.say("any caller", broken(error))
 
-    async def _dial(self, address: Address) -> None:
-        """Dial a member whenever there is no link to it.
+    async def _dial(self, member: Address) -> None:
+        """Dial a member whenever there is no link to it, at the address where it is found then.
 
         A member that is not in the list is given up after `PEER_FORGOTTEN_S` without a link.
         """
-        name, listed = str(address), address in self._settings.members
+        name = str(member)
         gone = trio.current_time() + PEER_FORGOTTEN_S
         pause = 0.0 if self._settings.me < name else LARGER_DIALS_AFTER_S
         back_off = FIRST_BACK_OFF_S
@@ -212,9 +235,10 @@ class Peers:
                 back_off = FIRST_BACK_OFF_S
                 gone = trio.current_time() + PEER_FORGOTTEN_S
                 continue
-            if not listed and trio.current_time() > gone:
+            if member not in self._settings.members and trio.current_time() > gone:
                 del self._dialed[name]
                 return
+            address = self._settings.found_at(member)
             try:
                 with trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
                     sock = await self._sockets.dial(address)
@@ -222,7 +246,7 @@ class Peers:
                 back_off = min(2 * back_off, PEER_BACK_OFF_MAX_S)
                 pause = back_off * (0.5 + random.random() / 2)  # noqa: S311 - spreads, hides nothing
                 continue
-            if not await self._serve(sock, Side.DIALER, name, name):
+            if not await self._serve(sock, Side.DIALER, name, str(address)):
                 # It answers but the handshake failed, usually because of its configuration or of
                 # this member's. That needs an operator, so there is no hurry.
                 pause = PEER_BACK_OFF_MAX_S
