@@ -119,6 +119,11 @@ def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
     ("arguments", "status", "told"),
     [
         (("archive", "--tables", "t"), 2, "Give either --journal or --kafka"),
+        (
+            ("archive", "--tables", "t", "--journal", "j", "--plain"),
+            2,
+            "--plain is about topics: give --kafka",
+        ),
         (("archive", "--tables", "t", "--journal", "none"), 2, "none is no folder"),
         (
             ("archive", "--tables", "t", "--journal", "tests", "--journal", "docs/../tests"),

@@ -59,6 +59,17 @@ def test_the_same_rows_as_from_the_journal(spark: Any, kafka: LiveKafka, tmp_pat
     assert (bad["line"], bad["src_kind"]) == (b"{no row", "kafka")
 
 
+def test_plain_records_are_archived(spark: Any, kafka: LiveKafka, tmp_path: Path) -> None:
+    kafka.create("vehicles", partitions=1)
+    kafka.produce("vehicles", [("car66/speed", b"95"), ("a//b", b"poison"), ("car66/speed", None)])
+    archive(spark, KafkaSource(kafka.servers, ["vehicles"], plain=True), tmp_path)
+    assert [
+        (row["subject"], row["seq"], row["content"], row["retained"]) for row in rows(tmp_path)
+    ] == [("/vehicles/car66/speed", 1, b"95", True), ("/vehicles/car66/speed", 3, b"", False)]
+    (bad,) = DeltaTable(tmp_path / "quarantine").to_pyarrow_table().to_pylist()
+    assert (bad["reason"], bad["src_pos"]) == ("subject is missing", 1)
+
+
 def test_a_topic_that_was_created_again(spark: Any, kafka: LiveKafka, tmp_path: Path) -> None:
     """Spark alone reads the new topic from the place where it was in the old one."""
     source = KafkaSource(kafka.servers, ["again.messages"])

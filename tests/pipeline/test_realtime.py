@@ -61,7 +61,7 @@ def expected(loaded: list[Rule], lines: list[bytes]) -> list[tuple[str, str]]:
 def test_expressions_say_what_the_operators_say(spark: Any, tmp_path: Path) -> None:
     loaded, lines = load(tmp_path), message_lines(PUBLICATIONS)
     raw = spark.createDataFrame([(line.decode(),) for line in [*lines, b"{"]], "value string")
-    records = realtime.derived(raw, loaded, "out").collect()
+    records = realtime.derived(raw, loaded, realtime.TopicTarget("h:1", "out", {})).collect()
     said = [(row.key, row.value) for row in records if row.topic == "out"]
     assert sorted(said) == expected(loaded, lines)
     assert len(said) > 40

@@ -45,12 +45,15 @@ class JobSource:
     kafka: str | None
     topics: str | None
     kafka_settings: Mapping[str, str] = field(factory=dict)
+    plain: bool = False
 
     def __attrs_post_init__(self) -> None:
         if bool(self.journals) == (self.kafka is not None):
             raise click.UsageError("Give either --journal or --kafka.")
         if self.kafka is not None and not self.topics:
             raise click.UsageError("--kafka needs --topics, such as mdserver.messages.")
+        if self.plain and self.kafka is None:
+            raise click.UsageError("--plain is about topics: give --kafka and --topics.")
         for journal in self.journals:
             if not journal.is_dir():
                 raise click.BadParameter(f"{journal} is no folder.", param_hint="--journal")
@@ -104,7 +107,7 @@ class JobSource:
 
         assert self.kafka is not None
         topics = (self.topics or "").split(",")
-        return sources.KafkaSource(self.kafka, topics, self.kafka_settings)
+        return sources.KafkaSource(self.kafka, topics, self.kafka_settings, plain=self.plain)
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,6 +123,11 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--kafka", metavar="SERVERS", help="Bootstrap servers, in place of a journal.")
     @click.option("--topics", help="A comma list; the part after the last dot names the stream.")
     @click.option(
+        "--plain",
+        is_flag=True,
+        help="Records of the topics are messages, as for members with ClusterEngine = kafka.",
+    )
+    @click.option(
         "--kafka-option",
         "settings",
         metavar="NAME=VALUE",
@@ -132,10 +140,11 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         kafka: str | None,
         topics: str | None,
         settings: tuple[str, ...],
+        plain: bool,
         **others: Any,
     ) -> Any:
         parsed = dict(parsed_setting(text) for text in settings)
-        return function(where=JobSource(journals, kafka, topics, parsed), **others)
+        return function(where=JobSource(journals, kafka, topics, parsed, plain), **others)
 
     return with_source
 

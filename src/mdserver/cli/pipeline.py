@@ -146,7 +146,8 @@ def derive(
     was; what it remembers is in TABLES/_checkpoints/derive.
 
     With --real-time, rules that judge each message by itself (last, threshold without clear) run in
-    Spark's real-time mode, from Kafka to Kafka; what cannot be used goes to TOPIC.quarantine.
+    Spark's real-time mode, from Kafka to Kafka; what cannot be used goes to TOPIC.quarantine. With
+    --plain both topics are those of members with ClusterEngine = kafka.
 
     \b
     A rules file (docs/rules.md):
@@ -212,7 +213,7 @@ def derive_in_real_time(
         raise click.UsageError("--real-time needs --kafka, and runs for ever.")
     source = where.kafka_source()
     loaded = rules.load(rules_file)
-    target = realtime.TopicTarget(source.servers, topic, source.settings)
+    target = realtime.TopicTarget(source.servers, topic, source.settings, source.plain)
     realtime.check(loaded, source, target)
     with started("derive", spark_settings, where) as spark:
         realtime.run(spark, source, loaded, target, tables)

@@ -13,12 +13,12 @@ from typing import Any
 
 from attrs import field, frozen
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from mdserver.journal import segments
 from mdserver.limits import MB
-from mdserver.pipeline.common import tail
+from mdserver.pipeline.common import plain, tail
 from mdserver.pipeline.common.checkpoints import PLACE
 from mdserver.pipeline.common.numbered import sealed
 from mdserver.pipeline.common.requirements import PipelineError
@@ -119,20 +119,26 @@ class JournalSource:
 class KafkaSource:
     """Topics whose record values are lines of the journal.
 
-    The part after the last dot of a topic's name is its stream. `settings` are further ones of the
-    Kafka client, such as `security.protocol`. `records_per_batch` is None in real-time mode, which
-    has no batches.
+    The part after the last dot of a topic's name is its stream. With `plain` each record is a
+    message itself, as for members whose log is Kafka, and all topics are of the stream of messages.
+    `settings` are further ones of the Kafka client, such as `security.protocol`.
+    `records_per_batch` is None in real-time mode, which has no batches.
     """
 
     servers: str
     topics: Sequence[str]
     settings: Mapping[str, str] = field(factory=dict)
     records_per_batch: int | None = 500_000
+    plain: bool = False
 
     def stream(self, spark: SparkSession, stream: str) -> DataFrame:
         """Return the stream's records, from the beginning of its topics."""
-        reader = spark.readStream.format("kafka").options(**self._options(stream))
-        return self._raw(reader.load())
+        records = spark.readStream.format("kafka").options(**self._options(stream)).load()
+        if not self.plain:
+            return self._raw(records, f.col("value").cast("string"))
+        known = self.identity(spark, stream)
+        histories = {topic: known[_identified(topic)] for topic in self._topics(stream)}
+        return self._raw(records, plain.lines(records, histories))
 
     def follow(self, spark: SparkSession, stream: str) -> DataFrame:
         """Return the same as `stream`: Kafka has records as soon as they are written.
@@ -164,7 +170,7 @@ class KafkaSource:
             cluster = admin.describeCluster().clusterId().get()
             described = admin.describeTopics(topics).allTopicNames().get()
             return {"the Kafka cluster": cluster} | {
-                f"topic {topic}": described[topic].topicId().toString() for topic in topics
+                _identified(topic): described[topic].topicId().toString() for topic in topics
             }
         except Py4JJavaError as error:
             reason = error.java_exception.getCause().getMessage()
@@ -180,7 +186,8 @@ class KafkaSource:
         }
 
     def _topics(self, stream: str) -> list[str]:
-        return [topic for topic in self.topics if topic.rsplit(".", 1)[-1] == stream]
+        streams = {t: "messages" if self.plain else t.rsplit(".", 1)[-1] for t in self.topics}
+        return [topic for topic in self.topics if streams[topic] == stream]
 
     def _options(self, stream: str) -> dict[str, str]:
         most = {"maxOffsetsPerTrigger": str(self.records_per_batch)}
@@ -190,19 +197,25 @@ class KafkaSource:
             "subscribe": ",".join(self._topics(stream)),
             "startingOffsets": "earliest",
             "failOnDataLoss": "true",
+            **({"includeHeaders": "true"} if self.plain else {}),
             # With the default each batch waits half a second at the end of a partition.
             "kafka.fetch.max.wait.ms": "20",
         }
 
     @staticmethod
-    def _raw(records: DataFrame) -> DataFrame:
+    def _raw(records: DataFrame, line: Column) -> DataFrame:
         return records.select(
-            f.col("value").cast("string").alias("value"),
+            line.alias("value"),
             f.col("timestamp").alias("ts_broker"),
             f.lit("kafka").alias("src_kind"),
             f.col("partition").cast("bigint").alias("src_partition"),
             f.col("offset").alias("src_pos"),
         )
+
+
+def _identified(topic: str) -> str:
+    """Return the name of the part of a source's identity that is a topic's identifier."""
+    return f"topic {topic}"
 
 
 Source = JournalSource | KafkaSource

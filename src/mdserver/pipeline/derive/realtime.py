@@ -7,6 +7,11 @@ subject. Lines that cannot be used go to a topic of their own, with the reason.
 
 After a crash Spark repeats the records since its last checkpoint. The header `md-id` follows from
 the rule and the message alone, so a repeated record has the same one and readers can drop it.
+
+If the source has plain records, so has the target: the subject `/TOPIC/KEY` is KEY in that topic,
+fields are headers, and `md-id` is that of a numbered publication. Members then pass over what is
+repeated: the publisher is the rule with the partition that it reads, and the number is the offset,
+so the numbers of a publisher rise.
 """
 
 import re
@@ -14,13 +19,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from attrs import evolve, frozen
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from mdserver.pipeline.common import checkpoints, rows, schema
+from mdserver.pipeline.common import checkpoints, plain, rows, schema
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import KafkaSource
 from mdserver.pipeline.common.spark_errors import reason_of
@@ -38,11 +44,15 @@ every five seconds the 95th percentile of the latency was 472 ms instead of 3.4 
 
 @frozen
 class TopicTarget:
-    """The topic of derived messages; `settings` are further ones of the Kafka client."""
+    """The topic of derived messages; `settings` are further ones of the Kafka client.
+
+    With `plain` its records are messages themselves, as for members whose log is Kafka.
+    """
 
     servers: str
     topic: str
     settings: Mapping[str, str]
+    plain: bool = False
 
 
 def check(rules: Sequence[Rule], source: KafkaSource, target: TopicTarget) -> None:
@@ -56,12 +66,19 @@ def check(rules: Sequence[Rule], source: KafkaSource, target: TopicTarget) -> No
             )
     if target.topic in source.topics:
         raise PipelineError(f"{target.topic} is read from; derived messages need another topic")
+    for rule in rules:
+        if target.plain and not rule.to.startswith(f"/{target.topic}/"):
+            raise PipelineError(
+                f"rule {rule.name} publishes to {rule.to}; with --plain `to` begins with"
+                f" /{target.topic}/, the topic of --real-time"
+            )
 
 
-def derived(raw: DataFrame, rules: Sequence[Rule], topic: str) -> DataFrame:
+def derived(raw: DataFrame, rules: Sequence[Rule], target: TopicTarget) -> DataFrame:
     """Return the records to write for raw ones: topic, key, value (text), headers."""
     parsed = rows.parse(raw, rows.MESSAGES)
-    said = f.array_compact(f.array(_set_aside(topic), *(_said(rule, topic) for rule in rules)))
+    spoken = (_said(rule, target) for rule in rules)
+    said = f.array_compact(f.array(_set_aside(target.topic), *spoken))
     return parsed.select(f.explode(said).alias("record")).select("record.*")
 
 
@@ -80,13 +97,15 @@ def _record(topic: str, key: Column, value: Column, headers: Mapping[str, Column
 
 def _set_aside(topic: str) -> Column:
     """Return the record for `quarantine` of a line that cannot be used, null for all others."""
-    line = _record(
-        topic + QUARANTINE, f.lit(None).cast("string"), f.col("value"), {"reason": f.col("reason")}
-    )
-    return f.when(f.col("reason").isNotNull(), line)
+    return f.when(f.col("reason").isNotNull(), _aside(topic, f.col("reason")))
 
 
-def _said(rule: Rule, topic: str) -> Column:
+def _aside(topic: str, reason: Column) -> Column:
+    key = f.lit(None).cast("string")
+    return _record(topic + QUARANTINE, key, f.col("value"), {"reason": reason})
+
+
+def _said(rule: Rule, target: TopicTarget) -> Column:
     """Return the record that a rule publishes for a message, null if it publishes nothing.
 
     The result must be the one of `operators.step` for the same message.
@@ -108,17 +127,40 @@ def _said(rule: Rule, topic: str) -> Column:
         fields = {"state": "above"}
     given = {"value": value, **{name: f.lit(text) for name, text in fields.items()}}
     content = value if rule.message is None else _filled(rule.message, subject, given)
-    place = f.concat_ws("|", f.lit(rule.name), row["history"], subject, row["epoch"], row["seq"])
-    headers = {
-        "md-id": place,
-        "md-fields": f.to_json(
-            f.create_map(
-                *(f.lit(text) for pair in {"rule": rule.name, **fields}.items() for text in pair)
-            )
-        ),
-    }
     to = _filled(rule.to, subject, {})
-    return f.when(speaks, _record(topic, to, content, headers))
+    named = {"rule": rule.name, **fields}
+    if target.plain:
+        record = _plain(rule, target.topic, to, content, named)
+    else:
+        place = f.concat_ws(
+            "|", f.lit(rule.name), row["history"], subject, row["epoch"], row["seq"]
+        )
+        pairs = (f.lit(text) for pair in named.items() for text in pair)
+        headers = {"md-id": place, "md-fields": f.to_json(f.create_map(*pairs))}
+        record = _record(target.topic, to, content, headers)
+    return f.when(speaks, record)
+
+
+def _plain(
+    rule: Rule, topic: str, to: Column, content: Column, fields: Mapping[str, str]
+) -> Column:
+    """Return the record that members take for a message about `to`.
+
+    If that is no subject, members could not; then it is the record for `quarantine`.
+    """
+    row = f.col("row")
+    # A rule that means something else is another publisher, whose numbers are no repeats.
+    who = f"derive {rule.name} {crc32(repr(rule).encode()):08x}"
+    publisher = f.concat_ws(" ", f.lit(who), row["history"], row["epoch"])
+    headers = {
+        **{name: f.lit(text) for name, text in fields.items()},
+        "md-id": f.concat_ws(" ", row["seq"], plain.check_of(to), publisher),
+    }
+    key = to.substr(f.lit(len(topic) + 3), f.length(to))
+    wrong = f.concat(f.lit(f"rule {rule.name}: "), to, f.lit(" is no subject"))
+    return f.when(plain.is_subject(to), _record(topic, key, content, headers)).otherwise(
+        _aside(topic, wrong)
+    )
 
 
 def _filled(template: str, subject: Column, values: Mapping[str, Column]) -> Column:
@@ -155,7 +197,7 @@ def run(
     client = {**target.settings, "bootstrap.servers": target.servers}
     real_time: dict[str, Any] = {"realTime": CHECKPOINT_EVERY}
     query = (
-        derived(evolve(source, records_per_batch=None).follow(spark, STREAM), rules, target.topic)
+        derived(evolve(source, records_per_batch=None).follow(spark, STREAM), rules, target)
         .writeStream.queryName("derive")
         .format("kafka")
         .options(**{f"kafka.{name}": value for name, value in client.items()})
