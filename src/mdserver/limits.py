@@ -371,6 +371,8 @@ KAFKA_ABSENT_MAX = 25_000  # subjects known by positions of clients alone, and 2
 KAFKA_IDLE_AT_ONCE = 1_000  # subjects a second that are looked at, whether anything is left of them
 KAFKA_CLOSE_TIMEOUT_S = 5  # for what still waits to be acknowledged when the server ends
 KAFKA_PROPERTIES_BYTES_MAX = 1 * MB
+KAFKA_DECODER_DEADLINE_S = 5  # for one record: a schema may have to be fetched first
+KAFKA_DECODERS_STUCK_MAX = 16  # calls of one consumer that have not returned: a thread each
 
 # Pipeline
 DERIVE_GROUPS_MAX = 1_000_000  # groups of all rules together, whose states are kept in memory

@@ -13,8 +13,8 @@ the partitioner chooses for the key, and partition 0 without a key (`Partitioner
 another producer put into another partition is a *stray*: it has no place in the order of its
 subject. It is delivered without a position, as a STANDARD message, and not cached.
 
-A *poison* record cannot become a publication: its key is no UTF-8, the subject would be invalid, or
-it is too large for clients. It is counted and passed over.
+A *poison* record cannot become a publication: its key is no UTF-8, the subject would be invalid, it
+is too large for clients, or its decoder failed. It is counted and passed over.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,7 +53,11 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class KafkaRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A record as the consumer read it; `time` is its timestamp in ns since the Unix epoch."""
+    """A record as the consumer read it; `time` is its timestamp in ns since the Unix epoch.
+
+    A decoder may have made its value: `text` says what it made of it, None without a decoder, and
+    `fields` stand beside those of the headers. `poison` says why it could make nothing of it.
+    """
 
     topic: str
     partition: int
@@ -62,6 +66,9 @@ class KafkaRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: bytes | None
     value: bytes | None
     headers: Headers | None = None
+    text: bool | None = None
+    fields: dict[str, str] | None = None
+    poison: str | None = None
 
 
 class ProducedRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -207,6 +214,8 @@ def publication(
 
     `bytes_max` bounds content and fields together. A `stray` has no place in its subject's order.
     """
+    if record.poison is not None:
+        raise PoisonError(record.poison)
     value = record.value
     content = b"" if value is None else value
     fields: dict[str, str] = {}
@@ -217,6 +226,8 @@ def publication(
         except UnicodeDecodeError:
             continue  # Fields are text, so bytes of another application are no field.
         (own if name.startswith(OWN) else fields)[name] = text
+    if record.fields is not None:
+        fields |= record.fields
     size = len(content) + fields_bytes(fields)
     if size > bytes_max:
         raise PoisonError(f"{size} bytes: MaxMessageSize allows {bytes_max}")
@@ -225,7 +236,7 @@ def publication(
     return Publication(
         place.subject,
         content,
-        own.get(ENCODING) != "binary" and _is_text(content),
+        own.get(ENCODING) != "binary" and _is_text(content) if record.text is None else record.text,
         fields or None,
         own.get(CLOSURE),
         value is not None and own.get(RETAINED) != "0",

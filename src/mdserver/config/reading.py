@@ -224,6 +224,9 @@ def _beside_kafka(loaded: Loaded) -> Iterator[str]:
     """Yield a sentence for each value that makes no sense if Kafka is the log."""
     config, where = loaded.config, f"{loaded.origins['ClusterEngine']}: ClusterEngine = kafka: "
     if config.cluster_engine is not ClusterEngine.KAFKA:
+        if config.kafka_decoder_class:
+            name = "Kafka.Decoder.Class"
+            yield f"{loaded.origins[name]}: {name}: it needs ClusterEngine = kafka"
         return
     if config.cluster_members:
         yield f"{where}members know nothing of each other, so leave ClusterMembers out"

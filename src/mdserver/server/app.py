@@ -33,6 +33,8 @@ from mdserver.server.disk.journalling import Journal
 from mdserver.server.disk.statistics_file import StatisticsFile
 from mdserver.server.engine import OutputRoutes, ignore, refuse
 from mdserver.server.http.router import Router
+from mdserver.server.kafka.decoding import METHODS as DECODER_METHODS
+from mdserver.server.kafka.decoding import DecoderSettings, decoder_settings
 from mdserver.server.kafka.opening import connect, open_kafka
 from mdserver.server.logs import audit_logs, set_level
 from mdserver.server.member import Links, Member, open_member
@@ -165,7 +167,7 @@ def build(
         member=member,
         links=workers if member is None else member.connect(node, server.engine, log),
         workers=workers,
-        kafka=connect(kafka, node, server.engine),
+        kafka=connect(kafka, node, server.engine, build_decoder(config)),
         journal=None if store is None else store.journal(node, server.engine),
         authorizer=build_authorizer(config, server),
         presence=build_presence_hook(config),
@@ -219,6 +221,18 @@ def build_presence_hook(config: Config) -> PresenceHook | None:
         return None
     made = load_class(name, "Extension.Presence.Class", METHODS.values())
     return PresenceHook(made, config.presence_deadline, config.node_name)
+
+
+def build_decoder(config: Config) -> DecoderSettings | None:
+    """Make what decodes the values of Kafka's records, None if there is no class for it.
+
+    Raises ConfigError.
+    """
+    name = config.kafka_decoder_class
+    if not name:
+        return None
+    made = load_class(name, "Kafka.Decoder.Class", DECODER_METHODS)
+    return decoder_settings(made, config.kafka_decoder_deadline)
 
 
 @define(kw_only=True, eq=False)

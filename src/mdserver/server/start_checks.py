@@ -9,6 +9,8 @@ from mdserver.config.keys import token_verifier
 from mdserver.errors import MdserverError
 from mdserver.server.clients.admission import DESCRIPTORS_KEPT_BACK, lowered
 from mdserver.server.clients.fanout import open_fanout
+from mdserver.server.kafka.decoding import METHODS as DECODER_METHODS
+from mdserver.server.kafka.decoding import decoder_settings
 from mdserver.server.kafka.opening import open_kafka
 from mdserver.server.member import open_member
 from mdserver.server.plugins.custom import load_class
@@ -80,3 +82,10 @@ def _checks(config: Config) -> Iterator[Callable[[], object]]:
         )
     yield partial(open_member, config)
     yield partial(open_kafka, config)
+    if config.kafka_decoder_class:
+        yield partial(_open_decoder, config)
+
+
+def _open_decoder(config: Config) -> None:
+    made = load_class(config.kafka_decoder_class, "Kafka.Decoder.Class", DECODER_METHODS)
+    decoder_settings(made, config.kafka_decoder_deadline)

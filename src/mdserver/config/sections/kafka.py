@@ -5,8 +5,10 @@ from pathlib import Path
 
 import attrs
 
+from mdserver import limits
 from mdserver.config import values
 from mdserver.config.parameter import parameter
+from mdserver.limits import NS_PER_MS, NS_PER_S
 
 
 class ClusterEngine(enum.Enum):
@@ -41,4 +43,18 @@ class Kafka:
         values.PATH,
         Path("addons/kafka/producer.properties"),
         """How publications are written: a Java properties file of a Kafka producer.""",
+    )
+    kafka_decoder_class: str = parameter(
+        "Kafka.Decoder.Class",
+        values.text(512),
+        "",
+        """A Python class that makes content of the values of records, such as those of a schema
+        registry: `package.module:Class`, found as Python finds modules. docs/kafka.md says what it
+        has to offer. Without one a value is shown as it is.""",
+    )
+    kafka_decoder_deadline: int = parameter(
+        "Kafka.Decoder.Deadline",
+        values.duration(10 * NS_PER_MS, 600 * NS_PER_S),
+        limits.KAFKA_DECODER_DEADLINE_S * NS_PER_S,
+        """How long the class may take for a record; one that takes longer is passed over.""",
     )

@@ -19,6 +19,7 @@ from mdserver.cluster.kafka_records import ProducedRecord
 from mdserver.server.cluster_log import watch_service
 from mdserver.server.cluster_log import write as write_to_log
 from mdserver.server.kafka import clients
+from mdserver.server.kafka.decoding import DecoderSettings
 from mdserver.server.kafka.properties import KafkaSettings
 from mdserver.server.kafka.reader import Reader
 from mdserver.server.kafka.watcher import Watcher
@@ -84,10 +85,12 @@ class Backplane:
                 nursery.start_soon(part.run)
 
 
-def connected(settings: KafkaSettings, node: "KafkaNode", engine: "Engine") -> Backplane:
+def connected(
+    settings: KafkaSettings, node: "KafkaNode", engine: "Engine", decoder: DecoderSettings | None
+) -> Backplane:
     """Make the connection of a node. Raises ConfigError."""
     watcher = Watcher(settings, engine)
-    readers = [Reader(settings, engine, watcher.doubt) for _ in range(settings.consumers)]
+    readers = [Reader(settings, engine, watcher.doubt, decoder) for _ in range(settings.consumers)]
     writers = [Writer(settings, engine) for _ in range(settings.producers)]
     return Backplane(node, watcher, readers, writers)
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mdserver.cluster.node import Node
     from mdserver.server import engine
     from mdserver.server.kafka.backplane import Backplane
+    from mdserver.server.kafka.decoding import DecoderSettings
     from mdserver.server.kafka.properties import KafkaSettings
 
 
@@ -31,11 +32,14 @@ def open_kafka(config: Config) -> "KafkaSettings | None":
 
 
 def connect(
-    settings: "KafkaSettings | None", node: "Node", engine: "engine.Engine"
+    settings: "KafkaSettings | None",
+    node: "Node",
+    engine: "engine.Engine",
+    decoder: "DecoderSettings | None",
 ) -> "Backplane | None":
     """Make the connection of a node to Kafka; None without settings."""
     if settings is None or not isinstance(node, KafkaNode):
         return None
     from mdserver.server.kafka.backplane import connected
 
-    return connected(settings, node, engine)
+    return connected(settings, node, engine, decoder)

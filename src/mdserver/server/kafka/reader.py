@@ -25,6 +25,7 @@ from mdserver.limits import (
     NS_PER_MS,
 )
 from mdserver.server.kafka import clients
+from mdserver.server.kafka.decoding import DecoderSettings, Decoding
 from mdserver.server.kafka.thread import EngineThread
 
 if TYPE_CHECKING:
@@ -39,9 +40,14 @@ class Reader(EngineThread):
     """The thread that reads; `consume` says what, from the thread of the server."""
 
     def __init__(
-        self, settings: "KafkaSettings", engine: "Engine", doubt: Callable[[], None]
+        self,
+        settings: "KafkaSettings",
+        engine: "Engine",
+        doubt: Callable[[], None],
+        decoder: DecoderSettings | None = None,
     ) -> None:
         super().__init__(engine)
+        self._decoding = None if decoder is None else Decoding(decoder, self._stopping)
         self._settings = settings
         self._doubt = doubt
         """Called when a topic may be another one than it was."""
@@ -75,6 +81,8 @@ class Reader(EngineThread):
                 if first is not None:
                     self._take(consumer, [first, *consumer.consume(KAFKA_BATCH_RECORDS_MAX - 1, 0)])
         finally:
+            if self._decoding is not None:
+                self._decoding.close()
             consumer.close()
 
     # Where to begin
@@ -182,6 +190,11 @@ class Reader(EngineThread):
                 reached[one] = message.offset()
             else:
                 failed.append(message)
+        if self._decoding is not None and records:
+            decoded = self._decoding.decoded(records)
+            if decoded is None:
+                return
+            records = decoded
         self._next |= reached
         if reached:
             self.give(RecordsRead(records, reached))
