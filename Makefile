@@ -82,6 +82,7 @@ format: $(VENV)/.dev ## put the sources into the house style
 LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet pyproject.toml
 docs: $(VENV)/.dev ## write the pages that are made of the parameter table
 	$(BIN)/python -m mdserver.config
+	$(BIN)/python packaging/site/metrics.py
 
 lock: ## resolve the lock files in requirements/ anew
 	$(LOCK) --extra build -o requirements/run.txt
@@ -119,7 +120,11 @@ $(SITE)/.done: requirements/site.txt | $(VENV)/bin/python
 	@touch $@
 
 site: $(SITE)/.done ## the documentation as pages to read in a browser, in build/site
-	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet -f packaging/site/mkdocs.yml
+	@$(SITE)/bin/python packaging/site/build.py
+
+diagrams: ## draw docs/diagrams anew, which needs Graphviz
+	@command -v dot > /dev/null || { $(INSTALL) graphviz > /dev/null; } || true
+	$(BIN)/python packaging/site/diagrams.py
 
 # What makes the single file and the list of parts, beside what the server depends on.
 RELEASE := build/release-venv
@@ -292,6 +297,6 @@ clean: ## remove everything that make made
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
 .PHONY: help jars run cluster dist-client demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
-	roots site dist verify-packages \
+	roots site diagrams dist verify-packages \
 	test test-pure test-server test-pipeline \
 	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos bench-check screenshots bench-web replay-web soak-web fuzz clean

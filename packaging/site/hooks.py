@@ -1,8 +1,11 @@
-"""Pages of the site that are made of other files, and links that lead out of docs/.
+"""Pages of the site that are made of other files, links that lead out of docs/, and diagrams.
 
 mkdocs calls `on_files` before it reads the pages, and `on_page_markdown` with the text of each.
+Requests and messages are tables made here, because those need no script, can be printed, and are
+found by the search of the site; Swagger UI, of a plugin of mkdocs, shows the requests as well.
 """
 
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -20,6 +23,21 @@ MOVED = {
 }
 TEXTS = ("conf/mdserver.conf", "conf/loopback.conf")
 LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
+DIAGRAM = re.compile(r"!\[([^\]]*)\]\((?:\.\./)?(diagrams/[a-z-]+\.svg)\)")
+# A diagram in a page has the colours of that page, which its reader may choose.
+DIAGRAM_COLOURS = """\
+.diagram { color: var(--md-typeset-color); max-width: 100%; height: auto; }
+.diagram { --part: var(--md-code-bg-color); }
+[data-md-color-scheme="default"] .diagram { --core: #d5e5fb; }
+[data-md-color-scheme="slate"] .diagram { --core: #1d3b63; }
+"""
+VIEWER = """\
+# HTTP, in Swagger UI
+
+The [OpenAPI document](openapi.json), in a viewer; [the same as tables](openapi.md).
+
+<swagger-ui src="openapi.json"/>
+"""
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -29,6 +47,8 @@ def on_files(files: Files, config: Any) -> Files:
         "asyncapi.md": "\n".join(asyncapi(yaml.safe_load(read("docs/asyncapi.yaml")))),
         "reporting.md": read("SECURITY.md").replace("](docs/", "]("),
         "changelog.md": read("CHANGELOG.md").replace("](docs/", "]("),
+        "openapi-viewer.md": VIEWER,
+        "diagrams/site.css": DIAGRAM_COLOURS,
         "openapi.json": read("src/mdserver/web/openapi.json"),
         **{Path(name).name: read(name) for name in TEXTS},
     }
@@ -43,7 +63,8 @@ def read(name: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Lead links out of docs/ to the copies in the site; what has none becomes plain text."""
+    """Lead links out of docs/ to the copies in the site, or nowhere; put diagrams into the page."""
+    markdown = DIAGRAM.sub(diagram, markdown)
     up = "../" * page.file.src_uri.count("/")
 
     def lead(match: re.Match[str]) -> str:
@@ -57,6 +78,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return match[1]
 
     return LINK.sub(lead, markdown)
+
+
+def diagram(match: re.Match[str]) -> str:
+    """Return a diagram as a part of a page: without the colours that it has elsewhere."""
+    picture = read(f"docs/{match[2]}")
+    picture = re.sub(r"<style>[^<]*prefers-color-scheme[^<]*</style>\n", "", picture)
+    picture = picture.replace('role="img"', f'role="img" aria-label="{html.escape(match[1])}"')
+    return re.sub(r"^<!--.*-->\n", "", picture).replace("\n", " ")
 
 
 def openapi(document: dict[str, Any]) -> Iterator[str]:

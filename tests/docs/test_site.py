@@ -1,7 +1,9 @@
 """The site of `make site`: complete, no link that leads nowhere, nothing from elsewhere."""
 
+import json
 import os
 import subprocess
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -9,9 +11,11 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from attrs import Factory, define
 
+from simulation.chaos import releases
+
 TOP = Path(__file__).parents[2]
 MKDOCS = TOP / "build/site-venv/bin/mkdocs"
-CONFIG = "packaging/site/mkdocs.yml"
+VERSION = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["version"]
 FOLLOWED = ("href", "src", "srcset", "poster", "data")
 
 pytestmark = [
@@ -41,35 +45,47 @@ class Page(HTMLParser):
                 (self.links if tag == "a" else self.loads).append(value)
 
 
-def build(output: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(MKDOCS), "build", "--quiet", "-f", CONFIG, "-d", str(output)],
-        cwd=TOP,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site, with a folder for each version."""
+    output = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [MKDOCS.with_name("python"), TOP / "packaging" / "site" / "build.py", output],
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return output
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
-    """The pages of the site, each read."""
-    output = tmp_path_factory.mktemp("site")
-    done = build(output)
-    assert done.returncode == 0, done.stdout + done.stderr
+def site(built: Path) -> dict[Path, Page]:
+    """The pages of all versions, each read."""
     pages = {}
-    for path in output.rglob("*.html"):
+    for path in built.rglob("*.html"):
         pages[path] = Page()
         pages[path].feed(path.read_text(encoding="utf-8"))
     return pages
 
 
-def test_every_document_is_a_page(site: dict[Path, Page]) -> None:
-    names = {path.stem for path in site}
+def test_every_document_is_a_page(site: dict[Path, Page], built: Path) -> None:
+    names = {path.stem for path in site if path.is_relative_to(built / VERSION)}
     assert {path.stem for path in (TOP / "docs").rglob("*.md")} <= names
-    assert {"openapi", "asyncapi", "changelog", "reporting"} <= names
+    assert {"openapi", "openapi-viewer", "asyncapi", "metrics", "changelog", "reporting"} <= names
+
+
+@pytest.mark.skipif(releases.missing() is not None, reason=f"one version: {releases.missing()}")
+def test_the_release_before_stands_beside_this_one(built: Path) -> None:
+    versions = json.loads((built / "versions.json").read_text())
+    assert [each["version"] for each in versions] == [VERSION, releases.RELEASE]
+    for each in versions:
+        assert (built / each["version"] / "configuration.html").exists()
+    assert f"url={VERSION}/index.html" in (built / "index.html").read_text()
+    # What came with this release is not on the pages of the one before.
+    assert (built / VERSION / "metrics.html").exists()
+    assert not (built / releases.RELEASE / "metrics.html").exists()
 
 
 def test_no_link_leads_nowhere(site: dict[Path, Page]) -> None:
@@ -83,11 +99,11 @@ def test_no_link_leads_nowhere(site: dict[Path, Page]) -> None:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not target.exists():
-                broken.append((path.name, link))
+                broken.append((str(path), link))
             elif parts.fragment and target in site and target.suffix == ".html":
                 anchors = site[target].anchors
                 if unquote(parts.fragment) not in anchors:
-                    broken.append((path.name, link))
+                    broken.append((str(path), link))
     assert broken == []
 
 
@@ -96,9 +112,18 @@ def test_nothing_is_loaded_from_another_host(site: dict[Path, Page]) -> None:
     assert foreign == []
 
 
-def test_the_requests_of_the_openapi_document_are_shown(site: dict[Path, Page]) -> None:
-    (page,) = (page for path, page in site.items() if path.name == "openapi.html")
+def test_the_requests_of_the_openapi_document_are_shown(
+    site: dict[Path, Page], built: Path
+) -> None:
+    page = site[built / VERSION / "openapi.html"]
     assert {"post-restproduce", "get-healthready"} <= page.anchors
+
+
+def test_the_messages_of_the_asyncapi_document_are_shown(
+    site: dict[Path, Page], built: Path
+) -> None:
+    page = site[built / VERSION / "asyncapi.html"]
+    assert {"subscribe", "message", "reset"} <= page.anchors
 
 
 def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
